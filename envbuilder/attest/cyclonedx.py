@@ -1,4 +1,4 @@
-"""Write the packages of an image as a CycloneDX 1.6 document: the same image gives the same document."""
+"""The packages of an image as a CycloneDX 1.6 document; the same image gives the same document."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from urllib.parse import quote
 import msgspec
 
 from envbuilder import __version__
-from envbuilder.attest.sbom_contents import Contents, Package
+from envbuilder.attest.installed_packages import InstalledPackage, InstalledPackages
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.omissions import Omissions, Omitted
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
 _NAMESPACE = uuid.UUID("5b0d5a6e-6c1f-5f53-9f6a-2c1d0d8c7f11")
-"""Ours, drawn once: serial numbers are derived from it and the image's digest."""
+"""A random namespace: serial numbers are derived from it and the image's digest."""
 
 _CUDA = re.compile(
     r"(?:nvidia-|cuda-|lib(?:cublas|cudnn|cufft|curand|cusolver|cusparse|nccl|npp|nvjpeg|nvjitlink|nvrtc))"
 )
 
 
-class Property(msgspec.Struct, frozen=True):
-    """A named value beside the standard's fields."""
+class BomProperty(msgspec.Struct, frozen=True):
+    """A named value outside the standard's fields."""
 
     name: str
     value: str
 
 
-class Hash(msgspec.Struct, frozen=True):
+class BomHash(msgspec.Struct, frozen=True):
     """A digest; ``alg`` as the standard spells it."""
 
     alg: str
     content: str
 
 
-class Distribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a package is distributed in: one of these was installed."""
+class BomDistribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a package, of which one was installed."""
 
     url: str
-    hashes: tuple[Hash, ...]
+    hashes: tuple[BomHash, ...]
     comment: str = "one of these files was installed"
     type: str = "distribution"
 
 
-class Component(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing in the image, or the image itself."""
+class BomComponent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A package, the operating system or the image itself."""
 
     type: str = msgspec.field(name="type")
     bom_ref: str = msgspec.field(name="bom-ref")
     name: str
     version: str
     purl: str = ""
-    hashes: tuple[Hash, ...] = ()
-    external_references: tuple[Distribution, ...] = msgspec.field(name="externalReferences", default=())
+    hashes: tuple[BomHash, ...] = ()
+    external_references: tuple[BomDistribution, ...] = msgspec.field(name="externalReferences", default=())
     licenses: tuple[dict[str, object], ...] = ()
-    properties: tuple[Property, ...] = ()
+    properties: tuple[BomProperty, ...] = ()
 
 
 class Bom(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,14 +70,14 @@ class Bom(msgspec.Struct, frozen=True, kw_only=True):
     serial: str = msgspec.field(name="serialNumber")
     version: int = 1
     metadata: dict[str, object]
-    components: tuple[Component, ...]
+    components: tuple[BomComponent, ...]
     dependencies: tuple[dict[str, object], ...]
 
 
 def bom(
     name: str,
     digest: str,
-    contents: Contents,
+    contents: InstalledPackages,
     lock: tuple[Locked, ...],
     *,
     created: str = "",
@@ -90,7 +90,7 @@ def bom(
     """
     locked = {(package.name, package.version): package for package in lock}
     lacking = left_out or Omissions()
-    image = Component(
+    image = BomComponent(
         type="container",
         bom_ref=digest,
         name=name,
@@ -103,7 +103,7 @@ def bom(
     if contents.distribution:
         system = _system(contents)
         parts[system.bom_ref] = system
-    tool = Component(type="application", bom_ref="envbuilder", name="envbuilder", version=__version__)
+    tool = BomComponent(type="application", bom_ref="envbuilder", name="envbuilder", version=__version__)
     return Bom(
         serial=f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
         metadata={
@@ -119,8 +119,8 @@ def bom(
     )
 
 
-def _dependencies(contents: Contents) -> Iterator[dict[str, object]]:
-    """Say what each package needs of the others that are here; what is needed and not here has no component."""
+def _dependencies(contents: InstalledPackages) -> Iterator[dict[str, object]]:
+    """Yield the packages that each package requires, of those in the image."""
     here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
     edges: dict[str, dict[str, None]] = {}
     for package in contents.packages:
@@ -133,41 +133,41 @@ def _dependencies(contents: Contents) -> Iterator[dict[str, object]]:
         yield {"ref": ref, "dependsOn": tuple(sorted(needed.keys() - {ref}))}
 
 
-def _system(contents: Contents) -> Component:
+def _system(contents: InstalledPackages) -> BomComponent:
     version = contents.version or contents.release
     ref = f"os:{contents.distribution}@{version}"
-    return Component(type="operating-system", bom_ref=ref, name=contents.distribution, version=version)
+    return BomComponent(type="operating-system", bom_ref=ref, name=contents.distribution, version=version)
 
 
-def is_cuda(package: Package) -> bool:
-    """Tell whether a package is one of NVIDIA's CUDA components, by its name."""
+def is_cuda(package: InstalledPackage) -> bool:
+    """Return True for the name of one of NVIDIA's CUDA packages."""
     return bool(_CUDA.match(package.name))
 
 
-def _lacked(sums: Iterable[Omitted]) -> Iterator[Property]:
+def _lacked(sums: Iterable[Omitted]) -> Iterator[BomProperty]:
     """Say how many files and bytes are not there, for each reason; the list itself is in the image."""
     for one in sums:
-        yield Property(f"envbuilder:left-out:{one.reason}", f"{one.files} files, {one.size} bytes")
+        yield BomProperty(f"envbuilder:left-out:{one.reason}", f"{one.files} files, {one.size} bytes")
 
 
 def _component(
-    package: Package, contents: Contents, locked: dict[tuple[str, str], Locked], lacking: Omissions
-) -> Component:
+    package: InstalledPackage, contents: InstalledPackages, locked: dict[tuple[str, str], Locked], lacking: Omissions
+) -> BomComponent:
     purl = _purl(package, contents)
-    properties = [Property("envbuilder:cuda", "true")] if is_cuda(package) else []
-    hashes: tuple[Hash, ...] = ()
-    files: tuple[Distribution, ...] = ()
+    properties = [BomProperty("envbuilder:cuda", "true")] if is_cuda(package) else []
+    hashes: tuple[BomHash, ...] = ()
+    files: tuple[BomDistribution, ...] = ()
     if package.kind == "pypi":
         pinned = locked.get((package.name, package.version))
-        properties.append(Property("envbuilder:locked", str(pinned is not None).lower()))
+        properties.append(BomProperty("envbuilder:locked", str(pinned is not None).lower()))
         lacked = lacking.of(package.name, package.version)
         properties += _lacked(lacked.sums() if lacked else ())
         # A lock lists every file that may be installed; only where it is one alone do we know which it was.
-        every = tuple(Hash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
+        every = tuple(BomHash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
         hashes = every if len(every) == 1 else ()
         if len(every) > 1:
-            files = (Distribution(url=purl, hashes=every),)
-    return Component(
+            files = (BomDistribution(url=purl, hashes=every),)
+    return BomComponent(
         type="library",
         bom_ref=purl,
         name=package.name,
@@ -180,13 +180,13 @@ def _component(
     )
 
 
-def _licences(package: Package) -> tuple[dict[str, object], ...]:
+def _licences(package: InstalledPackage) -> tuple[dict[str, object], ...]:
     if package.spdx:
         return ({"expression": package.licences[0]},)
     return tuple({"license": {"name": name}} for name in package.licences)
 
 
-def _purl(package: Package, contents: Contents) -> str:
+def _purl(package: InstalledPackage, contents: InstalledPackages) -> str:
     name, version = _encoded(package.name), _encoded(package.version)
     if package.kind == "pypi":
         return f"pkg:pypi/{name}@{version}"
@@ -203,5 +203,5 @@ def _image_purl(name: str, digest: str) -> str:
 
 
 def _encoded(text: str, also: str = "") -> str:
-    """Encode a part of a package URL: all but what its specification leaves as it is, a colon and ``also`` in it."""
+    """Encode a part of a package URL; its specification leaves a colon as it is, and ``also``."""
     return quote(text, safe=f":{also}")

@@ -8,14 +8,14 @@ from typing import Protocol
 
 import msgspec
 
-from envbuilder.attest.statement import PAYLOAD_TYPE
+from envbuilder.attest.statements import PAYLOAD_TYPE
 from envbuilder.errors import PublishError
 from envbuilder.registry import bounded_json
 from envbuilder.support import decoding
 
 
-class Signature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One signature, base64; ``keyid`` says which key is meant and proves nothing."""
+class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One signature in base64; ``keyid`` names the key and proves nothing."""
 
     sig: str
     keyid: str | None = ""
@@ -26,33 +26,31 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     payload: str
     payload_type: str
-    signatures: tuple[Signature, ...]
+    signatures: tuple[EnvelopeSignature, ...]
 
 
 class Signer(Protocol):
-    """What signs: a private key."""
+    """A private key."""
 
     @property
     def keyid(self) -> str:
-        """Name the key: the SHA-256 of its public half."""
+        """The SHA-256 of the public half."""
 
-    def sign(self, message: bytes) -> bytes:
-        """Sign a message."""
+    def sign(self, message: bytes) -> bytes: ...
 
 
 class Verifier(Protocol):
-    """What checks a signature: a trusted public key."""
+    """A trusted public key."""
 
     @property
     def keyid(self) -> str:
-        """Name the key: the SHA-256 of its public half."""
+        """The SHA-256 of the key."""
 
     @property
     def expires(self) -> str:
-        """Say until when the key is trusted (ISO 8601 with a zone); '' where that is not limited."""
+        """The end of its trust (ISO 8601 with a zone); '' for none."""
 
-    def verify(self, message: bytes, signature: bytes) -> bool:
-        """Tell whether this key made this signature."""
+    def verify(self, message: bytes, signature: bytes) -> bool: ...
 
 
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
@@ -60,62 +58,58 @@ ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 
 
 MAX_SIGNATURES = 64
-"""Signatures of one envelope that are looked at."""
+"""Signatures of one envelope that are checked."""
 
 
 class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
-    """Someone trusted whose signature holds, and until when they are trusted ('' where that is not limited)."""
+    """A trusted signer with a valid signature, and the end of the trust ('' for none)."""
 
     name: str
     expires: str = ""
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload whose signature by someone trusted holds; ``signed_by`` names them all."""
+    """A payload with valid signatures of the trusted signers ``signed_by``."""
 
     payload: bytes
     signed_by: tuple[SignedBy, ...]
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    """A sealed document that is not believed: ``unknown_signer``, or a signature that does not hold."""
+    """A sealed document without a trusted signer (``unknown_signer``), or with an invalid signature."""
 
     unknown_signer: bool
     message: str
 
 
 class UnknownFormError(PublishError):
-    """Someone trusted signed a statement, in a form that cannot be read: nobody knows what it says."""
+    """A trusted signer signed a statement in an unknown form."""
 
 
 class Sealer(Protocol):
-    """What turns a payload into the sealed document that is stored under ``media_type``."""
+    """Signs payloads; ``media_type`` is the form of the sealed document."""
 
     @property
-    def media_type(self) -> str:
-        """Name the form of the sealed document."""
+    def media_type(self) -> str: ...
 
-    def seal(self, payload: bytes) -> bytes:
-        """Seal a statement's bytes."""
+    def seal(self, payload: bytes) -> bytes: ...
 
 
 class Opener(Protocol):
-    """What opens sealed documents of one form, and believes only whom it was told to trust."""
+    """Opens sealed documents of the form ``media_type``; ``names`` are the trusted signers, as in `SignedBy`."""
 
     @property
-    def media_type(self) -> str:
-        """Name the form of the sealed documents that it opens."""
+    def media_type(self) -> str: ...
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Name everybody who is trusted, as in `SignedBy`."""
+    def names(self) -> tuple[str, ...]: ...
 
     def open(self, content: bytes) -> Opened | Rejected:
-        """Open a sealed document. Raises PublishError where it is none."""
+        """Open a sealed document. Raises PublishError for any other content."""
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """Encode a payload and its type unambiguously: what is signed (DSSE v1 protocol, "PAE")."""
+    """Return the bytes that are signed: a payload and its type (DSSE v1 protocol, "PAE")."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
@@ -124,14 +118,14 @@ def seal(payload: bytes, payload_type: str, *signers: Signer) -> Envelope:
     """Sign a payload with every key."""
     message = pae(payload_type, payload)
     signatures = tuple(
-        Signature(sig=base64.b64encode(signer.sign(message)).decode(), keyid=signer.keyid) for signer in signers
+        EnvelopeSignature(sig=base64.b64encode(signer.sign(message)).decode(), keyid=signer.keyid) for signer in signers
     )
     return Envelope(payload=base64.b64encode(payload).decode(), payload_type=payload_type, signatures=signatures)
 
 
 @dataclass(frozen=True)
 class KeySealer:
-    """`Sealer` by one private key, or by several together."""
+    """`Sealer` with one or more private keys."""
 
     key: Signer
     media_type: str = ENVELOPE
@@ -143,18 +137,17 @@ class KeySealer:
 
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-"""The media type of a Sigstore bundle: how cosign, and with it admission controllers, want what was signed."""
+"""The media type of a Sigstore bundle, the form that cosign and admission controllers read."""
 
 
 def bundled(sealed: bytes) -> bytes:
-    """Write a key's envelope as a Sigstore bundle, with the very signatures: no key is needed for that.
+    """Write an envelope as a Sigstore bundle with the same signatures; that needs no key.
 
-    The signatures lose their names, which cosign would hold against its own way of naming keys; the bundle has the
-    first as its hint.
+    The signatures lose their key ids, since cosign names keys in another way; the bundle has the first as its hint.
     """
     envelope = parse(sealed)
     named = envelope.signatures[0].keyid if envelope.signatures else ""
-    bare = tuple(Signature(sig=one.sig) for one in envelope.signatures)
+    bare = tuple(EnvelopeSignature(sig=one.sig) for one in envelope.signatures)
     made = {
         "mediaType": BUNDLE,
         "verificationMaterial": {"publicKey": {"hint": named or ""}, "tlogEntries": ()},
@@ -176,10 +169,7 @@ class KeyOpener:
         return tuple(dict.fromkeys(key.keyid for key in self.trusted))
 
     def open(self, content: bytes) -> Opened | Rejected:
-        """Open a DSSE envelope that one of the keys signed.
-
-        Raises UnknownFormError where that is a statement in a form that this version does not know.
-        """
+        """Open a DSSE envelope of one of the keys. Raises UnknownFormError for an unknown form of statement."""
         envelope = parse(content)
         holding = set(signers(envelope, self.trusted))
         if envelope.payload_type != PAYLOAD_TYPE:
@@ -190,13 +180,13 @@ class KeyOpener:
             return Opened(payload=payload_of(envelope), signed_by=names)
         claimed = [signature.keyid or "" for signature in envelope.signatures]
         if {key.keyid for key in self.trusted} & set(claimed):
-            return Rejected(unknown_signer=False, message="the signature does not hold: the statement was altered")
-        said = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
-        return Rejected(unknown_signer=True, message=f"signed by {said}, which is not a trusted key")
+            return Rejected(unknown_signer=False, message="the signature is invalid: the statement was altered")
+        claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
+        return Rejected(unknown_signer=True, message=f"signed by {claimants}, which is not a trusted key")
 
 
 def _is_in_toto(payload_type: str) -> bool:
-    """Tell whether a payload is some version of a statement, however its type is written."""
+    """Return True for the payload type of any version of in-toto statements, in any spelling."""
     return payload_type.strip().casefold().startswith("application/vnd.in-toto")
 
 
@@ -206,28 +196,28 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def parse(text: bytes) -> Envelope:
-    """Read an envelope. Raises PublishError where the bytes are none."""
+    """Read an envelope. Raises PublishError for any other bytes."""
     envelope: Envelope = bounded_json.parsed(text, Envelope, "a DSSE envelope")
     return envelope
 
 
 def payload_of(envelope: Envelope) -> bytes:
-    """Decode the payload, whoever signed it. Raises PublishError where it is not base64."""
+    """Decode the payload of any signer. Raises PublishError if it is not base64."""
     return _unbase64(envelope.payload)
 
 
 def signers(envelope: Envelope, trusted: tuple[Verifier, ...]) -> tuple[str, ...]:
-    """Name the trusted keys whose signature on this envelope holds; empty where none does.
+    """Return the trusted keys with a valid signature on this envelope.
 
-    A signature's ``keyid`` is a hint and no more (DSSE v1 protocol): every key is tried on every signature, and one
-    that cannot be read takes nothing from those beside it.
+    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature. An unreadable
+    signature does not affect the others.
     """
     message = pae(envelope.payload_type, payload_of(envelope))
     signatures = [found for one in envelope.signatures[:MAX_SIGNATURES] if (found := _signature(one)) is not None]
     return tuple(key.keyid for key in trusted if any(key.verify(message, found) for found in signatures))
 
 
-def _signature(signature: Signature) -> bytes | None:
+def _signature(signature: EnvelopeSignature) -> bytes | None:
     try:
         return _unbase64(signature.sig)
     except PublishError:
@@ -235,7 +225,7 @@ def _signature(signature: Signature) -> bytes | None:
 
 
 def _unbase64(text: str) -> bytes:
-    """Decode base64 in either alphabet, the standard's and the one for addresses, as DSSE wants of a reader."""
+    """Decode base64 in the standard and in the URL-safe alphabet, as DSSE requires."""
     try:
         with decoding.damaged("not base64"):
             plain = text.encode("ascii").translate(_STANDARD)

@@ -1,4 +1,4 @@
-"""Ed25519 keys that sign statements: make them, keep them in PEM files, read them back."""
+"""Ed25519 keys that sign statements, in PEM files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 
 _EXPIRES = "Expires:"
 _END = re.compile(rb"(-----END PUBLIC KEY-----[^\n]*\n?)")
-"""One key of a file, with what stands above it."""
+"""The end of one key in a file of several."""
 
 
 @dataclass(frozen=True)
 class PublicKey:
     """A trusted key; ``keyid`` is the SHA-256 of its SubjectPublicKeyInfo (DER), in hexadecimal.
 
-    ``expires`` is when it ceases to be trusted (ISO 8601 with a zone; '' where that is not limited).
+    ``expires`` is the end of its trust (ISO 8601 with a zone; '' for none).
     """
 
     keyid: str
@@ -37,7 +37,6 @@ class PublicKey:
     expires: str = ""
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        """Tell whether this key made this signature."""
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an optional dependency
 
         try:
@@ -56,7 +55,7 @@ class PrivateKey:
 
     @property
     def keyid(self) -> str:
-        """Name the key: the SHA-256 of its public half."""
+        """The SHA-256 of the public half."""
         return self.public.keyid
 
     def sign(self, message: bytes) -> bytes:
@@ -65,9 +64,9 @@ class PrivateKey:
 
 
 def create(folder: Path, *, password: str | None = None, expires: datetime | None = None) -> PrivateKey:
-    """Make a key pair in a folder: the private half readable by its owner alone. Never overwrites a file.
+    """Make a key pair in a folder; only its owner can read the private half. Never overwrites a file.
 
-    ``expires`` stands in the public half, above the key, for whoever trusts it.
+    ``expires`` is written into the public half, for people who trust it.
     """
     serialization, ed25519 = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
@@ -85,7 +84,7 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 
 
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
-    """Read a private key. Raises PublishError where the file holds none that we can use."""
+    """Read a private key. Raises PublishError if the file has no usable one."""
     serialization, ed25519 = _cryptography()
     try:
         key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
@@ -100,23 +99,15 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
 
 
 def is_private_to_its_owner(path: Path) -> bool:
-    """Tell whether nobody but its owner may read a file. Raises UsageError where that cannot be told."""
+    """Return True if only its owner may read a file. Raises UsageError if that is unknown."""
     try:
         return not path.stat().st_mode & 0o077
     except OSError as error:
         raise of_system(error, f"read {path}", users=True) from error
 
 
-def load_public(path: Path) -> PublicKey:
-    """Read the one public key of a file. Raises PublishError where it holds none, or several."""
-    keys = load_public_keys(path)
-    if len(keys) > 1:
-        raise PublishError(f"{path} holds {len(keys)} keys", hint="give a file with one")
-    return keys[0]
-
-
 def load_public_keys(path: Path) -> tuple[PublicKey, ...]:
-    """Read every public key of a file, with the ``Expires:`` lines above them. Raises PublishError where none is."""
+    """Read every public key of a file, with the ``Expires:`` lines above them. Raises PublishError if there is none."""
     serialization, ed25519 = _cryptography()
     data = _read(path)
     if b"PRIVATE KEY" in data:
@@ -134,13 +125,13 @@ def load_public_keys(path: Path) -> tuple[PublicKey, ...]:
 
 
 def _blocks(data: bytes) -> list[bytes]:
-    """Split a file behind each key's end; a file without one is a block, and wrong as a whole."""
+    """Split a file after each key; a file without a key is one block."""
     parts = _END.split(data)
     return [text + end for text, end in zip(parts[::2], parts[1::2], strict=False)] or [data]
 
 
 def _unsupported() -> type[Exception]:
-    """Return what cryptography raises for a key of a kind that it does not know."""
+    """Return the error of cryptography for an unknown type of key."""
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only who signs or verifies pays for it
 
     return UnsupportedAlgorithm
@@ -160,7 +151,7 @@ def _expiry(path: Path, block: bytes) -> str:
         zoned = False
     if not zoned:
         raise PublishError(
-            f"{path}: {_EXPIRES} {limits[-1]!r} is no time with a zone", hint="as in 2027-11-21T00:00:00Z"
+            f"{path}: {_EXPIRES} {limits[-1]!r} is not a time with a zone", hint="as in 2027-11-21T00:00:00Z"
         )
     return limits[-1]
 
@@ -178,10 +169,7 @@ def _public(key: Ed25519PublicKey) -> PublicKey:
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is whole from its first moment on, and takes no other's place: half a key would be in the way.
-
-    Raises InfrastructureError where it cannot be written.
-    """
+    """Create a complete file and replace none. Raises InfrastructureError if it cannot be written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +193,7 @@ def _read(path: Path) -> bytes:
 
 
 def _cryptography() -> tuple[Any, Any]:
-    """Import what signs. It is optional: an installation that only builds and validates does without it."""
+    """Import the optional package that signs."""
     try:
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an optional dependency
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - likewise

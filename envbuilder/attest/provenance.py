@@ -1,4 +1,4 @@
-"""Where an image came from: its build context, its base and the tools, in the shape of SLSA provenance v1."""
+"""SLSA provenance v1 of an image: its build context, its base and the tools."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from envbuilder import __version__
-from envbuilder.attest.statement import PROVENANCE, Resource, Statement, about, digest_hex, resource
+from envbuilder.attest.statements import PROVENANCE, Resource, Statement, about, digest_hex, resource
 from envbuilder.image.lockfile import Locked
 
 BUILD_TYPE = "urn:envbuilder:build/v1"
@@ -41,8 +41,8 @@ class _Provenance(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     run_details: _Details
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a build beside its context: the locked packages, the commit of its source, and its times."""
+class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The locked packages of a build, the commit of its source, and its times."""
 
     locked: tuple[Locked, ...] = ()
     revision: str = ""
@@ -50,8 +50,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     finished: str = ""
 
 
-class Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The image that was built on: its reference, its digest or id (``sha256:…``), and where it came from."""
+class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
+    """The base image: its reference, its digest or id (``sha256:…``), and its origin."""
 
     reference: str
     digest: str
@@ -64,17 +64,16 @@ def provenance(
     *,
     environment: str,
     context: dict[str, str],
-    base: Base | None,
+    base: BaseImage | None,
     tools: dict[str, str],
-    made: Made | None = None,
+    made: BuildFacts | None = None,
 ) -> Statement:
-    """State how an image was built: ``context`` is path → sha256 digest, ``tools`` name → version.
+    """Return the statement of a build: ``context`` is path → sha256 digest, ``tools`` name → version.
 
-    Every tool's version is as the engine or the lock of tools states it. The base's digest is its manifest's where it
-    came from a registry, and otherwise the engine's id of what was bootstrapped. A locked package has the digests of
-    every file that may have been installed.
+    The base's digest is the manifest's if it came from a registry, else the engine's image id. A locked package has
+    the digests of every file that may have been installed.
     """
-    made = made or Made()
+    made = made or BuildFacts()
     materials = [resource(path, value) for path, value in sorted(context.items())]
     if base is not None:
         stated = base.reference.rpartition("@")[2] if "@sha256:" in base.reference else base.digest

@@ -1,4 +1,4 @@
-"""Sign and verify without keys, by Sigstore: a short-lived certificate for an identity, and a public log."""
+"""Sign and verify without keys: Sigstore's short-lived certificate for an identity, and its public log."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from envbuilder.attest.envelope import BUNDLE, Opened, Rejected, SignedBy
-from envbuilder.attest.statement import PAYLOAD_TYPE
+from envbuilder.attest.statements import PAYLOAD_TYPE
 from envbuilder.errors import InfrastructureError, PublishError
 
 
 @dataclass(frozen=True)
 class SigstoreSealer:
-    """`Sealer` by the identity that the CI system gives this job (its OpenID Connect token)."""
+    """`Sealer` with the identity of a CI job (its OpenID Connect token)."""
 
     media_type: str = BUNDLE
 
@@ -46,11 +46,10 @@ class SigstoreOpener:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the trusted identity."""
         return (self.identity,)
 
     def open(self, content: bytes) -> Opened | Rejected:
-        """Open a bundle that this identity signed and the log holds."""
+        """Open a bundle that this identity signed and that is in the log."""
         sigstore = _sigstore()
         try:
             bundle = sigstore.models.Bundle.from_json(content)
@@ -62,7 +61,7 @@ class SigstoreOpener:
         except sigstore.errors.VerificationError as error:
             return Rejected(unknown_signer=True, message=f"not signed by {self.identity}: {error}")
         except (sigstore.errors.Error, OSError) as error:
-            raise InfrastructureError(f"Sigstore's trust root cannot be had: {error}") from error
+            raise InfrastructureError(f"Sigstore's trust root cannot be fetched: {error}") from error
         except Exception as error:
             raise PublishError(f"a Sigstore bundle that cannot be checked: {error}") from error
         if kind != PAYLOAD_TYPE:

@@ -1,4 +1,4 @@
-"""Validate the very digest that a registry holds, then state what came of it: signed, attached and read back."""
+"""Validate the image of a digest in a registry; sign the verdict, attach it and read it back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from typing import Protocol
 
 import msgspec
 
-from envbuilder.attest import statement
-from envbuilder.attest.demand import CLOCK_SKEW, moment
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Sealer, bundled
-from envbuilder.attest.predicates import Allowance, rehearsal_statement, result_statement, verdict_statement
+from envbuilder.attest.requirements import CLOCK_SKEW, moment
+from envbuilder.attest.statements import (
+    VERDICT,
+    Allowance,
+    Statement,
+    encode,
+    rehearsal_statement,
+    result_statement,
+    verdict_statement,
+)
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
@@ -31,26 +38,25 @@ from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, content_key, read_document, write_document
 
 REUSE_WITHIN = timedelta(hours=24)
-"""How old a verdict that an interrupted run left may be; an older one is made anew."""
+"""The greatest age of a verdict of an interrupted run that is used; after that the image is validated again."""
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"
-"""The annotation by which tools find a statement of one type without opening it."""
+"""The annotation with the type of a statement, for tools that list statements."""
 
 
 _CONTENT, _BUNDLED = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"
-"""The annotations by which cosign finds the bundles of one type."""
+"""The annotations of a bundle that cosign reads."""
 
 
 class Describe(Protocol):
-    """What makes the further statements about an image: what is in it, and where it came from."""
+    """Makes further statements about an image: its contents and its origin."""
 
-    def __call__(self, name: str, digest: str, image: Image) -> tuple[statement.Statement, ...]:
-        """State what is known about a manifest digest."""
+    def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]: ...
 
 
 @dataclass(frozen=True)
 class PublishTools:
-    """The services that publishing one image needs; ``zstd`` pushes in the place of the engine if it is set."""
+    """The services that publishing one image needs; ``zstd`` pushes instead of the engine if it is set."""
 
     engine: Engine
     repository: Repository
@@ -63,16 +69,16 @@ class PublishTools:
 
     @property
     def compression(self) -> Compression:
-        """Return how the layers of what is pushed are compressed."""
+        """The compression of pushed layers."""
         return "zstd" if self.zstd else "gzip"
 
 
 @dataclass(frozen=True)
 class ValidationTerms:
-    """What a verdict of now is reached under: this host as it is now, and how it is asked.
+    """The conditions of a validation: this host and the options.
 
-    A verdict that an interrupted run left stands for a run of now where it was reached under the same: the suite, the
-    driver, the kind and number of GPUs, and what was asked of them.
+    The verdict of an interrupted run is used if its conditions are the same: the suite, the driver, the models and
+    number of GPUs, and the options.
     """
 
     host: HostRef
@@ -82,7 +88,7 @@ class ValidationTerms:
 
     @property
     def key(self) -> str:
-        """Name the terms by a digest."""
+        """The digest of the conditions."""
         gpus = sorted(gpu.name for gpu in self.host.gpus)
         parts = (suite_plan.digest(), self.host.driver, gpus, self.profile, self.gpus, self.budgets)
         return content_key({"terms": msgspec.json.encode(parts)})
@@ -96,12 +102,12 @@ def validated(
     tools: PublishTools,
     terms: ValidationTerms,
     *,
-    anew: bool = False,
+    again: bool = False,
 ) -> Verdict:
-    """Validate the digest that the registry holds, unless a run did so a short while ago under the same terms.
+    """Validate the image of a digest, unless an interrupted run did so recently under the same conditions.
 
-    With ``anew`` it is validated whatever is kept. Raises PublishError for a digest of which it is not certain what
-    image it is: a verdict would speak of one, and others run another.
+    ``again`` validates it in any case. Raises PublishError for a digest that may be several images: readers could run
+    another one than the validated one.
     """
     if why := ambiguity(manifest):
         raise PublishError(f"{manifest.digest}: {why}", hint="push the image again, as one image")
@@ -111,9 +117,9 @@ def validated(
             hint="name the image of one platform by its own digest",
         )
     path = folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
-    kept = journal.last("validated")
-    same = kept is not None and (kept.digest, kept.terms) == (manifest.digest, terms.key)
-    verdict = read_document(path, Verdict) if same and not anew else None
+    earlier = journal.last("validated")
+    same = earlier is not None and (earlier.digest, earlier.terms) == (manifest.digest, terms.key)
+    verdict = read_document(path, Verdict) if same and not again else None
     if verdict is not None and _is_fresh(verdict, tools.now()):
         tools.say(f"already validated: {verdict.verdict}")
     else:
@@ -130,10 +136,7 @@ def validated(
 
 
 def _is_fresh(verdict: Verdict, now: datetime) -> bool:
-    """Tell whether a kept verdict may stand for the run that was interrupted; one whose time is none may not.
-
-    Neither may one of a clock that was ahead: nobody would believe it before its time has come.
-    """
+    """Return True for a recent verdict with a valid time that is not in the future: `verify` refuses others."""
     with suppress(decoding.DamagedError):
         return -CLOCK_SKEW < now - moment(verdict.finished) < REUSE_WITHIN
     return False
@@ -145,35 +148,34 @@ def state(
     verdict: Verdict,
     tools: PublishTools,
     allowed: tuple[Allowance, ...] = (),
-    further: tuple[statement.Statement, ...] = (),
+    further: tuple[Statement, ...] = (),
 ) -> tuple[str, ...]:
-    """Sign and attach every statement, and read back that all are listed; what is attached already stays.
+    """Sign and attach every statement, read back that all are listed, and return their digests.
 
-    Returns the digests that they are stored under. Raises PublishError for a verdict that was simulated, before
-    anything is signed.
+    Raises PublishError for a simulated verdict, before anything is signed.
     """
     result = result_statement(name, verdict, allowed=allowed)
-    statements = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
-    return _stated(manifest, statements, tools)
+    every = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
+    return _attach_all(manifest, every, tools)
 
 
 def state_rehearsal(name: str, manifest: Manifest, verdict: Verdict, tools: PublishTools) -> tuple[str, ...]:
-    """Sign and attach what came of a simulated driver, which counts nowhere. Raises PublishError for a real one."""
-    return _stated(manifest, (rehearsal_statement(name, verdict),), tools)
+    """Sign and attach the verdict of a simulated driver, which proves nothing. Raises PublishError for a real one."""
+    return _attach_all(manifest, (rehearsal_statement(name, verdict),), tools)
 
 
-def _stated(manifest: Manifest, statements: tuple[statement.Statement, ...], tools: PublishTools) -> tuple[str, ...]:
-    made = []
-    for each in statements:
+def _attach_all(manifest: Manifest, every: tuple[Statement, ...], tools: PublishTools) -> tuple[str, ...]:
+    attached = []
+    for each in every:
         tools.say(f"attaching {each.predicate_type}")
-        sealed = tools.sealer.seal(statement.encode(each))
+        sealed = tools.sealer.seal(encode(each))
         annotations = {PREDICATE_TYPE: each.predicate_type}
-        made.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
-        if each.predicate_type == statement.VERDICT and tools.sealer.media_type == ENVELOPE:
-            annotations |= {_CONTENT: "dsse-envelope", _BUNDLED: statement.VERDICT}
-            made.append(attach(tools.repository, manifest, bundled(sealed), BUNDLE, annotations))
-    confirm(tools.repository, manifest.digest, tuple(made))
-    return tuple(one.digest for one in made)
+        attached.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
+        if each.predicate_type == VERDICT and tools.sealer.media_type == ENVELOPE:
+            annotations |= {_CONTENT: "dsse-envelope", _BUNDLED: VERDICT}
+            attached.append(attach(tools.repository, manifest, bundled(sealed), BUNDLE, annotations))
+    confirm(tools.repository, manifest.digest, tuple(attached))
+    return tuple(one.digest for one in attached)
 
 
 @dataclass(frozen=True)
@@ -189,11 +191,9 @@ class PublishSession:
 
 @dataclass(frozen=True)
 class Attachment:
-    """What to attach a verdict to, and what the verdict is reached with; ``folder`` keeps it until it is attached.
+    """The image to attach a verdict to, and the conditions; ``folder`` stores the verdict until it is attached.
 
-    ``terms`` are of this host as it is now: a verdict that was kept when it had another driver is none of it.
-    ``rehearsal`` says that a simulated driver is meant: what comes of it is attached as that, and not at all where it
-    was real.
+    A ``rehearsal`` is of a simulated driver: its verdict is attached as a rehearsal, and not at all if it was real.
     """
 
     reference: Reference
@@ -204,46 +204,45 @@ class Attachment:
 
 
 def by_digest(target: str | None) -> Reference:
-    """Read what a verdict is attached to. Raises UsageError for what may mean another image tomorrow."""
+    """Read a reference with a digest. Raises UsageError for a tag, which may be another image tomorrow."""
     reference = parse(target or "")
     if not reference.digest:
         raise UsageError(
-            f"{target!r} names no digest, and a verdict is attached to one",
+            f"{target!r} names no digest; a verdict is attached to a digest",
             hint="registry.example.org/team/image@sha256:…, as `envbuilder verify --format json` names it",
         )
     return reference
 
 
 def attach_verdict(attachment: Attachment, tools: PublishTools) -> Verdict:
-    """Validate the image and attach the verdict, whatever it says: a FAILED is to be known as well.
+    """Validate the image and attach its verdict, a FAILED one too.
 
-    Where an interrupted run reached a verdict under the same terms, that one is attached: the suite is not run until it
-    passes. Once it is attached, whoever asks again has it run again. Raises PublishError for an image that is not there
-    and for a simulated verdict where no rehearsal is meant, which is never attached, InfrastructureError where the
-    registry or the engine fails.
+    A verdict of an interrupted run under the same conditions is attached first, so that a FAILED is not lost by
+    trying again. Raises PublishError for an unknown image and for a simulated verdict that is not a rehearsal,
+    InfrastructureError if the registry or the engine fails.
     """
     reference = attachment.reference
     manifest = tools.repository.manifest(reference.digest)
     if manifest is None:
-        raise PublishError(f"the registry has no {reference}", hint="`envbuilder publish` puts it there")
+        raise PublishError(f"the registry has no {reference}", hint="run `envbuilder publish` first")
     with exclusively(attachment.folder):
         journal = Journal(attachment.folder / "journal.jsonl")
-        anew = attachment.fresh or not _waits(journal)
-        verdict = validated(attachment.folder, reference, manifest, journal, tools, attachment.terms, anew=anew)
-        stated = state_rehearsal if attachment.rehearsal else state
-        stored = stated(reference.name, manifest, verdict, tools)
+        again = attachment.fresh or not _is_waiting(journal)
+        verdict = validated(attachment.folder, reference, manifest, journal, tools, attachment.terms, again=again)
+        attach_statements = state_rehearsal if attachment.rehearsal else state
+        stored = attach_statements(reference.name, manifest, verdict, tools)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
     return verdict
 
 
-def _waits(journal: Journal) -> bool:
-    """Tell whether a verdict waits to be attached."""
+def _is_waiting(journal: Journal) -> bool:
+    """Return True if the verdict of an interrupted run is not attached yet."""
     return bool(journal.entries) and journal.entries[-1].step == "validated"
 
 
 def _on_slices(verdict: Verdict, host: HostRef) -> Verdict:
-    """Say on which slices of a GPU a verdict was reached: inside the container NVML names the whole board."""
+    """Return the verdict with the host's MIG slices: inside the container NVML names the complete board."""
     if not any(" MIG " in gpu.name for gpu in host.gpus) or verdict.unreal:
         return verdict
     return msgspec.structs.replace(verdict, host=msgspec.structs.replace(verdict.host, gpus=host.gpus))
@@ -252,10 +251,10 @@ def _on_slices(verdict: Verdict, host: HostRef) -> Verdict:
 def tools_for(
     reference: Reference, session: PublishSession, sealer: Sealer, judge: Callable[[Reference], Verdict]
 ) -> PublishTools:
-    """Bring the ports together; what ``judge`` comes to is kept in the history before anything is attached."""
+    """Return the tools to attach verdicts of ``judge``, which are added to the history first."""
 
-    def validate(asked: Reference) -> Verdict:
-        verdict = _on_slices(judge(asked), session.host)
+    def validate(image: Reference) -> Verdict:
+        verdict = _on_slices(judge(image), session.host)
         History(session.workspace.history).add((verdict,))
         return verdict
 

@@ -1,4 +1,4 @@
-"""What publishing has done so far, on disk before the next step begins, so that a killed run can go on."""
+"""The finished steps of a publication, written to disk so that the next run continues a killed one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "do
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished step; ``tags`` are tag → digest (before a move: where they pointed, '' for a new tag).
+    """One finished step; ``tags`` are tag → digest before a move ('' for a new tag).
 
-    ``terms`` names what a verdict was reached under; '' where an older version of ours wrote it.
+    ``terms`` is the digest of the conditions of a validation; '' in journals of older versions.
     """
 
     step: Step
@@ -32,18 +32,18 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Journal:
-    """A file of one JSON object a line, only ever appended to; a line that a kill cut short is not there."""
+    """A file with one JSON object in each line. An incomplete last line (killed while writing) is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries = _read(path)
 
     def last(self, step: Step) -> JournalEntry | None:
-        """Return the newest entry of a step; None where it was never finished."""
+        """Return the newest entry of a step; None if it was never finished."""
         return next((entry for entry in reversed(self.entries) if entry.step == step), None)
 
     def note(self, entry: JournalEntry) -> None:
-        """Write that a step is finished; returns when the disk has it."""
+        """Record a finished step; return when it is on disk."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
@@ -57,7 +57,7 @@ class Journal:
 
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock. Raises PublishError where another process publishes the same environment."""
+    """Hold a folder's lock. Raises PublishError if another process publishes the same environment."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("w")
@@ -69,19 +69,21 @@ def exclusively(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PublishError(f"another process is publishing from {folder}", hint="wait for it to end") from error
+            raise PublishError(
+                f"another process is publishing from {folder}", hint="run the command again when that process has ended"
+            ) from error
         yield
 
 
 def _read(path: Path) -> tuple[JournalEntry, ...]:
     entries = []
     for line in (read_kept(path) or b"").splitlines():
-        with suppress(decoding.DamagedError):  # a line that a kill cut short: its step was not finished
+        with suppress(decoding.DamagedError):  # an incomplete line: its step was not finished
             entries.append(decoding.from_json(line, JournalEntry))
     return tuple(entries)
 
 
 def _separator(path: Path) -> bytes:
-    """Return the line end that a killed writer left out."""
+    """Return the missing line end of a killed writer."""
     data = read_kept(path)
     return b"" if not data or data.endswith(b"\n") else b"\n"

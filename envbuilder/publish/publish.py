@@ -1,4 +1,4 @@
-"""Publish one image: push it aside, validate that very digest, attach statements, and only then move public tags."""
+"""Publish one image: push it under a staging tag, validate its digest, attach statements, then move public tags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import assert_never
 
 import msgspec
 
-from envbuilder.attest.predicates import Allowance
+from envbuilder.attest.statements import Allowance
 from envbuilder.engine.port import Image
 from envbuilder.errors import ExitCode, PublishError
 from envbuilder.publish.attestation import PublishTools, ValidationTerms, state, validated
@@ -23,9 +23,9 @@ from envbuilder.verdict import Verdict
 
 @dataclass(frozen=True)
 class Publication:
-    """What to publish where: an image in the engine, immutable ``tags``, and ``moving`` ones that follow them.
+    """An image in the engine, its repository, and its immutable and moving tags.
 
-    ``folder`` keeps the journal and the verdict that was published, ``terms`` are what one of now is reached under.
+    ``folder`` stores the journal and the verdict; ``terms`` are the conditions of a validation.
     """
 
     environment: str
@@ -39,16 +39,16 @@ class Publication:
 
 
 def publish(publication: Publication, tools: PublishTools) -> PublishRow:
-    """Publish one image, or say why its verdict forbids it. Safe to kill at any moment, and to run again.
+    """Publish one image unless its verdict forbids it. Safe to kill at any moment and to run again.
 
-    A public tag is moved only to a digest whose statement is already attached. Raises PublishError and
-    InfrastructureError; moving tags are then where they were.
+    A public tag is moved only to a digest whose statement is attached. After a PublishError or InfrastructureError,
+    moving tags are where they were.
     """
     for tag in (*publication.tags, *publication.moving):
         publication.to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
     image = tools.engine.image(publication.image)
     if image is None:
-        raise PublishError(f"the engine has no image {publication.image}", hint="envbuilder build makes it")
+        raise PublishError(f"the engine has no image {publication.image}", hint="envbuilder build")
     with exclusively(publication.folder):
         journal = Journal(publication.folder / f"{_key(publication, image, tools.compression)}.jsonl")
         manifest = _stage(publication, tools, image, journal)
@@ -82,16 +82,16 @@ def _row_tags(publication: Publication) -> tuple[Tag, ...]:
 
 
 def _key(publication: Publication, image: Image, compression: str) -> str:
-    """Name the journal: by everything that makes this publication another one."""
+    """Return the name of the journal, made of everything that distinguishes publications."""
     parts = (image.id, str(publication.to), publication.tags, publication.moving, publication.allow, compression)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _stage(publication: Publication, tools: PublishTools, image: Image, journal: Journal) -> Manifest:
-    """Push under the staging tag, unless that was done, and check that the registry holds this very image."""
-    kept = journal.last("staged")
-    if kept is not None:
-        manifest = tools.repository.manifest(kept.digest)
+    """Push under the staging tag, unless that is done, and check that the registry has this image."""
+    staged_before = journal.last("staged")
+    if staged_before is not None:
+        manifest = tools.repository.manifest(staged_before.digest)
         if manifest is not None and not tools.repository.lacking(manifest):
             tools.say(f"already pushed: {manifest.digest}")
             return manifest
@@ -105,18 +105,18 @@ def _stage(publication: Publication, tools: PublishTools, image: Image, journal:
         digest = tools.engine.push(staged)
     manifest = tools.repository.manifest(digest)
     if manifest is None:
-        raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have that", hint=FORGETS)
+        raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)
     if tools.zstd is None and image.id not in (manifest.digest, config_digest(manifest)):
         raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
     journal.note(JournalEntry(step="staged", digest=digest))
     return manifest
 
 
-_ONE = "push from one host at a time, and let the registry take images as they are"
+_ONE = "push from one host at a time, to a registry that does not convert images"
 
 
 def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
-    """Say why a verdict forbids publishing; '' where it does not."""
+    """Return why a verdict forbids publishing; '' if it does not."""
     because = "; ".join(verdict.reasons) or "see its checks"
     if verdict.unreal:
         raise PublishError("a simulated verdict is never published", hint="validate on a host with a real driver")
@@ -132,9 +132,9 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
 
 
 def _promote(publication: Publication, tools: PublishTools, manifest: Manifest, journal: Journal) -> None:
-    """Give the validated digest its public names: the immutable ones first, the moving ones last.
+    """Give the validated digest its immutable tags, then its moving tags.
 
-    Raises PublishError where the registry has lost a part of the image since it was pushed: nobody could pull it.
+    Raises PublishError if the registry has lost a part of the image since the push.
     """
     if lost := tools.repository.lacking(manifest):
         raise PublishError(f"the registry has lost {lost}, a part of {manifest.digest}", hint=FORGETS)
@@ -152,7 +152,7 @@ def _promote(publication: Publication, tools: PublishTools, manifest: Manifest, 
 
 
 def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:
-    """Take the staging name out of the engine again, where the image keeps another."""
+    """Remove the staging tag from the engine if the image has another tag."""
     staged = str(publication.to.at(staging_tag(publication.environment)))
     if any(tag != staged for tag in image.tags):
         tools.engine.remove(staged)

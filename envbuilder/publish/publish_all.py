@@ -1,4 +1,4 @@
-"""Bring the ports together for `publish`: every chosen environment, its validator, its bill and its provenance."""
+"""`publish` for every selected environment: its validator, bill of materials and provenance."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import msgspec
 
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.envelope import KeySealer, Sealer
+from envbuilder.attest.installed_packages import InstalledPackages, read
 from envbuilder.attest.keys import is_private_to_its_owner, load_private
-from envbuilder.attest.predicates import Allowance
-from envbuilder.attest.provenance import Base, Made, provenance
-from envbuilder.attest.sbom_contents import Contents, read
+from envbuilder.attest.provenance import BaseImage, BuildFacts, provenance
 from envbuilder.attest.sigstore import SigstoreSealer
-from envbuilder.attest.statement import CYCLONEDX, Statement, about
+from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
 from envbuilder.choice import Choice
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment
@@ -53,11 +52,11 @@ class PublishOptions:
 
 
 def publish_all(choice: Choice, options: PublishOptions, sealer: Sealer, session: PublishSession) -> PublishDocument:
-    """Publish every chosen environment's image. A failure of one is its row; the others go on."""
+    """Publish the image of every selected environment. If one fails, its row says so and the others go on."""
     repository = Repository(options.to, session.environment)
     folder = session.workspace.out
     pusher = ZstdPusher(repository, folder, session.say) if options.compression == "zstd" else None
-    session.engine.sweep()  # what an earlier run left that was killed
+    session.engine.sweep()  # containers of killed runs
     rows = []
     for environment in choice.environments:
         try:
@@ -74,9 +73,9 @@ def sealer_of(
     environment: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
 ) -> Sealer:
-    """Return who signs. Raises UsageError where nobody does: an unsigned verdict is worth nothing to others."""
+    """Return the signer. Raises UsageError if there is none."""
     if bool(keys) == keyless:
-        raise UsageError("say who signs: --key or --keyless", hint="envbuilder keys new ~/.envbuilder makes a key")
+        raise UsageError("no signer: give --key or --keyless", hint="make a key: envbuilder keys new ~/.envbuilder")
     if keyless:
         return SigstoreSealer()
     password = environment.get("ENVBUILDER_KEY_PASSWORD") or None
@@ -88,7 +87,7 @@ def sealer_of(
 
 
 def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -> PublishDocument:
-    """Say what a publish would do: which image would get which tags, and where those point now. Changes nothing."""
+    """Return the tags that each image would get, and where they point now."""
     repository = Repository(options.to, session.environment)
     rows = []
     for environment in choice.environments:
@@ -114,7 +113,7 @@ def _planned(repository: Repository, name: str, *, moving: bool) -> Tag:
 
 
 def _tags(built: Built) -> tuple[tuple[str, bool], ...]:
-    """Name an environment's own tags: one for this very image, for ever; and its id, which moves to the newest."""
+    """Return an environment's tags: an immutable one for this image, and its id, which moves to the newest image."""
     name = built.environment.id
     return ((f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", False), (name, True))
 
@@ -156,7 +155,7 @@ def _publish_one(
 def _validator(
     built: Built, choice: Choice, options: PublishOptions, session: PublishSession
 ) -> Callable[[Reference], Verdict]:
-    """Return what validates a reference by digest, and keeps the verdict in the history."""
+    """Return a function that validates a reference by digest and adds the verdict to the history."""
 
     def judge(reference: Reference) -> Verdict:
         name, digest = str(reference), reference.digest
@@ -181,12 +180,12 @@ def _validator(
 
 @dataclass
 class _Describe:
-    """States what is in an image and where it came from; one image, which is read once, by each of its digests."""
+    """Makes the statements about an image's contents and origin; reads the image once."""
 
     built: Built
     session: PublishSession
     sbom: bool
-    _contents: Contents | None = None
+    _contents: InstalledPackages | None = None
 
     def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]:
         made = (self._provenance(name, digest),)
@@ -194,7 +193,7 @@ class _Describe:
 
     def _bill(self, name: str, digest: str, image: Image) -> Statement:
         if self._contents is None:
-            self.session.say(f"{self.built.environment.id}: reading the image for its bill of materials")
+            self.session.say(f"{self.built.environment.id}: reading the image for the bill of materials")
             self._contents = read(read_image(self.session.engine, image))
         made = bom(
             name,
@@ -216,11 +215,11 @@ class _Describe:
             name,
             digest,
             environment=environment.id,
-            # A record of an earlier version holds no digests; its key says that the files are those of the build.
+            # A record of an earlier version has no digests; its key proves that the files are those of the build.
             context=record.context or digests_of(files),
-            base=Base(reference=record.base, digest=record.base_id, origin=record.base_origin),
+            base=BaseImage(reference=record.base, digest=record.base_id, origin=record.base_origin),
             tools={**made_by, **{tool.name: tool.version for tool in tools}},
-            made=Made(
+            made=BuildFacts(
                 locked=lockfile.parse(self.built.lock),
                 revision=record.revision,
                 started=record.started,
@@ -230,9 +229,9 @@ class _Describe:
 
 
 def _built(environment: Environment, session: PublishSession) -> Built:
-    """Return what was built. Raises PublishError where it is not what the context of today would give.
+    """Return the build of an environment. Raises PublishError if its context has changed since.
 
-    What is stated about an image must be what it was made from, and not what has become of that since.
+    Statements about an image must describe the files that it was made from.
     """
     hint = f"envbuilder build -s {environment.id}"
     built = standing(environment, session.workspace)
@@ -241,7 +240,7 @@ def _built(environment: Environment, session: PublishSession) -> Built:
     context = session.workspace.context(environment.id)
     files = folder_contents(context)
     if content_key({**files, "base": built.record.base_id.encode()}) != built.record.key:
-        raise PublishError(f"{context} is not what the image was built from: it was edited since", hint=hint)
+        raise PublishError(f"{context} has changed since the image was built", hint=hint)
     return built
 
 
@@ -252,7 +251,7 @@ def _failed(environment: Environment, options: PublishOptions, error: Envbuilder
 
 
 def allowance(words: tuple[str, ...]) -> tuple[Allowance, ...]:
-    """Read what ``--allow`` said. Raises PublishError for what can never be allowed."""
+    """Read ``--allow``. Raises PublishError for any other word."""
     made: list[Allowance] = []
     for word in words:
         match word:

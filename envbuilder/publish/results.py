@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.attest.predicates import Allowance
+from envbuilder.attest.statements import Allowance
 from envbuilder.support.console import table
 from envbuilder.verdict import Level, Word
 

@@ -12,13 +12,13 @@ from envbuilder.registry.reference import Reference, parse
 
 ATTEMPTS = 5
 PAUSE_S = 0.1
-"""How often a tag is written that cannot be read back, and the first pause before it is tried again; they double."""
+"""How often a tag that cannot be read back is written, and the first pause; each is twice as long as the one before."""
 
-FORGETS = "run it again: what is there stays; where it stays so, the registry forgets what it takes: ask who runs it"
+FORGETS = "run the command again; if it fails again, the registry loses stored content: ask its operator"
 
 
 def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) -> None:
-    """Refuse where an immutable tag is taken by another digest, before any work is spent on the image."""
+    """Raise PublishError if an immutable tag has another digest."""
     for tag in tags:
         found = repository.manifest(tag)
         if found is not None and found.digest != digest:
@@ -29,7 +29,7 @@ def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) 
 
 
 def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
-    """Create an immutable tag; one that has this digest already stays."""
+    """Create an immutable tag unless it has this digest."""
     found = repository.manifest(tag)
     if found is None:
         _write(repository, tag, manifest, "")
@@ -39,16 +39,16 @@ def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
 
 
 def confirm_tags(repository: Repository, tags: tuple[str, ...]) -> None:
-    """Look whether every tag is there in the end. Raises InfrastructureError where one is not."""
+    """Check that every tag exists. Raises InfrastructureError if one does not."""
     lost = [tag for tag in tags if repository.manifest(tag) is None]
     if lost:
         raise _forgotten(repository, ", ".join(lost))
 
 
 def _write(repository: Repository, tag: str, manifest: Manifest, before: str) -> None:
-    """Write a tag until it can be read back; a third digest is one that somebody else has written since.
+    """Write a tag until it can be read back; a third digest was written by another publisher.
 
-    Raises InfrastructureError where the registry says yes and keeps what was there ``before`` ('' for nothing).
+    Raises InfrastructureError if the registry accepts the tag but keeps the digest ``before`` ('' for none).
     """
     for attempt in range(ATTEMPTS):
         repository.put_manifest(tag, manifest.content, manifest.media_type)
@@ -60,14 +60,13 @@ def _write(repository: Repository, tag: str, manifest: Manifest, before: str) ->
 
 
 def _forgotten(repository: Repository, what: str) -> InfrastructureError:
-    return InfrastructureError(f"the registry took {repository.reference.name}: {what}, and has it not", hint=FORGETS)
+    return InfrastructureError(
+        f"the registry accepted {repository.reference.name}: {what}, but does not have it", hint=FORGETS
+    )
 
 
 class Mover:
-    """Moves tags together: where one cannot be moved, those before it go back to where they were.
-
-    ``before`` is where each tag pointed ('' for a tag that is new).
-    """
+    """Moves tags together: if one cannot be moved, those before it are moved back."""
 
     def __init__(self, repository: Repository, tags: tuple[str, ...]) -> None:
         self._repository = repository
@@ -75,11 +74,11 @@ class Mover:
 
     @property
     def before(self) -> dict[str, str]:
-        """Say where each tag pointed."""
+        """The digest that each tag had ('' for a new tag)."""
         return {tag: manifest.digest if manifest else "" for tag, manifest in self._old.items()}
 
     def move(self, manifest: Manifest) -> None:
-        """Move every tag. Raises what the registry raised, after putting back what was moved."""
+        """Move every tag. Moves them back and raises the registry's error if one fails."""
         moved: list[str] = []
         try:
             for tag, old in self._old.items():
@@ -91,7 +90,7 @@ class Mover:
             raise kind(f"{error.message}\n{self._put_back(moved)}", hint=error.hint) from error
 
     def _put_back(self, moved: list[str]) -> str:
-        """Undo moves; a tag that was new stays, on a digest that was validated."""
+        """Undo moves; a new tag stays on the validated digest."""
         stuck = []
         for tag in moved:
             old = self._old[tag]
@@ -101,7 +100,9 @@ class Mover:
             except EnvbuilderError:
                 stuck.append(tag)
         if stuck:
-            return f"{', '.join(stuck)} could not be put back: they point at the validated digest; run again to finish"
+            return (
+                f"{', '.join(stuck)} could not be moved back: they point at the validated digest; run again to finish"
+            )
         return "moving tags are where they were"
 
 
@@ -111,29 +112,29 @@ _OURS = re.compile(r"(?:staging-)?(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+
 
 
 def staging_tag(environment_id: str) -> str:
-    """Name the tag under which an environment's image waits for its verdict."""
+    """Return the tag of an environment's image before its verdict."""
     return f"{_STAGING}{environment_id}"[:128]
 
 
 def meant_by(tag: str) -> str | None:
-    """Return the environment that a tag names, where it is an id of ours; None for any other tag."""
+    """Return the environment id in a tag; None for any other tag."""
     found = _OURS.match(tag)
     return found[1] if found else None
 
 
 def check_moving(tags: tuple[str, ...]) -> None:
-    """Refuse moving tags that have a meaning of their own: they would overwrite what others rely on."""
+    """Raise UsageError for moving tags that have another meaning."""
     for tag in tags:
         if _LISTS.match(tag):
             raise UsageError(f"{tag} is where a registry keeps the list of an image's statements", hint=_ANOTHER)
         if tag.startswith(_STAGING):
-            raise UsageError(f"{tag} is a name for images that were not validated yet", hint=_ANOTHER)
+            raise UsageError(f"{tag} is a tag of images without a verdict", hint=_ANOTHER)
         if meant_by(tag):
-            raise UsageError(f"{tag} is an environment's own tag and moves with its image alone", hint=_ANOTHER)
+            raise UsageError(f"{tag} is the tag of an environment and moves only with its image", hint=_ANOTHER)
 
 
 def destination(text: str) -> Reference:
-    """Read where images go. Raises UsageError for a tag or digest: publish makes the tags itself."""
+    """Read the repository of --to. Raises UsageError for a tag or digest: publish makes the tags."""
     reference = parse(text)
     if reference.tag or reference.digest:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The document that `verify` prints, and the same written for people."""
+"""The document that `verify` prints, and its text for people."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from collections import Counter
 
 import msgspec
 
-from envbuilder.attest.demand import Demand, Refusal
+from envbuilder.attest.requirements import Refusal, Requirement
 from envbuilder.support import terminal_text
 from envbuilder.verdict import KindStanding, Level, Word
 
 _SHOWN = 12
-"""Lines of reasons that are written out; the document holds them all."""
+"""Reasons in the text; the document has all of them."""
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `verify`: accepted, with the verdict that it rests on, or every reason why not.
+    """The answer of `verify`: accepted because of a verdict, or every reason why not.
 
-    ``notes`` is what was passed over on the way to a yes: a FAILED on other hosts, statements of strangers.
-    ``unanswered``: no, because the registry failed, and not because of anything that it said. ``age_s`` in seconds.
-    ``kinds``: each kind of host that was asked for; ``level``, ``finished`` and ``age_s`` are then those of the weakest
-    of their verdicts, and what is one host's is left out.
+    ``notes`` are refusals that changed nothing: a FAILED of other hosts, statements of unknown signers.
+    ``unanswered``: refused because the registry failed. ``kinds``: each required host class; ``level``, ``finished``
+    and ``age_s`` (seconds) are then those of the weakest verdict, and the fields of one host are empty.
     """
 
     schema: str = "envbuilder/verify/v1"
     image: str
     digest: str = ""
     accepted: bool
-    demanded: Demand
+    demanded: Requirement
     verdict: Word | None = None
     level: Level | None = None
     environment: str = ""
@@ -47,9 +46,9 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_text(found: Verification) -> str:
-    """Write the answer for people: what it rests on where it is accepted, a line a reason where it is not.
+    """Write the answer for people: the verdict if the image is accepted, else one line for each reason.
 
-    Strangers write parts of the reasons: nothing of them moves a terminal's cursor or makes a line of its own.
+    Anybody can write parts of the reasons: control characters and line ends are removed.
     """
     if found.kinds:
         return _on_kinds(found)
@@ -59,20 +58,20 @@ def as_text(found: Verification) -> str:
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, _kernel(found.kernel))))
     lines = [
         f"ACCEPTED {found.image} ({found.digest})",
-        f"{found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}",
+        f"{found.environment or 'no environment of envbuilder'}: {found.verdict} at level {found.level}",
         f"on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
         f"signed by {', '.join(found.signers or (found.signed_by,))}",
     ]
-    return "\n".join(["\n  ".join(map(terminal_text.line, lines)), *_listed("  passed over: ", found.notes)])
+    return "\n".join(["\n  ".join(map(terminal_text.line, lines)), *_listed("  ignored: ", found.notes)])
 
 
 def _on_kinds(found: Verification) -> str:
-    """Write a line a kind, then every reason under its kind's name, and what was passed over last."""
+    """Write one line for each host class, then every reason, then ignored refusals."""
     word = "ACCEPTED" if found.accepted else "REFUSED"
-    lines = [f"{found.environment or 'no environment of ours'}: {found.verdict} at level {found.level}"]
+    lines = [f"{found.environment or 'no environment of envbuilder'}: {found.verdict} at level {found.level}"]
     lines = [*(lines if found.accepted else ()), *(f"{kind.kind}: {_standing(kind)}" for kind in found.kinds)]
     head = terminal_text.line(f"{word} {found.image} ({found.digest})")
-    against = [*_listed("  ", found.refusals), *_listed("  passed over: ", found.notes)]
+    against = [*_listed("  ", found.refusals), *_listed("  ignored: ", found.notes)]
     return "\n".join([head, *(f"  {terminal_text.line(line)}" for line in lines), *against])
 
 
@@ -84,7 +83,7 @@ def _standing(kind: KindStanding) -> str:
 
 
 def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
-    """Write reasons, the same one of many statements once."""
+    """Write each reason once."""
     counted = Counter((refusal.reason, refusal.message) for refusal in refusals)
     lines = [
         indent + terminal_text.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))

@@ -1,4 +1,4 @@
-"""What ``envbuilder verify`` was asked: whom to trust and what to demand."""
+"""The options of ``envbuilder verify``: the trusted signers and the requirement."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from envbuilder.attest.demand import DRIVER_PATTERN, Demand, same_model
 from envbuilder.attest.envelope import KeyOpener, Opener
+from envbuilder.attest.host_classes import decide_by_class, parse_host_classes
 from envbuilder.attest.keys import load_public_keys
-from envbuilder.attest.kinds import add_up, parse_kinds
+from envbuilder.attest.requirements import DRIVER_PATTERN, Requirement, same_model
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
+from envbuilder.publish.attached_statements import PublishedVerdicts, published
 from envbuilder.publish.tags import meant_by
 from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import Published, Question, published, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.reference import parse
 from envbuilder.verdict import ImageStanding, Level
 
 ANSWER_S = 25.0
-"""Seconds in which `verify` answers, whatever the registry does."""
+"""Seconds in which `verify` answers, even if the registry does not."""
 
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])\Z")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -51,10 +52,9 @@ class VerifyOptions:
 
 
 def verify_image(options: VerifyOptions, model_of: Callable[[str], str | None]) -> Verification:
-    """Verify the image that the options name. Raises UsageError where they do not fit together.
+    """Verify the image of the options. Raises UsageError if they contradict each other.
 
-    ``model_of`` gives the catalogue's name of a GPU, None where it has none. On kinds of host, which are named by their
-    GPUs, the level is the GPU's unless another is demanded.
+    ``model_of`` gives the catalogue's name of a GPU. With host classes, the required level is ``gpu`` by default.
     """
     if options.driver is not None and not re.match(DRIVER_PATTERN, options.driver):
         raise UsageError(f"{options.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
@@ -62,9 +62,9 @@ def verify_image(options: VerifyOptions, model_of: Callable[[str], str | None]) 
         raise UsageError(f"{options.tensorflow!r} is not a version", hint="as in 2.20 or 2.20.0")
     if options.on is not None and (options.driver is not None or options.gpu is not None):
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
-    on = parse_kinds(options.on, model_of) if options.on is not None else ()
+    on = parse_host_classes(options.on, model_of) if options.on is not None else ()
     reference = parse(options.image)
-    demand = Demand(
+    demand = Requirement(
         level=cast("Level", options.level or ("gpu" if on else "cpu")),
         driver=options.driver,
         gpu=options.gpu,
@@ -75,9 +75,9 @@ def verify_image(options: VerifyOptions, model_of: Callable[[str], str | None]) 
     openers = openers_of(options.keys, options.identity, options.issuer)
     trusted = {name for opener in openers for name in opener.names}
     if not 1 <= options.threshold <= len(trusted):
-        raise UsageError(f"{options.threshold} of {len(trusted)} signers can never be", hint="give as many --key")
+        raise UsageError(f"{options.threshold} of {len(trusted)} signers is impossible", hint="give as many --key")
     repository = Repository(reference, os.environ, Deadline(ANSWER_S))
-    question = Question(demand, options.threshold, on, same_model(model_of))
+    question = VerifyQuestion(demand, options.threshold, on, same_model(model_of))
     return verify(repository, openers, question, datetime.now(UTC))
 
 
@@ -90,7 +90,7 @@ def duration(text: str) -> float:
 
 
 def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> tuple[Opener, ...]:
-    """Return who is trusted. Raises UsageError where nobody is."""
+    """Return openers for the trusted signers. Raises UsageError if there are none."""
     if bool(identity) != bool(issuer):
         raise UsageError("--identity and --issuer belong together", hint="an identity means nothing without its issuer")
     openers: list[Opener] = []
@@ -100,15 +100,15 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
         raise UsageError(
-            "nobody is trusted: every statement would be refused", hint="give --key, or --identity and --issuer"
+            "no trusted signer: every statement would be refused", hint="give --key, or --identity and --issuer"
         )
     return tuple(openers)
 
 
-def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> Published:
-    """Fetch the verdicts that trusted keys signed from a repository that several people publish to.
+def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -> PublishedVerdicts:
+    """Fetch the verdicts in a repository that trusted keys signed; warn about keys that signed nothing.
 
-    ``say`` hears of a key that signed nothing there. Raises PublishError where there is no such repository.
+    Raises PublishError if there is no such repository.
     """
     reference = parse(repository)
     openers = openers_of(keys, None, None)
@@ -121,17 +121,17 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
 
 
 def standings(
-    published: Published, on: str | None, max_age: str, model_of: Callable[[str], str | None]
+    published: PublishedVerdicts, on: str | None, max_age: str, model_of: Callable[[str], str | None]
 ) -> tuple[ImageStanding, ...]:
-    """Say of each image that something was signed about how it stands on each kind of host; () where none is asked."""
-    kinds = parse_kinds(on, model_of) if on is not None else ()
-    demand, same, now = Demand(level="gpu", max_age_s=duration(max_age)), same_model(model_of), datetime.now(UTC)
+    """Return the state of each image with statements on each host class; empty without host classes."""
+    kinds = parse_host_classes(on, model_of) if on is not None else ()
+    demand, same, now = Requirement(level="gpu", max_age_s=duration(max_age)), same_model(model_of), datetime.now(UTC)
     named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
     return tuple(
         ImageStanding(
             digest=digest,
             environment=named.get(digest, ""),
-            kinds=tuple(one.standing for one in add_up(digest, said, demand, kinds, now, same_gpu=same)),
+            kinds=tuple(one.standing for one in decide_by_class(digest, said, demand, kinds, now, same_gpu=same)),
         )
         for digest, said in published.evidence.items()
         if kinds

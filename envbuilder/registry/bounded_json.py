@@ -1,4 +1,4 @@
-"""Read JSON that a stranger wrote: whatever it is, the answer is a value or an error of ours."""
+"""Read untrusted JSON: the result is a value or a MalformedError."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from envbuilder.support import decoding
 _Document = TypeVar("_Document")
 
 MAX_VALUES = 1_000_000
-"""Values that one document may hold: a list of 20,000 attachments with all their annotations has a fifth of them. What
-is cut into more takes a hundred times the memory of its bytes."""
+"""Values in one document: a list of 20,000 attachments with their annotations has a fifth of them. More values take a
+hundred times the memory of their bytes."""
 
 
 class MalformedError(PublishError):
-    """Bytes that are not the document they should be."""
+    """Bytes that are not the expected document."""
 
 
 def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str) -> Any:  # noqa: ANN401 - of ``kind``
-    """Read a document of a type. Raises MalformedError, for nesting without end and values without number as well."""
+    """Read a document of a type. Raises MalformedError, for endless nesting and too many values too."""
     data = bytes(content)
     if data.count(b",") > MAX_VALUES:
         raise MalformedError(f"not {what}: it holds more than {MAX_VALUES:,} values")
@@ -33,7 +33,7 @@ def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str)
 
 
 def check_unambiguous(content: bytes, what: str) -> None:
-    """Raise MalformedError where an object names a key twice: readers differ in which of the two they take."""
+    """Raise MalformedError if an object has a key twice: readers differ in which value they take."""
     try:
         with decoding.damaged(f"not {what}"):
             json.loads(content, object_pairs_hook=_once)

@@ -1,4 +1,4 @@
-"""Credentials for registries, where Docker keeps them: ``config.json`` and its helpers."""
+"""Docker's credentials for registries: ``config.json`` and its helpers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
 
 _KEEPS_NONE = "credentials not found"
-"""How a helper says that it keeps no login for a registry: Docker's protocol has exit code 1 and these words."""
+"""A helper's words for a registry without login; Docker's protocol has exit code 1 and these words."""
 
 _SHOWN = 200
 
 
 @dataclass(frozen=True)
 class Login:
-    """A user's name and password, or an identity token; neither is ever printed.
-
-    One with an ``excuse`` is none: it says how the helper failed that keeps the login.
-    """
+    """A user's name and password, or an identity token; never printed. ``excuse`` says how a helper failed."""
 
     user: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
@@ -55,9 +52,9 @@ class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def find(host: str, environment: Mapping[str, str]) -> Login | None:
-    """Find the login for a registry; None where there is none.
+    """Return the login for a registry; None if there is none.
 
-    Reads ``$DOCKER_CONFIG/config.json`` (``~/.docker`` by default). Raises InputError where that is not JSON.
+    Reads ``$DOCKER_CONFIG/config.json`` (``~/.docker`` by default). Raises InputError if that is not JSON.
     """
     config = _read(docker_settings.config_file(environment))
     helper = config.cred_helpers.get(host) or config.creds_store
@@ -76,7 +73,7 @@ def _read(path: Path) -> _Config:
         return _Config()
     except decoding.DamagedError as error:
         problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
-        raise InputError((problem,), hint="mend it, or move it away and log in again (docker login)") from error
+        raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
 
 
 def _login(auth: _Auth) -> Login | None:
@@ -111,7 +108,7 @@ def _ask(helper: str, host: str) -> Login | None:
     try:
         answer = decoding.from_json(done.out, _Answer)
     except decoding.DamagedError as error:
-        return Login(excuse=f"what {program} answered is no login: {error}")
+        return Login(excuse=f"the answer of {program} is not a login: {error}")
     if answer.username == _TOKEN_USER:
         return Login(identity_token=answer.secret)
     return Login(answer.username, answer.secret) if answer.username else None

@@ -16,7 +16,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True)
 class Reference:
-    """Where an image is; ``tag`` and ``digest`` are '' where they are not given."""
+    """Where an image is; ``tag`` and ``digest`` are '' if they are not given."""
 
     host: str
     repository: str
@@ -25,12 +25,12 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """Name the repository with its host, without tag and digest."""
+        """The repository with its host, without tag and digest."""
         return f"{self.host}/{self.repository}"
 
     @property
     def loopback(self) -> bool:
-        """Tell whether the host is this machine."""
+        """True if the host is this machine."""
         bare = self.host.rpartition(":")[0] if re.search(r":[0-9]+\Z", self.host) else self.host
         try:
             return ipaddress.ip_address(bare.strip("[]")).is_loopback
@@ -38,7 +38,7 @@ class Reference:
             return bare == "localhost"
 
     def at(self, target: str) -> Reference:
-        """Return the same repository at a tag or a digest. Raises UsageError where it is neither."""
+        """Return the same repository at a tag or a digest. Raises UsageError for other text."""
         if _DIGEST.match(target):
             return replace(self, tag="", digest=target)
         if not _TAG.match(target):
@@ -55,7 +55,7 @@ def parse(text: str) -> Reference:
     host, slash, path = rest.partition("/")
     repository, _, tag = path.partition(":")
     if not slash or not ("." in host or ":" in host or host == "localhost") or not _HOST.match(host):
-        raise UsageError(f"{text!r} names no registry", hint="write it whole: registry.example.org/team/image:tag")
+        raise UsageError(f"{text!r} names no registry", hint="write it in full: registry.example.org/team/image:tag")
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
     if ("@" in text and not _DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):

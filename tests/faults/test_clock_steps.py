@@ -15,12 +15,12 @@ from publisher import PushingEngine
 from publishing_world import ENVIRONMENT, NOW, World, answering
 from registries import modern_registry
 
-from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
+from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import EnvbuilderError
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import Verdict
 
@@ -60,7 +60,10 @@ def test_an_interrupted_publication_goes_on_under_another_clock(world: World, st
     assert publish(world.publication("scratch:1"), world.tools(validate, now=lambda: moments[0])).published
     assert len(judged) == (1 if 0 <= step < 86400 else 2)
     found = verify(
-        world.client(ENVIRONMENT), (KeyOpener((world.key.public,)),), Question(Demand(level="gpu")), moments[0]
+        world.client(ENVIRONMENT),
+        (KeyOpener((world.key.public,)),),
+        VerifyQuestion(Requirement(level="gpu")),
+        moments[0],
     )
     assert found.accepted, found.refusals
     assert found.age_s is not None

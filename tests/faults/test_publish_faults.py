@@ -14,12 +14,12 @@ from publisher import PushingEngine
 from publishing_world import ENVIRONMENT, World, answering
 from registries import modern_registry
 
-from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
+from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import InfrastructureError
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.reference import Reference
 
 Break = Callable[[Path], None]
@@ -68,7 +68,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def accepted(world: World, tag: str = ENVIRONMENT) -> bool:
     """Tell whether a tag leads to an image that is believed; no such tag is no."""
     now = world.tools().now()
-    question = Question(Demand(level="gpu"))
+    question = VerifyQuestion(Requirement(level="gpu"))
     return verify(world.client(tag), (KeyOpener((world.key.public,)),), question, now).accepted
 
 

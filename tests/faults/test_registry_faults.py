@@ -15,12 +15,12 @@ import registries
 from publisher import PushingEngine
 from publishing_world import ENVIRONMENT, World
 
-from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
+from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import EnvbuilderError
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 
 STEPS = 7
 """Lines of progress of one publication; each is said before what may fail."""
@@ -97,6 +97,6 @@ def test_a_registry_that_freezes_is_given_up_and_taken_up_again(registry: Regist
     if error is not None:
         assert error.exit_code in (5, 7)
     assert publish(world.publication("scratch:1"), world.tools(say=lambda _: None)).published
-    question = Question(Demand(level="gpu"))
+    question = VerifyQuestion(Requirement(level="gpu"))
     now = world.tools().now()
     assert verify(world.client(ENVIRONMENT), (KeyOpener((world.key.public,)),), question, now).accepted

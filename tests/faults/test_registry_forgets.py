@@ -15,14 +15,14 @@ from publisher import PushingEngine
 from publishing_world import ENVIRONMENT, World
 from registries import State, docker_registry, modern_registry
 
-from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
+from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import EnvbuilderError
 from envbuilder.publish import tags
 from envbuilder.publish.publish import publish
 from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry import referrers
 
 STEPS = ("pushing", "validating", "attaching", "attaching", "tagged", "moved", "moved")
@@ -48,7 +48,7 @@ class Bench:
 
     def asked(self, tag: str) -> Verification:
         """Ask a verifier about a tag."""
-        question = Question(Demand(level="gpu"))
+        question = VerifyQuestion(Requirement(level="gpu"))
         opener = KeyOpener((self.world.key.public,))
         return verify(self.world.client(tag), (opener,), question, self.world.tools().now())
 
@@ -245,4 +245,6 @@ def test_a_real_registrys_garbage_collection_is_told_and_made_again(step: int, t
             manifest = world.client().manifest(tag)
             assert manifest is not None
             assert world.client().lacking(manifest) == ""
-            assert verify(world.client(tag), (opener,), Question(Demand(level="gpu")), world.tools().now()).accepted
+            assert verify(
+                world.client(tag), (opener,), VerifyQuestion(Requirement(level="gpu")), world.tools().now()
+            ).accepted

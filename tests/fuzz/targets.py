@@ -24,13 +24,13 @@ import msgspec
 from made_images import SITE, image_of, outside, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
-from envbuilder.attest import envelope, keys, predicates, statement
-from envbuilder.attest.demand import Demand
+from envbuilder.attest import envelope, keys, statements
 from envbuilder.attest.envelope import KeyOpener, KeySealer, SignedBy
-from envbuilder.attest.kinds import Kind, add_up, parse_kinds
-from envbuilder.attest.sbom_contents import read as read_contents
+from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
+from envbuilder.attest.installed_packages import read as read_contents
+from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.sigstore import SigstoreOpener
-from envbuilder.attest.trust import Evidence, decide
+from envbuilder.attest.trust_policy import TrustedStatement, decide
 from envbuilder.catalog import store
 from envbuilder.choice import read_known
 from envbuilder.cli.output import as_json, flattened
@@ -46,7 +46,7 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.jobs.fleet import hosts as fleet_hosts
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
-from envbuilder.publish import journal, registry_image
+from envbuilder.publish import journal
 from envbuilder.pypi import index_config, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
@@ -216,7 +216,7 @@ def selector(data: bytes) -> None:
     environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
     each(
         lambda: select(environments, (text,)),
-        lambda: parse_kinds(text, lambda name: name or None),
+        lambda: parse_host_classes(text, lambda name: name or None),
         lambda: reference.parse(text[:300]),
     )
 
@@ -387,19 +387,18 @@ def manifests(data: bytes) -> None:
     platforms(manifest)
     config_digest(manifest)
     each(
-        lambda: registry_image.described(repository, manifest, "a@b"),
         lambda: referrers.document(repository, DIGEST, DIGEST, "application/x"),
     )
 
 
 def sealed_envelope(data: bytes) -> None:
-    opened = KeyOpener((keys.load_public(folder() / "keys" / keys.PUBLIC),)).open(data)
+    opened = KeyOpener((keys.load_public_keys(folder() / "keys" / keys.PUBLIC)[0],)).open(data)
     if not isinstance(opened, envelope.Rejected):
-        statement.parse(opened.payload)
+        statements.parse(opened.payload)
 
 
 def statement_seeds() -> list[bytes]:
-    return [statement.encode(predicates.verdict_statement("registry.example/a", one)) for one in verdicts()]
+    return [statements.encode(statements.verdict_statement("registry.example/a", one)) for one in verdicts()]
 
 
 def envelope_seeds() -> list[bytes]:
@@ -409,25 +408,27 @@ def envelope_seeds() -> list[bytes]:
 def trusted(data: bytes) -> None:
     """Judge the same bytes as a statement, and as predicates, that a trusted key signed."""
     about = _about(data)
-    kinds = (statement.VERDICT, statement.REHEARSAL)
+    kinds = (statements.VERDICT, statements.REHEARSAL)
     found = [
-        statement.Statement(subject=(statement.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data))
+        statements.Statement(
+            subject=(statements.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data)
+        )
         for kind in kinds
     ]
     with contextlib.suppress(*REFUSED):
-        found.append(statement.parse(data))
+        found.append(statements.parse(data))
     signed = (SignedBy(name="k", expires=""),)
-    items = tuple(Evidence(stored=DIGEST, statement=one, signed_by=signed) for one in found)
+    items = tuple(TrustedStatement(stored=DIGEST, statement=one, signed_by=signed) for one in found)
     each(
-        lambda: decide(about, items, Demand(level="cpu"), NOW),
-        lambda: add_up(about, items, Demand(level="gpu"), (Kind(gpu="A100", driver="535"),), NOW),
+        lambda: decide(about, items, Requirement(level="cpu"), NOW),
+        lambda: decide_by_class(about, items, Requirement(level="gpu"), (HostClass(gpu="A100", driver="535"),), NOW),
     )
 
 
 def _about(data: bytes) -> str:
     """Return the digest that a predicate names, so that the predicate is relevant."""
     with contextlib.suppress(*REFUSED):
-        found = decoding.from_json(data, predicates.VerdictPredicate).verdict.image.digest or ""
+        found = decoding.from_json(data, statements.VerdictPredicate).verdict.image.digest or ""
         return found if re.fullmatch("sha256:[0-9a-f]{64}", found) else DIGEST
     return DIGEST
 

@@ -19,18 +19,18 @@ from factories import digest, failed_verdict, gpu_verdict, inconclusive_verdict
 from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, attached, public_tags, scratch_image
 from registries import docker_registry, modern_registry
 
-from envbuilder.attest import envelope, statement
-from envbuilder.attest.demand import Demand, Refused
+from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener, KeySealer
 from envbuilder.attest.keys import create
-from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.attest.requirements import RefusalReason, Requirement
+from envbuilder.attest.statements import VerdictPredicate
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
+from envbuilder.publish.attached_statements import published as read_repository
 from envbuilder.publish.journal import Journal, exclusively
 from envbuilder.publish.publish import publish
 from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import Question, verify
-from envbuilder.publish.verify import published as read_repository
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, document
@@ -38,7 +38,7 @@ from envbuilder.verdict import Verdict
 
 pytestmark = pytest.mark.engine
 
-DEMAND = Demand(level="gpu", driver="535", gpu="H100", max_age_s=90 * 86_400)
+DEMAND = Requirement(level="gpu", driver="535", gpu="H100", max_age_s=90 * 86_400)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +64,12 @@ def _tags_of(world: World) -> list[str]:
     return [name for name in names if name.startswith(prefixes)]
 
 
-def check(world: World, target: str = ENVIRONMENT, demand: Demand = DEMAND, **given: Any) -> Verification:
+def check(world: World, target: str = ENVIRONMENT, demand: Requirement = DEMAND, **given: Any) -> Verification:
     opener = KeyOpener((given.get("key", world.key).public,))
-    return verify(world.client(target), (opener,), Question(demand), given.get("now", NOW))
+    return verify(world.client(target), (opener,), VerifyQuestion(demand), given.get("now", NOW))
 
 
-def reasons(found: Verification) -> set[Refused]:
+def reasons(found: Verification) -> set[RefusalReason]:
     assert found.accepted == (not found.refusals)
     return {refusal.reason for refusal in found.refusals}
 
@@ -98,8 +98,8 @@ def test_refused_image_pushed_again_under_the_tag(world) -> None:
     """1: another image under the published tag is refused, and so is a tag that never was."""
     first = published(world)
     assert world.push("something else", ENVIRONMENT) != first
-    assert reasons(check(world)) == {Refused.TAG_MOVED}
-    assert reasons(check(world, "never")) == {Refused.NO_IMAGE}
+    assert reasons(check(world)) == {RefusalReason.TAG_MOVED}
+    assert reasons(check(world, "never")) == {RefusalReason.NO_IMAGE}
     assert check(world, first).accepted
 
 
@@ -126,16 +126,16 @@ def test_refused_statement_altered(world) -> None:
         return json.dumps({**document, "payload": base64.b64encode(payload).decode()}).encode()
 
     copy = _replace_statements(world, ENVIRONMENT, raise_the_level)
-    assert Refused.BAD_SIGNATURE in reasons(check(copy, demand=Demand(level="multi-gpu")))
-    assert reasons(check(copy, demand=Demand(level="load"))) == {Refused.BAD_SIGNATURE}
-    assert check(world, demand=Demand(level="load")).accepted
+    assert RefusalReason.BAD_SIGNATURE in reasons(check(copy, demand=Requirement(level="multi-gpu")))
+    assert reasons(check(copy, demand=Requirement(level="load"))) == {RefusalReason.BAD_SIGNATURE}
+    assert check(world, demand=Requirement(level="load")).accepted
 
 
 def test_refused_other_key(world) -> None:
     """3: a statement by a key that is not trusted is refused."""
     published(world)
     other = create(world.folder / "other")
-    assert reasons(check(world, key=other)) == {Refused.UNTRUSTED_KEY}
+    assert reasons(check(world, key=other)) == {RefusalReason.UNTRUSTED_KEY}
 
 
 def test_refused_statement_for_another_digest(world) -> None:
@@ -145,23 +145,23 @@ def test_refused_statement_for_another_digest(world) -> None:
     source, target = world.client(), world.client().manifest(second)
     for item in attached(source, first, ENVELOPE):
         attach(source, target, document(source, item.digest, first, ENVELOPE), ENVELOPE, {})
-    assert reasons(check(world, "second")) == {Refused.WRONG_SUBJECT}
+    assert reasons(check(world, "second")) == {RefusalReason.WRONG_SUBJECT}
 
 
 def test_refused_expired(world) -> None:
     """5: a verdict older than demanded is refused, one second makes the difference."""
     published(world)
     finished = NOW.replace(hour=10, minute=3)
-    assert reasons(check(world, now=finished + timedelta(days=90, seconds=1))) == {Refused.EXPIRED}
+    assert reasons(check(world, now=finished + timedelta(days=90, seconds=1))) == {RefusalReason.EXPIRED}
     assert check(world, now=finished + timedelta(days=90)).accepted
 
 
 def test_refused_lower_level_other_driver_other_gpu(world) -> None:
     """6: less than the demanded level, another driver or another GPU is refused, each with its reason."""
     published(world)
-    assert reasons(check(world, demand=Demand(level="multi-gpu"))) == {Refused.LEVEL_TOO_LOW}
-    assert reasons(check(world, demand=Demand(driver="550"))) == {Refused.OTHER_DRIVER}
-    assert reasons(check(world, demand=Demand(gpu="A100"))) == {Refused.OTHER_GPU}
+    assert reasons(check(world, demand=Requirement(level="multi-gpu"))) == {RefusalReason.LEVEL_TOO_LOW}
+    assert reasons(check(world, demand=Requirement(driver="550"))) == {RefusalReason.OTHER_DRIVER}
+    assert reasons(check(world, demand=Requirement(gpu="A100"))) == {RefusalReason.OTHER_GPU}
 
 
 def test_refused_inconclusive(world) -> None:
@@ -174,9 +174,9 @@ def test_refused_inconclusive(world) -> None:
     row = publish(world.publication(image, allow=("inconclusive",)), tools)
     assert (row.published, row.allowed) == (True, ("inconclusive",))
     for level in ("none", "static", "load", "gpu"):
-        assert Refused.INCONCLUSIVE in reasons(check(world, demand=Demand(level=level)))
+        assert RefusalReason.INCONCLUSIVE in reasons(check(world, demand=Requirement(level=level)))
     stated = [
-        json.loads(bytes(statement.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
+        json.loads(bytes(statements.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), item.digest, row.digest, ENVELOPE)]
     ]
@@ -192,9 +192,9 @@ def test_refused_simulated(world) -> None:
     assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
     manifest = world.client().manifest(f"staging-{ENVIRONMENT}")
     verdict = answering(simulated=True)(Reference("x", "x", digest=manifest.digest))
-    forged = statement.about("x", manifest.digest, statement.VERDICT, VerdictPredicate(verdict=verdict))
-    attach(world.client(), manifest, KeySealer(world.key).seal(statement.encode(forged)), ENVELOPE, {})
-    assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {Refused.SIMULATED}
+    forged = statements.about("x", manifest.digest, statements.VERDICT, VerdictPredicate(verdict=verdict))
+    attach(world.client(), manifest, KeySealer(world.key).seal(statements.encode(forged)), ENVELOPE, {})
+    assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {RefusalReason.SIMULATED}
 
 
 def test_refused_registry_without_the_statement(world) -> None:
@@ -206,8 +206,8 @@ def test_refused_registry_without_the_statement(world) -> None:
         for tag in ("latest",):
             other.put_manifest(tag, manifest.content, manifest.media_type)
         assert state.tags["latest"] == first
-        found = verify(other, (KeyOpener((world.key.public,)),), Question(DEMAND), NOW)
-    assert reasons(found) == {Refused.NO_STATEMENT}
+        found = verify(other, (KeyOpener((world.key.public,)),), VerifyQuestion(DEMAND), NOW)
+    assert reasons(found) == {RefusalReason.NO_STATEMENT}
 
 
 def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> None:
@@ -218,7 +218,7 @@ def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> No
     publication = world.publication(image, folder=world.folder / "another")
     row = publish(publication, world.tools(again))
     assert (row.published, row.exit_code) == (False, 1)
-    assert reasons(check(world)) == {Refused.FAILED}
+    assert reasons(check(world)) == {RefusalReason.FAILED}
 
 
 def test_an_immutable_tag_is_never_overwritten(world) -> None:
@@ -382,8 +382,8 @@ def test_what_is_signed_is_what_was_judged(world) -> None:
         each
         for found in attached(world.client(), row.digest, ENVELOPE)
         for sealed in [document(world.client(), found.digest, row.digest, ENVELOPE)]
-        for each in [statement.parse(envelope.payload_of(envelope.parse(sealed)))]
-        if each.predicate_type == statement.VERDICT
+        for each in [statements.parse(envelope.payload_of(envelope.parse(sealed)))]
+        if each.predicate_type == statements.VERDICT
     )
     verdict = msgspec.json.decode(item.predicate, type=VerdictPredicate).verdict
     assert (verdict.suite, verdict.image.digest) == (digest("another suite"), row.digest)

@@ -17,7 +17,7 @@ from registries import docker_registry
 
 from envbuilder.attest.envelope import KeySealer
 from envbuilder.attest.keys import create
-from envbuilder.attest.statement import CYCLONEDX, PROVENANCE
+from envbuilder.attest.statements import CYCLONEDX, PROVENANCE
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice
 from envbuilder.cli import exit_codes

@@ -24,11 +24,11 @@ from publisher import FAILED_EVERY, REPOSITORY
 from publishing_world import attached, public_tags
 from registries import docker_registry, modern_registry
 
-from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
+from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import EnvbuilderError, InfrastructureError
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import Reference
@@ -188,7 +188,9 @@ def check_killed(host: str, folder: Path, count: int) -> None:
         asked = Repository(Reference(host, REPOSITORY).at(digest), {})
 
         def ask() -> bool:
-            answer = verify(asked, (KeyOpener((key.public,)),), Question(Demand(level="gpu")), datetime.now(UTC))
+            answer = verify(
+                asked, (KeyOpener((key.public,)),), VerifyQuestion(Requirement(level="gpu")), datetime.now(UTC)
+            )
             if answer.unanswered:
                 raise InfrastructureError("the registry failed, which is no answer")
             return answer.accepted

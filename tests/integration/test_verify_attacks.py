@@ -25,15 +25,15 @@ from factories import digest, failed_verdict, gpu_environment, gpu_verdict, inco
 from hostile import Front, Rules, hostile
 from registries import OCI_INDEX, State, docker_registry, modern_registry
 
-from envbuilder.attest import envelope, statement
-from envbuilder.attest.demand import Demand
+from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.predicates import VerdictPredicate
+from envbuilder.attest.requirements import Requirement
+from envbuilder.attest.statements import VerdictPredicate
 from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
 from envbuilder.publish.verification import Verification, as_text
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
@@ -50,8 +50,8 @@ MOST_BYTES = 300_000_000
 
 H100_HOST = gpu_verdict().host
 T4 = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
-ON_H100 = Demand(level="gpu", driver="535", gpu="H100")
-GPU = Demand(level="gpu")
+ON_H100 = Requirement(level="gpu", driver="535", gpu="H100")
+GPU = Requirement(level="gpu")
 BARE = HostRef(kernel="6.1.0", cpus=2)
 
 
@@ -101,7 +101,7 @@ class Stage:
         """Attach bytes to the image; returns the digest that they are stored under."""
         return attach(self.client(), to or self.image, content, kind, {}).digest
 
-    def seal(self, payload: bytes, *by: str, kind: str = statement.PAYLOAD_TYPE) -> bytes:
+    def seal(self, payload: bytes, *by: str, kind: str = statements.PAYLOAD_TYPE) -> bytes:
         """Sign bytes."""
         return envelope.encode(envelope.seal(payload, kind, *(self.keys[name] for name in by or ("ann",))))
 
@@ -114,7 +114,7 @@ class Stage:
         if value.image.digest == digest("manifest"):
             value = msgspec.structs.replace(value, image=ImageRef(id="x", digest=self.image.digest))
         predicate = VerdictPredicate(verdict=value)
-        return statement.encode(statement.about("x", about or self.image.digest, statement.VERDICT, predicate))
+        return statements.encode(statements.about("x", about or self.image.digest, statements.VERDICT, predicate))
 
     def edited(self, *changes: tuple[str, str], value: Verdict | None = None) -> bytes:
         """Write a statement with parts of its text replaced."""
@@ -124,13 +124,13 @@ class Stage:
             text = text.replace(old, new)
         return text.encode()
 
-    def ask(self, demand: Demand, target: str, seconds: float) -> Verification:
+    def ask(self, demand: Requirement, target: str, seconds: float) -> Verification:
         """Verify through the front."""
         keys = tuple(replace(self.keys[name].public, expires=self.expires.get(name, "")) for name in self.trusted)
         reference = Reference(self.front, self.name).at(target)
         repository = Repository(reference, {"HOME": "/nonexistent"}, Deadline(seconds))
         try:
-            return verify(repository, (KeyOpener(keys),), Question(demand, self.threshold), NOW)
+            return verify(repository, (KeyOpener(keys),), VerifyQuestion(demand, self.threshold), NOW)
         finally:
             repository.transport.close()
 
@@ -142,7 +142,7 @@ class Row:
     name: str
     attack: Callable[[Stage], Any]
     expected: str
-    demand: Demand = GPU
+    demand: Requirement = GPU
     target: str = "image"
 
 
@@ -578,7 +578,7 @@ STATEMENTS = [
         lambda s: s.attach(
             s.seal(
                 b'{"_type":"https://in-toto.io/Statement/v1","subject":[],"predicateType":"'
-                + statement.VERDICT.encode()
+                + statements.VERDICT.encode()
                 + b'","predicate":{}}'
             )
         ),
@@ -591,7 +591,7 @@ STATEMENTS = [
     ),
     Row("a subject by its name alone", signs(('"sha256":', '"sha0":')), "WRONG_SUBJECT"),
     Row("a Statement v0.1", signs(("in-toto.io/Statement/v1", "in-toto.io/Statement/v0.1")), "UNREADABLE"),
-    Row("only another predicate", signs((statement.VERDICT, "https://slsa.dev/provenance/v1")), "NO_STATEMENT"),
+    Row("only another predicate", signs((statements.VERDICT, "https://slsa.dev/provenance/v1")), "NO_STATEMENT"),
     Row(
         "the verdict is about another digest",
         lambda s: s.attach(s.seal(s.payload(gpu_verdict(image=ImageRef(id="x", digest=digest("o")))))),
@@ -603,21 +603,21 @@ STATEMENTS = [
         "WRONG_SUBJECT",
     ),
     Row("simulated", says(gpu_verdict(simulated=True)), "SIMULATED"),
-    Row("INCONCLUSIVE", says(inconclusive_verdict()), "INCONCLUSIVE", Demand(level="load")),
-    Row("FAILED", says(failed("cpu")), "FAILED", Demand(level="static")),
+    Row("INCONCLUSIVE", says(inconclusive_verdict()), "INCONCLUSIVE", Requirement(level="load")),
+    Row("FAILED", says(failed("cpu")), "FAILED", Requirement(level="static")),
     Row("91 days old", says(gpu_verdict(finished="2026-08-21T11:59:00+00:00")), "EXPIRED"),
     Row("six minutes in the future", says(gpu_verdict(finished="2026-11-20T12:06:00+00:00")), "EXPIRED"),
     Row("the year 9999", says(gpu_verdict(finished="9999-12-31T23:59:59+00:00")), "EXPIRED"),
     Row("the year 1, further west", says(gpu_verdict(finished="0001-01-01T00:00:00+23:59")), "UNREADABLE"),
-    Row("level too low", says(gpu_verdict()), "LEVEL_TOO_LOW", Demand(level="multi-gpu")),
-    Row("another driver", good, "OTHER_DRIVER", Demand(driver="550")),
-    Row("5350 is not 535", says(gpu_verdict(host=HostRef(driver="5350.1"))), "OTHER_DRIVER", Demand(driver="535")),
-    Row("another GPU", good, "OTHER_GPU", Demand(gpu="A100")),
+    Row("level too low", says(gpu_verdict()), "LEVEL_TOO_LOW", Requirement(level="multi-gpu")),
+    Row("another driver", good, "OTHER_DRIVER", Requirement(driver="550")),
+    Row("5350 is not 535", says(gpu_verdict(host=HostRef(driver="5350.1"))), "OTHER_DRIVER", Requirement(driver="535")),
+    Row("another GPU", good, "OTHER_GPU", Requirement(gpu="A100")),
     Row(
         "GH100 is not H100",
         says(gpu_verdict(host=HostRef(driver="535.1", gpus=(GpuSeen(name="NVIDIA GH100", compute_capability="9.0"),)))),
         "OTHER_GPU",
-        Demand(gpu="H100"),
+        Requirement(gpu="H100"),
     ),
     Row(
         "PASSED although a required check failed",
@@ -628,20 +628,25 @@ STATEMENTS = [
         "the tag of one environment on another's image",
         retagged,
         "OTHER_ENVIRONMENT",
-        Demand(level="gpu", environment="tf2.21.0-py311-cpu-bookworm"),
+        Requirement(level="gpu", environment="tf2.21.0-py311-cpu-bookworm"),
         "tf2.21.0-py311-cpu-bookworm",
     ),
-    Row("another environment is meant", good, "OTHER_ENVIRONMENT", Demand(environment="tf2.20.0-py311-cpu-bookworm")),
-    Row("another TensorFlow is meant", good, "OTHER_ENVIRONMENT", Demand(tensorflow="2.19.1")),
-    Row("2.2 is not 2.20", good, "OTHER_ENVIRONMENT", Demand(tensorflow="2.2")),
+    Row(
+        "another environment is meant",
+        good,
+        "OTHER_ENVIRONMENT",
+        Requirement(environment="tf2.20.0-py311-cpu-bookworm"),
+    ),
+    Row("another TensorFlow is meant", good, "OTHER_ENVIRONMENT", Requirement(tensorflow="2.19.1")),
+    Row("2.2 is not 2.20", good, "OTHER_ENVIRONMENT", Requirement(tensorflow="2.2")),
     Row(
         "an image of no environment",
         says(gpu_verdict(environment=None)),
         "OTHER_ENVIRONMENT",
-        Demand(tensorflow="2.20"),
+        Requirement(tensorflow="2.20"),
     ),
-    Row("the environment that is meant", good, "", Demand(environment=gpu_environment().id, tensorflow="2.20")),
-    Row("its own tag with the image's id", good, "", Demand(environment=f"{gpu_environment().id}-0123456789ab")),
+    Row("the environment that is meant", good, "", Requirement(environment=gpu_environment().id, tensorflow="2.20")),
+    Row("its own tag with the image's id", good, "", Requirement(environment=f"{gpu_environment().id}-0123456789ab")),
 ]
 
 NEWER = [
@@ -669,9 +674,9 @@ FAILURES = [
         )
         for level in ("static", "load", "cpu")
         for name, demand in (
-            ("a driver", Demand(level="gpu", driver="535")),
-            ("a GPU", Demand(level="gpu", gpu="H100")),
-            ("a lower level", Demand(level="static")),
+            ("a driver", Requirement(level="gpu", driver="535")),
+            ("a GPU", Requirement(level="gpu", gpu="H100")),
+            ("a lower level", Requirement(level="static")),
             ("everything", ON_H100),
         )
         if level != "cpu" or name in ("everything", "a GPU")
@@ -762,10 +767,10 @@ FAILURES = [
 
 DEEP = ('"verdict":{', f'"x":{deep(3_000)},"verdict":{{')
 UNKNOWN = (
-    ("of a newer predicate", (statement.VERDICT, "urn:envbuilder:attestation/verdict/v2"), "NEWER_SCHEMA"),
+    ("of a newer predicate", (statements.VERDICT, "urn:envbuilder:attestation/verdict/v2"), "NEWER_SCHEMA"),
     (
         "of an unknown predicate of ours",
-        (statement.VERDICT, "urn:envbuilder:attestation/revocation/v1"),
+        (statements.VERDICT, "urn:envbuilder:attestation/revocation/v1"),
         "NEWER_SCHEMA",
     ),
     ("of schema v99", ("envbuilder/verdict/v1", "envbuilder/verdict/v99"), "NEWER_SCHEMA"),
@@ -795,7 +800,7 @@ TRUSTED = [
     ),
     Row(
         "a good verdict, and a trusted statement of another kind",
-        after_good(signs((statement.VERDICT, "https://example.org/x"))),
+        after_good(signs((statements.VERDICT, "https://example.org/x"))),
         "",
     ),
 ]
@@ -1107,12 +1112,12 @@ MEANING = [
     Row("another payload, then the signed one", twice("e30=", ""), ""),
     Row(
         "a FAILED whose predicate is written in capitals",
-        after_good(signs((statement.VERDICT, statement.VERDICT.upper()))),
+        after_good(signs((statements.VERDICT, statements.VERDICT.upper()))),
         "NEWER_SCHEMA",
     ),
     Row(
         "a FAILED whose predicate ends in a blank",
-        after_good(signs((statement.VERDICT, statement.VERDICT + " "))),
+        after_good(signs((statements.VERDICT, statements.VERDICT + " "))),
         "NEWER_SCHEMA",
     ),
     Row(
@@ -1146,7 +1151,7 @@ MEANING = [
         "an environment with a Cyrillic letter",
         says(gpu_verdict(environment=gpu_environment(id=gpu_environment().id.replace("o", "\u043e")))),
         "OTHER_ENVIRONMENT",
-        Demand(environment=gpu_environment().id),
+        Requirement(environment=gpu_environment().id),
     ),
     Row(
         "an environment that writes on the terminal",
@@ -1194,7 +1199,7 @@ MEANING = [
         "PASSED on several GPUs where there was one",
         says(gpu_verdict(level="multi-gpu")),
         "INCONSISTENT",
-        Demand(level="multi-gpu"),
+        Requirement(level="multi-gpu"),
     ),
     Row(
         "a crash on another GPU is shown",

@@ -12,10 +12,10 @@ import pytest
 from factories import verdict
 from registries import modern_registry
 
-from envbuilder.attest import statement
+from envbuilder.attest import statements
 from envbuilder.attest.envelope import BUNDLE, Envelope, KeyOpener, KeySealer, Opened, bundled, encode
 from envbuilder.attest.keys import PUBLIC, create
-from envbuilder.attest.predicates import verdict_statement
+from envbuilder.attest.statements import verdict_statement
 from envbuilder.errors import PublishError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
@@ -68,7 +68,7 @@ def test_cosign_accepts_the_key_and_refuses_another(tmp_path: Path) -> None:
         assert found is not None
         assert found.digest == digest_of(image)
         judged = verdict(image=ImageRef(id=config.digest, digest=found.digest, reference="one"))
-        sealed = KeySealer(key).seal(statement.encode(verdict_statement("one", judged)))
+        sealed = KeySealer(key).seal(statements.encode(verdict_statement("one", judged)))
         attach(client, found, bundled(sealed), BUNDLE, {})
 
         def asked(public: Path, kind: str) -> int:
@@ -78,6 +78,6 @@ def test_cosign_accepts_the_key_and_refuses_another(tmp_path: Path) -> None:
             environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
             return subprocess.run(words, env=environment, capture_output=True, check=False, timeout=60).returncode
 
-        assert asked(tmp_path / "own" / PUBLIC, statement.VERDICT) == 0
+        assert asked(tmp_path / "own" / PUBLIC, statements.VERDICT) == 0
         assert asked(tmp_path / "own" / PUBLIC, "https://example.org/other/v1") != 0
-        assert asked(tmp_path / "other" / PUBLIC, statement.VERDICT) != 0
+        assert asked(tmp_path / "other" / PUBLIC, statements.VERDICT) != 0

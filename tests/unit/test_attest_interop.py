@@ -14,13 +14,13 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer._crypto_signer import CryptoSigner
 from securesystemslib.signer._key import SSlibKey
 
-from envbuilder.attest import envelope, statement
+from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import KeyOpener, Opened, Rejected
-from envbuilder.attest.keys import PrivateKey, create, load_public, load_public_keys
-from envbuilder.attest.predicates import verdict_statement
+from envbuilder.attest.keys import PrivateKey, create, load_public_keys
+from envbuilder.attest.statements import verdict_statement
 from envbuilder.errors import PublishError
 
-PAYLOAD = statement.encode(verdict_statement("registry.example.org/team/image", verdict()))
+PAYLOAD = statements.encode(verdict_statement("registry.example.org/team/image", verdict()))
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +38,11 @@ def theirs(key: PrivateKey) -> SSlibKey:
 def test_securesystemslib_accepts_what_we_sign(keys) -> None:
     """Both signatures of an envelope count there, for a threshold of two; an edited payload does not."""
     one, two = keys
-    document = json.loads(envelope.encode(envelope.seal(PAYLOAD, statement.PAYLOAD_TYPE, one, two)))
+    document = json.loads(envelope.encode(envelope.seal(PAYLOAD, statements.PAYLOAD_TYPE, one, two)))
     read = Envelope.from_dict(json.loads(json.dumps(document)))
     assert set(read.verify([theirs(one), theirs(two)], 2)) == {one.keyid, two.keyid}
     assert read.payload == PAYLOAD
-    edited = Envelope(PAYLOAD + b" ", statement.PAYLOAD_TYPE, read.signatures)
+    edited = Envelope(PAYLOAD + b" ", statements.PAYLOAD_TYPE, read.signatures)
     with pytest.raises(VerificationError):
         edited.verify([theirs(one)], 1)
 
@@ -50,7 +50,7 @@ def test_securesystemslib_accepts_what_we_sign(keys) -> None:
 def test_we_accept_what_securesystemslib_signs(keys) -> None:
     """Its envelope opens here although its name for the key is another."""
     one, two = keys
-    made = Envelope(PAYLOAD, statement.PAYLOAD_TYPE, {})
+    made = Envelope(PAYLOAD, statements.PAYLOAD_TYPE, {})
     made.sign(CryptoSigner(one._key, SSlibKey("their-name", "ed25519", "ed25519", theirs(one).keyval)))
     content = json.dumps(made.to_dict()).encode()
     opened = KeyOpener((two.public, one.public)).open(content)
@@ -62,11 +62,11 @@ def test_we_accept_what_securesystemslib_signs(keys) -> None:
 def test_sigstore_encodes_the_same_message() -> None:
     """What is signed is what Sigstore's client signs."""
     dsse = importlib.import_module("sigstore.dsse")  # its encoder has no public name
-    assert dsse._pae(statement.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statement.PAYLOAD_TYPE, PAYLOAD)
+    assert dsse._pae(statements.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statements.PAYLOAD_TYPE, PAYLOAD)
 
 
 def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
-    """Each key of a file is read, with its own limit; a reader of one key refuses to choose."""
+    """Each key of a file is read with its own limit."""
     one, two = keys
     file = tmp_path / "both.pub"
     file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")
@@ -74,8 +74,6 @@ def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
         (one.keyid, ""),
         (two.keyid, "2027-01-01T00:00:00Z"),
     ]
-    with pytest.raises(PublishError, match="2 keys"):
-        load_public(file)
 
 
 @pytest.mark.parametrize("limit", ["tomorrow", "2027-01-01", ""])
@@ -83,5 +81,5 @@ def test_a_limit_that_cannot_be_read_is_refused(tmp_path: Path, keys, limit: str
     """A key is never trusted longer because its limit was mistyped."""
     file = tmp_path / "key.pub"
     file.write_text(f"Expires: {limit}\n{keys[0].public.pem}")
-    with pytest.raises(PublishError, match="no time with a zone"):
-        load_public(file)
+    with pytest.raises(PublishError, match="not a time with a zone"):
+        load_public_keys(file)

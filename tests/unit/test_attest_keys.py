@@ -6,14 +6,14 @@ import stat
 
 import pytest
 
-from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_private, load_public
+from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_private, load_public_keys
 from envbuilder.errors import EnvbuilderError, PublishError, UsageError
 
 
 def test_a_key_pair_signs_and_verifies(tmp_path) -> None:
     """What the private file signs, the public file verifies, and nothing else."""
     create(tmp_path)
-    secret, public = load_private(tmp_path / PRIVATE), load_public(tmp_path / PUBLIC)
+    secret, public = load_private(tmp_path / PRIVATE), load_public_keys(tmp_path / PUBLIC)[0]
     assert secret.keyid == public.keyid
     assert public.verify(b"text", secret.sign(b"text"))
     assert not public.verify(b"other", secret.sign(b"text"))
@@ -50,15 +50,15 @@ def test_the_wrong_half_is_named(tmp_path) -> None:
     """Verifying with the private file is refused with what to use instead."""
     create(tmp_path)
     with pytest.raises(PublishError, match=PUBLIC):
-        load_public(tmp_path / PRIVATE)
+        load_public_keys(tmp_path / PRIVATE)
 
 
 @pytest.mark.parametrize("text", ["", "hello", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"])
 def test_what_is_no_key_is_refused(tmp_path, text) -> None:
     """Any other file is an error of ours."""
     (tmp_path / "file").write_text(text)
-    for load in (load_private, load_public):
+    for load in (load_private, load_public_keys):
         with pytest.raises(EnvbuilderError):
             load(tmp_path / "file")
     with pytest.raises(UsageError):
-        load_public(tmp_path / "absent")
+        load_public_keys(tmp_path / "absent")

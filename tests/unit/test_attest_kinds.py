@@ -14,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder import simulated
-from envbuilder.attest.demand import Demand, Refused, same_model
 from envbuilder.attest.envelope import SignedBy
-from envbuilder.attest.kinds import Kind, add_up, parse_kinds, reasons
-from envbuilder.attest.predicates import VerdictPredicate, verdict_statement
-from envbuilder.attest.statement import VERDICT, about
-from envbuilder.attest.trust import Evidence
+from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes, reasons
+from envbuilder.attest.requirements import RefusalReason, Requirement, same_model
+from envbuilder.attest.statements import VERDICT, VerdictPredicate, about, verdict_statement
+from envbuilder.attest.trust_policy import TrustedStatement
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.verdict import GpuSeen, HostRef, Verdict
@@ -27,7 +26,7 @@ from envbuilder.verdict import GpuSeen, HostRef, Verdict
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SUBJECT = digest("manifest")
 CATALOG = load()
-ON = parse_kinds("H100/535, A100/550", CATALOG.gpu_model)
+ON = parse_host_classes("H100/535, A100/550", CATALOG.gpu_model)
 A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 HOSTS = {
     "H100/535": HostRef(driver="535.104.05", gpus=(H100,)),
@@ -45,14 +44,16 @@ def failed(kind: str, level: str, **given: object) -> Verdict:
     return failed_verdict(checks=(check("broken", "failed", level=level),), **{**values, **given})
 
 
-def evidence(value: Verdict) -> Evidence:
+def evidence(value: Verdict) -> TrustedStatement:
     statement = about("image", SUBJECT, VERDICT, VerdictPredicate(verdict=value))
-    return Evidence(stored=digest(repr(value)), signed_by=(SignedBy(name="key"),), statement=statement)
+    return TrustedStatement(stored=digest(repr(value)), signed_by=(SignedBy(name="key"),), statement=statement)
 
 
-def states(*values: Verdict, demand: Demand | None = None) -> list[str]:
-    asked = demand or Demand(level="gpu")
-    found = add_up(SUBJECT, tuple(map(evidence, values)), asked, ON, NOW, same_gpu=same_model(CATALOG.gpu_model))
+def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
+    asked = demand or Requirement(level="gpu")
+    found = decide_by_class(
+        SUBJECT, tuple(map(evidence, values)), asked, ON, NOW, same_gpu=same_model(CATALOG.gpu_model)
+    )
     for one in found:
         assert bool(reasons(one)) == (one.standing.state != "passed"), "every no has a reason, and no yes has one"
         assert one.decision.accepted == (one.standing.state == "passed")
@@ -89,7 +90,7 @@ def test_what_was_simulated_is_as_nothing() -> None:
     """A trusted key under a simulated PASSED makes no kind proven, at no level; nor does it hide what is there."""
     simulated = passed("A100/550", simulated=True)
     assert states(passed("H100/535"), simulated) == ["passed", "missing"]
-    assert states(simulated, demand=Demand(level="none")) == ["missing", "missing"]
+    assert states(simulated, demand=Requirement(level="none")) == ["missing", "missing"]
     assert states(msgspec.structs.replace(simulated, verdict="FAILED")) == ["missing", "missing"]
 
 
@@ -123,17 +124,19 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 def test_a_reason_belongs_to_its_kind() -> None:
     """Another kind's verdict is no reason against this one: a missing kind says so, and nothing else."""
-    found = add_up(SUBJECT, (evidence(passed("H100/535")),), Demand(level="gpu"), ON, NOW)
-    assert [[one.reason for one in reasons(kind)] for kind in found] == [[], [Refused.KIND_MISSING]]
+    found = decide_by_class(SUBJECT, (evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
+    assert [[one.reason for one in reasons(kind)] for kind in found] == [[], [RefusalReason.KIND_MISSING]]
     assert reasons(found[1])[0].message.startswith("A100/550: ")
 
 
 def test_kinds_are_read_by_the_catalogues_names() -> None:
     """Spellings of one GPU are one kind; what is no kind, or no one GPU, is refused."""
-    assert parse_kinds("NVIDIA H100 80GB HBM3/535,h100 / 535", CATALOG.gpu_model) == (Kind(gpu="H100", driver="535"),)
+    assert parse_host_classes("NVIDIA H100 80GB HBM3/535,h100 / 535", CATALOG.gpu_model) == (
+        HostClass(gpu="H100", driver="535"),
+    )
     for wrong in ("H100", "", "H100/", "/535", "H100/new", "H999/535", "H100/535,,", "RTX 4000/550"):
         with pytest.raises(UsageError):
-            parse_kinds(wrong, CATALOG.gpu_model)
+            parse_host_classes(wrong, CATALOG.gpu_model)
 
 
 def test_a_longer_name_is_another_model() -> None:

@@ -24,9 +24,9 @@ from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as Published
 
-from envbuilder.attest import envelope, statement
+from envbuilder.attest import envelope, statements
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.predicates import VerdictPredicate, result_statement, verdict_statement
+from envbuilder.attest.statements import VerdictPredicate, result_statement, verdict_statement
 from envbuilder.errors import PublishError
 from envbuilder.finding import Code, Severity
 from envbuilder.verdict import ImageRef, Verdict
@@ -39,7 +39,7 @@ def key(tmp_path_factory) -> PrivateKey:
     return create(tmp_path_factory.mktemp("key"))
 
 
-def predicate(made: statement.Statement | None) -> dict[str, Any]:
+def predicate(made: statements.Statement | None) -> dict[str, Any]:
     assert made is not None
     found: dict[str, Any] = json.loads(bytes(made.predicate))
     return found
@@ -51,7 +51,7 @@ def test_statements_have_the_shape_that_in_toto_publishes(make) -> None:
     result = result_statement(NAME, make())
     assert result is not None
     for made in (result, verdict_statement(NAME, make())):
-        parsed = json_format.Parse(statement.encode(made), statement_pb2.Statement())
+        parsed = json_format.Parse(statements.encode(made), statement_pb2.Statement())
         Published.copy_from_pb(parsed).validate()
         assert parsed.subject[0].digest["sha256"] == make().image.digest.removeprefix("sha256:")
     fields = {key: value for key, value in predicate(result).items() if not key.startswith("envbuilder_")}
@@ -97,7 +97,7 @@ def test_a_verdict_without_a_digest_is_never_stated() -> None:
 def test_the_whole_verdict_is_in_our_predicate() -> None:
     """Reading our predicate gives the very verdict that went in."""
     made = verdict_statement(NAME, failed_verdict())
-    again = statement.parse(statement.encode(made))
+    again = statements.parse(statements.encode(made))
     assert msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict == failed_verdict()
     assert isinstance(msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict, Verdict)
 
@@ -119,8 +119,8 @@ def test_two_messages_never_share_an_encoding(kind: str, payload: bytes, kind2: 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
 def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, change: int) -> None:
     """No byte of a payload can change without every signature failing."""
-    payload = statement.encode(verdict_statement(NAME, verdict()))
-    sealed = envelope.parse(envelope.encode(envelope.seal(payload, statement.PAYLOAD_TYPE, key)))
+    payload = statements.encode(verdict_statement(NAME, verdict()))
+    sealed = envelope.parse(envelope.encode(envelope.seal(payload, statements.PAYLOAD_TYPE, key)))
     assert envelope.signers(sealed, (key.public,)) == (key.keyid,)
     altered = bytearray(payload)
     altered[position % len(payload)] ^= change
@@ -135,12 +135,12 @@ def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, c
 def test_only_the_trusted_key_counts(tmp_path) -> None:
     """A signature by another key is no signature, even where it claims the trusted key's name."""
     mine, other = create(tmp_path / "mine"), create(tmp_path / "other")
-    sealed = envelope.seal(b"{}", statement.PAYLOAD_TYPE, other)
+    sealed = envelope.seal(b"{}", statements.PAYLOAD_TYPE, other)
     assert envelope.signers(sealed, (mine.public,)) == ()
     claimed = envelope.Envelope(
         payload=sealed.payload,
         payload_type=sealed.payload_type,
-        signatures=(envelope.Signature(sig=sealed.signatures[0].sig, keyid=mine.keyid),),
+        signatures=(envelope.EnvelopeSignature(sig=sealed.signatures[0].sig, keyid=mine.keyid),),
     )
     assert envelope.signers(claimed, (mine.public,)) == ()
 
@@ -149,6 +149,6 @@ def test_only_the_trusted_key_counts(tmp_path) -> None:
 def test_what_is_no_statement_is_refused(text: bytes) -> None:
     """Garbage is an error of ours, for statements and envelopes alike."""
     with pytest.raises(PublishError):
-        statement.parse(text)
+        statements.parse(text)
     with pytest.raises(PublishError):
         envelope.parse(text)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder import errors
-from envbuilder.attest.demand import Demand
+from envbuilder.attest.requirements import Requirement
 from envbuilder.cli import exit_codes
 from envbuilder.cli.schema_command import DOCUMENTS, schema_of
 from envbuilder.errors import ExitCode
@@ -121,8 +121,8 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
         (bisection(FOUND), ExitCode.DONE),
         (bisection(UNTOLD), ExitCode.NO_CLAIM),
         (bisection(None), ExitCode.NO_CLAIM),
-        (Verification(image="x", accepted=True, demanded=Demand()), ExitCode.DONE),
-        (Verification(image="x", accepted=False, demanded=Demand()), ExitCode.PUBLISH_FAILED),
+        (Verification(image="x", accepted=True, demanded=Requirement()), ExitCode.DONE),
+        (Verification(image="x", accepted=False, demanded=Requirement()), ExitCode.PUBLISH_FAILED),
         (compared("agrees"), ExitCode.DONE),
         (compared("disagrees"), ExitCode.FAILED),
         (CleanDocument(dry_run=False, images=(GONE,)), ExitCode.DONE),

@@ -33,7 +33,7 @@ from factories import (
 )
 from msgspec.structs import replace
 
-from envbuilder.attest.demand import Demand, Refusal, Refused
+from envbuilder.attest.requirements import Refusal, RefusalReason, Requirement
 from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython
 from envbuilder.catalog.store import load
 from envbuilder.cli.output import as_json, flattened
@@ -224,7 +224,7 @@ ACCEPTED = Verification(
     image="registry/ml:tag",
     digest=digest("manifest"),
     accepted=True,
-    demanded=Demand(),
+    demanded=Requirement(),
     verdict="PASSED",
     level="gpu",
     environment="x",
@@ -237,16 +237,18 @@ REFUSED = Verification(
     image="registry/ml:tag",
     digest=digest("manifest"),
     accepted=False,
-    demanded=Demand(),
-    refusals=(Refusal(reason=Refused.EXPIRED, message="the verdict is 91 days old"),),
+    demanded=Requirement(),
+    refusals=(Refusal(reason=RefusalReason.EXPIRED, message="the verdict is 91 days old"),),
 )
 ON_KINDS = Verification(
     image="registry/ml:tag",
     digest=digest("manifest"),
     accepted=False,
-    demanded=Demand(level="gpu"),
-    refusals=(Refusal(reason=Refused.KIND_MISSING, message="A100/550: no real verdict is from this kind of host"),),
-    notes=(Refusal(reason=Refused.FAILED, message="the verdict is FAILED (550.54.15, NVIDIA L4)"),),
+    demanded=Requirement(level="gpu"),
+    refusals=(
+        Refusal(reason=RefusalReason.KIND_MISSING, message="A100/550: no real verdict is from this kind of host"),
+    ),
+    notes=(Refusal(reason=RefusalReason.FAILED, message="the verdict is FAILED (550.54.15, NVIDIA L4)"),),
     kinds=(
         KindStanding(
             kind="H100/535",

@@ -25,7 +25,7 @@ from envbuilder.jobs.fleet.document import FleetDocument, as_text
 from envbuilder.jobs.fleet.run import run_here
 from envbuilder.jobs.fleet.survey import FleetQuery, is_pending, survey
 from envbuilder.publish.attestation import Attachment, PublishTools, ValidationTerms, attach_verdict, state
-from envbuilder.publish.proven import Registrar, check_believed, registrar_of
+from envbuilder.publish.image_state import Registrar, check_believed, registrar_of
 from envbuilder.publish.verify_request import openers_of
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST

@@ -12,8 +12,7 @@ import pytest
 import yaml
 from factories import H100, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 
-from envbuilder.attest.predicates import VerdictPredicate, verdict_statement
-from envbuilder.attest.statement import VERDICT
+from envbuilder.attest.statements import VERDICT, VerdictPredicate, verdict_statement
 from envbuilder.support import decoding
 from envbuilder.verdict import Verdict
 

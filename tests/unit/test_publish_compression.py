@@ -17,14 +17,14 @@ from layered_engine import LayeredEngine, configuration, layer, saved, tar_of
 from publishing_world import ENVIRONMENT, NOW, World, public_tags
 from registries import State, modern_registry
 
-from envbuilder.attest.demand import Demand
 from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
+from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.publish import zstd_push
 from envbuilder.publish.publish import publish
 from envbuilder.publish.results import PublishRow
-from envbuilder.publish.verify import Question, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.publish.zstd_push import ZSTD_LAYER, ZstdPusher
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import Fault, RegistryRefusedError
@@ -74,7 +74,7 @@ class Bench:
         return document
 
     def is_accepted(self, target: str) -> bool:
-        question = Question(Demand(level="gpu", driver="535"))
+        question = VerifyQuestion(Requirement(level="gpu", driver="535"))
         return verify(self.world.client(target), (KeyOpener((self.world.key.public,)),), question, NOW).accepted
 
 

@@ -127,7 +127,7 @@ def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("a.b/c:d",), "nobody is trusted"),
+        (("a.b/c:d",), "no trusted signer"),
         (("a.b/c:d", "--identity", "x"), "belong together"),
         (("image", "--key", "KEY"), "names no registry"),
         (("a.b/c:d", "--key", "KEY", "--driver", "new"), "not a driver"),

@@ -119,8 +119,8 @@ FAILING = {
     "says it with escapes": ("#!/bin/sh\nprintf '\\033[2Jlocked'\nexit 1\n", "locked"),
     "crashes": ("#!/bin/sh\nkill -9 $$\n", "exited with"),
     "cannot be run": ("#!/nonexistent\n", "exited with 127"),
-    "answers null": ("#!/bin/sh\necho null\n", "no login"),
-    "answers another shape": ("#!/bin/sh\necho '{\"Username\": 5}'\n", "no login"),
+    "answers null": ("#!/bin/sh\necho null\n", "not a login"),
+    "answers another shape": ("#!/bin/sh\necho '{\"Username\": 5}'\n", "not a login"),
 }
 
 

@@ -18,7 +18,7 @@ from envbuilder.jobs.fleet.job import Job
 from envbuilder.jobs.run import RunOptions, build_rows
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession
-from envbuilder.publish.proven import published_digest
+from envbuilder.publish.image_state import published_digest
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.tags import destination

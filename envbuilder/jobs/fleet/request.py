@@ -24,7 +24,7 @@ from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, pr
 from envbuilder.jobs.fleet.run import JobTerms, jobs_of, run_here, run_jobs
 from envbuilder.jobs.fleet.survey import FleetQuery, survey
 from envbuilder.publish.attestation import Attachment, PublishSession, ValidationTerms, attach_verdict, tools_for
-from envbuilder.publish.proven import Registrar, check_believed, registrar_of
+from envbuilder.publish.image_state import Registrar, check_believed, registrar_of
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.results import PublishDocument
 from envbuilder.publish.tags import destination

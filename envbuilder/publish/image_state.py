@@ -1,4 +1,4 @@
-"""Ask a registry how an environment's image stands on kinds of host: what a fleet has proven already."""
+"""The state of an environment's image on host classes, from the statements in its registry."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from envbuilder.attest.demand import Demand, SameGpu, same_model
 from envbuilder.attest.envelope import KeySealer, Opened, Opener, Sealer
-from envbuilder.attest.kinds import Kind, add_up
+from envbuilder.attest.host_classes import HostClass, decide_by_class
+from envbuilder.attest.requirements import Requirement, SameGpu, same_model
 from envbuilder.errors import UsageError
-from envbuilder.publish.verify import said_of
-from envbuilder.publish.verify_kinds import unless_unknown
+from envbuilder.publish.attached_statements import statements_of
+from envbuilder.publish.verify import unless_unknown
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageStanding, Level
@@ -19,7 +19,7 @@ from envbuilder.verdict import ImageStanding, Level
 
 @dataclass(frozen=True)
 class Registrar:
-    """Whom to believe about which repository, and how old a PASSED may be (seconds)."""
+    """A repository with its trusted signers; ``max_age_s`` is how old a PASSED may be (seconds)."""
 
     repository: Repository
     openers: tuple[Opener, ...]
@@ -30,21 +30,23 @@ class Registrar:
     def standing(
         self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], digest: str = ""
     ) -> ImageStanding | None:
-        """Say how the image under an environment's tag stands at a level on each kind, a GPU and a driver ('' any).
+        """Return the state of an environment's image on host classes, each a GPU and a driver ('' for any).
 
-        None where nothing is under that tag, or the repository has no such ``digest`` where one is given.
-        Raises InfrastructureError or PublishError where the registry fails.
+        None if the tag, or the ``digest`` if one is given, is not in the repository.
+        Raises InfrastructureError or PublishError if the registry fails.
         """
-        said = said_of(self.repository, self.openers, digest or environment)
-        if said is None:
+        found = statements_of(self.repository, self.openers, digest or environment)
+        if found is None:
             return None
-        demand = Demand(level=level, environment=environment, max_age_s=self.max_age_s)
-        asked = tuple(Kind(gpu=gpu, driver=driver) for gpu, driver in kinds)
-        added = add_up(said.digest, said.evidence, demand, asked, self.now(), same_gpu=self.same_gpu)
+        requirement = Requirement(level=level, environment=environment, max_age_s=self.max_age_s)
+        classes = tuple(HostClass(gpu=gpu, driver=driver) for gpu, driver in kinds)
+        decisions = decide_by_class(
+            found.digest, found.trusted, requirement, classes, self.now(), same_gpu=self.same_gpu
+        )
         return ImageStanding(
-            digest=said.digest,
+            digest=found.digest,
             environment=environment,
-            kinds=tuple(unless_unknown(one.standing, said.unknown) for one in added),
+            kinds=tuple(unless_unknown(one.standing, found.unknown) for one in decisions),
         )
 
 
@@ -55,16 +57,16 @@ def published_digest(to: Reference, environment: str, variables: Mapping[str, st
 
 
 def check_believed(sealer: Sealer, openers: tuple[Opener, ...]) -> None:
-    """Refuse a key that is not among the trusted ones: what it signs would prove nothing, and each run do it all again.
+    """Raise UsageError for a key that is not trusted: every run would repeat the work.
 
-    Raises UsageError. An identity is not tried: Sigstore publishes whatever is signed.
+    An identity is not tried: Sigstore publishes every signature.
     """
     if not isinstance(sealer, KeySealer):
         return
     sealed = sealer.seal(b"{}")
     mine = (opener for opener in openers if opener.media_type == sealer.media_type)
     if not any(isinstance(opener.open(sealed), Opened) for opener in mine):
-        raise UsageError("the key that signs is none of those that are trusted", hint="give its public half with --key")
+        raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
 
 
 def registrar_of(
@@ -74,5 +76,5 @@ def registrar_of(
     model_of: Callable[[str], str | None],
     max_age_s: float,
 ) -> Registrar:
-    """Ask a repository by the clock of now; ``model_of`` gives the catalogue's name of a GPU."""
+    """Return a repository's registrar; ``model_of`` gives the catalogue's name of a GPU."""
     return Registrar(Repository(to, environment), openers, same_model(model_of), max_age_s, lambda: datetime.now(UTC))

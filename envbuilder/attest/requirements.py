@@ -1,4 +1,4 @@
-"""What a deployment demands of a verdict, and each thing in which a verdict falls short of it."""
+"""Requirements of a deployment on a verdict, and the reasons why a verdict does not meet them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from envbuilder.verdict import LEVELS, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far a verdict's end may lie in the future before it is disbelieved: two hosts' clocks differ by that much."""
+"""How far a verdict's end may be in the future: the clocks of two hosts differ by that much."""
 
 DRIVER_PATTERN = rf"^{DOTTED}\Z"
-"""What a demanded driver looks like: a branch (``535``) or a release (``535.104.05``)."""
+"""The form of a required driver: a branch (``535``) or a release (``535.104.05``)."""
 
 
-class Refused(StrEnum):
-    """Why a statement was not accepted, or no answer could be had; stable names for scripts.
+class RefusalReason(StrEnum):
+    """Why a statement was not accepted, or why there is no answer; stable names for scripts.
 
-    Those from UNREACHABLE on are the registry's, each of the same name as its `Fault`.
+    Those from UNREACHABLE on have the names of the registry's `Fault`.
     """
 
     KIND_MISSING = "KIND_MISSING"
@@ -68,17 +68,17 @@ class Refused(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason against one statement (``statement`` is the digest it is stored under; '' where there is none)."""
+    """One reason against one statement (``statement`` is the digest that it is stored under; '' if there is none)."""
 
-    reason: Refused
+    reason: RefusalReason
     message: str
     statement: str = ""
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What a deployment needs: a level, a driver (``535`` stands for the branch), a GPU, an age in seconds.
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """The needs of a deployment: a level, a driver (``535`` is a branch), a GPU, an age in seconds.
 
-    ``environment`` is an environment's id, or a tag made of one; ``tensorflow`` a version or the first parts of one.
+    ``environment`` is an environment's id or a tag made of it; ``tensorflow`` a version or its first parts.
     """
 
     level: Level = "cpu"
@@ -90,45 +90,51 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SameGpu = Callable[[str, str], bool]
-"""Whether a GPU's name is what a demand means: the demand's words first, then the name as the driver has it."""
+"""Compares the required GPU with a GPU's name as the driver has it."""
 
 
 def shortcomings(
-    stored: str, verdict: Verdict, demand: Demand, now: datetime, same_gpu: SameGpu
+    stored: str, verdict: Verdict, demand: Requirement, now: datetime, same_gpu: SameGpu
 ) -> tuple[Refusal, ...]:
-    """Return every reason why a verdict does not satisfy a demand; empty where it does."""
+    """Return every reason why a verdict does not meet a requirement; empty if it does."""
     age = now - moment(verdict.finished)
     allowed = timedelta(seconds=demand.max_age_s)
     gpus = tuple(gpu.name for gpu in verdict.host.gpus)
     broken = inconsistent(verdict)
     checks = (
-        (Refused.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
-        (Refused.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
-        (Refused.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
-        (Refused.INCONCLUSIVE, verdict.verdict == "INCONCLUSIVE", _because("the verdict is INCONCLUSIVE", verdict)),
-        (Refused.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken}"),
-        (Refused.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
-        (Refused.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
+        (RefusalReason.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
+        (RefusalReason.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
+        (RefusalReason.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
         (
-            Refused.LEVEL_TOO_LOW,
+            RefusalReason.INCONCLUSIVE,
+            verdict.verdict == "INCONCLUSIVE",
+            _because("the verdict is INCONCLUSIVE", verdict),
+        ),
+        (RefusalReason.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken}"),
+        (RefusalReason.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
+        (RefusalReason.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
+        (
+            RefusalReason.LEVEL_TOO_LOW,
             rank(verdict.level) < rank(demand.level),
-            f"validated up to {verdict.level}; {demand.level} is demanded",
+            f"validated up to {verdict.level}; {demand.level} is required",
         ),
         (
-            Refused.OTHER_DRIVER,
+            RefusalReason.OTHER_DRIVER,
             demand.driver is not None and not _driver_matches(demand.driver, verdict.host.driver),
-            f"validated on driver {verdict.host.driver or 'none'}; {demand.driver} is demanded",
+            f"validated on driver {verdict.host.driver or 'none'}; {demand.driver} is required",
         ),
         (
-            Refused.OTHER_GPU,
+            RefusalReason.OTHER_GPU,
             demand.gpu is not None and not any(same_gpu(demand.gpu, name) for name in gpus),
-            f"validated on {', '.join(gpus) or 'no GPU'}; {demand.gpu} is demanded",
+            f"validated on {', '.join(gpus) or 'no GPU'}; {demand.gpu} is required",
         ),
     )
     where = f"{verdict.host.driver or 'no driver'}, {', '.join(gpus) or 'no GPU'}"
     return tuple(
         Refusal(
-            reason=reason, statement=stored, message=f"{message} ({where})" if reason is Refused.FAILED else message
+            reason=reason,
+            statement=stored,
+            message=f"{message} ({where})" if reason is RefusalReason.FAILED else message,
         )
         for reason, holds, message in checks
         if holds
@@ -136,10 +142,7 @@ def shortcomings(
 
 
 def inconsistent(verdict: Verdict) -> str:
-    """Say in what a PASSED verdict contradicts itself; '' where it does not, is no PASSED, or was simulated.
-
-    No run of ours comes to such a one.
-    """
+    """Return how a real PASSED verdict contradicts itself; '' if it does not. envbuilder makes no such verdict."""
     if verdict.verdict != "PASSED" or verdict.simulated:
         return ""
     gpus = len(verdict.host.gpus)
@@ -149,7 +152,7 @@ def inconsistent(verdict: Verdict) -> str:
 
 
 _GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}
-"""How many GPUs a host has at least on which a level is reached."""
+"""The least number of GPUs for each level."""
 
 
 def rank(level: Level) -> int:
@@ -158,7 +161,7 @@ def rank(level: Level) -> int:
 
 
 def moment(text: str) -> datetime:
-    """Read an ISO 8601 time. Raises DamagedError where it is none, or names no zone: it could then not be compared."""
+    """Read an ISO 8601 time. Raises DamagedError for any other text, and for a time without a zone."""
     with decoding.damaged("not a time"):
         time = datetime.fromisoformat(text)
         if time.tzinfo is None:
@@ -167,7 +170,7 @@ def moment(text: str) -> datetime:
 
 
 def age_s(verdict: Verdict, now: datetime) -> float:
-    """Return how long ago a verdict was reached, in seconds; 0 for one from a clock that is ahead."""
+    """Return the age of a verdict in seconds; 0 for one from a clock that is ahead."""
     return max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1))
 
 
@@ -182,7 +185,7 @@ def driver_branch(version: str) -> str:
 
 
 def gpu_matches(wanted: str, name: str) -> bool:
-    """Tell whether the words of a demand stand in a GPU's name in order: ``H100`` is in ``NVIDIA H100 80GB HBM3``."""
+    """Return True if a GPU's name has the required words in order: ``H100`` is in ``NVIDIA H100 80GB HBM3``."""
     words, parts = wanted.casefold().split(), name.casefold().replace("-", " ").split()
     wanted_words = [piece for word in words for piece in word.replace("-", " ").split()]
     return bool(wanted_words) and any(
@@ -191,7 +194,7 @@ def gpu_matches(wanted: str, name: str) -> bool:
 
 
 def same_model(model_of: Callable[[str], str | None]) -> SameGpu:
-    """Compare models where both names have one, and words where not: an RTX 3080 Ti is no RTX 3080."""
+    """Compare models if both names have one, else words: an RTX 3080 Ti is not an RTX 3080."""
 
     def same(wanted: str, name: str) -> bool:
         models = model_of(wanted), model_of(name)
@@ -200,8 +203,8 @@ def same_model(model_of: Callable[[str], str | None]) -> SameGpu:
     return same
 
 
-def _is_asked(verdict: Verdict, demand: Demand) -> bool:
-    """Return True if a verdict is about the demanded environment; a tag of envbuilder may end with the image's id."""
+def _is_asked(verdict: Verdict, demand: Requirement) -> bool:
+    """Return True if a verdict is about the required environment; a tag of envbuilder may end with the image's id."""
     environment = verdict.environment
     if environment is None:
         return demand.environment is None and demand.tensorflow is None
@@ -210,10 +213,10 @@ def _is_asked(verdict: Verdict, demand: Demand) -> bool:
     return named and (demand.tensorflow is None or is_prefix(demand.tensorflow, environment.tensorflow))
 
 
-def _other(verdict: Verdict, demand: Demand) -> str:
-    held = verdict.environment.id if verdict.environment else "no environment of ours"
+def _other(verdict: Verdict, demand: Requirement) -> str:
+    held = verdict.environment.id if verdict.environment else "no environment of envbuilder"
     wanted = [demand.environment or "", f"TensorFlow {demand.tensorflow}" if demand.tensorflow else ""]
-    return f"this is {held}; {' with '.join(filter(None, wanted))} is demanded"
+    return f"this is {held}; {' with '.join(filter(None, wanted))} is required"
 
 
 def _because(text: str, verdict: Verdict) -> str:

@@ -1,4 +1,4 @@
-"""Find the packages in an image by the files that package managers left: nothing of the image is run or unpacked."""
+"""Find the packages of an image by the files of its package managers, without running or unpacking the image."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Files(Protocol):
     """An image's files as a container would see them."""
 
     def kept(self) -> Iterable[tuple[str, bytes]]:
-        """Yield path (no slash in front) and content of the files that package managers keep their lists in."""
+        """Yield path (without leading slash) and content of the files of package managers."""
 
     def content(self, path: str) -> bytes | None:
-        """Return the content of one, links followed; None where it is not there."""
+        """Return the content of a file, following links; None if it is not there."""
 
 
 @dataclass(frozen=True, order=True)
-class Package:
-    """One installed package; ``licences`` as its own files state them, ``spdx`` where that is one SPDX expression.
+class InstalledPackage:
+    """One installed package; ``licences`` from its own files, ``spdx`` if that is one SPDX expression.
 
-    ``source`` is the Debian source package that it was built from (``name`` or ``name version``), where it has another
-    name or version: vulnerabilities are listed by it. ``requires`` has for each requirement the names that meet it.
+    ``source`` is its Debian source package (``name`` or ``name version``) if that has another name or version:
+    vulnerabilities are listed by it. ``requires`` has for each requirement the names that meet it.
     """
 
     kind: Literal["deb", "pypi"]
@@ -47,34 +47,38 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What was found: the packages, sorted, and the distribution (``debian``, ``bookworm``, ``12``)."""
+class InstalledPackages:
+    """The packages, sorted, and the distribution (``debian``, ``bookworm``, ``12``)."""
 
-    packages: tuple[Package, ...]
+    packages: tuple[InstalledPackage, ...]
     distribution: str = ""
     release: str = ""
     version: str = ""
 
 
-def read(files: Files) -> Contents:
+def read(files: Files) -> InstalledPackages:
     """Read the lists of Debian's and Python's package managers."""
-    found: set[Package] = set()
+    found: set[InstalledPackage] = set()
     for path, content in files.kept():
         text = decoding.lossy(content)
         if dpkg_status.STATUS.fullmatch(path):
             found |= set(_debian(text, files))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    told = _os_release(decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b""))
-    release = told.get("VERSION_CODENAME") or told.get("VERSION_ID", "")
-    return Contents(tuple(sorted(found)), told.get("ID", ""), release, told.get("VERSION_ID", ""))
+    release_file = _os_release(
+        decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b"")
+    )
+    release = release_file.get("VERSION_CODENAME") or release_file.get("VERSION_ID", "")
+    return InstalledPackages(
+        tuple(sorted(found)), release_file.get("ID", ""), release, release_file.get("VERSION_ID", "")
+    )
 
 
-def _debian(text: str, files: Files) -> Iterator[Package]:
+def _debian(text: str, files: Files) -> Iterator[InstalledPackage]:
     for fields in dpkg_status.installed(text):
         name = fields["Package"]
         copyright_ = files.content(f"usr/share/doc/{name}/copyright") or b""
-        yield Package(
+        yield InstalledPackage(
             "deb",
             name,
             fields.get("Version", ""),
@@ -86,7 +90,7 @@ def _debian(text: str, files: Files) -> Iterator[Package]:
 
 
 def _debian_licences(text: str) -> tuple[str, ...]:
-    """Name the licences of a machine-readable copyright file (DEP 5), by Debian's short names; none of any other."""
+    """Return the licences of a machine-readable copyright file (DEP 5), by Debian's short names."""
     if not text.startswith("Format:"):
         return ()
     named = re.findall(r"^License:[ \t]*(\S.*)$", text, re.MULTILINE)
@@ -98,7 +102,7 @@ def _debian_requires(*fields: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(re.split(r"[\s(:]", one.strip(), maxsplit=1)[0] for one in c.split("|")) for c in clauses)
 
 
-def _python(text: str, path: str) -> Iterator[Package]:
+def _python(text: str, path: str) -> Iterator[InstalledPackage]:
     header = text.partition("\n\n")[0]
     fields = dpkg_status.fields(header)
     if "Name" not in fields or "Version" not in fields:
@@ -107,18 +111,20 @@ def _python(text: str, path: str) -> Iterator[Package]:
     stated = expression or fields.get("License", "") or "; ".join(_classified(header))
     licences = (stated[:120],) if stated else ()
     requires = tuple(_python_requires(header, path))
-    yield Package("pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires)
+    yield InstalledPackage(
+        "pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires
+    )
 
 
 def _classified(header: str) -> Iterator[str]:
-    """Name the licences that a distribution is filed under, without their shelves."""
+    """Yield the last parts of the licence classifiers."""
     for line in header.splitlines():
         if line.startswith("Classifier: License ::"):
             yield line.rpartition("::")[2].strip()
 
 
 def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
-    """Name what a distribution needs on this Python and system, without extras."""
+    """Yield the requirements of a distribution on this Python and system, without extras."""
     python = _PYTHON.search(path)
     here = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
     here |= {"python_version": python[1], "python_full_version": f"{python[1]}.0"} if python else {}

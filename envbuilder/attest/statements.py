@@ -1,22 +1,94 @@
-"""Statements made from a verdict: the community's test-result and our own, which holds the whole verdict."""
+"""In-toto Statements v1: a subject (a manifest digest), a predicate type and a predicate; and those about verdicts."""
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+import re
+from typing import Any, Literal, assert_never
 
 import msgspec
 
-from envbuilder.attest.statement import REHEARSAL, TEST_RESULT, VERDICT, Resource, Statement, about, resource
 from envbuilder.errors import PublishError
 from envbuilder.finding import Severity
+from envbuilder.registry import bounded_json
 from envbuilder.verdict import CheckResult, Verdict
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
+OURS = "urn:envbuilder:attestation/"
+VERDICT = f"{OURS}verdict/v1"
+CYCLONEDX = "https://cyclonedx.org/bom"
+PROVENANCE = "https://slsa.dev/provenance/v1"
+
+REHEARSAL = "urn:envbuilder:rehearsal/v1"
+"""The type of a result with a simulated driver. It is outside the namespace of attestations: it meets no requirement,
+and older versions ignore it."""
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+"""The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An in-toto ResourceDescriptor with its digests by algorithm (hexadecimal)."""
+
+    name: str = ""
+    uri: str = ""
+    digest: dict[str, str] = {}
+    media_type: str = ""
+    annotations: dict[str, tuple[str, ...]] = {}
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim about its subjects; ``predicate`` stays JSON until code for its type reads it."""
+
+    type: str = msgspec.field(name="_type", default=STATEMENT)
+    subject: tuple[Resource, ...]
+    predicate_type: str = msgspec.field(name="predicateType")
+    predicate: msgspec.Raw
+
+
+def digest_hex(digest: str) -> str:
+    """Return the hexadecimal part of ``sha256:…``. Raises PublishError for anything else."""
+    if not _DIGEST.match(digest):
+        raise PublishError(f"not a sha256 digest: {digest!r}")
+    return digest.removeprefix("sha256:")
+
+
+def resource(name: str, digest: str) -> Resource:
+    """Describe a resource by its name and its ``sha256:…`` digest."""
+    return Resource(name=name, digest={"sha256": digest_hex(digest)})
+
+
+def about(name: str, digest: str, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401 - any Struct or dict
+    """Make a statement about one manifest digest."""
+    return Statement(
+        subject=(resource(name, digest),),
+        predicate_type=predicate_type,
+        predicate=msgspec.Raw(msgspec.json.encode(predicate, order="deterministic")),
+    )
+
+
+def encode(statement: Statement) -> bytes:
+    """Write the bytes that are signed; the same statement gives the same bytes."""
+    return msgspec.json.encode(statement)
+
+
+def parse(payload: bytes) -> Statement:
+    """Read a statement. Raises PublishError if the bytes are not one in-toto Statement v1, or are ambiguous."""
+    statement: Statement = bounded_json.parsed(payload, Statement, "an in-toto statement")
+    bounded_json.check_unambiguous(payload, "one in-toto statement")
+    if statement.type != STATEMENT:
+        raise PublishError(f"not an in-toto Statement v1: _type is {statement.type!r}")
+    return statement
+
 
 Allowance = Literal["inconclusive"]
 Result = Literal["PASSED", "WARNED", "FAILED"]
 
 
 class ResultPredicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The predicate test-result v0.1; the fields with our prefix are extensions that other readers ignore."""
+    """The predicate test-result v0.1; fields with the prefix ``envbuilder_`` are extensions."""
 
     result: Result
     configuration: tuple[Resource, ...]
@@ -31,31 +103,28 @@ class ResultPredicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class VerdictPredicate(msgspec.Struct, frozen=True, kw_only=True):
-    """Our predicate: the full verdict, and what the publisher allowed although it is not PASSED."""
+    """The full verdict, and what the publisher allowed although it is not PASSED."""
 
     verdict: Verdict
     allowed: tuple[Allowance, ...] = ()
 
 
 def verdict_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement:
-    """State the whole verdict about the image that it judged. Raises PublishError where it names no digest."""
+    """Return the statement of a complete verdict. Raises PublishError if the verdict names no digest."""
     return about(name, _digest(verdict), VERDICT, VerdictPredicate(verdict=verdict, allowed=allowed))
 
 
 def rehearsal_statement(name: str, verdict: Verdict) -> Statement:
-    """State what came of a simulated driver, under a type that proves nothing. Raises PublishError for what was real.
-
-    Its word is never PASSED where a GPU was asked for, and that it was simulated stands in it as well.
-    """
+    """Return the statement of a simulated verdict, which proves nothing. Raises PublishError for a real one."""
     if not verdict.unreal or verdict.image.digest is None:
         raise PublishError("only what was simulated, about a digest, is a rehearsal", hint="state it as a verdict")
     return about(name, verdict.image.digest, REHEARSAL, VerdictPredicate(verdict=verdict))
 
 
 def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement | None:
-    """State the checks' outcomes; None for an INCONCLUSIVE verdict that nobody allowed.
+    """Return the statement of the checks' outcomes; None for an INCONCLUSIVE verdict that is not allowed.
 
-    An allowed INCONCLUSIVE is WARNED, with the allowance in it: it never becomes PASSED.
+    An allowed INCONCLUSIVE is WARNED, never PASSED.
     """
     digest = _digest(verdict)
     result = _result(verdict, allowed)
@@ -68,7 +137,7 @@ def _digest(verdict: Verdict) -> str:
     if verdict.unreal:
         raise PublishError(
             "a simulated verdict is never stated: no driver or GPU of this verdict was real",
-            hint="validate on a host with the driver and GPU that the verdict should speak of",
+            hint="validate on a host with that driver and GPU",
         )
     if verdict.image.digest is None:
         raise PublishError("the verdict names no manifest digest: validate the image by its registry digest")

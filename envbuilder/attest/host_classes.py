@@ -1,4 +1,4 @@
-"""The kinds of host that a deployment runs on, and how a digest stands on each: one decision a kind, added up."""
+"""Host classes of a deployment (GPU model and driver), and the decision about a digest on each."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from typing import assert_never
 
 import msgspec
 
-from envbuilder.attest.demand import DRIVER_PATTERN, Demand, Refusal, Refused, SameGpu, age_s, gpu_matches
-from envbuilder.attest.predicates import VerdictPredicate
-from envbuilder.attest.statement import REHEARSAL
-from envbuilder.attest.trust import ELSEWHERE, Decision, Evidence, decide
+from envbuilder.attest.requirements import (
+    DRIVER_PATTERN,
+    Refusal,
+    RefusalReason,
+    Requirement,
+    SameGpu,
+    age_s,
+    gpu_matches,
+)
+from envbuilder.attest.statements import REHEARSAL, VerdictPredicate
+from envbuilder.attest.trust_policy import ELSEWHERE, Decision, TrustedStatement, decide
 from envbuilder.errors import UsageError
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.verdict import KindStanding, Verdict
 from envbuilder.versions import is_prefix
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of host: a GPU model by the catalogue's name, and a driver, of which ``535`` stands for the branch.
-
-    Without either it is any host, which is what an image needs that uses no GPU.
-    """
+class HostClass(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU model by the catalogue's name and a driver, of which ``535`` is a branch; any host without both."""
 
     gpu: str = ""
     driver: str = ""
@@ -33,45 +37,45 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
 
-def parse_kinds(text: str, model_of: Callable[[str], str | None]) -> tuple[Kind, ...]:
-    """Read ``H100/535, A100/550``; each kind once. ``model_of`` gives the catalogue's name of a GPU.
+def parse_host_classes(text: str, model_of: Callable[[str], str | None]) -> tuple[HostClass, ...]:
+    """Read ``H100/535, A100/550``, each class once. ``model_of`` gives the catalogue's name of a GPU.
 
-    Raises UsageError for another form, and for a GPU that has no such name: two spellings must not be two kinds.
+    Raises UsageError for another form and for an unknown GPU: two spellings must not be two classes.
     """
     return tuple(dict.fromkeys(_kind(part.strip(), model_of) for part in text.split(",")))
 
 
-def _kind(text: str, model_of: Callable[[str], str | None]) -> Kind:
+def _kind(text: str, model_of: Callable[[str], str | None]) -> HostClass:
     gpu, slash, driver = (part.strip() for part in text.rpartition("/"))
     if not slash or not gpu or not re.match(DRIVER_PATTERN, driver):
-        raise UsageError(f"{text!r} is not a kind of host", hint="a GPU and a driver's branch or release: H100/535")
+        raise UsageError(f"{text!r} is not a host class", hint="a GPU and a driver's branch or release: H100/535")
     model = model_of(gpu)
     if model is None:
         raise UsageError(f"the catalogue has no one GPU called {gpu!r}", hint="envbuilder catalog list gpus")
-    return Kind(gpu=model, driver=driver)
+    return HostClass(gpu=model, driver=driver)
 
 
-class Added(msgspec.Struct, frozen=True, kw_only=True):
-    """How a digest stands on one kind, and the decision that says so."""
+class ClassDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a digest on one host class, and the decision behind it."""
 
-    kind: Kind
+    kind: HostClass
     standing: KindStanding
     decision: Decision
 
 
-def add_up(
+def decide_by_class(
     digest: str,
-    evidence: tuple[Evidence, ...],
-    demand: Demand,
-    kinds: tuple[Kind, ...],
+    evidence: tuple[TrustedStatement, ...],
+    demand: Requirement,
+    kinds: tuple[HostClass, ...],
     now: datetime,
     *,
     threshold: int = 1,
     same_gpu: SameGpu = gpu_matches,
-) -> tuple[Added, ...]:
-    """Decide about a digest for each kind of host: by the rule for one, so that no sum says more than its parts.
+) -> tuple[ClassDecision, ...]:
+    """Decide about a digest for each host class.
 
-    A FAILED in the gpu levels counts for its own kind, one below them for all of them.
+    A FAILED in the gpu levels counts for its own class, one below them for every class.
     """
     return tuple(
         _added(
@@ -92,9 +96,9 @@ def add_up(
 
 
 def _rehearsed(
-    digest: str, evidence: tuple[Evidence, ...], kind: Kind, demand: Demand, same_gpu: SameGpu
+    digest: str, evidence: tuple[TrustedStatement, ...], kind: HostClass, demand: Requirement, same_gpu: SameGpu
 ) -> tuple[str, ...]:
-    """Name the suites that were run against this kind's driver, simulated. What cannot be read is as nothing."""
+    """Return the suites that ran with a simulated driver of this class. Unreadable statements are ignored."""
     found = []
     for one in evidence:
         if one.statement.predicate_type == REHEARSAL and kind.gpu:
@@ -105,7 +109,7 @@ def _rehearsed(
     return tuple(dict.fromkeys(found))
 
 
-def _is_of(verdict: Verdict, kind: Kind, demand: Demand, same_gpu: SameGpu) -> bool:
+def _is_of(verdict: Verdict, kind: HostClass, demand: Requirement, same_gpu: SameGpu) -> bool:
     named = verdict.environment.id if verdict.environment is not None else None
     return (
         verdict.host.driver is not None
@@ -115,25 +119,27 @@ def _is_of(verdict: Verdict, kind: Kind, demand: Demand, same_gpu: SameGpu) -> b
     )
 
 
-def reasons(added: Added) -> tuple[Refusal, ...]:
-    """Return what stands in the way on a kind, each under the kind's name."""
+def reasons(added: ClassDecision) -> tuple[Refusal, ...]:
+    """Return the refusals of a class, each with the class's name."""
     found = _reasons(added.decision, added.standing.rehearsed)
     return tuple(msgspec.structs.replace(refusal, message=f"{added.kind}: {refusal.message}") for refusal in found)
 
 
-_NOTHING_REAL = "no real verdict is from this kind of host"
-_REHEARSED = ": it was rehearsed with a simulated driver, which proves nothing; run it where this GPU and driver are"
+_NOTHING_REAL = "no real verdict is from this host class"
+_REHEARSED = ": only a simulated driver was tried, which proves nothing; run it on a host with this GPU and driver"
 
 
 def _reasons(decision: Decision, rehearsed: tuple[str, ...]) -> tuple[Refusal, ...]:
-    """Return what stands in the way; that another kind's verdict is another kind's is no reason."""
+    """Return the refusals of a class, without those of verdicts of other classes."""
     match decision.state:
         case "passed":
             return ()
         case "failed":
             return decision.failures
         case "missing":
-            return (Refusal(reason=Refused.KIND_MISSING, message=_NOTHING_REAL + (_REHEARSED if rehearsed else "")),)
+            return (
+                Refusal(reason=RefusalReason.KIND_MISSING, message=_NOTHING_REAL + (_REHEARSED if rehearsed else "")),
+            )
         case "stale" | "inconclusive" | "refused":
             elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE}
             return tuple(one for one in decision.refusals if not one.statement or one.statement not in elsewhere)
@@ -141,7 +147,7 @@ def _reasons(decision: Decision, rehearsed: tuple[str, ...]) -> tuple[Refusal, .
             assert_never(never)
 
 
-def _added(kind: Kind, decision: Decision, now: datetime, rehearsed: tuple[str, ...]) -> Added:
+def _added(kind: HostClass, decision: Decision, now: datetime, rehearsed: tuple[str, ...]) -> ClassDecision:
     verdict = decision.verdict
     standing = KindStanding(
         kind=str(kind),
@@ -163,4 +169,4 @@ def _added(kind: Kind, decision: Decision, now: datetime, rehearsed: tuple[str, 
             age_s=age_s(verdict, now),
             signers=decision.signed_by,
         )
-    return Added(kind=kind, standing=standing, decision=decision)
+    return ClassDecision(kind=kind, standing=standing, decision=decision)

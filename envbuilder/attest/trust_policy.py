@@ -1,0 +1,279 @@
+"""Decide whether the statements about a digest meet a requirement. Denies by default; every refusal has a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from envbuilder.attest.envelope import SignedBy
+from envbuilder.attest.requirements import (
+    CLOCK_SKEW,
+    Refusal,
+    RefusalReason,
+    Requirement,
+    SameGpu,
+    driver_branch,
+    gpu_matches,
+    inconsistent,
+    moment,
+    rank,
+    shortcomings,
+)
+from envbuilder.attest.statements import OURS, VERDICT, Statement, VerdictPredicate, digest_hex
+from envbuilder.registry.bounded_json import MalformedError, parsed
+from envbuilder.verdict import LEVELS, SCHEMA, CheckLevel, KindState, Verdict
+
+
+class TrustedStatement(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement with the valid signature of a trusted key; ``stored`` is its digest in the registry."""
+
+    stored: str
+    signed_by: tuple[SignedBy, ...]
+    statement: Statement
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict that meets the requirement, or every reason why none does.
+
+    ``notes`` are refusals that changed nothing. ``state`` is the answer in a word for the required host class,
+    ``failures`` each valid FAILED of it, ``suites`` the suites of every real verdict of it.
+    """
+
+    accepted: bool
+    state: KindState
+    verdict: Verdict | None = None
+    signed_by: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[Refusal, ...] = ()
+    failures: tuple[Refusal, ...] = ()
+    suites: tuple[str, ...] = ()
+
+
+class _Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A readable verdict, its signers who are trusted today, and the reasons why it does not meet the requirement."""
+
+    verdict: Verdict
+    stored: str
+    signers: tuple[str, ...]
+    revokes: bool
+    found: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """Why a trusted statement gives no verdict, and whether that refuses the image."""
+
+    reason: RefusalReason
+    message: str
+    blocks: bool = True
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """The fields of a verdict that are read first: its schema and its word, of any version."""
+
+    schema: str = ""
+    verdict: str = ""
+
+
+class _Headed(msgspec.Struct, frozen=True):
+    verdict: _Header
+
+
+def decide(
+    digest: str,
+    evidence: tuple[TrustedStatement, ...],
+    demand: Requirement,
+    now: datetime,
+    *,
+    threshold: int = 1,
+    same_gpu: SameGpu = gpu_matches,
+) -> Decision:
+    """Accept a digest if a verdict meets every requirement and no trusted statement contradicts it.
+
+    Contradicting statements: one about this digest that cannot be read, and a FAILED about the requirement that no
+    newer PASSED of its host class supersedes. ``threshold`` is the number of keys that have to sign.
+    """
+    judged, blocking, passed_over = _sorted(digest, evidence, demand, now, same_gpu)
+    accepted = [one for one in judged if not one.found]
+    against = [one for one in judged if concerns(one.verdict, demand, same_gpu)]
+    failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
+    suites = _suites(judged, failures)
+    if not accepted:
+        state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
+        return Decision(
+            accepted=False, state=state, refusals=(*blocking, *passed_over), failures=failures, suites=suites
+        )
+    best = max(accepted, key=lambda one: moment(one.verdict.finished))
+    # The signers of the shown verdict come first: the answer names the first one.
+    signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
+    blocking = (*blocking, *failures, *_too_few(signers, threshold))
+    if blocking:
+        state = "failed" if failures else "refused"
+        return Decision(
+            accepted=False, state=state, refusals=blocking, notes=passed_over, failures=failures, suites=suites
+        )
+    return Decision(
+        accepted=True, state="passed", verdict=best.verdict, signed_by=signers, notes=passed_over, suites=suites
+    )
+
+
+def _sorted(
+    digest: str, evidence: tuple[TrustedStatement, ...], demand: Requirement, now: datetime, same_gpu: SameGpu
+) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
+    """Sort statements into verdicts, refusals that refuse the image, and refusals that are ignored."""
+    judged: list[_Judged] = []
+    unread: list[tuple[bool, Refusal]] = []
+    for item in evidence:
+        read = _read(digest, item)
+        if isinstance(read, Verdict):
+            judged.append(_judge(item, read, shortcomings(item.stored, read, demand, now, same_gpu), now))
+        elif read is not None:
+            unread.append((read.blocks, Refusal(reason=read.reason, statement=item.stored, message=read.message)))
+    blocking = tuple(refusal for blocks, refusal in unread if blocks)
+    passed_over = tuple(refusal for blocks, refusal in unread if not blocks)
+    return judged, blocking, (*passed_over, *(refusal for one in judged for refusal in one.found))
+
+
+def _too_few(signers: tuple[str, ...], threshold: int) -> tuple[Refusal, ...]:
+    if len(signers) >= threshold:
+        return ()
+    text = f"{len(signers)} of the {threshold} required keys signed a verdict that meets the requirement"
+    return (Refusal(reason=RefusalReason.TOO_FEW_KEYS, message=text),)
+
+
+ELSEWHERE = frozenset((RefusalReason.OTHER_DRIVER, RefusalReason.OTHER_GPU))
+"""The reasons of a verdict that was reached on another host class than the required one."""
+
+
+def _suites(judged: list[_Judged], failures: tuple[Refusal, ...]) -> tuple[str, ...]:
+    """Return the suites that ran on the required host class, or that found a failure of every host."""
+    failed = {refusal.statement for refusal in failures}
+    return tuple(
+        dict.fromkeys(
+            one.verdict.suite
+            for one in judged
+            if not one.verdict.unreal
+            and (one.stored in failed or not {refusal.reason for refusal in one.found} & ELSEWHERE)
+        )
+    )
+
+
+def _state_without(judged: list[_Judged]) -> KindState:
+    """Return in a word why no verdict is accepted. Simulated verdicts do not count."""
+    reasons = [{refusal.reason for refusal in one.found} for one in judged if not one.verdict.unreal]
+    here = [found for found in reasons if not found & ELSEWHERE]
+    if any(found == {RefusalReason.EXPIRED} for found in here):
+        return "stale"
+    if any(RefusalReason.INCONCLUSIVE in found for found in here):
+        return "inconclusive"
+    return "refused" if here else "missing"
+
+
+def _standing_failure(one: _Judged, all_of_them: list[_Judged], now: datetime) -> tuple[Refusal, ...]:
+    """Return why a verdict refuses the image regardless of others; empty if it does not."""
+    if not one.revokes:
+        return ()
+    if any(other.signers and supersedes(other.verdict, one.verdict, now) for other in all_of_them):
+        return ()
+    return tuple(refusal for refusal in one.found if refusal.reason is RefusalReason.FAILED)
+
+
+def _judge(item: TrustedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
+    """Assess a verdict. An expired key accepts nothing; its FAILED verdicts from before that day stay valid."""
+    signers = tuple(one.name for one in item.signed_by if not one.expires or now <= moment(one.expires))
+    then = moment(verdict.finished)
+    in_time = any(not one.expires or then <= moment(one.expires) for one in item.signed_by)
+    if not signers:
+        text = f"signed by {item.signed_by[0].name[:16]}, which was trusted until {item.signed_by[0].expires}"
+        found = (*found, Refusal(reason=RefusalReason.EXPIRED_KEY, statement=item.stored, message=text))
+    return _Judged(
+        verdict=verdict,
+        stored=item.stored,
+        signers=signers,
+        revokes=verdict.verdict == "FAILED" and not verdict.unreal and in_time,
+        found=found,
+    )
+
+
+def _read(digest: str, item: TrustedStatement) -> Verdict | _Unread | None:
+    """Return the verdict of a statement about this digest; None for a statement of another kind.
+
+    A statement about another digest neither accepts nor refuses: anybody can copy it to this image.
+    """
+    if not item.statement.predicate_type.strip().casefold().startswith(OURS):  # a URN's scheme and name have no case
+        return None
+    if all(subject.digest.get("sha256", "").lower() != digest_hex(digest) for subject in item.statement.subject):
+        about = ", ".join(f"sha256:{subject.digest.get('sha256', '?')}" for subject in item.statement.subject)
+        return _Unread(RefusalReason.WRONG_SUBJECT, f"the statement is about {about or 'nothing'}", blocks=False)
+    try:
+        return _verdict(digest, item.statement)
+    except (MalformedError, ValueError, OverflowError) as error:
+        return _Unread(RefusalReason.UNREADABLE, f"a trusted statement cannot be read: {error}")
+
+
+def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
+    """Read a trusted statement about this digest. One that cannot be read refuses the image."""
+    kind = statement.predicate_type
+    if kind != VERDICT:
+        return _Unread(
+            RefusalReason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read"
+        )
+    header: _Header = parsed(statement.predicate, _Headed, "a verdict").verdict
+    if header.schema != SCHEMA:
+        text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
+        return _Unread(RefusalReason.NEWER_SCHEMA, text)
+    if header.verdict not in _WORDS:
+        return _Unread(
+            RefusalReason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word"
+        )
+    verdict: Verdict = parsed(statement.predicate, VerdictPredicate, "a verdict").verdict
+    moment(verdict.finished)
+    if verdict.image.digest != digest:
+        return _Unread(RefusalReason.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
+    return verdict
+
+
+_WORDS = ("PASSED", "FAILED", "INCONCLUSIVE")
+
+
+_ON_GPU = ("gpu", "multi-gpu")
+
+
+def failed_levels(verdict: Verdict) -> tuple[CheckLevel, ...]:
+    """Return the levels in which a verdict's checks failed, crashed or ran out of time, lowest first."""
+    failed = {check.level for check in verdict.checks if check.outcome in ("failed", "error", "timeout")}
+    return tuple(level for level in LEVELS if level in failed)
+
+
+def concerns(verdict: Verdict, demand: Requirement, same_gpu: SameGpu) -> bool:
+    """Return True if a FAILED is about the requirement.
+
+    A failure below the gpu level applies to every host. A failure on a GPU applies to that host class: its GPU model
+    and its driver's branch. A requirement without a host class means all of them.
+    """
+    failed, host = failed_levels(verdict), verdict.host
+    if not failed or any(level not in _ON_GPU for level in failed) or not host.gpus or host.driver is None:
+        return True
+    other_gpu = demand.gpu is not None and not any(same_gpu(demand.gpu, gpu.name) for gpu in host.gpus)
+    other_driver = demand.driver is not None and driver_branch(demand.driver) != driver_branch(host.driver)
+    return not (other_gpu or other_driver)
+
+
+def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
+    """Return True for a newer, real PASSED that reached at least the level of a FAILED, on the same host class."""
+    if passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
+        return False
+    if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
+        return False
+    levels = failed_levels(failed)
+    reached = rank(passed.level)
+    as_far = reached >= rank(levels[-1]) if levels else reached > rank(failed.level)
+    on_gpu = any(level in _ON_GPU for level in levels)
+    return as_far and (not on_gpu or _kind(passed) == _kind(failed))
+
+
+def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:
+    host = verdict.host
+    return frozenset(gpu.name.casefold() for gpu in host.gpus), driver_branch(host.driver or "")

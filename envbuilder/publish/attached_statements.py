@@ -1,0 +1,168 @@
+"""Read the statements that are attached to images of a repository, and sort out whose can be believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from envbuilder.attest import statements
+from envbuilder.attest.envelope import Opener, Rejected, UnknownFormError
+from envbuilder.attest.requirements import Refusal, RefusalReason
+from envbuilder.attest.statements import VerdictPredicate
+from envbuilder.attest.trust_policy import TrustedStatement
+from envbuilder.errors import PublishError
+from envbuilder.registry.bounded_json import MalformedError, parsed
+from envbuilder.registry.client import Repository
+from envbuilder.registry.deadline import in_parallel
+from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.manifests import Manifest, ambiguity, platforms
+from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
+from envbuilder.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class AttachedDocument:
+    """One attached document. ``unknown``: its meaning is not known, so the image cannot be accepted."""
+
+    trusted: TrustedStatement | None = None
+    refusal: Refusal | None = None
+    unknown: bool = False
+
+
+@dataclass(frozen=True)
+class ImageStatements:
+    """The documents of one image: trusted statements, and refusals of those of unknown meaning and of the others."""
+
+    digest: str
+    documents: tuple[AttachedDocument, ...]
+
+    @property
+    def trusted(self) -> tuple[TrustedStatement, ...]:
+        """Statements with the signature of a trusted key."""
+        return tuple(one.trusted for one in self.documents if one.trusted is not None)
+
+    @property
+    def unknown(self) -> tuple[Refusal, ...]:
+        """Refusals of documents of unknown meaning, which forbid to accept the image."""
+        return tuple(one.refusal for one in self.documents if one.refusal and one.unknown)
+
+    @property
+    def ignored(self) -> tuple[Refusal, ...]:
+        """Refusals of documents that change nothing: anybody can attach them."""
+        return tuple(one.refusal for one in self.documents if one.refusal and not one.unknown)
+
+
+@dataclass(frozen=True)
+class PublishedVerdicts:
+    """The trusted verdicts of a repository, the trusted statements by image digest, and documents by signer."""
+
+    verdicts: tuple[Verdict, ...]
+    evidence: dict[str, tuple[TrustedStatement, ...]] = field(default_factory=dict)
+    signed: Counter[str] = field(default_factory=Counter)
+
+
+def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedVerdicts:
+    """Collect the trusted verdicts of a repository for a report. Raises PublishError if it does not exist."""
+    tags = repository.tags_if_there()
+    if tags is None:
+        raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
+    verdicts: dict[str, Verdict] = {}
+    signed: Counter[str] = Counter()
+    evidence: dict[str, tuple[TrustedStatement, ...]] = {}
+    for digest in _digests(repository, tags):
+        found = statements_of(repository, openers, digest)
+        if found is None or not found.trusted:
+            continue
+        evidence[digest] = found.trusted
+        for item in found.trusted:
+            signed.update(one.name for one in item.signed_by)
+        verdicts |= dict(_verdicts_of(found.trusted))
+    return PublishedVerdicts(tuple(verdicts.values()), evidence, signed)
+
+
+def _verdicts_of(evidence: Iterable[TrustedStatement]) -> Iterator[tuple[str, Verdict]]:
+    """Yield every verdict that this version can read, with the digest that it is stored under."""
+    for item in evidence:
+        if item.statement.predicate_type == statements.VERDICT:
+            with suppress(MalformedError):
+                yield item.stored, parsed(item.statement.predicate, VerdictPredicate, "a verdict").verdict
+
+
+def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
+    """List the digests of tags, and those that have a list of statements."""
+    digests: dict[str, None] = {}
+    for tag in tags:
+        if subject := subject_of(tag):
+            digests[subject] = None
+        elif (manifest := repository.manifest(tag)) is not None:
+            digests[manifest.digest] = None
+    return tuple(digests)
+
+
+def statements_of(repository: Repository, openers: tuple[Opener, ...], target: str) -> ImageStatements | None:
+    """Read every statement attached to the image of a tag or digest; None if the repository has no such image."""
+    manifest = repository.manifest(target)
+    return read_statements(repository, manifest, openers) if manifest is not None else None
+
+
+def read_statements(repository: Repository, manifest: Manifest, openers: tuple[Opener, ...]) -> ImageStatements:
+    """Open every attached document that could be a statement."""
+    listed = listing(repository, manifest.digest, frozenset(opener.media_type for opener in openers))
+    work = [
+        (opener, item.digest)
+        for opener in openers
+        for item in listed.items
+        if item.artifact_type in ("", opener.media_type)
+    ]
+    deadline = repository.transport.deadline
+    opened = in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
+    return ImageStatements(manifest.digest, (*_unclear(manifest), *opened))
+
+
+def _unclear(manifest: Manifest) -> Iterator[AttachedDocument]:
+    """Yield reasons why a verdict about this digest may be about several images."""
+    if why := ambiguity(manifest):
+        yield _unknown(RefusalReason.AMBIGUOUS, "", f"{manifest.digest}: {why}")
+    named = platforms(manifest)
+    if len(named) > 1:
+        text = f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one: verify "
+        yield _unknown(RefusalReason.MANY_PLATFORMS, "", f"{text}the deployed one by its own digest")
+
+
+def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str) -> AttachedDocument:
+    """Open one document. One that is not a statement of a trusted key is ignored, since anybody can attach it."""
+    try:
+        opened = opener.open(document(repository, stored, manifest.digest, opener.media_type))
+    except RegistryRefusedError as error:
+        return _not_fetched(error, stored, claimed=stored in listed.claimed)
+    except UnknownFormError as error:
+        return _unknown(RefusalReason.NEWER_SCHEMA, stored, error.message)
+    except PublishError as error:
+        return _ignored(RefusalReason.UNREADABLE, stored, error.message)
+    if isinstance(opened, Rejected):
+        reason = RefusalReason.UNTRUSTED_KEY if opened.unknown_signer else RefusalReason.BAD_SIGNATURE
+        return _ignored(reason, stored, opened.message)
+    try:
+        statement = statements.parse(opened.payload)
+    except PublishError as error:
+        text = f"a trusted key signed a document that is not a statement: {error.message}"
+        return _unknown(RefusalReason.UNREADABLE, stored, text)
+    return AttachedDocument(TrustedStatement(stored=stored, signed_by=opened.signed_by, statement=statement))
+
+
+def _not_fetched(error: RegistryRefusedError, stored: str, *, claimed: bool) -> AttachedDocument:
+    if isinstance(error, NotADocumentError) or error.fault is Fault.TOO_LARGE:
+        return _ignored(RefusalReason.UNREADABLE, stored, error.message)  # envbuilder publishes no such document
+    if claimed and error.fault is Fault.NOT_THERE:
+        return _ignored(RefusalReason.NOT_THERE, stored, error.message)
+    return _unknown(RefusalReason(error.fault.value), stored, error.message)
+
+
+def _unknown(reason: RefusalReason, stored: str, message: str) -> AttachedDocument:
+    return AttachedDocument(refusal=Refusal(reason=reason, statement=stored, message=message), unknown=True)
+
+
+def _ignored(reason: RefusalReason, stored: str, message: str) -> AttachedDocument:
+    return AttachedDocument(refusal=Refusal(reason=reason, statement=stored, message=message))
