@@ -24,8 +24,8 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     (
         "plan",
         "Show the environments of a matrix and the rejected combinations",
-        "jobs.plan_document:PlanDocument",
-        "jobs.plan_document:NewestDocument",
+        "jobs.plan:PlanDocument",
+        "jobs.plan:NewestDocument",
     ),
     ("check", "Check whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
     ("explain", "Explain a finding code or an environment", "jobs.explain:ExplainDocument"),

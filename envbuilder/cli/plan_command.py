@@ -36,7 +36,7 @@ def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None
     from envbuilder.catalog.store import load
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish
-    from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions, newest_for, plan_matrix
+    from envbuilder.jobs.plan import NewestOptions, PlanOptions, newest_for, plan_matrix
     from envbuilder.jobs.plan_text import newest_text, plan_text
 
     catalog = warn_of_age(load())

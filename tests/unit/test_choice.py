@@ -12,7 +12,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose, read_known
 from envbuilder.errors import InputError, UnsatisfiableError
 from envbuilder.finding import Code
-from envbuilder.jobs.plan_matrix import PlanOptions, plan_matrix
+from envbuilder.jobs.plan import PlanOptions, plan_matrix
 from envbuilder.workspace import Workspace
 
 CATALOG = load()

@@ -53,8 +53,7 @@ from envbuilder.jobs import (
     doctor,
     explain,
     listing,
-    plan_document,
-    plan_matrix,
+    plan,
     plan_text,
     run,
 )
@@ -63,7 +62,7 @@ from envbuilder.jobs.doctor import Diagnosis, Disk, EngineFacts, Tool, Trouble
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
 from envbuilder.jobs.fleet.document import as_text as fleet_text
-from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions
+from envbuilder.jobs.plan import NewestOptions, PlanOptions
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish import results, verification
 from envbuilder.publish.results import PublishDocument, PublishRow, Tag
@@ -123,13 +122,13 @@ RUN = RunDocument(
         RunRow(environment="tf2.19.1-py311-cpu-bookworm", error="the engine\nfailed", built="failed", exit_code=5),
     ),
 )
-PLANNED = plan_matrix.plan_matrix(PlanOptions("tensorflow", ("tf2.20.0-py311-*",)), Path("/nonexistent"), CATALOG)
+PLANNED = plan.plan_matrix(PlanOptions("tensorflow", ("tf2.20.0-py311-*",)), Path("/nonexistent"), CATALOG)
 HOSTS = NewestOptions(driver="535.104.05", gpus=("H100",))
-NEWEST = plan_matrix.newest_for(HOSTS, CATALOG)
-REJECTED = plan_matrix.plan_matrix(PlanOptions("negative-controls"), Path("/nonexistent"), CATALOG)
+NEWEST = plan.newest_for(HOSTS, CATALOG)
+REJECTED = plan.plan_matrix(PlanOptions("negative-controls"), Path("/nonexistent"), CATALOG)
 
 
-def refusing(folder: Path) -> plan_document.PlanDocument:
+def refusing(folder: Path) -> plan.PlanDocument:
     """Plan a matrix with an environment, a rejection and an exclusion, for two hosts."""
     matrix, fleet = folder / "matrix.yaml", folder / "fleet.yaml"
     matrix.write_text(
@@ -141,7 +140,7 @@ def refusing(folder: Path) -> plan_document.PlanDocument:
         "targets: {drivers: [535.104.05], gpus: [H100]}\n"
     )
     fleet.write_text("- {name: new, driver: 535.104.05, gpus: [H100]}\n- {name: old, driver: 450.80.02, gpus: [T4]}\n")
-    return plan_matrix.plan_matrix(PlanOptions(str(matrix), (), fleet), folder, CATALOG)
+    return plan.plan_matrix(PlanOptions(str(matrix), (), fleet), folder, CATALOG)
 
 
 def judged(**given: Any) -> Any:
@@ -545,8 +544,8 @@ def test_the_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
 
 
 COMMANDS: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], str]], ...] = (
-    ("plan tensorflow -s tf2.20.0-py311-*", plan_document.PlanDocument, plan_text.plan_text),
-    ("plan --newest --driver 470.57.02 --gpu V100", plan_document.NewestDocument, plan_text.newest_text),
+    ("plan tensorflow -s tf2.20.0-py311-*", plan.PlanDocument, plan_text.plan_text),
+    ("plan --newest --driver 470.57.02 --gpu V100", plan.NewestDocument, plan_text.newest_text),
     ("check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100", CheckDocument, check_text.as_text),
     ("check --tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090", CheckDocument, check_text.as_text),
     ("check --tensorflow 9.9.9", CheckDocument, check_text.as_text),

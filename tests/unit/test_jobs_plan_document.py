@@ -1,4 +1,4 @@
-"""A plan's document says each finding once, and its rows lead back to all that the resolver said."""
+"""A plan's document has each finding once, and its rows refer to all findings of the resolver."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.compat.fleet import FleetHost, kinds_of, newest, place
 from envbuilder.compat.plan import plan
-from envbuilder.finding import Code, Finding, Severity
-from envbuilder.jobs.plan_document import FindingTable
-from envbuilder.jobs.plan_matrix import NewestOptions, PlanOptions, newest_for, plan_matrix
+from envbuilder.jobs.plan import NewestOptions, PlanOptions, newest_for, plan_matrix
 
 CATALOG = load()
 MATRIX = """
@@ -42,23 +40,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return matrix, fleet
 
 
-def finding(message: str) -> Finding:
-    """Make a finding, each time another object."""
-    return Finding(code=Code.UNKNOWN, severity=Severity.WARNING, subject="x", message=message)
-
-
-def test_a_finding_is_kept_once_whoever_made_it() -> None:
-    """Equal findings have one place, different ones have their own, and the places lead to them in order."""
-    table = FindingTable()
-    rows = [(finding("a"), finding("b")), (finding("b"),), (), (finding("c"), finding("a"))]
-    places = [table.places(row) for row in rows]
-    assert [one.message for one in table.findings] == ["a", "b", "c"]
-    assert places == [(0, 1), (1,), (), (2, 0)]
-    assert [tuple(table.findings[one] for one in row) for row in places] == rows
-
-
-def test_the_rows_lead_to_what_the_resolver_said(files: tuple[Path, Path]) -> None:
-    """No finding of a rejection is lost, added or moved; none stands in the list twice."""
+def test_rejections_refer_to_the_findings_of_the_resolver(files: tuple[Path, Path]) -> None:
     matrix, _ = files
     resolved = plan(read_matrix(matrix), CATALOG)
     document = plan_matrix(PlanOptions(str(matrix)), matrix.parent, CATALOG)
@@ -71,8 +53,7 @@ def test_the_rows_lead_to_what_the_resolver_said(files: tuple[Path, Path]) -> No
     assert len(document.findings) < sum(len(row.findings) for row in document.rejections)
 
 
-def test_environments_and_the_newest_lead_to_their_findings_too(files: tuple[Path, Path]) -> None:
-    """No row of a plan holds a finding's text: what an environment and a newest say stands in the list once."""
+def test_environments_and_newest_releases_refer_to_their_findings(files: tuple[Path, Path]) -> None:
     matrix, fleet = files
     document = plan_matrix(PlanOptions(str(matrix), (), fleet), matrix.parent, CATALOG)
     environments = plan(read_matrix(matrix), CATALOG).environments
@@ -94,8 +75,7 @@ def test_environments_and_the_newest_lead_to_their_findings_too(files: tuple[Pat
         assert all(isinstance(one, int) for each in rows for one in each.get("findings", ()))
 
 
-def test_hosts_of_one_kind_are_judged_once(files: tuple[Path, Path]) -> None:
-    """Each host is in one kind; the kind's cells are those that each of its hosts would have."""
+def test_equal_hosts_are_one_host_class(files: tuple[Path, Path]) -> None:
     matrix, fleet = files
     document = plan_matrix(PlanOptions(str(matrix), (), fleet), matrix.parent, CATALOG)
     assert [(kind.host, kind.hosts) for kind in document.kinds] == [
@@ -115,8 +95,7 @@ def test_hosts_of_one_kind_are_judged_once(files: tuple[Path, Path]) -> None:
                 assert {document.findings[one].code for one in told.findings} == {one.code for one in cell.findings}
 
 
-def test_a_kind_is_all_but_the_name() -> None:
-    """A host that differs in anything else is of another kind."""
+def test_hosts_with_another_driver_or_gpu_are_another_class() -> None:
     host = FleetHost(name="a", driver="535.104.05", gpus=("T4",))
     others = (
         msgspec.structs.replace(host, name="b"),

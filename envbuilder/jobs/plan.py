@@ -1,0 +1,189 @@
+"""Resolve a matrix for the hosts of a fleet, without building anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from envbuilder.catalog.model import Catalog
+from envbuilder.choice import read_fleet, read_known
+from envbuilder.compat.fleet import FleetHost, HostKind, kinds_of, newest, place
+from envbuilder.compat.plan import plan
+from envbuilder.compat.selectors import select, select_wishes
+from envbuilder.compat.words import Words, question
+from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection, Resolved
+from envbuilder.errors import NothingSelectedError, UsageError
+from envbuilder.finding import Finding
+from envbuilder.matrix import Excluded
+
+Indices = tuple[int, ...]
+"""Positions in the document's list of findings, the most serious finding first."""
+
+
+class PlannedEnvironment(Resolved, frozen=True, kw_only=True):
+    """An environment; ``findings`` are its warnings."""
+
+    findings: Indices = ()
+
+
+class PlannedRejection(msgspec.Struct, frozen=True, kw_only=True):
+    """A combination that cannot work; the first of ``findings`` is the reason.
+
+    ``nearest`` is the closest combination that can be built (null if there is none), ``changes`` its differences.
+    """
+
+    id: str
+    combination: Combination
+    findings: Indices
+    nearest: Combination | None = None
+    changes: tuple[Change, ...] = ()
+    predicate: Predicate | None = None
+
+
+class PlannedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One environment on one host class, named by its first host; ``compatible`` null is unknown."""
+
+    host: str
+    environment: str
+    compatible: bool | None
+    findings: Indices
+
+
+class PlannedNewest(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest TensorFlow for a host class; see `Newest`."""
+
+    host: str
+    tensorflow: str | None
+    package: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    findings: Indices = ()
+    newer: str | None = None
+    why_not_newer: str = ""
+    compatible: bool | None = False
+
+
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of ``envbuilder plan``; ``hosts`` to ``newest`` are empty without a fleet.
+
+    ``findings`` has each finding once; rows refer to it by position. Hosts with the same driver and GPUs are one class:
+    ``cells`` and ``newest`` have one row for it, under the name of its first host.
+    """
+
+    schema: Literal["envbuilder/plan/v1"] = "envbuilder/plan/v1"
+    matrix: str
+    environments: tuple[PlannedEnvironment, ...]
+    rejections: tuple[PlannedRejection, ...]
+    excluded: tuple[Excluded, ...]
+    hosts: tuple[FleetHost, ...] = ()
+    kinds: tuple[HostKind, ...] = ()
+    cells: tuple[PlannedCell, ...] = ()
+    newest: tuple[PlannedNewest, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of ``envbuilder plan --newest``; see `PlanDocument`."""
+
+    schema: Literal["envbuilder/newest/v1"] = "envbuilder/newest/v1"
+    hosts: tuple[FleetHost, ...]
+    kinds: tuple[HostKind, ...] = ()
+    newest: tuple[PlannedNewest, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+_Row = TypeVar("_Row", PlannedEnvironment, PlannedRejection, PlannedCell, PlannedNewest)
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """The findings of a document, each once, with its position."""
+
+    positions: dict[Finding, int] = field(default_factory=dict)
+
+    def rows(self, kind: type[_Row], rows: Iterable[msgspec.Struct]) -> tuple[_Row, ...]:
+        """Return rows with positions in place of their findings."""
+        return tuple(self._row(kind, row) for row in rows)
+
+    def _row(self, kind: type[_Row], row: msgspec.Struct) -> _Row:
+        values = {name: getattr(row, name) for name in kind.__struct_fields__}
+        positions = (self.positions.setdefault(one, len(self.positions)) for one in values["findings"])
+        return kind(**{**values, "findings": tuple(positions)})
+
+
+class PlanOptions(msgspec.Struct, frozen=True):
+    """A matrix by path or name (None: the quickstart), selectors, and a fleet file."""
+
+    matrix: str | None = None
+    selectors: tuple[str, ...] = ()
+    fleet: Path | None = None
+
+
+class NewestOptions(msgspec.Struct, frozen=True):
+    """The hosts of a fleet file, or one host by its driver and GPUs."""
+
+    fleet: Path | None = None
+    driver: str | None = None
+    gpus: tuple[str, ...] = ()
+
+
+def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocument:
+    """Resolve a matrix, for a fleet if one is given.
+
+    Raises InputError for a bad file, NothingSelectedError if the selectors match neither an environment nor a
+    rejection.
+    """
+    matrix, catalog = read_known(options.matrix, root, catalog)
+    hosts = read_fleet(options.fleet) if options.fleet is not None else ()
+    resolved = plan(matrix, catalog)
+    environments, rejections = _selected(resolved.environments, resolved.rejections, options.selectors)
+    kinds = kinds_of(hosts)
+    findings = _Findings()
+    return PlanDocument(
+        matrix=matrix.name,
+        environments=findings.rows(PlannedEnvironment, environments),
+        rejections=findings.rows(PlannedRejection, rejections),
+        excluded=resolved.excluded,
+        hosts=hosts,
+        kinds=tuple(kinds),
+        cells=findings.rows(PlannedCell, place(environments, tuple(kinds.values()), catalog)),
+        newest=findings.rows(PlannedNewest, (newest(host, catalog) for host in kinds.values())),
+        findings=tuple(findings.positions),
+    )
+
+
+def newest_for(options: NewestOptions, catalog: Catalog) -> NewestDocument:
+    """Find the newest TensorFlow for each host. Raises UsageError if no host is described."""
+    hosts = _hosts(options)
+    kinds = kinds_of(hosts)
+    findings = _Findings()
+    rows = findings.rows(PlannedNewest, (newest(host, catalog) for host in kinds.values()))
+    return NewestDocument(hosts=hosts, kinds=tuple(kinds), newest=rows, findings=tuple(findings.positions))
+
+
+def _selected(
+    environments: tuple[Environment, ...], rejections: tuple[Rejection, ...], selectors: Sequence[str]
+) -> tuple[tuple[Environment, ...], tuple[Rejection, ...]]:
+    """Select among environments and rejections: the reason of a rejection is an answer too."""
+    if not selectors:
+        return environments, rejections
+    rejected = select_wishes(rejections, selectors)
+    try:
+        return select(environments, selectors, others=tuple(row.id for row in rejected)), rejected
+    except NothingSelectedError:
+        if not rejected:
+            raise
+        return (), rejected
+
+
+def _hosts(options: NewestOptions) -> tuple[FleetHost, ...]:
+    if options.fleet is not None:
+        return read_fleet(options.fleet)
+    if options.driver is None or not options.gpus:
+        raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
+    host = question(Words(tensorflow="2", driver=options.driver, gpus=options.gpus))
+    return (FleetHost(name="this-host", driver=host.driver, gpus=host.gpus),)
