@@ -13,8 +13,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import read_fleet, read_known
 from envbuilder.compat.fleet import FleetHost, HostKind, kinds_of, newest, place
 from envbuilder.compat.plan import plan
+from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select, select_wishes
-from envbuilder.compat.words import Words, question
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection, Resolved
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Finding
@@ -185,5 +185,5 @@ def _hosts(options: NewestOptions) -> tuple[FleetHost, ...]:
         return read_fleet(options.fleet)
     if options.driver is None or not options.gpus:
         raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
-    host = question(Words(tensorflow="2", driver=options.driver, gpus=options.gpus))
+    host = question(QuestionOptions(tensorflow="2", driver=options.driver, gpus=options.gpus))
     return (FleetHost(name="this-host", driver=host.driver, gpus=host.gpus),)
