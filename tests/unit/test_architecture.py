@@ -17,7 +17,7 @@ MOST_ENTRIES, MOST_IMPORTS = 40, 190
 FRAMEWORK = {"tensorflow", "numpy", "keras", "pytest"}
 """What a probe may import inside a function, next to the standard library and its own folder."""
 
-FILE_GUARDS = {"writing", "reading", "asking", "damaged", "temporary_folder", "_reached", "suppress"}
+FILE_GUARDS = {"writing", "reading", "asking", "damaged", "temporary_folder", "_requesting", "suppress"}
 FILE_CALLS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "unlink", "rmtree", "copyfile"}
 FILE_HOMES = ("errors", "support", "workspace")
 
