@@ -126,7 +126,7 @@ class Client:
         return content[1:] if content[:1] == b"+" else None
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
-        with _reading(file):
+        with _unpacking(file):
             info = self._directory(file)[member.name]
             at = info.header_offset + _LOCAL_HEADER
             header = self._transport.read(file.url, info.header_offset, at)
@@ -148,7 +148,7 @@ class Client:
     def size(self, file: DistFile) -> int:
         if file.size is not None:
             return file.size
-        with _reading(file):
+        with _unpacking(file):
             return int(self._cached(file, f"size at {file.url}", lambda: str(self._transport.size(file.url)).encode()))
 
     def _page(self, project: str, address: str) -> tuple[DistFile, ...]:
@@ -184,7 +184,7 @@ class Client:
         return content[1:]
 
     def _directory(self, file: DistFile) -> dict[str, ZipInfo]:
-        with self._alone(f"{file.url}/members"), _reading(file):
+        with self._alone(f"{file.url}/members"), _unpacking(file):
             if file.url not in self._directories:
                 while len(self._directories) >= _DIRECTORIES:
                     self._directories.pop(next(iter(self._directories)), None)
@@ -237,7 +237,7 @@ def _is_of(file: DistFile, metadata: bytes) -> bool:
 
 
 @contextmanager
-def _reading(file: DistFile) -> Iterator[None]:
+def _unpacking(file: DistFile) -> Iterator[None]:
     """Turn every failure on a broken wheel into IndexUnavailableError with the file's name."""
     try:
         with decoding.damaged(f"{file.filename} is damaged"):
@@ -314,7 +314,7 @@ class Transport:
 
     def page(self, url: str, accept: str) -> tuple[bytes, str, str] | None:
         """Read a small answer: content, media type, and address after redirects. None if there is no such page."""
-        with _requesting(url):
+        with reading(url):
             if url.startswith("file:"):
                 path = _local(url)
                 content = read_kept(path / "index.html" if path.is_dir() else path)
@@ -345,7 +345,7 @@ class Transport:
                 raise IndexUnavailableError(f"{url}: sends more than the requested range", hint=_HINT)
 
     def size(self, url: str) -> int:
-        with _requesting(url):
+        with reading(url):
             if url.startswith("file:"):
                 return _local(url).stat().st_size
             with self._request("HEAD", url, {}) as answer:  # closed, or its connection is never free again
@@ -353,7 +353,7 @@ class Transport:
                 return int(answer.headers["Content-Length"])
 
     def _range(self, url: str, start: int, stop: int) -> Iterator[bytes]:
-        with _requesting(url):
+        with reading(url):
             if url.startswith("file:"):
                 with _local(url).open("rb") as file:
                     file.seek(start)
@@ -398,7 +398,7 @@ class Transport:
 
 
 @contextmanager
-def _requesting(url: str) -> Iterator[None]:
+def reading(url: str) -> Iterator[None]:
     try:
         yield
     except IndexUnavailableError:
