@@ -1,4 +1,4 @@
-"""Choose what a command works on: a matrix, its plan, the environments that selectors leave, and a fleet's hosts."""
+"""The input of a command: a matrix, its plan, the selected environments, and the hosts of a fleet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VETTED = ("quickstart", "tensorflow", "classic", "debian")
 
 @dataclass(frozen=True)
 class Choice:
-    """A matrix, its plan, and the environments of it that a command works on."""
+    """A matrix, its plan, and its selected environments."""
 
     matrix: Matrix
     catalog: Catalog
@@ -36,21 +36,21 @@ class Choice:
 def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, catalog: Catalog) -> Choice:
     """Read a matrix, resolve it and select.
 
-    Raises InputError for a bad matrix, UnsatisfiableError where every combination was rejected,
-    NothingSelectedError where the selectors leave nothing.
+    Raises InputError for a bad matrix, UnsatisfiableError if every combination was rejected, NothingSelectedError if
+    the selectors match nothing.
     """
-    wishes, catalog = read_known(matrix, workspace.root, catalog)
-    resolved = plan(wishes, catalog)
+    parsed, catalog = read_known(matrix, workspace.root, catalog)
+    resolved = plan(parsed, catalog)
     if not resolved.environments:
         reasons = "\n".join(f"{rejection.id}: {rejection.sentence}" for rejection in resolved.rejections)
         raise UnsatisfiableError(
-            f"no combination of matrix {wishes.name} can work\n{reasons}", hint="`envbuilder plan` shows the nearest"
+            f"no combination of matrix {parsed.name} can work\n{reasons}", hint="`envbuilder plan` shows the nearest"
         )
-    return Choice(wishes, catalog, resolved, select(resolved.environments, tuple(selectors)))
+    return Choice(parsed, catalog, resolved, select(resolved.environments, tuple(selectors)))
 
 
 def read_matrix(path: Path) -> Matrix:
-    """Read a matrix file. Raises InputError that holds all of its problems."""
+    """Read a matrix file. Raises InputError with all of its problems."""
     matrix = read_yaml(path, Matrix)
     if matrix.axes is None and not matrix.include:
         problem = Problem(str(path), 1, "axes", "a matrix needs axes, include rows, or both")
@@ -59,19 +59,19 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix, Catalog]:
-    """Read a matrix, and add its own bases, as they were found when they were looked into, to what is known.
+    """Read a matrix, and add its own bases to the catalogue, as `catalog look` recorded them.
 
-    Raises InputError for a bad matrix, and for a base that nobody looked into or on which nothing can be built.
+    Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    wishes = _with_requirements(read_matrix(path), root)
-    if not wishes.bases:
-        return wishes, catalog
+    parsed = _with_requirements(read_matrix(path), root)
+    if not parsed.bases:
+        return parsed, catalog
     rows, problems, unseen = [], [], []
-    for name, wish in wishes.bases.items():
+    for name, wish in parsed.bases.items():
         found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
         row = as_system(name, found, wish.python, catalog.systems) if found is not None and not found.refused else None
-        if found is not None and found.packages != "apt" and (asked := _asked_of_system(wishes, name)):
+        if found is not None and found.packages != "apt" and (asked := _asked_of_system(parsed, name)):
             text = f"{', '.join(asked)} cannot be installed on it: it has {found.packages or 'nothing'} instead of apt"
             problems.append(Problem(str(path), 0, f"bases.{name}", text))
             continue
@@ -84,47 +84,49 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     if problems:
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
-    return wishes, catalog.with_bases(rows)
+    return parsed, catalog.with_bases(rows)
 
 
-def _asked_of_system(wishes: Matrix, base: str) -> tuple[str, ...]:
-    """List the packages of the system that a matrix asks for on one of its bases."""
-    rows = [row for row in wishes.include if row.os == base]
-    on_it = rows or (wishes.axes is not None and base in wishes.axes.os)
-    asked = (*(wishes.system_packages if on_it else ()), *(one for row in rows for one in row.system_packages))
+def _asked_of_system(parsed: Matrix, base: str) -> tuple[str, ...]:
+    """Return the system packages of a matrix for one of its bases."""
+    rows = [row for row in parsed.include if row.os == base]
+    on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
+    asked = (*(parsed.system_packages if on_it else ()), *(one for row in rows for one in row.system_packages))
     return tuple(dict.fromkeys(asked))
 
 
-def _with_requirements(wishes: Matrix, root: Path) -> Matrix:
-    """Read the files of requirements that a matrix and its rows name into their packages."""
+def _with_requirements(parsed: Matrix, root: Path) -> Matrix:
+    """Read the requirements files of a matrix and its rows into their packages."""
     rows = tuple(
-        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in wishes.include
+        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in parsed.include
     )
-    return msgspec.structs.replace(wishes, packages=_required(wishes, root), requirements=None, include=rows)
+    return msgspec.structs.replace(parsed, packages=_required(parsed, root), requirements=None, include=rows)
 
 
 def _required(given: OnTop, root: Path) -> tuple[str, ...]:
-    """List the packages that are asked for. Raises InputError for each line of the file that is no requirement."""
+    """Return the packages of a matrix or row. Raises InputError for lines of its file that are not requirements."""
     if given.requirements is None:
         return given.packages
     path = root / given.requirements
     lines = [(number, line.partition("#")[0].strip()) for number, line in enumerate(users_text(path).splitlines(), 1)]
-    told = [(number, line.replace(" ", "")) for number, line in lines if line]
+    requirements = [(number, line.replace(" ", "")) for number, line in lines if line]
     problems = tuple(
         Problem(str(path), number, "", f"{line!r} is not a requirement such as numpy==2.0.0")
-        for number, line in told
+        for number, line in requirements
         if not REQUIREMENT.match(line)
     )
     if problems:
-        raise InputError(problems, hint="one package a line, with its versions; addresses and options are not taken")
-    return tuple(dict.fromkeys((*given.packages, *(line for _, line in told))))
+        raise InputError(
+            problems, hint="write one package per line, with its versions; addresses and options are not supported"
+        )
+    return tuple(dict.fromkeys((*given.packages, *(line for _, line in requirements))))
 
 
 def _why_not(name: str, found: BaseFacts | None, wish: BaseWish, catalog: Catalog) -> str:
     if catalog.system(name) is not None:
-        return f"{name} is the name of a system of the catalogue: give the base another"
+        return f"{name} is the name of a system of the catalogue: give the base another name"
     if found is None:
-        return f"nobody has looked into {wish.image} yet"
+        return f"{wish.image} has not been inspected yet"
     if found.refused:
         return f"nothing can be built on it: {found.refused}"
     held = ", ".join(python.version for python in found.pythons if python.venv) or "none"
@@ -132,7 +134,7 @@ def _why_not(name: str, found: BaseFacts | None, wish: BaseWish, catalog: Catalo
 
 
 def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, catalog: Catalog) -> tuple[Choice, ...]:
-    """Choose from several matrices; an environment that two of them give is kept in the first alone."""
+    """Choose from several matrices; an environment of two matrices belongs to the first."""
     workspace = Workspace(root)
     choices = [choose(name, (), workspace, catalog) for name in matrices or VETTED]
     every: dict[str, Environment] = {}
@@ -149,6 +151,6 @@ def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, ca
 
 
 def read_fleet(path: Path) -> tuple[FleetHost, ...]:
-    """Read a list of hosts from YAML. Raises InputError with every problem in it."""
+    """Read a list of hosts from YAML. Raises InputError with all of its problems."""
     hosts: tuple[FleetHost, ...] = read_yaml(path, tuple[FleetHost, ...])
     return hosts

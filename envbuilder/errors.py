@@ -59,9 +59,9 @@ def verdict_exit_code(word: str) -> int:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong with a user's file: where it stands and what is wrong there.
+    """One problem of a user's file: its place and a message.
 
-    ``line`` counts from 1; 0 means that the file has no such place (a missing key, say).
+    ``line`` counts from 1; 0 means that the file has no such place, for a missing key.
     """
 
     path: str
@@ -83,7 +83,7 @@ _LONGEST_LINE, _ITS_END = 2000, 300
 
 
 def brief(text: str) -> str:
-    """Cut what is too long for anybody to read out of each line: a value that a message repeats may fill a file."""
+    """Remove the middle of each very long line: a message may repeat a value that fills a file."""
     return "\n".join(
         line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - _ITS_END]} … {line[-_ITS_END:]}"
         for line in text.split("\n")
@@ -93,8 +93,8 @@ def brief(text: str) -> str:
 class EnvbuilderError(Exception):
     """A mistake or circumstance that the user can act on; never a bug.
 
-    ``hint`` says what to do next. The command line prints both and exits with ``exit_code``. Credentials in an address
-    are left out of both, whoever wrote the text, and so is the middle of endless lines: messages are printed and kept.
+    ``hint`` says what to do next. The command line prints both and exits with ``exit_code``. Both are printed and
+    stored, so credentials in addresses and the middle of very long lines are removed.
     """
 
     exit_code: ClassVar[int] = ExitCode.USAGE
@@ -108,11 +108,11 @@ class EnvbuilderError(Exception):
 
 
 class UsageError(EnvbuilderError):
-    """The command's words do not fit together."""
+    """The arguments of the command are wrong."""
 
 
 class InputError(EnvbuilderError):
-    """A file from the user is not what it should be; holds every problem found in it, not the first alone."""
+    """A file of the user is wrong; has every problem of it, not only the first."""
 
     def __init__(self, problems: tuple[Problem, ...], *, hint: str = "") -> None:
         self.problems = tuple(sorted(problems))
@@ -126,7 +126,7 @@ class NothingSelectedError(EnvbuilderError):
 
 
 class UnsatisfiableError(EnvbuilderError):
-    """No combination that was asked for can work."""
+    """No requested combination can work."""
 
     exit_code = ExitCode.UNSATISFIABLE
 
@@ -144,10 +144,10 @@ _NEXT = {
     errno.EROFS: "work in a folder on a disk that can be written",
     errno.EACCES: "check its owner and permissions (ls -ld)",
     errno.EPERM: "check its owner and permissions (ls -ld)",
-    errno.EISDIR: "a folder stands where a file belongs: move it away",
-    errno.ENXIO: "a socket or a device stands where a file belongs: move it away",
-    errno.ENOTDIR: "a file stands where a folder belongs: move it away",
-    errno.EEXIST: "something else stands there: move it away",
+    errno.EISDIR: "a folder is in the place of a file: move it away",
+    errno.ENXIO: "a socket or a device is in the place of a file: move it away",
+    errno.ENOTDIR: "a file is in the place of a folder: move it away",
+    errno.EEXIST: "another file is in its place: move it away",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "the host has too many files open: end other programs",
     errno.ENOMEM: "free memory, or give this host more",
@@ -156,16 +156,16 @@ _NEXT = {
     errno.ELOOP: "a symbolic link leads to itself: remove it",
     errno.ENAMETOOLONG: "use a shorter path",
     errno.ESTALE: "the network file system lost the file: run the same command again",
-    errno.ENOENT: "run the same command again, in a folder that nobody removes meanwhile",
+    errno.ENOENT: "run the same command again, in a folder that is not removed meanwhile",
 }
-"""What to do next about the machine's own troubles, by errno."""
+"""Next steps for errors of the machine, by errno."""
 
 
 def of_system(error: OSError, doing: str = "", *, users: bool = False) -> EnvbuilderError:
-    """Turn an OSError into the error that users see: what could not be done, where, why and what to do next.
+    """Turn an OSError into an error for users: what failed, where, why and what to do next.
 
-    ``doing`` says what was tried (``write out/x/build.log``); without it the error's own path stands there. A path
-    that the user gave (``users``) is the command's fault (UsageError), any other the machine's (InfrastructureError).
+    ``doing`` is the action (``write out/x/build.log``); without it the message has the error's own path. A path that
+    the user gave (``users``) is a UsageError, any other an InfrastructureError.
     """
     paths = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     what = f"cannot {doing}" if doing else " and ".join(paths) or "the system refused"
@@ -173,7 +173,7 @@ def of_system(error: OSError, doing: str = "", *, users: bool = False) -> Envbui
     hint = _NEXT.get(error.errno or 0, "look at the kernel's log (dmesg), then run the same command again")
     if users:
         missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        return UsageError(f"{what}: {reason}", hint="give the path of a file that is there" if missing else hint)
+        return UsageError(f"{what}: {reason}", hint="give the path of an existing file" if missing else hint)
     return InfrastructureError(f"{what}: {reason}", hint=hint)
 
 

@@ -18,10 +18,9 @@ _Ask = Callable[..., Any]
 
 
 def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: ANN401 - a module, which has no type
-    """Describe the host; what cannot be found out is None, 0 or '', and nothing is raised.
+    """Describe the host. Unknown values are None, 0 or ''; nothing is raised.
 
-    The driver is NVML's word, or the kernel module's where NVML is absent. A GPU that fails to answer one question
-    is still listed.
+    The driver is NVML's, or the kernel module's without NVML. A GPU that cannot answer one query is still listed.
     """
     driver = ""
     gpus: tuple[GpuSeen, ...] = ()
@@ -45,26 +44,26 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
 
 
 def machine() -> str:
-    """Name the processor's machine as images and wheels do: ``x86_64``, ``aarch64``."""
+    """Return the processor's architecture as in the names of images and wheels: ``x86_64``, ``aarch64``."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def has_avx(root: Path = Path("/")) -> bool | None:
-    """Say whether the processor has AVX, which TensorFlow's x86-64 wheels need; None where it does not say."""
+    """Return True if the processor has AVX, which TensorFlow's x86-64 wheels need; None if unknown."""
     flags = re.search(r"^flags\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
     return "avx" in flags[1].split() if flags else None
 
 
 @contextmanager
 def _session(nvml: Any) -> Iterator[_Ask | None]:  # noqa: ANN401 - as above
-    """Open NVML for a block, for questions that answer None where it refuses; None where there is no driver."""
+    """Open NVML for a block and yield its query function, which returns None on a refusal; None without a driver."""
 
     def ask(question: str, *about: object) -> Any:  # noqa: ANN401 - each question has its own answer
         try:
             return getattr(nvml, question)(*about)
         except (nvml.NVMLError, AttributeError):
-            return None  # an older driver, or an older binding, does not know this question
+            return None  # an older driver or binding does not have this query
 
     try:
         nvml.nvmlInit()
@@ -78,7 +77,7 @@ def _session(nvml: Any) -> Iterator[_Ask | None]:  # noqa: ANN401 - as above
 
 
 def _devices(ask: _Ask, handle: object) -> list[tuple[object, object]]:
-    """Pair what can be computed on with its board: a GPU with itself, or each of its slices where it is cut (MIG)."""
+    """Pair each device with its board: a GPU with itself, or each of its MIG slices with the GPU."""
     mode = ask("nvmlDeviceGetMigMode", handle)
     if not mode or mode[0] != 1:
         return [(handle, handle)]
@@ -99,7 +98,7 @@ def _gpu(ask: _Ask, handle: object, board: object) -> GpuSeen:
 
 
 def _text(value: str | bytes | None) -> str:
-    """Older bindings answer bytes, newer ones text."""
+    """Decode an answer: bytes from older bindings, text from newer ones."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
 

@@ -53,7 +53,7 @@ BaseImageText = Annotated[
 
 
 class BaseWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A base of one's own: an image by its digest, and the one of its Pythons to use (without it: the newest)."""
+    """A base of your own: an image by its digest, and the one of its Pythons to use (without it: the newest)."""
 
     image: BaseImageText
     python: DottedText | None = None

@@ -18,7 +18,6 @@ Word = Literal["PASSED", "FAILED", "INCONCLUSIVE"]
 LEVELS: tuple[CheckLevel, ...] = ("static", "load", "cpu", "gpu", "multi-gpu")
 
 SCHEMA = "envbuilder/verdict/v1"
-"""What a verdict calls itself."""
 
 
 class Measurement(msgspec.Struct, frozen=True):
@@ -29,7 +28,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check answered. ``expected`` and ``observed`` are texts that a person can compare."""
+    """The result of one check. ``expected`` and ``observed`` are texts for people."""
 
     name: str
     level: CheckLevel = msgspec.field(name="tier")
@@ -51,7 +50,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-"""Bytes, or processors: no more than any machine counts, so that who writes them as GB need not expect more."""
+"""Bytes, or processors, within 64 bits."""
 
 
 class ImageRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +64,7 @@ class ImageRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine that built or ran it (``here`` where no container was used)."""
+    """The engine that built or ran it (``here`` without a container)."""
 
     name: str
     version: str
@@ -82,19 +81,19 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SIMULATED_GPU = "GPU-73696d75-6c61-7465-6420-475055"
-"""How the UUID of every GPU of our simulated driver begins, as NVML writes it: the bytes spell "simulated GPU"."""
+"""Start of the UUID of every GPU of the simulated driver, as NVML writes it: the bytes spell "simulated GPU"."""
 
 
 def any_simulated(gpus: Iterable[GpuSeen]) -> bool:
-    """Tell whether a GPU is of our simulated driver, wherever that was put: into the container or onto the host."""
+    """Return True if a GPU belongs to the simulated driver, in the container or on the host."""
     return any(gpu.uuid.casefold().startswith(SIMULATED_GPU.casefold()) for gpu in gpus)
 
 
 class HostRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The host that the checks ran on. ``driver`` is None where none is installed.
+    """The host of the checks. ``driver`` is None if none is installed.
 
-    ``persistence`` is NVML's persistence mode of every GPU (None: nothing there, or not asked); without it the first
-    use of a GPU pays for the driver's initialisation each time.
+    ``persistence`` is NVML's persistence mode of all GPUs (None if unknown). Without it each first use of a GPU
+    includes the driver's initialisation.
     """
 
     driver: str | None = None
@@ -107,21 +106,19 @@ class HostRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 KindState = Literal["passed", "failed", "stale", "inconclusive", "missing", "refused"]
-"""How an image stands on a kind of host.
+"""State of an image on a host class.
 
-``failed``: a FAILED that counts there stands. ``stale``: it passed there, too long ago. ``refused``: what is there is
-not enough (its level, its signers), or something that was said about the image cannot be read. ``missing``: nothing
-real was ever said of that kind.
+``failed``: there is a valid FAILED. ``stale``: it passed too long ago. ``refused``: level or signers are not
+sufficient, or an attestation of the image cannot be read. ``missing``: there is no real attestation for the class.
 """
 
 
 class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """How an image stands on one kind of host: a GPU model and a driver (``535`` stands for the branch).
+    """State of an image on one host class: a GPU model and a driver (``535`` is the branch).
 
-    ``kind`` is both in a word, as in ``H100/535``.
-    ``ran_on`` is the driver of the verdict that a PASSED rests on, ``age_s`` its age in seconds; ``why`` says what
-    stands in the way of any other state. ``suites`` are the digests of those that judged it there, whatever they said.
-    ``rehearsed`` are the digests of those that were run against this kind's driver simulated: they prove nothing.
+    ``kind`` is both in one word, as in ``H100/535``. ``ran_on`` is the driver of the verdict for a PASSED, ``age_s``
+    its age in seconds; ``why`` is the reason of any other state. ``suites`` are the digests of all suites that ran
+    there, ``rehearsed`` those that ran against this class simulated, which proves nothing.
     """
 
     kind: str
@@ -139,7 +136,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """How one image of a repository stands on each kind of host that was asked for."""
+    """State of one image of a repository on each requested host class."""
 
     digest: str
     environment: str
@@ -147,13 +144,13 @@ class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def every_on(modes: Iterable[bool | None]) -> bool | None:
-    """Tell from each GPU's persistence mode whether it is on for all; None where there is none, or one is unknown."""
+    """Return True if persistence mode is on for all GPUs; None without GPUs, or if one is unknown."""
     known = tuple(modes)
     return all(known) if known and None not in known else None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The one document that every report, statement and machine output is derived from."""
+    """The source of every report, attestation and JSON output."""
 
     schema: str = SCHEMA
     environment: Environment | None
@@ -176,7 +173,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unreal(self) -> bool:
-        """Whether a simulated driver was met: by what the verdict says, or by the GPUs that it names."""
+        """True if a simulated driver was used, according to the verdict or to its GPUs."""
         return self.simulated or any_simulated(self.host.gpus)
 
 
@@ -192,39 +189,39 @@ def required_levels(flavor: Flavor, gpus: int) -> tuple[CheckLevel, ...]:
 
 
 def word_of(checks: tuple[CheckResult, ...], requires: tuple[CheckLevel, ...], *, simulated: bool) -> Word:
-    """Return the word that results come to.
+    """Return the word for these results.
 
-    FAILED where a required check failed, crashed, ran out of time, or passed in spite of an error that it names;
-    PASSED only where every required check passed, every required level has one, and nothing was simulated.
+    FAILED if a required check failed, crashed, timed out, or passed with a finding that is an error. PASSED only if
+    every required check passed, every required level has one, and nothing was simulated.
     """
     required = [check for check in checks if check.level in requires]
     if any(check.outcome != "skipped" and not is_passed(check) for check in required):
         return "FAILED"
-    is_whole = all(is_passed(check) for check in required) and {check.level for check in required} == set(requires)
-    return "PASSED" if is_whole and requires and not simulated else "INCONCLUSIVE"
+    all_passed = all(is_passed(check) for check in required) and {check.level for check in required} == set(requires)
+    return "PASSED" if all_passed and requires and not simulated else "INCONCLUSIVE"
 
 
 def level_of(checks: tuple[CheckResult, ...], *, simulated: bool) -> Level:
-    """Return the highest level up to which all passed without a gap; on a simulated driver none of the GPU's."""
+    """Return the highest level up to which all checks passed; with a simulated driver no GPU level."""
     level: Level = "none"
     for next_level in LEVELS[:3] if simulated else LEVELS:
-        made = [check for check in checks if check.level == next_level]
-        if not made or not all(is_passed(check) for check in made):
+        results = [check for check in checks if check.level == next_level]
+        if not results or not all(is_passed(check) for check in results):
             return level
         level = next_level
     return level
 
 
 def is_passed(check: CheckResult) -> bool:
-    """Tell whether a check passed, and names no error: a pass that does is none."""
+    """Return True if a check passed without a finding that is an error."""
     return check.outcome == "passed" and all(finding.severity is not Severity.ERROR for finding in check.findings)
 
 
 def contradiction(verdict: Verdict) -> str:
-    """Say in what way a verdict says something else than its own results come to; '' where it does not.
+    """Describe a difference between a verdict and its own results; '' if there is none.
 
-    What is required follows from its flavour, never from what it says that it requires. How many of the host's GPUs
-    CUDA was given it says itself (CUDA_VISIBLE_DEVICES): with one, nothing speaks of several, and its level is lower.
+    Its flavour decides what is required, not its own list. Only the number of GPUs is taken from it
+    (CUDA_VISIBLE_DEVICES): with one GPU its level is lower.
     """
     flavor = verdict.environment.flavor if verdict.environment else "gpu" if "gpu" in verdict.requires else "cpu"
     requires = required_levels(flavor, gpus=2 if "multi-gpu" in verdict.requires else 1)
@@ -232,4 +229,4 @@ def contradiction(verdict: Verdict) -> str:
     level = level_of(verdict.checks, simulated=verdict.simulated)
     if (word, level) == (verdict.verdict, verdict.level):
         return ""
-    return f"says {verdict.verdict} at level {verdict.level}, and its own results come to {word} at level {level}"
+    return f"says {verdict.verdict} at level {verdict.level}, but its own results give {word} at level {level}"

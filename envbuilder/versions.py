@@ -1,6 +1,6 @@
-"""Read and compare versions, which are kept as they were written (``450.80.02``, ``12.5``, ``2.20.0``), and pins.
+"""Parse and compare versions, which keep their spelling (``450.80.02``, ``12.5``, ``2.20.0``), and pins.
 
-Nothing else takes a version's text apart or holds one against another.
+No other module parses or compares the text of a version.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Key = tuple[tuple[int, ...], int, int]
 
 @lru_cache(maxsize=65_536)
 def key(text: str) -> Key:
-    """Return what orders versions: numbers without trailing zeros, then the kind and number of a pre-release.
+    """Return the sort key of a version: numbers without trailing zeros, then kind and number of a pre-release.
 
-    ``key("12.5") == key("12.5.0")``. Raises ValueError for a text that does not begin with a number.
+    ``key("12.5") == key("12.5.0")``. Raises ValueError if the text does not begin with a number.
     """
     found = _PARTS.match(text)
     if found is None:
@@ -40,7 +40,7 @@ def key(text: str) -> Key:
 
 
 def key_or_none(text: str) -> Key | None:
-    """Return a version's key; None for a text that is no version."""
+    """Return a version's key; None for other texts."""
     try:
         return key(text)
     except ValueError:
@@ -48,13 +48,13 @@ def key_or_none(text: str) -> Key | None:
 
 
 def order(text: str | None) -> tuple[bool, Key]:
-    """Return what sorts versions of which some are not known: those come before all others."""
+    """Return a sort key for versions of which some are unknown: these come first."""
     found = key_or_none(text) if text is not None else None
     return found is not None, found or ((), 0, 0)
 
 
 def same(text: str | None, other: str | None) -> bool:
-    """Tell whether two versions are one, however they are spelled (``2.20``, ``2.20.0``); unknown is like nothing."""
+    """Return True if two versions are equal (``2.20``, ``2.20.0``). An unknown version equals nothing."""
     if text is None or other is None:
         return False
     one = key_or_none(text)
@@ -83,27 +83,26 @@ def minor(text: str) -> str:
 
 
 def names_line(text: str) -> bool:
-    """Tell whether a version says more than its first number: ``8.1`` and ``8.1.1`` do, ``8`` does not."""
+    """Return True if a version has more than one number: ``8.1`` and ``8.1.1``, but not ``8``."""
     return len(numbers(text)) > 1
 
 
 def line(text: str) -> str:
-    """Return the line that a version belongs to, as far as it says: ``"12.5.1" -> "12.5"``, ``"12" -> "12"``."""
+    """Return the line of a version: ``"12.5.1" -> "12.5"``, ``"12" -> "12"``."""
     return minor(text) if names_line(text) else str(major(text))
 
 
 def at_least(text: str, floor: str) -> bool:
-    """Tell whether ``text`` is ``floor`` or newer."""
     return key(text) >= key(floor)
 
 
 @lru_cache(maxsize=65_536)
 def is_prefix(short: str, full: str) -> bool:
-    """Tell whether ``full`` is one of the versions that ``short`` abbreviates: ``8.1`` stands for ``8.1.1``.
+    """Return True if ``short`` abbreviates ``full``: ``8.1`` abbreviates ``8.1.1``.
 
-    A line stands for its pre-releases too (``2.22`` for ``2.22.0rc0``), a release for none, and a pre-release for
-    itself alone. What a stranger wrote as ``full`` may be no version: nothing abbreviates it. Raises ValueError where
-    ``short`` is none, or more than one.
+    A line abbreviates its pre-releases too (``2.22`` and ``2.22.0rc0``), a release none, a pre-release only itself.
+    ``full`` may be any text; if it is not a version, nothing abbreviates it. Raises ValueError if ``short`` is not
+    one version.
     """
     if _WHOLE.match(short) is None:
         raise ValueError(f"not a version: {short!r}")
@@ -116,37 +115,37 @@ def is_prefix(short: str, full: str) -> bool:
 
 
 def prefixes(text: str) -> tuple[str, ...]:
-    """Return every version that stands for this one, the shortest first: ``"535.104.05" -> 535, 535.104, 535.104.05``.
+    """Return every abbreviation of a version, the shortest first: ``"535.104.05" -> 535, 535.104, 535.104.05``.
 
-    Digits stay as they are written: drivers are called by them.
+    Digits keep their spelling, because it is part of a driver's name.
     """
     parts = text.split(".")
     return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def is_development(text: str) -> bool:
-    """Tell whether a version is a development build's (``2.23.0.dev20261026``)."""
+    """Return True for a development build (``2.23.0.dev20261026``)."""
     found = _PARTS.match(text)
     return found is not None and found[2] == "dev"
 
 
 def is_final(text: str) -> bool:
-    """Tell whether a version is a release or a post-release of one: no development, alpha, beta or candidate."""
+    """Return True for a release or a post-release, not for a development version, alpha, beta or candidate."""
     return key(text)[1] >= 0
 
 
 def same_major(text: str | None, other: str | None) -> bool:
-    """Tell whether two versions are known and share their first number; what is not known agrees with nothing."""
+    """Return True if both versions are known and have the same first number."""
     return text is not None and other is not None and major(text) == major(other)
 
 
 def distance(text: str, other: str) -> tuple[int, ...]:
-    """Return how far two versions are apart, number by number: the smaller tuple is the nearer version."""
+    """Return the distance of two versions, number by number: the smaller tuple is the closer version."""
     return tuple(abs(a - b) for a, b in zip(numbers(text), numbers(other), strict=False))
 
 
 def admits(bounds: tuple[tuple[str, str], ...], version: str) -> bool:
-    """Tell whether every bound ``(operator, version)`` of a requirement admits a version."""
+    """Return True if every bound ``(operator, version)`` of a requirement admits a version."""
     return all(_admits(operator, bound, version) for operator, bound in bounds)
 
 
@@ -157,14 +156,14 @@ def _admits(operator: str, bound: str, version: str) -> bool:
     if operator == "~=":
         line = ".".join(map(str, numbers(bound)[:-1]))
         return at_least(version, bound) and is_prefix(line, version)
-    ours, theirs = key(version), key(bound)
+    this, other = key(version), key(bound)
     return {
-        "==": ours == theirs,
-        "!=": ours != theirs,
-        ">=": ours >= theirs,
-        "<=": ours <= theirs,
-        ">": ours > theirs,
-        "<": ours < theirs,
+        "==": this == other,
+        "!=": this != other,
+        ">=": this >= other,
+        "<=": this <= other,
+        ">": this > other,
+        "<": this < other,
     }[operator]
 
 
@@ -179,19 +178,19 @@ _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[A-Za-z0-9,._ -]*\])?==([^\
 
 
 def distribution(name: str) -> str:
-    """Write a distribution's name as the index does: lower case, runs of ``-_.`` as one ``-``."""
+    """Normalise a distribution's name: lower case, runs of ``-_.`` as one ``-``."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @lru_cache(maxsize=65_536)
 def pin_or_none(text: str) -> Pin | None:
-    """Read ``name==version``; None for a requirement that admits more than one version, or none."""
+    """Read ``name==version``; None for any other requirement."""
     found = _PIN.fullmatch(text)
     return Pin(distribution(found[1]), found[2]) if found is not None else None
 
 
 def pin(text: str) -> Pin:
-    """Read ``name==version``. Raises ValueError for a text that is no pin."""
+    """Read ``name==version``. Raises ValueError for any other text."""
     found = pin_or_none(text)
     if found is None:
         raise ValueError(f"not a pin: {text!r}")
@@ -199,5 +198,5 @@ def pin(text: str) -> Pin:
 
 
 def pins(texts: Iterable[str]) -> dict[str, str]:
-    """Read pins: the version of each distribution. Raises ValueError where one is no pin."""
+    """Read pins: the version of each distribution. Raises ValueError if one is not a pin."""
     return dict(map(pin, texts))

@@ -1,6 +1,6 @@
-"""Where files live: ``images/`` (generated, committed), ``out/`` (results), the cache, and data that ships with us.
+"""Files: ``images/`` (generated, committed), ``out/`` (results), the cache, and data of the package.
 
-Every path below ``out/`` is named here and nowhere else: who reads one finds it where its writer left it.
+Every path below ``out/`` is defined here only, so that readers and writers agree.
 """
 
 from __future__ import annotations
@@ -33,24 +33,22 @@ DEFAULT_MATRIX = "quickstart"
 VERDICT = "verdict.json"
 _CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED = "controls", "upgrades", "bisects", "reproduce", "attached"
 _NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED})
-"""Folders of ``out/`` that hold no environment's results."""
+"""Folders of ``out/`` that are not results of an environment."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder that a command works in; everything it writes stays below ``root`` or in the user's cache."""
+    """The folder of a command, which writes only below ``root`` and to the user's cache."""
 
     root: Path
     given: Path | None = None
-    """Where the files lie that users name in a matrix: ``root``, but for a workspace below another one."""
+    """Folder of the files that a matrix names: ``root``, except for a workspace below another one."""
 
     def users(self, name: str) -> Path:
-        """Return a file that a matrix names."""
         return (self.given or self.root) / name
 
     @property
     def images(self) -> Path:
-        """The build contexts, one folder an environment."""
         return self.root / "images"
 
     def base(self, digest: str) -> Path:
@@ -64,83 +62,72 @@ class Workspace:
 
     @property
     def out(self) -> Path:
-        """The results: logs, image records, verdicts."""
         return self.root / "out"
 
     def context(self, environment_id: str) -> Path:
-        """Return the build context of one environment."""
         return self.images / environment_id
 
     def results(self, environment_id: str) -> Path:
-        """Return the folder for the results of one environment."""
         return self.out / environment_id
 
     def build_log(self, environment_id: str) -> Path:
-        """Return the log of an environment's last build."""
         return self.results(environment_id) / "build.log"
 
     def image_record(self, environment_id: str) -> Path:
-        """Return the record of an environment's image, which is there once a build was whole."""
+        """Return the record of an environment's image, which exists after a complete build."""
         return self.results(environment_id) / "image.json"
 
     def image_records(self) -> tuple[Path, ...]:
-        """List the records of every environment's image."""
         return self._of_environments("image.json")
 
     def verdict(self, environment_id: str) -> Path:
-        """Return the newest verdict about an environment."""
         return self.results(environment_id) / VERDICT
 
     def verdicts(self) -> tuple[Path, ...]:
-        """List the newest verdict of every environment."""
         return self._of_environments(VERDICT)
 
     def publication(self, environment_id: str) -> Path:
-        """Return the folder that keeps a publication's journal and verdict."""
+        """Return the folder of a publication's journal and verdict."""
         return self.results(environment_id) / "publish"
 
     def attached(self, digest: str) -> Path:
-        """Return the folder that keeps the verdict on a registry's digest until it is attached there."""
+        """Return the folder of the verdict on a registry's digest until it is attached there."""
         return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
 
     def rehearsed(self, digest_: str, host: str) -> Path:
-        """Return the folder that keeps what came of a simulated host, apart from what is real."""
+        """Return the folder of the results of a simulated host, apart from real ones."""
         return self.attached(digest_) / "rehearsals" / digest(host.encode()).removeprefix("sha256:")[:16]
 
     @property
     def fleet_logs(self) -> Path:
-        """Return the folder for what the jobs of a cluster say."""
         return self.out / "fleet" / "logs"
 
     @property
     def history(self) -> Path:
-        """The store of every verdict that was ever reached."""
+        """The store of all verdicts."""
         return self.out / "history.sqlite3"
 
     def control(self, name: str) -> Path:
-        """Return the folder for one negative control: its context, log and verdict."""
+        """Return the folder of one negative control: its context, log and verdict."""
         return self.out / _CONTROLS / name
 
     def control_verdicts(self) -> tuple[Path, ...]:
-        """List the newest verdict of every negative control; its folder bears its name."""
         return tuple(sorted((self.out / _CONTROLS).glob(f"*/{VERDICT}")))
 
     def upgrade(self, name: str) -> Path:
-        """Return the document of one comparison of two versions; ``upgrade.md`` lies beside it."""
+        """Return the document of one comparison of two versions; ``upgrade.md`` is in the same folder."""
         return self.out / _UPGRADES / name / "upgrade.json"
 
     def upgrades(self) -> tuple[Path, ...]:
-        """List the documents of all comparisons."""
         return tuple(sorted((self.out / _UPGRADES).glob("*/upgrade.json")))
 
     @property
     def for_upgrades(self) -> Workspace:
-        """The workspace for contexts and images that are made for upgrades alone."""
+        """The workspace for contexts and images of upgrades only."""
         return Workspace(self.out / _UPGRADES / "work", self.given or self.root)
 
     @property
     def bisects(self) -> Path:
-        """The folder of searches, each in a file of its own."""
         return self.out / _BISECTS
 
     @property
@@ -149,11 +136,11 @@ class Workspace:
         return Workspace(self.out / _REPORTS, self.given or self.root)
 
     def report_build(self, name: str) -> Path:
-        """Return the folder in which what deviates from our environments is built."""
+        """Return the build folder of an image for a report that is not one of envbuilder's environments."""
         return self.out / _REPORTS / "built" / name
 
     def report_matrix(self, name: str) -> Path:
-        """Return the matrix of the nearest environment that works for a report."""
+        """Return the matrix of the closest environment that works for a report."""
         return self.out / _REPORTS / "matrices" / f"{name}.yaml"
 
     def _of_environments(self, name: str) -> tuple[Path, ...]:
@@ -174,11 +161,11 @@ def shipped(kind: str) -> Path:
 def find_matrix(name: str | None, root: Path) -> Path:
     """Find a matrix by path, or by the name of one that ships; None is the quickstart.
 
-    Raises UsageError that names what ships where there is no such file.
+    Raises UsageError with the names of the shipped ones if there is no such file.
     """
     if name == "":
         raise UsageError(
-            "the matrix is empty", hint="is a variable of the shell not set? Name a matrix, or leave it out"
+            "the matrix is empty", hint="is a shell variable not set? Give the name of a matrix, or omit the option"
         )
     wanted = name or DEFAULT_MATRIX
     if name and _is_stream(root / name):
@@ -193,7 +180,7 @@ def find_matrix(name: str | None, root: Path) -> Path:
 
 
 def _is_stream(path: Path) -> bool:
-    """Tell whether a path is a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
+    """Return True for a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
     try:
         kind = path.stat().st_mode
     except (OSError, ValueError):  # a NUL in its name
@@ -202,11 +189,11 @@ def _is_stream(path: Path) -> bool:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part. Makes the folder.
+    """Write a file so that a reader sees the old or the new content, never a part. Creates the folder.
 
-    Raises InfrastructureError that says why it cannot be written.
+    Raises InfrastructureError if it cannot be written.
     """
-    with writing(path), _temporary_beside(path) as temporary:
+    with writing(path), _temporary_next_to(path) as temporary:
         temporary.write_bytes(data)
         temporary.chmod(0o644)
         temporary.replace(path)
@@ -214,7 +201,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Make a file's folder, and turn an OSError within into the InfrastructureError that names the file."""
+    """Create a file's folder, and turn an OSError of the block into an InfrastructureError with the file's name."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -224,12 +211,12 @@ def writing(path: Path) -> Iterator[None]:
 
 _COUNT = itertools.count()
 _STALE_S = 60.0
-"""A temporary file of a process that is gone is removed after this long: on a shared disk it may live elsewhere."""
+"""Seconds until a temporary file of an ended process is removed: on a shared disk it may run on another host."""
 
 
 @contextmanager
-def _temporary_beside(path: Path) -> Iterator[Path]:
-    """Yield a file of ours beside a path, which is gone when the block ends; the name is known before it is made."""
+def _temporary_next_to(path: Path) -> Iterator[Path]:
+    """Yield a new file in the folder of a path; it is removed at the end of the block."""
     _remove_stale(path)
     temporary = path.with_name(f".{path.name}.{owner()}.{next(_COUNT)}.tmp")
     try:
@@ -240,27 +227,27 @@ def _temporary_beside(path: Path) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove what a process that was killed left beside a path."""
+    """Remove temporary files of killed processes from the folder of a path."""
     for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
         with suppress(OSError):
-            age = abs(time.time() - left.stat().st_mtime)  # of a clock that was put back, too
+            age = abs(time.time() - left.stat().st_mtime)  # the clock may have been set back
             if is_gone(left.name.split(".")[-3]) and age > _STALE_S:
                 left.unlink()
 
 
 def owner() -> str:
-    """Name this process in a file's name: its number, which comes again (in a container always), and its start."""
+    """Return a name for this process: its number, which is reused (in a container always), and its start time."""
     return f"{os.getpid()}_{subprocesses.process_start(os.getpid())}"
 
 
 def is_gone(name: str) -> bool:
-    """Tell whether the process that `owner` named so is no longer there; no for what is no such name."""
+    """Return True if the process of an `owner` name has ended; False for other names."""
     pid, _, started = name.partition("_")
     return pid.isdigit() and subprocesses.process_start(int(pid)) != started
 
 
 def _temporary_place() -> Path:
-    """Return the folder for what is temporary; the standard library writes a file there to try, which a kill leaves."""
+    """Return the folder for temporary files. tempfile would write a probe file there, which a kill leaves behind."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
 
@@ -271,19 +258,18 @@ def _literal(name: str) -> str:
 
 @contextmanager
 def temporary_folder(purpose: str, within: Path | None = None) -> Iterator[Path]:
-    """Make a folder that is gone when the block ends, and with it what killed processes left of the same purpose.
+    """Create a folder that is removed at the end of the block, with those of killed processes for the same purpose.
 
-    It is made ``within`` a folder from which what it holds is moved to its place, else where what is temporary belongs.
-
-    Raises InfrastructureError where the temporary disk is full or cannot be written.
+    ``within`` is its parent, such as the folder that its content is moved to; default is the system's temporary one.
+    Raises InfrastructureError if the disk is full or cannot be written.
     """
-    import shutil  # noqa: PLC0415 - a command that makes none does not pay for it
+    import shutil  # noqa: PLC0415 - few commands need it
 
     every = within or _temporary_place()
 
     def sweep() -> None:
         for left in every.glob(f"envbuilder-{purpose}-*-*"):
-            with suppress(OSError):  # somebody else sweeps as well
+            with suppress(OSError):  # another process may sweep as well
                 if is_gone(left.name.split("-")[-2]) and left.stat().st_uid == os.getuid():
                     shutil.rmtree(left, ignore_errors=True)
 
@@ -295,7 +281,7 @@ def temporary_folder(purpose: str, within: Path | None = None) -> Iterator[Path]
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        sweep()  # again: a program that a killed command had started may have gone on writing there
+        sweep()  # again: a program of a killed command may have continued to write there
 
 
 _UNSEALED = b'"checksum": ""'
@@ -305,7 +291,7 @@ _SEALED = re.compile(rb'"checksum": "([^"]+)"')
 def write_document(path: Path, document: object) -> None:
     """Write a msgspec value as indented JSON, atomically.
 
-    A document with a field ``checksum`` is written with the digest of its own text, that field left empty.
+    A field ``checksum`` gets the digest of the text with that field empty.
     """
     data = msgspec.json.format(decoding.to_json(document), indent=2) + b"\n"
     sealed = _UNSEALED.replace(b'""', b'"%b"' % digest(data).encode())
@@ -313,10 +299,10 @@ def write_document(path: Path, document: object) -> None:
 
 
 def read_document(path: Path, kind: type[_Document]) -> _Document | None:
-    """Read a JSON document of ours; None where there is none, or where it is not one that this version wrote.
+    """Read a JSON document of envbuilder; None if there is none, or if another version wrote it.
 
-    One that is damaged is set aside (``<name>.damaged``) and named on standard error: whoever asked makes it anew.
-    Raises InfrastructureError where a file is there that cannot be read.
+    A damaged one is renamed to ``<name>.damaged``, with a warning on standard error. Raises InfrastructureError if the
+    file exists and cannot be read.
     """
     data = read_kept(path)
     if data is None:
@@ -329,11 +315,11 @@ def read_document(path: Path, kind: type[_Document]) -> _Document | None:
     try:
         return decoding.from_json(plain, kind)
     except decoding.DamagedError:
-        return None  # whole, but of another version
+        return None  # intact, but of another version
 
 
 def _unsealed(data: bytes) -> bytes:
-    """Return a document without its checksum. Raises DamagedError where it does not match, or is not JSON at all."""
+    """Return a document with an empty checksum. Raises DamagedError if the checksum is wrong, or if it is not JSON."""
     decoding.from_json(data, msgspec.Raw, "is not JSON")
     decoding.text(data, "is not UTF-8")
     found = _SEALED.search(data)
@@ -344,7 +330,7 @@ def _unsealed(data: bytes) -> bytes:
 
 
 def read_kept(path: Path) -> bytes | None:
-    """Read a file of ours; None where there is none. Raises InfrastructureError where it cannot be read."""
+    """Read a file of envbuilder; None if there is none. Raises InfrastructureError if it cannot be read."""
     try:
         return _content(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -354,15 +340,15 @@ def read_kept(path: Path) -> bytes | None:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file that stays where it is. Raises OSError for a pipe or a device: nobody may ever write to its end."""
+    """Read a regular file. Raises OSError for a pipe or a device, which may never end."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EEXIST, "no file but a pipe or a device", str(path))
+            raise OSError(errno.EEXIST, "not a file but a pipe or a device", str(path))
         return file.read()
 
 
 def read_users(path: Path) -> bytes:
-    """Read a file that the user gave or edits. Raises UsageError that says why it cannot be read."""
+    """Read a file of the user. Raises UsageError if it cannot be read."""
     try:
         with path.open("rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -370,8 +356,8 @@ def read_users(path: Path) -> bytes:
             return file.read()
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
-    except ValueError as error:  # a NUL in its name, which no system takes
-        raise UsageError(f"cannot read {path}: {error}", hint="give the path of a file that is there") from error
+    except ValueError as error:  # a NUL in its name
+        raise UsageError(f"cannot read {path}: {error}", hint="give the path of an existing file") from error
 
 
 def _bounded(path: Path, data: bytes) -> bytes:
@@ -381,32 +367,32 @@ def _bounded(path: Path, data: bytes) -> bytes:
 
 
 _MOST_OF_A_PIPE = 256 << 20
-"""Bytes that are taken of what is no file, such as ``<(command)``: a device has no end."""
+"""Limit for pipes and devices, such as ``<(command)``: a device has no end."""
 
 
 def users_text(path: Path) -> str:
-    """Read a text that the user gave or edits. Raises UsageError where it cannot be read, InputError for no UTF-8."""
+    """Read a text of the user. Raises UsageError if it cannot be read, InputError if it is not UTF-8."""
     data = read_users(path)
     try:
         return decoding.text(data)
     except decoding.DamagedError as error:
         place = getattr(error.__cause__, "start", 0)
         problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
-        raise errors.InputError((problem,), hint="write it anew, or take it from version control") from error
+        raise errors.InputError((problem,), hint="write it again, or take it from version control") from error
 
 
 def packaged(source: Path | Traversable) -> bytes:
-    """Read a file that ships with the package. Raises InfrastructureError where the installation lacks it."""
+    """Read a file of the package. Raises InfrastructureError if the installation lacks it."""
     try:
         return source.read_bytes()
     except OSError as error:
         raise InfrastructureError(
-            f"{source}: {error.strerror}: the installation is not whole", hint="reinstall envbuilder"
+            f"{source}: {error.strerror}: the installation is incomplete", hint="reinstall envbuilder"
         ) from error
 
 
 def packaged_yaml(source: Traversable, kind: type[_Document]) -> _Document:
-    """Read a data file that ships with the package as ``kind``. Raises ValueError if it does not fit."""
+    """Read a data file of the package as ``kind``. Raises ValueError if it does not fit."""
     import yaml  # noqa: PLC0415, TID251 - not the user's own file; 20 ms that not every command needs
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -414,7 +400,7 @@ def packaged_yaml(source: Traversable, kind: type[_Document]) -> _Document:
 
 
 def folders_in(folder: Path) -> tuple[Path, ...]:
-    """List the folders of a folder of ours. Raises InfrastructureError where it cannot be read."""
+    """List the folders of one of envbuilder's folders. Raises InfrastructureError if it cannot be read."""
     try:
         return tuple(path for path in folder.iterdir() if path.is_dir())
     except OSError as error:
@@ -422,28 +408,28 @@ def folders_in(folder: Path) -> tuple[Path, ...]:
 
 
 def packaged_in(folder: Path | Traversable) -> tuple[Traversable, ...]:
-    """List a folder that ships with the package. Raises InfrastructureError where the installation lacks it."""
+    """List a folder of the package. Raises InfrastructureError if the installation lacks it."""
     try:
         return tuple(folder.iterdir())
     except OSError as error:
         raise InfrastructureError(
-            f"{folder}: {error.strerror}: the installation is not whole", hint="reinstall envbuilder"
+            f"{folder}: {error.strerror}: the installation is incomplete", hint="reinstall envbuilder"
         ) from error
 
 
 def set_aside(path: Path, why: str) -> None:
-    """Rename a damaged file of ours to ``<name>.damaged``, and say so on standard error."""
+    """Rename a damaged file of envbuilder to ``<name>.damaged``, with a warning on standard error."""
     aside = path.with_name(f"{path.name}.damaged")
     try:
         path.replace(aside)
     except OSError:
-        console.warn(f"{path} {why}; it is left out")
+        console.warn(f"{path} {why}; it is ignored")
     else:
-        console.warn(f"{path} {why}; it is set aside as {aside.name} and made anew")
+        console.warn(f"{path} {why}; it is renamed to {aside.name} and written again")
 
 
 def cached(path: Path) -> bytes | None:
-    """Return what `cache` kept in a file, where it is whole; None for anything else: a cache is no source of errors."""
+    """Return a file of `cache` if it is intact, otherwise None: a cache causes no errors."""
     try:
         data = _content(path)
     except OSError:
@@ -453,7 +439,7 @@ def cached(path: Path) -> bytes | None:
 
 
 def cache(path: Path, content: bytes) -> None:
-    """Keep what can be made again, with its checksum; a folder that cannot be written to is no error."""
+    """Store reproducible data with its checksum. A folder that cannot be written is not an error."""
     with suppress(OSError, InfrastructureError):
         write_atomically(path, hashlib.blake2b(content, digest_size=_CHECKSUM).digest() + content)
 
@@ -463,12 +449,12 @@ _CHECKSUM = 16
 
 
 def digest(data: bytes) -> str:
-    """Return the sha256 of a content (``sha256:…``)."""
+    """Return the SHA-256 of data (``sha256:…``)."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def content_key(parts: Mapping[str, bytes]) -> str:
-    """Return the sha256 over named contents, independent of their order (``sha256:…``)."""
+    """Return the SHA-256 of named contents, independent of their order (``sha256:…``)."""
     digest = hashlib.sha256()
     for name in sorted(parts):
         digest.update(f"{len(name)}:{name}:{len(parts[name])}:".encode())
@@ -477,10 +463,7 @@ def content_key(parts: Mapping[str, bytes]) -> str:
 
 
 def folder_contents(folder: Path) -> dict[str, bytes]:
-    """Read every file below a folder, by its path relative to it; empty where there is no folder.
-
-    Raises UsageError for a file that cannot be read.
-    """
+    """Read every file below a folder by its relative path; empty without a folder. Raises UsageError."""
     if not folder.is_dir():
         return {}
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -346,7 +346,7 @@ def _result(connection: Connection, container: str, limit: _Limit) -> ContainerR
 
 
 def _check_end(connection: Connection, container: str) -> None:
-    """Raise InfrastructureError if the engine ended a container for another reason: that says nothing of its image.
+    """Raise InfrastructureError if the engine ended a container for another reason: that is not about its image.
 
     An operator may have stopped it, or the engine itself while it was stopped. A restarted engine has no events of it.
     """

@@ -1,4 +1,4 @@
-"""Put a simulated driver into a container: which libraries it is made of, and where they and the profile go."""
+"""Files and variables that give a container the simulated driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuilder.simulated.shared_library import Libraries, Library, compiled
 from envbuilder.workspace import cache_dir
 
 FOLDER = "simulated"
-"""Where it lies among a container's files."""
+"""Its folder below `FILES_AT`."""
 
 CUDA, NVML, STUB = "libcuda.so.1", "libnvidia-ml.so.1", "stubs/libcuda.so"
 
@@ -28,15 +28,15 @@ LIBRARIES = Libraries(
     },
     headers=("driver.h", "has.inc", "lacks.inc"),
 )
-"""The driver's libraries. The stub is no driver: a negative control puts it in its place."""
+"""The driver's libraries. The stub is for the negative control that has it instead of a driver."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a container needs to meet the simulated driver.
+    """The simulated driver for a container.
 
-    ``files`` are paths below `FILES_AT` and their contents, as ContainerSpec takes them. ``env`` is added to the
-    container's environment; where that has an LD_LIBRARY_PATH of its own, use `environment` instead.
+    ``files`` are paths below `FILES_AT` and their contents, as in ContainerSpec. ``env`` is added to the container's
+    environment; if that has an LD_LIBRARY_PATH, use `environment`.
     """
 
     profile: Profile
@@ -51,9 +51,9 @@ class Simulation:
 
 
 def simulation(profile: Profile, *, cache: Path | None = None, root: str = FILES_AT) -> Simulation:
-    """Compile what is not in the cache yet and gather what a container needs.
+    """Return the simulated driver; libraries that are not cached are compiled.
 
-    ``root`` is where the container finds its files. Raises InfrastructureError where no C compiler works.
+    ``root`` is the folder of the container's files. Raises InfrastructureError if no C compiler works.
     """
     folder = f"{root}/{FOLDER}"
     wanted = (CUDA,) if "no-nvml" in profile.fail else (CUDA, NVML)
@@ -71,10 +71,10 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = FILES
 
 
 def stub(*, cache: Path | None = None) -> bytes:
-    """Return a link-time stub of the driver, for the control that puts it where the driver belongs."""
+    """Return a link-time stub of the driver, for the control that has it instead of a driver."""
     return libraries(cache or cache_dir())[STUB]
 
 
 def libraries(cache: Path) -> dict[str, bytes]:
-    """Return the compiled libraries by file name. Raises InfrastructureError where no C compiler works."""
+    """Return the compiled libraries by file name. Raises InfrastructureError if no C compiler works."""
     return compiled(LIBRARIES, cache)

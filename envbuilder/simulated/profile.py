@@ -1,4 +1,4 @@
-"""What a simulated host is: its driver, its GPUs and what is wrong with it, as ``driver=470.57.02,gpu=A100`` says."""
+"""The profile of a simulated host: driver, GPUs and failures, such as ``driver=470.57.02,gpu=A100``."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ FAILURES: dict[str, tuple[str, tuple[Forcing, ...]]] = {
     "gpu-lost": ("a GPU has fallen off the bus", (("cuInit", 999), ("nvmlDeviceGetHandleByIndex_v2", 15))),
     "no-nvml": ("the container lacks NVML (the utility capability was not asked for)", ()),
 }
-"""Failures by name: what it is, and what the driver's functions answer for it (codes: ``cuda.h``, ``nvml.h``)."""
+"""Failures by name: a description, and the answers of the driver's functions (codes: ``cuda.h``, ``nvml.h``)."""
 
 
 class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU of the simulated host; memory in bytes, ``ecc`` where the model has it."""
+    """One GPU of the simulated host; memory in bytes, ``ecc`` if the model has it."""
 
     name: str
     compute_capability: str
@@ -65,8 +65,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A simulated host.
 
     ``driver`` is the kernel module's version, ``libcuda`` the CUDA library's (newer with a compatibility package),
-    ``cuda`` and ``ptx`` what that library brings (``ptx`` None where the catalogue is silent). ``gpus`` are the
-    host's; ``visible`` those that a program in the container is shown.
+    ``cuda`` and ``ptx`` that library's versions (``ptx`` is None if unknown). ``gpus`` are those of the host,
+    ``visible`` those of the container.
     """
 
     text: str
@@ -83,9 +83,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, catalog: Catalog) -> Profile:
     """Read a profile such as ``driver=470.57.02,gpu=A100,gpus=8,fail=no-device``.
 
-    ``gpu`` and ``fail`` may be repeated; ``gpus`` is how many of the one GPU there are; ``libcuda`` is the CUDA
-    library's version where it is not the driver's; ``memory`` is GiB. Raises UsageError for what does not fit this
-    grammar, NoClaimError for a driver or GPU that the catalogue lacks.
+    ``gpu`` and ``fail`` may be repeated; ``gpus`` is the number of equal GPUs; ``libcuda`` is the CUDA library's
+    version if it is not the driver's; ``memory`` is in GiB. Raises UsageError for other texts, NoClaimError for a
+    driver or GPU that is not in the catalogue.
     """
     given = _words(text)
     driver = _version(given, "driver")
@@ -110,14 +110,14 @@ def parse(text: str, catalog: Catalog) -> Profile:
 
 
 def statements(profile: Profile) -> str:
-    """Write the profile as the driver's libraries read it: one statement a line."""
+    """Return the profile for the driver's libraries: one statement per line."""
     major, minor = versions.numbers(versions.minor(profile.cuda))
     ecc_errors = 1 if "ecc" in profile.fail else 0
     lines = [f"driver {profile.driver}", f"cuda {major * 1000 + minor * 10}", "persistence 1"]
     if profile.ptx:
         lines.append(f"ptx {profile.ptx.replace('.', '')}")
     lines += [
-        # No catalogue row holds a GPU's multiprocessors, and nothing that is judged reads them.
+        # The catalogue has no number of multiprocessors, and no check reads it.
         f"gpu {gpu.compute_capability} 80 {gpu.memory} {ecc_errors if gpu.ecc else -1} {gpu.name}"
         for gpu in profile.visible
     ]
@@ -130,7 +130,7 @@ def _words(text: str) -> dict[str, tuple[str, ...]]:
     for word in text.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
         if key not in _KEYS or not equals or not value:
-            raise _refused(f"{word.strip()!r} is none of {', '.join(f'{name}=…' for name in _KEYS)}")
+            raise _refused(f"{word.strip()!r} is not one of {', '.join(f'{name}=…' for name in _KEYS)}")
         if key in found and key not in _REPEATED:
             raise _refused(f"{key}= is given twice")
         found[key] = (*found.get(key, ()), value)
@@ -200,7 +200,7 @@ def _memory(gpu: Gpu, given: dict[str, tuple[str, ...]]) -> int:
 
 
 def _served(gpu: Gpu, driver: str, branch: DriverBranch) -> bool:
-    """Tell whether the driver shows the GPU at all: its branch knows it, and it is not older than the GPU."""
+    """Return True if the driver supports the GPU: its branch has it, and the driver is not older than the GPU."""
     known = versions.key(branch.first_capability) <= versions.key(gpu.compute_capability)
     known = known and versions.key(gpu.compute_capability) <= versions.key(branch.last_capability)
     return known and (not gpu.minimum_driver or versions.at_least(driver, gpu.minimum_driver))
@@ -215,14 +215,14 @@ def _named(fail: tuple[str, ...]) -> tuple[Forcing, ...]:
             function, _, code = name.partition(":")
             forced.append((function, int(code)))
         else:
-            raise _refused(f"fail={name} is no failure that is known, nor a function and its code such as cuInit:999")
+            raise _refused(f"fail={name} is neither a known failure nor a function with its code such as cuInit:999")
     return tuple(forced)
 
 
 def _combination(
     driver: str, libcuda: str, module: DriverBranch, gpus: tuple[Gpu, ...], catalog: Catalog
 ) -> tuple[Forcing, ...]:
-    """Say what a CUDA library answers on another version's kernel module, as forward compatibility rules it."""
+    """Return the answers of a CUDA library on a kernel module of another version (rules of forward compatibility)."""
     if versions.key(libcuda) == versions.key(driver):
         return ()
     if versions.key(libcuda) < versions.key(driver):

@@ -1,4 +1,4 @@
-"""Compile C sources of ours into shared libraries once, and keep them in the cache."""
+"""Compile the package's C sources into shared libraries, once, and cache them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Library:
     links: tuple[str, ...] = ()
 
     def options(self) -> tuple[str, ...]:
-        """Return what the compiler is told beside the flags of all."""
+        """Return the compiler options of this library."""
         return ((f"-Wl,-soname,{self.soname}",) if self.soname else ()) + self.links
 
 

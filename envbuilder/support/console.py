@@ -1,4 +1,4 @@
-"""What a person sees while work goes on (standard error), and tables of results (plain text)."""
+"""Progress on standard error, and tables of results as plain text."""
 
 from __future__ import annotations
 
@@ -16,30 +16,27 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _QUIET_S = 30.0
-"""Without a terminal, a task that goes on is mentioned again after this many seconds."""
+"""Without a terminal, a running task is printed again after this many seconds."""
 
 
 class Task(Protocol):
     """One line of progress."""
 
     def update(self, text: str) -> None:
-        """Say what the task is doing now."""
+        """Replace the text of the task."""
 
 
-class Step(Protocol):
-    """An event of a build: a step that begins, or a line that it prints."""
-
-    @property
-    def kind(self) -> str:
-        """What happened."""
+class BuildEvent(Protocol):
+    """An event of a build: a step that starts, or a line of its output."""
 
     @property
-    def name(self) -> str:
-        """The step."""
+    def kind(self) -> str: ...
 
     @property
-    def text(self) -> str:
-        """What it printed."""
+    def name(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -50,26 +47,25 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def describe(step: Step) -> str:
-    """Say what a build's event means, in one short line."""
+def describe(step: BuildEvent) -> str:
+    """Describe a build's event in one short line."""
     text = step.text.strip().splitlines()[-1] if step.kind == "log" and step.text.strip() else step.name
     return terminal_text.line(text)[:_WIDTH]
 
 
 def warn(text: str) -> None:
-    """Say on standard error what a person should know and what stops nothing."""
     _print(f"warning: {text}")
 
 
 def _print(text: str) -> None:
-    # Whoever closed standard error, or let its disk fill up, does not want to be told; the answer goes elsewhere.
+    # Standard error may be closed, or on a full disk; the answer is on standard output.
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             print(terminal_text.text(text), file=sys.stderr, flush=True)  # noqa: T201 - this is the console
 
 
 class Console:
-    """Progress on standard error: a live line a task on a terminal, a line a change elsewhere."""
+    """Progress on standard error: one live line per task on a terminal, one line per change elsewhere."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,7 +81,7 @@ class Console:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """Show live lines while this lasts, where standard error is a terminal."""
+        """Show live lines during the block, if standard error is a terminal."""
         if sys.stderr is None or not sys.stderr.isatty():
             yield
             return
@@ -107,7 +103,7 @@ class Console:
 
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
-        """Show a task by its name until this ends."""
+        """Show a task during the block."""
         if self._live is None:
             yield _Lines(name, self.say)
             return
@@ -118,10 +114,10 @@ class Console:
             self._live.remove_task(number)
 
 
-def steps(task: Task) -> Callable[[Step], None]:
-    """Return what shows a build's steps as a task's text, and not what they print."""
+def steps(task: Task) -> Callable[[BuildEvent], None]:
+    """Return a function that shows a build's steps as the text of a task, without their output."""
 
-    def show(step: Step) -> None:
+    def show(step: BuildEvent) -> None:
         if step.kind != "log":
             task.update(describe(step))
 
@@ -133,7 +129,6 @@ class _Live:
         self._progress, self._number = progress, number
 
     def update(self, text: str) -> None:
-        """Replace the task's text."""
         self._progress.update(self._number, description=terminal_text.line(text).replace("[", r"\["))
 
 
@@ -142,7 +137,7 @@ class _Lines:
         self._name, self._say, self._last, self._said = name, say, "", 0.0
 
     def update(self, text: str) -> None:
-        """Print the text where it changed, or where nothing was said for a while."""
+        """Print the text if it changed, or if nothing was printed for a while."""
         now = time.monotonic()
         if text != self._last or now - self._said > _QUIET_S:
             self._say(f"{self._name}: {terminal_text.line(text)}")

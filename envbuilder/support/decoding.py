@@ -1,7 +1,6 @@
-"""Decode bytes that came from outside, or from a disk: one exception, whatever is wrong with them.
+"""Decode bytes from outside or from a disk: any damage raises one exception.
 
-The decoder of documents is imported where it is used: ``scripts/setup`` reads settings through this module before any
-package is installed.
+msgspec is imported inside functions: ``scripts/setup`` uses this module before any package is installed.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _SHOWN = 300
-"""Characters of a decoder's own message that are passed on: some quote what they could not read."""
+"""Characters of a decoder's message that are passed on: some quote their input."""
 
 
 class DamagedError(ValueError):
-    """Bytes are not what they should be. It is a ValueError, and its text says what is wrong, without the bytes."""
+    """Damaged bytes. A ValueError whose text says what is wrong, without the bytes."""
 
 
 @contextmanager
 def damaged(what: str) -> Iterator[None]:
-    """Turn what any decoder raises within into DamagedError, whose message begins with ``what``.
+    """Turn any decoder's exception into DamagedError, whose message begins with ``what``.
 
-    A decoder of hostile bytes may end in more ways than its documentation names: nesting without end, a length that
-    no memory holds, an offset outside of the data.
+    Hostile bytes cause more exceptions than documented: endless nesting, a length beyond the memory, an offset
+    outside of the data.
     """
     try:
         yield
@@ -51,14 +50,14 @@ def damaged(what: str) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        raise DamagedError(f"{what}: {_said(error)}") from error
+        raise DamagedError(f"{what}: {_shortened(error)}") from error
 
 
 def ready(kind: object) -> None:
-    """Have the decoder look at a type, one thread at a time, before anything is decoded into it.
+    """Prepare a type for decoding, in one thread at a time.
 
-    msgspec (0.22 and before) keeps in a class what it found out about it while it is still finding out: another thread
-    that decodes into the same class at that moment ends the process by a segmentation fault.
+    msgspec (0.22 and before) stores its description of a class in the class before it is complete: another thread that
+    decodes into the same class at that moment crashes with a segmentation fault.
     """
     import msgspec  # noqa: PLC0415 - see above
 
@@ -73,7 +72,7 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
-    """Decode JSON as a type. Raises DamagedError, and nothing else, where it is not that."""
+    """Decode JSON as a type. Raises DamagedError, and nothing else, if it does not fit."""
     import msgspec  # noqa: PLC0415 - see above
 
     with damaged(what):
@@ -82,7 +81,7 @@ def from_json(data: bytes | str, kind: type[T], what: str = "not the document th
 
 
 def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> object:
-    """Decode JSON as Python's own library does, NaN included, for what such programs read. Raises DamagedError."""
+    """Decode JSON as Python's json module does, with NaN. Raises DamagedError."""
     import json  # noqa: PLC0415 - see above
 
     with damaged(what):
@@ -91,7 +90,7 @@ def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> o
 
 
 def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401
-    """Decode MessagePack as a type, which may be a generic one. Raises DamagedError where it is not that."""
+    """Decode MessagePack as a type, which may be generic. Raises DamagedError if it does not fit."""
     import msgspec  # noqa: PLC0415 - see above
 
     with damaged(what):
@@ -100,7 +99,7 @@ def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it sho
 
 
 def converted(value: object, kind: type[T], what: str = "not the value that it should be") -> T:
-    """Convert plain values to a type. Raises DamagedError where they do not fit."""
+    """Convert plain values to a type. Raises DamagedError if they do not fit."""
     import msgspec  # noqa: PLC0415 - see above
 
     with damaged(what):
@@ -109,23 +108,23 @@ def converted(value: object, kind: type[T], what: str = "not the value that it s
 
 
 def to_json(value: object) -> bytes:
-    """Encode as JSON. Text that is none, such as a file's name in another encoding, gets U+FFFD where it is not."""
+    """Encode as JSON. Surrogates, such as in a file name of another encoding, become U+FFFD."""
     import msgspec  # noqa: PLC0415 - see above
 
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_whole_text(msgspec.to_builtins(value)))
+        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value)))
 
 
-def _whole_text(value: object) -> object:
+def _without_surrogates(value: object) -> object:
     match value:
         case str():
             return _SURROGATE.sub("\ufffd", value)
         case dict():
-            return {_whole_text(key): _whole_text(one) for key, one in value.items()}
+            return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
         case list() | tuple():
-            return [_whole_text(one) for one in value]
+            return [_without_surrogates(one) for one in value]
         case _:
             return value
 
@@ -137,9 +136,9 @@ _MOST_OF_A_FILE = 16 << 20
 
 
 def small_file(path: Path, *, piped: bool = False) -> bytes:
-    """Read a key or a configuration. Raises OSError, and DamagedError for what is larger than any: a device, say.
+    """Read a key or a configuration. Raises OSError, and DamagedError for a file above 16 MB, such as a device.
 
-    A pipe is refused but where a user may give one (``piped``), and nothing is waited for: nobody may ever write to it.
+    A pipe is refused unless ``piped`` is set, and never waited for: nobody may ever write to it.
     """
     waiting = 0 if piped else os.O_NONBLOCK
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | waiting)) as file:
@@ -152,14 +151,14 @@ def small_file(path: Path, *, piped: bool = False) -> bytes:
 
 
 def text(data: bytes, what: str = "not UTF-8 text") -> str:
-    """Decode UTF-8. Raises DamagedError where it is not that."""
+    """Decode UTF-8. Raises DamagedError for other bytes."""
     with damaged(what):
         return data.decode("utf-8")
 
 
 def csv_rows(data: bytes) -> Iterator[list[str]]:
-    """Yield the rows of comma-separated text; one that cannot be read, or with a field beyond 128 KiB, is left out."""
-    import csv  # noqa: PLC0415 - what an image's records need, and no command's start
+    """Yield the rows of CSV text; a row that cannot be read, or with a field above 128 KiB, is skipped."""
+    import csv  # noqa: PLC0415 - only needed for the records of an image
 
     reader = csv.reader(lossy(data).replace("\0", "").splitlines())
     while True:
@@ -172,9 +171,9 @@ def csv_rows(data: bytes) -> Iterator[list[str]]:
 
 
 def lossy(data: bytes) -> str:
-    """Decode UTF-8 that is shown to people or searched: what is not, is replaced by U+FFFD."""
+    """Decode UTF-8 for people or for a search: other bytes become U+FFFD."""
     return data.decode("utf-8", "replace")
 
 
-def _said(error: Exception) -> str:
+def _shortened(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:_SHOWN]

@@ -1,10 +1,9 @@
-"""Run a program that ends when its starter does, however that ends: ``python lifeline.py FD SECONDS COMMAND…``.
+"""Run a program that ends when its starter does, even by SIGKILL: ``python lifeline.py FD SECONDS COMMAND…``.
 
-FD is the reading end of a pipe whose other end the starter alone holds: a kill that cannot be caught closes it too.
-The program is then asked to end (SIGTERM); once it has, or after so many seconds, all that it has started is killed.
-Unlike the system's own signal for a parent's death, this reaches what the program has started in its turn, knows
-nothing of the starter's threads, and has no moment in which it is not yet asked for. Standard library alone, and little
-of it: this starts beside every program.
+FD is the reading end of a pipe whose other end only the starter has; the starter's end closes it in any case. The
+program then gets SIGTERM. After its end, or after so many seconds, all processes that it started are killed. Unlike
+PR_SET_PDEATHSIG this reaches its children, does not depend on the starter's threads, and has no race at the start.
+It imports little of the standard library, because it starts with every program.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 def main() -> None:
-    """Start the program, wait for it or for the starter's end, and end as the program did."""
+    """Start the program, wait for its end or the starter's, and end as the program did."""
     line, patience = int(sys.argv[1]), float(sys.argv[2])
     _adopt()
     child = os.fork()
@@ -35,17 +34,17 @@ def main() -> None:
             os.write(2, f"{sys.argv[3]}: {error.strerror}\n".encode())
         finally:
             os._exit(_NOT_STARTED)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # they are the program's, or the starter's, matter
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # the program or the starter handles them
         signal.signal(number, signal.SIG_IGN)
     _thread.start_new_thread(_watch, (line, child, patience))
     status = _status(child)
-    if _CLOSED:  # what else there is still has to go, which is not this thread's work
+    if _CLOSED:  # the other thread still kills what is left
         time.sleep(patience + _REST_S)
     _end_as(status)
 
 
 def _adopt() -> None:
-    """Become the parent of what the program's own children leave behind, where the system can do that."""
+    """Become the parent of orphaned descendants, if the system supports it."""
     try:
         import ctypes  # noqa: PLC0415 - a Python without it has no such call
 
@@ -55,7 +54,7 @@ def _adopt() -> None:
 
 
 def _status(child: int) -> int:
-    """Wait for the program, and take what it left behind off the system's table on the way."""
+    """Wait for the program, and reap its orphans meanwhile."""
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -87,7 +86,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _below(pid: int) -> list[int]:
-    """Name the processes that descend from one; those that have ended and wait to be reaped are none."""
+    """Return the descendants of a process, without zombies."""
     found: list[int] = []
     new = _children(pid)
     while new:

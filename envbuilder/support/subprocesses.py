@@ -1,4 +1,4 @@
-"""Start programs of others: one error for what goes wrong, bounds on time and output, and an end when we end."""
+"""Run other programs: one error type, limits on time and output, and an end with envbuilder's own end."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from envbuilder.support import decoding
 _LIFELINE = Path(__file__).with_name("lifeline.py")
 
 PIPE, NOTHING, TO_OUTPUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
-"""Where a program's streams may go."""
+"""Targets of a program's streams."""
 
 Process = subprocess.Popen[bytes]
 
 MOST_OUTPUT = 64 << 20
-"""Bytes of a program's standard output, and of its standard error, that are kept; one that prints more is ended."""
+"""Limit of a program's standard output, and of its standard error; one that prints more is ended."""
 
 _PATIENCE_S = 4.0
-"""Seconds for a program to end by itself once it is asked to; cleaning up after a signal has eight in all."""
+"""Seconds for a program to end after SIGTERM; cleaning up after a signal may take eight in all."""
 
 _LOOK_S = 0.2
 _REST_S = 1.0
-"""How long the output of a program that has ended may still come: someone else may hold its pipe open for ever."""
+"""Limit for the rest of the output after a program's end: another process may keep its pipe open."""
 
 _PIECE = 1 << 16
 
 
 class ProgramError(InfrastructureError):
-    """A program could not be started, did not end in time, or printed without end."""
+    """A program could not be started, did not end in time, or printed too much."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended: its exit code, and what it printed."""
+    """The exit code and the output of a program."""
 
     code: int
     out: bytes
@@ -53,12 +53,10 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """Return its standard output as text."""
         return decoding.lossy(self.out)
 
     @property
     def complaint(self) -> str:
-        """Return its standard error as text."""
         return decoding.lossy(self.errors)
 
 
@@ -71,15 +69,15 @@ def run(
     stdin: bytes = b"",
     brief: bool = False,
 ) -> Ended:
-    """Run a program to its end; ``stdin``, of a few kilobytes at most, is what it can read.
+    """Run a program to its end; ``stdin`` is its input, of a few kilobytes at most.
 
-    It ends when this process ends, even by a kill; one that is ``brief`` (it answers at once) may outlive it instead,
-    and starts faster. Raises ProgramError where it cannot be started, has not ended ``within`` so many seconds, or
-    prints more than `MOST_OUTPUT`.
+    It ends when this process ends, even by a kill. A ``brief`` program, which answers at once, starts faster instead.
+    Raises ProgramError if it cannot be started, does not end ``within`` so many seconds, or prints more than
+    `MOST_OUTPUT`.
     """
     until = time.monotonic() + within
     pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
-    with _ours(command), started(command, env=env, folder=folder, brief=brief, **pipes) as process:
+    with _starting(command), started(command, env=env, folder=folder, brief=brief, **pipes) as process:
         assert process.stdin is not None  # noqa: S101 - asked for above
         with suppress(BrokenPipeError), process.stdin as stream:
             stream.write(stdin)
@@ -87,7 +85,9 @@ def run(
         try:
             return Ended(process.wait(max(0.0, until - time.monotonic())), out, errors)
         except subprocess.TimeoutExpired as error:
-            raise ProgramError(f"{command[0]} did not end within {within:.0f} s", hint="try it by hand") from error
+            raise ProgramError(
+                f"{command[0]} did not end within {within:.0f} s", hint="run it by hand to see why"
+            ) from error
 
 
 @contextmanager
@@ -100,9 +100,9 @@ def started(
     patience: float = _PATIENCE_S,
     **settings: Any,  # noqa: ANN401 - subprocess.Popen's own
 ) -> Iterator[Process]:
-    """Start a program that ends when the block does, or when this process does: asked to first, killed in the end.
+    """Start a program that ends with the block, or with this process: by SIGTERM first, then by SIGKILL.
 
-    ``settings`` are those of subprocess.Popen. Raises OSError where it cannot be started.
+    ``settings`` are those of subprocess.Popen. Raises OSError if it cannot be started.
     """
     reading, writing = os.pipe()
     try:
@@ -110,7 +110,7 @@ def started(
         if not brief:
             found = str(_found(command[0], env))
             words = [sys.executable, "-I", "-S", str(_LIFELINE), str(reading), str(patience), found, *command[1:]]
-        if brief:  # a group of its own: what it has started is killed with it
+        if brief:  # its own group: its children are killed with it
             settings["process_group"] = 0
         process = Process(words, env=env, cwd=folder, pass_fds=() if brief else (reading,), **settings)
     except BaseException:
@@ -142,7 +142,7 @@ def process_start(pid: int) -> str:
 
 
 def _found(name: str, env: Mapping[str, str] | None) -> Path:
-    """Find a program as a shell would. Raises OSError where there is none, or none that may be run."""
+    """Find a program as a shell does. Raises OSError if there is none that may be run."""
     found = shutil.which(name, path=(os.environ if env is None else env).get("PATH"))
     if found is None:
         number = errno.EACCES if "/" in name and Path(name).exists() else errno.ENOENT
@@ -151,7 +151,7 @@ def _found(name: str, env: Mapping[str, str] | None) -> Path:
 
 
 def _close(process: Process, patience: float, *, group: bool) -> None:
-    """Wait for a process that was asked to end, kill it or its group where it does not, and close its pipes."""
+    """Wait for a process after SIGTERM, kill it or its group if it does not end, and close its pipes."""
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
@@ -165,7 +165,7 @@ def _close(process: Process, patience: float, *, group: bool) -> None:
 
 
 @contextmanager
-def _ours(command: Sequence[str]) -> Iterator[None]:
+def _starting(command: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -175,7 +175,7 @@ def _ours(command: Sequence[str]) -> Iterator[None]:
 
 
 def _output(process: Process, name: str, until: float) -> tuple[bytes, bytes]:
-    """Read both outputs to their ends, as far as time and bounds go."""
+    """Read both outputs to their ends, within the limits."""
     found = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
         for stream in found:
@@ -186,10 +186,12 @@ def _output(process: Process, name: str, until: float) -> tuple[bytes, bytes]:
                 until = min(until, time.monotonic() + _REST_S)
             for key, _ in selector.select(min(left, _LOOK_S)):
                 data = os.read(key.fd, _PIECE)
-                kept = found[key.fileobj]  # type: ignore[index]
-                kept += data
-                if len(kept) > MOST_OUTPUT:
-                    raise ProgramError(f"{name} printed more than {MOST_OUTPUT >> 20} MB", hint="try it by hand")
+                output = found[key.fileobj]  # type: ignore[index]
+                output += data
+                if len(output) > MOST_OUTPUT:
+                    raise ProgramError(
+                        f"{name} printed more than {MOST_OUTPUT >> 20} MB", hint="run it by hand to see why"
+                    )
                 if not data:
                     selector.unregister(key.fileobj)
     return bytes(found[process.stdout]), bytes(found[process.stderr])

@@ -1,4 +1,4 @@
-"""Make text that others wrote fit to print: no control of a terminal, no forged line, no command to a CI system."""
+"""Make foreign text safe to print: no terminal control, no forged line, no command for a CI system."""
 
 from __future__ import annotations
 
@@ -11,63 +11,63 @@ _SEQUENCE = re.compile(
 )
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks: text that reads otherwise than it stands
-    "\u2028\u2029\ufeff\U000e0000-\U000e007f"  # separators that some take for newlines; tags that nobody sees
-    "\ufffe\uffff]"  # no characters; no XML holds them, nor any control above
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks: text that is shown in another order
+    "\u2028\u2029\ufeff\U000e0000-\U000e007f"  # separators that some programs take for newlines; invisible tags
+    "\ufffe\uffff]"  # not characters; XML has neither them nor the controls above
 )
 _CI_COMMAND = re.compile(
     r"(?im)(?:^(?P<lead>[^\S\n]*)(?P<first>::(?=[a-z-]+)|section_(?=start:|end:)))|(?P<any>##(?=\[|vso\[|teamcity\[))"
 )
-"""How a job's log orders: GitHub and GitLab at a line's start; Azure, TeamCity and GitHub's old form anywhere."""
+"""Commands in a job's log: GitHub and GitLab at the start of a line; Azure, TeamCity and GitHub's old form anywhere."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 _ADDRESS = re.compile(r"(?i)(?<=[a-z]):(?=//)|(?<=www)\.")
 _REFERENCE = re.compile(r"(?<=[@#!$%~])(?=[\w/])|(?<=\bGH)(?=-\d)")
-"""Behind what a tracker takes for a mention, an issue, a merge request, a snippet, a milestone or a label."""
+"""Position after the sign of a mention, an issue, a merge request, a snippet, a milestone or a label."""
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def text(foreign: str) -> str:
-    """Return a text of several lines without anything that steers what prints it; tabs and newlines stay."""
+    """Return a text of several lines without control sequences; tabs and newlines stay."""
     plain = _SEQUENCE.sub("", foreign.replace("\r\n", "\n"))
-    if "\r" in plain:  # a terminal shows what was written last, over the rest of the line
+    if "\r" in plain:  # a terminal shows the text after the last one
         plain = "\n".join(row.rstrip("\r").rpartition("\r")[2] for row in plain.split("\n"))
     plain = _CONTROL.sub("", plain)
     return _broken(_SURROGATE.sub("\ufffd", plain))
 
 
 def line(foreign: str) -> str:
-    """Return a text as one line of what can be seen: nothing of it can be taken for a line of ours, or hides in one."""
+    """Return a text as one line of visible characters: it cannot pass for a line of envbuilder's output."""
     shown = "".join(char if char.isprintable() else " " for char in text(foreign))
     return _broken(" ".join(shown.split()))
 
 
 def flat(foreign: str) -> str:
-    """Return a text on one line, its spaces as they stand: for what is set into a page of ours."""
+    """Return a text on one line with its spaces unchanged, for a field of a document."""
     return foreign if foreign.isprintable() else re.sub(r"[\n\t]", " ", text(foreign))
 
 
 def markdown(foreign: str) -> str:
-    """Return a text as one line in which Markdown and HTML mean nothing: no link, and nobody is mentioned."""
+    """Return a text as one line without Markdown, HTML, links and mentions."""
     escaped = _MARKDOWN.sub(r"\\\1", line(foreign)).replace("\\<", "&lt;").replace("\\>", "&gt;")
     return _REFERENCE.sub("\u200b", _ADDRESS.sub(lambda found: f"\\{found[0]}", escaped))
 
 
 def code(foreign: str) -> str:
-    """Return a text as Markdown's inline code, also within a table: nothing in it ends the code or the cell."""
+    """Return a text as inline code for Markdown, also in a table: it cannot end the code or the cell."""
     return f"`{' '.join(re.sub('[`|]', ' ', line(foreign)).split())}`"
 
 
 def json_text(document: str) -> str:
-    """Escape in a JSON text what a terminal would act on; what it means stays the same."""
+    """Escape control characters in a JSON text; its meaning stays the same."""
     if document.isascii() and "\x7f" not in document:
         return document
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def _broken(plain: str) -> str:
-    """Break up what a CI system would take for an order."""
+    """Break up commands for CI systems."""
     return _CI_COMMAND.sub(_spaced, plain)
 
 

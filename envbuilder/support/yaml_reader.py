@@ -1,4 +1,4 @@
-"""Read a user's YAML file into a value, or say everything that is wrong with it, each with its line."""
+"""Read a user's YAML file into a value, or report every problem with its line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 20
 """Files above this size are refused: a matrix of 100,000 combinations needs a hundredth of it."""
 
 MAX_DEPTH = 32
-"""Levels of keys that a value of ours may have."""
+"""Levels of keys in a value."""
 
 MAX_NESTED = 100
 """Lists and maps within one another before anything is made of them: at a thousand Python's own stack ends."""
@@ -54,7 +54,7 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
-        raise InputError(problems, hint="mend the file there, then run the same command again")
+        raise InputError(problems, hint="fix the file, then run the same command again")
     with decoding.damaged(f"{path} does not fit"):
         decoding.ready(kind)
         return msgspec.convert(plain, kind, strict=False)

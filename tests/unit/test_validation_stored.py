@@ -55,7 +55,7 @@ def test_a_word_that_its_results_do_not_bear_is_not_believed(
     write_document(path, altered)
     assert read_verdict(path) is None
     assert str(path) in capsys.readouterr().err
-    with pytest.raises(InputError, match="its own results come to"):
+    with pytest.raises(InputError, match="but its own results give"):
         users_verdict(path)
     assert path.exists()
 

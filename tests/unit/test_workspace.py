@@ -143,7 +143,7 @@ def test_damage_is_set_aside_and_named(data: bytes, tmp_path: Path, capsys: pyte
     path.write_bytes(data)
     assert read_document(path, Measurement) is None
     assert (path.exists(), path.with_name("m.json.damaged").read_bytes()) == (False, data)
-    assert "set aside as m.json.damaged" in capsys.readouterr().err
+    assert "renamed to m.json.damaged" in capsys.readouterr().err
 
 
 def test_another_versions_document_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,7 +266,7 @@ def test_what_is_no_file_is_never_waited_for(what: str, tmp_path: Path) -> None:
         os.mkfifo(path)
     else:
         path.symlink_to("/dev/zero")
-    with pytest.raises(InfrastructureError, match="no file but a pipe or a device"):
+    with pytest.raises(InfrastructureError, match="not a file but a pipe or a device"):
         read_kept(path)
     assert cached(path) is None
 
