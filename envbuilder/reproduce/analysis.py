@@ -12,7 +12,7 @@ from envbuilder.errors import InputError, Problem
 from envbuilder.reproduce.causes import predict
 from envbuilder.reproduce.diagnosis import diagnose
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, build_command, matrix_path
-from envbuilder.reproduce.fix import mend
+from envbuilder.reproduce.fix import closest_environment
 from envbuilder.reproduce.messages.fuzzy import find_all
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.rebuild import Rebuild, plan
@@ -22,7 +22,7 @@ from envbuilder.workspace import Workspace, write_atomically
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class Analysis:
     """What is known before anything is built."""
 
     document: ReproduceDocument
@@ -30,7 +30,7 @@ class Foreseen:
     near: Environment | None
 
 
-def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Foreseen:
+def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Analysis:
     """Read a report and say what must go wrong, how it would be rebuilt, and what works instead.
 
     Raises InputError for an empty text.
@@ -47,8 +47,8 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
     predicted = predict(reported, symptoms, catalog)
     rebuild = plan(reported, question, predicted, catalog, driver_here)
     diagnosis = diagnose(reported, predicted, symptoms)
-    mended = mend(reported, question, diagnosis, catalog)
-    near, environment = mended if mended is not None else (None, None)
+    closest = closest_environment(reported, question, diagnosis, catalog)
+    near, environment = closest if closest is not None else (None, None)
     document = ReproduceDocument(
         reported=reported,
         symptoms=symptoms,
@@ -57,7 +57,7 @@ def foresee(text: str, catalog: Catalog, driver_here: str | None = None) -> Fore
         recipe=rebuild.recipe,
         nearest=near,
     )
-    return Foreseen(document, rebuild, environment)
+    return Analysis(document, rebuild, environment)
 
 
 def with_command(document: ReproduceDocument, workspace: Workspace | None = None) -> ReproduceDocument:

@@ -29,7 +29,7 @@ from envbuilder.reproduce.report.reported import Evidence, Reported
 MATRIX = "nearest"
 
 
-def mend(
+def closest_environment(
     reported: Reported,
     question: Question | None,
     diagnosis: Diagnosis,

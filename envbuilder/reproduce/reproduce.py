@@ -9,7 +9,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
-from envbuilder.reproduce.analysis import Foreseen, foresee, with_command
+from envbuilder.reproduce.analysis import Analysis, analyse, with_command
 from envbuilder.reproduce.compare import compare, gone, telling
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.reproduction_run import (
@@ -35,19 +35,19 @@ class Options:
 
 def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
     """Take a report all the way: build what it says, run it, compare, and on request prove the way out."""
-    foreseen = foresee(text, tools.catalog, driver_here)
+    analysis = analyse(text, tools.catalog, driver_here)
     if options.dry_run:
-        return with_command(foreseen.document)
-    document = with_command(foreseen.document, tools.workspace)
-    document = msgspec.structs.replace(document, run=_run(foreseen, tools))
+        return with_command(analysis.document)
+    document = with_command(analysis.document, tools.workspace)
+    document = msgspec.structs.replace(document, run=_run(analysis, tools))
     if not options.prove or document.nearest is None:
         return document
-    proof = _prove(document, foreseen, tools)
+    proof = _prove(document, analysis, tools)
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))
 
 
-def _run(foreseen: Foreseen, tools: Tools) -> Run:
-    document, rebuild = foreseen.document, foreseen.rebuild
+def _run(analysis: Analysis, tools: Tools) -> Run:
+    document, rebuild = analysis.document, analysis.rebuild
     recipe, environment = rebuild.recipe, rebuild.environment
     if recipe.kind == "none":
         return Run(reproduced=None, needs=recipe.why_not)
@@ -94,8 +94,8 @@ def deviated(lock: str, pins: tuple[str, ...]) -> str:
     return "\n".join([*blocks, *(f"{name}=={version}" for name, version in sorted(wanted.items())), ""])
 
 
-def _prove(document: ReproduceDocument, foreseen: Foreseen, tools: Tools) -> Proof:
-    near = foreseen.near
+def _prove(document: ReproduceDocument, analysis: Analysis, tools: Tools) -> Proof:
+    near = analysis.near
     if near is None:
         return Proof(needs="no wheels make the nearest environment: it comes as a published image")
     try:

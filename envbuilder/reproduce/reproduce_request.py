@@ -9,7 +9,7 @@ from pathlib import Path
 from envbuilder import host
 from envbuilder.catalog.model import Catalog
 from envbuilder.errors import InputError, Problem
-from envbuilder.reproduce.analysis import foresee, with_command
+from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.transcript import read_text
 from envbuilder.support.console import Console
@@ -43,7 +43,7 @@ def reproduce_report(
     """Follow a report as far as the options say; only a real run needs an engine."""
     text, driver = read_report(options.report), host.describe().driver
     if options.dry_run:
-        return with_command(foresee(text, catalog, driver).document)
+        return with_command(analyse(text, catalog, driver).document)
     # The engine, the suite and what they import are half of a start, and a dry run needs none of them.
     from envbuilder.engine.docker import connect  # noqa: PLC0415
     from envbuilder.reproduce.reproduce import Options, reproduce  # noqa: PLC0415

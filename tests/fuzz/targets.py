@@ -59,7 +59,7 @@ from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, pl
 from envbuilder.report import report_data
 from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.report import captured
 from envbuilder.reproduce.transcript import clean
 from envbuilder.simulated import profile
@@ -229,7 +229,7 @@ def driver_profile(data: bytes) -> None:
 
 
 def report(data: bytes) -> None:
-    document = foresee(decoding.lossy(data), store.load()).document
+    document = analyse(decoding.lossy(data), store.load()).document
     render.as_text(flattened(document))
     assert "\x1b" not in terminal_text.text(render.as_markdown(flattened(document)))
     json.loads(as_json(document))

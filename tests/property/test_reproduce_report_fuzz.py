@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.messages.catalog import SIGNATURES, find, match
 from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.report.grammar import fits
@@ -158,7 +158,7 @@ def answered(count: int, seed: int) -> None:
     for _ in range(count):
         text = mutated(source)
         if text.strip():
-            document = foresee(text, CATALOG).document
+            document = analyse(text, CATALOG).document
             assert as_text(document)
             assert as_markdown(document)
 

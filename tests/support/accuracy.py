@@ -14,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 
@@ -36,7 +36,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(thread: threads.Thread, catalog: Catalog) -> Measured:
     """Read a thread's report and compare every part of the answer with the truth."""
-    document = foresee(thread.report, catalog).document
+    document = analyse(thread.report, catalog).document
     stated, wrong, invented = _fields(thread, document.reported)
     lead, claims = said(document)
     right = {*thread.cause, *thread.also}

@@ -71,7 +71,7 @@ from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import render
-from envbuilder.reproduce.analysis import foresee, with_command
+from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.upgrade import bisect, text
 from envbuilder.upgrade.bisect import Asked, BisectDocument
@@ -409,15 +409,15 @@ BISECTED = BisectDocument(
 )
 
 
-def foreseen(name: str) -> ReproduceDocument:
+def predicted(name: str) -> ReproduceDocument:
     """Follow a report of the corpus as far as a dry run goes."""
     path = next(CORPUS.glob(f"{name}*.txt"))
-    return with_command(foresee(path.read_text(), CATALOG).document)
+    return with_command(analyse(path.read_text(), CATALOG).document)
 
 
 def followed(name: str) -> ReproduceDocument:
     """Follow a report of the corpus through a run and its proof."""
-    document = foreseen(name)
+    document = predicted(name)
     assert document.nearest is not None
     proof = Proof(proven=None, needs="a GPU")
     return replace(
@@ -509,7 +509,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("fleet", "make"), PUBLISHED, results.as_text)
     yield Case(("upgrade",), DIFFERENT, text.as_text)
     yield Case(("upgrade",), BISECTED, bisect.as_text)
-    for document in (foreseen("01"), foreseen("53"), followed("28")):
+    for document in (predicted("01"), predicted("53"), followed("28")):
         yield Case(("reproduce",), document, render.as_text)
     yield Case(("doctor",), WHOLE, doctor.as_text)
     yield Case(("doctor",), BARE, doctor.as_text)

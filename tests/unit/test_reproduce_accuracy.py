@@ -1,4 +1,4 @@
-"""Real threads: what is read, which cause is named, what misleads, and whether the nearest would have mended it."""
+"""Real threads: what is read, which cause is named, what misleads, and whether the nearest would have fixed it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_causes_are_named_and_answers_do_not_mislead(figures: accuracy.Totals) -
 
 
 def test_the_nearest_would_have_mended_it(figures: accuracy.Totals) -> None:
-    """At most 3 % of the proposed environments would not have mended the reporter's problem; some would have."""
+    """At most 3 % of the proposed environments would not have fixed the reporter's problem; some would have."""
     assert figures.nearest_wrong <= 3
     assert figures.nearest_mends >= 14
 

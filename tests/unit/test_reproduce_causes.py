@@ -9,7 +9,7 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.causes import ImageDefect, day_of, image_defect_rows
 from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.messages.catalog import get, match
@@ -57,7 +57,7 @@ def test_complaints_are_read_from_prose(text: str, kinds: set[str]) -> None:
 )
 def test_a_forecast_that_explains_something_else_is_a_remark(complaint: str, *, named: bool) -> None:
     """Kernels compiled from PTX explain a slow start; that no GPU is seen they do not, and then they only stand by."""
-    document = foresee(f"{complaint}\n\n{GPU_OF_2015}", load()).document
+    document = analyse(f"{complaint}\n\n{GPU_OF_2015}", load()).document
     found = next(row for row in document.predicted if row.code is Code.PTX_JIT)
     assert (found.severity is not Severity.INFO) is named
     assert (Code.PTX_JIT in document.diagnosis.codes) is named
@@ -71,7 +71,7 @@ def test_a_missing_gpu_library_does_not_stop_an_import() -> None:
         "cannot open shared object file: No such file or directory\n"
         "TypeError: Descriptors cannot not be created directly.\n"
     )
-    document = foresee(f"tensorflow==2.8.0\n{text}", load()).document
+    document = analyse(f"tensorflow==2.8.0\n{text}", load()).document
     assert document.diagnosis.codes == (Code.PROTOBUF_ABI,)
     assert Code.MISSING_LIBRARY not in {row.code for row in document.predicted}
 
@@ -108,7 +108,7 @@ def test_the_tag_of_a_wheel_is_not_the_python_that_runs() -> None:
     )
     assert read(text).python == "3.6"
     assert read("pip install tensorflow-1.0.1-cp35-cp35m-win_amd64.whl").python == "3.5"
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     assert document.diagnosis.codes[0] is Code.PYTHON_UNSUPPORTED
     assert "Python 3.5" in document.diagnosis.cause
     assert "Python 3.6" in document.diagnosis.cause
@@ -117,9 +117,9 @@ def test_the_tag_of_a_wheel_is_not_the_python_that_runs() -> None:
 def test_a_version_beside_one_that_works_is_open() -> None:
     """A title's CUDA is not judged where the text says that another one works; alone it is."""
     title = "RTX 2080 and Cuda 10.1: GPU not found with tensorflow 2.0.0\n\n"
-    alone = foresee(title, load()).document
+    alone = analyse(title, load()).document
     assert Code.CUDA_MISMATCH in alone.diagnosis.codes
-    both = foresee(f"{title}Update: cuda 10.0 works now.\n", load()).document
+    both = analyse(f"{title}Update: cuda 10.0 works now.\n", load()).document
     assert [row.value for row in both.reported.works] == ["10.0"]
     assert both.diagnosis.codes == ()
     assert both.nearest is None
@@ -134,15 +134,15 @@ def test_a_gpu_that_was_taken_out_is_not_the_one_that_fails() -> None:
 def test_another_release_has_the_names_of_the_first() -> None:
     """`contrib` is missing in 2.x: beside a stated 1.x another TensorFlow said so; without one it is the cause."""
     line = "ModuleNotFoundError: No module named 'tensorflow.contrib'\n"
-    assert foresee(f"tensorflow==2.3.0\n{line}", load()).document.diagnosis.codes == (Code.API_MISMATCH,)
-    assert Code.API_MISMATCH not in foresee(f"tensorflow==1.14.0\n{line}", load()).document.diagnosis.codes
+    assert analyse(f"tensorflow==2.3.0\n{line}", load()).document.diagnosis.codes == (Code.API_MISMATCH,)
+    assert Code.API_MISMATCH not in analyse(f"tensorflow==1.14.0\n{line}", load()).document.diagnosis.codes
 
 
 @pytest.mark.parametrize(("release", "code"), [("1.3.0", Code.API_MISMATCH), ("2.1.0", Code.PACKAGE_CONFLICT)])
 def test_a_tensorflow_without_keras_is_old_or_incomplete(release: str, code: Code) -> None:
     """Before 1.4 there was none; later ones have it, and so files are missing or hidden."""
     text = f"tensorflow=={release}\nAttributeError: module 'tensorflow' has no attribute 'keras'\n"
-    assert foresee(text, load()).document.diagnosis.codes[0] is code
+    assert analyse(text, load()).document.diagnosis.codes[0] is code
 
 
 NO_CUDNN = (
@@ -168,7 +168,7 @@ NO_CUDNN = (
 )
 def test_a_way_out_without_another_version(text: str, change: str, command: str) -> None:
     """A package gets the bounds that the release needs; a CUDA that is not found comes as wheels."""
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     assert document.nearest is not None
     assert document.nearest.changes == (change,)
     assert any(command in line for line in document.nearest.commands)
@@ -184,7 +184,7 @@ def test_a_kernel_that_the_driver_refuses_found_its_libraries() -> None:
         "2025-02-01 13:44:34.523685: W tensorflow/compiler/mlir/tools/kernel_gen/tf_gpu_runtime_wrappers.cc:40] "
         "'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_UNSUPPORTED_PTX_VERSION'\n"
     )
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     assert [row.code for row in document.predicted if row.severity is Severity.ERROR] == [Code.PTX_TOO_NEW]
     assert Code.PTX_TOO_NEW in document.diagnosis.codes
 
@@ -195,7 +195,7 @@ def test_a_kernel_that_the_driver_refuses_found_its_libraries() -> None:
 def test_what_one_release_alone_asks_of_the_processor(release: str, way: tuple[str, ...] | None) -> None:
     """2.4.0 needs AVX2 and the release after it does not: that is the way out, and of other releases there is none."""
     text = f"tensorflow=={release}\nPython 3.8\nimport tensorflow: Illegal instruction (core dumped)\n"
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     assert document.diagnosis.codes[0] is Code.CPU_FEATURE_MISSING
     assert (document.nearest.changes if document.nearest else None) == way
 
@@ -220,7 +220,7 @@ SKIPPING = "Skipping registering GPU devices..."
 
 def answer(text: str) -> ReproduceDocument:
     """Answer a report."""
-    return foresee(text, load()).document
+    return analyse(text, load()).document
 
 
 def gone(image: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.report.read import read
@@ -34,7 +34,7 @@ Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: 
 
 def answer(text: str) -> ReproduceDocument:
     """Answer a report."""
-    return foresee(text, load()).document
+    return analyse(text, load()).document
 
 
 def test_what_worked_comes_first_and_is_said_to() -> None:

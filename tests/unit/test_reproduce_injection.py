@@ -14,7 +14,7 @@ import yaml
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.matrix import Matrix
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.rebuild import on_image, on_top, requirement, word
 from envbuilder.reproduce.report.read import read
 from envbuilder.simulated import profile
@@ -83,7 +83,7 @@ def test_there_are_thirty_ways() -> None:
 @pytest.mark.parametrize("before", ["", BASE], ids=["alone", "in a report"])
 def test_nothing_of_it_gets_through(attempt: str, before: str, tmp_path: Path) -> None:
     """The Dockerfile, the pins, the commands, the matrix and the simulated host hold grammar alone, never the attempt."""
-    document = foresee(before + attempt, load()).document
+    document = analyse(before + attempt, load()).document
     recipe, near = document.recipe, document.nearest
     assert MARK not in recipe.dockerfile + recipe.host + " ".join(recipe.deviations) + (recipe.base or "")
     for line in recipe.dockerfile.splitlines():

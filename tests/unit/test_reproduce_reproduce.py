@@ -17,7 +17,7 @@ from envbuilder.cli import exit_codes
 from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.analysis import foresee, with_command
+from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.compare import compare, gone
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import match
@@ -34,7 +34,7 @@ TEXTS = {path.stem: path.read_bytes().decode() for path in sorted(CORPUS.glob("*
 
 def answer(name: str) -> ReproduceDocument:
     """Answer a report of the corpus without building anything, on a host without a driver."""
-    return foresee(TEXTS[name], load()).document
+    return analyse(TEXTS[name], load()).document
 
 
 def codes(document: ReproduceDocument) -> set[Code]:
@@ -66,7 +66,7 @@ def test_cause_and_way_out(name: str, code: Code, change: str) -> None:
 
 
 def test_three_minutes_after_libcudart_10_1() -> None:
-    """A three-minute start on an RTX 3090 is PTX for CUDA 10.1, mended by a TensorFlow of CUDA 11."""
+    """A three-minute start on an RTX 3090 is PTX for CUDA 10.1, fixed by a TensorFlow of CUDA 11."""
     document = answer("21-three-minutes")
     assert {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.SLOW_PHASE} <= codes(document)
     assert any("186 s" in row.message for row in document.predicted)
@@ -79,7 +79,7 @@ def test_three_minutes_after_libcudart_10_1() -> None:
 def test_the_pause_is_explained_where_no_release_is_stated() -> None:
     """The log alone (CUDA 10.1 opened, a GPU of 8.6) leads to the same cause."""
     text = TEXTS["21-three-minutes"].replace("That is tf 2.3.1 and it", "It")
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     assert document.reported.tensorflow is None
     assert Code.PTX_JIT in codes(document)
     assert document.recipe.kind == "none"
@@ -90,8 +90,8 @@ def test_several_gpus_and_growth_are_causes() -> None:
     subjects = {row.subject for row in answer("49-growth-and-many-gpus").predicted}
     assert "8 GPUs" in subjects
     line = "tf 2.3.0\nCould not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\n"
-    grown = foresee(line + "export TF_FORCE_GPU_ALLOW_GROWTH=true\n", load()).document
-    assert "GPU memory growth" in {row.subject for row in foresee(line, load()).document.predicted}
+    grown = analyse(line + "export TF_FORCE_GPU_ALLOW_GROWTH=true\n", load()).document
+    assert "GPU memory growth" in {row.subject for row in analyse(line, load()).document.predicted}
     assert "GPU memory growth" not in {row.subject for row in grown.predicted}
 
 
@@ -99,14 +99,14 @@ def test_a_log_refutes_what_stops_at_import() -> None:
     """Where the log shows a GPU being looked at, an import that cannot work is not predicted."""
     text = "tensorflow==2.15.1\nnumpy==2.0.0\n"
     log = "I tensorflow/core/gpu_device.cc:1733] Found device 0 with properties: name: Tesla T4 major: 7\n"
-    assert Code.NUMPY_ABI in codes(foresee(text, load()).document)
-    assert Code.NUMPY_ABI not in codes(foresee(text + log, load()).document)
+    assert Code.NUMPY_ABI in codes(analyse(text, load()).document)
+    assert Code.NUMPY_ABI not in codes(analyse(text + log, load()).document)
 
 
 def test_other_systems_are_told_as_such() -> None:
     """Builds for macOS and new ones for Windows have no CUDA; nothing is rebuilt for them."""
     mac = answer("32-macos")
-    windows = foresee("TensorFlow 2.12.0 on Windows 11, RTX 3060, no GPU found", load()).document
+    windows = analyse("TensorFlow 2.12.0 on Windows 11, RTX 3060, no GPU found", load()).document
     for document in (mac, windows):
         assert Code.NOT_A_GPU_BUILD in codes(document)
         assert document.recipe.kind == "none"
@@ -147,13 +147,13 @@ def test_an_older_cudnn_is_put_on_top() -> None:
 def test_the_reporters_host_is_simulated_unless_it_is_this_one() -> None:
     """Driver and GPU of the report make the simulated host; a host with that driver needs none."""
     assert answer("59-driver-470").recipe.host == "driver=470.57.02,gpu=GeForce RTX 3090"
-    assert foresee(TEXTS["59-driver-470"], load(), "470.57.02").document.recipe.host == ""
-    assert foresee(TEXTS["59-driver-470"], load(), "535.104.05").document.recipe.host != ""
+    assert analyse(TEXTS["59-driver-470"], load(), "470.57.02").document.recipe.host == ""
+    assert analyse(TEXTS["59-driver-470"], load(), "535.104.05").document.recipe.host != ""
 
 
 def test_wrong_python_is_explained_not_built() -> None:
     """A Python without a wheel is the answer, not something to build."""
-    document = foresee("pip install tensorflow==2.20.0 fails on Python 3.8, Ubuntu 20.04", load()).document
+    document = analyse("pip install tensorflow==2.20.0 fails on Python 3.8, Ubuntu 20.04", load()).document
     assert Code.PYTHON_UNSUPPORTED in codes(document)
     assert "nothing to install" in document.recipe.why_not
 
@@ -190,7 +190,7 @@ def test_without_messages_the_findings_are_compared() -> None:
 
 
 def test_exit_codes() -> None:
-    """0 explained or reproduced, 1 not reproduced or not mended, 8 unknown."""
+    """0 explained or reproduced, 1 not reproduced or not fixed, 8 unknown."""
     document = answer("40-numpy-2")
     for reproduced, code in ((True, 0), (False, 1), (None, 8)):
         assert exit_codes.of(msgspec.structs.replace(document, run=Run(reproduced=reproduced))) == code
@@ -203,7 +203,7 @@ def test_exit_codes() -> None:
 def test_a_data_centre_gpu_is_helped_without_what_our_images_lack() -> None:
     """Forward compatibility would lift driver 470 on an A100; our images lack that package, so it does not count."""
     text = TEXTS["59-driver-470"].replace("GeForce RTX 3090", "A100-SXM4-40GB")
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     assert document.nearest is not None
     assert "tensorflow 2.20.0 → 2.14.1" in document.nearest.changes
 
@@ -221,25 +221,25 @@ def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
     assert any(line.startswith("export LD_LIBRARY_PATH=") and "/*/lib" in line for line in plain.commands)
 
 
-@pytest.mark.parametrize(("version", "foreseen"), [("2.21.0", True), ("2.20.0", False)])
-def test_listed_wheels_beside_a_message_are_as_good_as_the_extra(version: str, *, foreseen: bool) -> None:
+@pytest.mark.parametrize(("version", "predicted"), [("2.21.0", True), ("2.20.0", False)])
+def test_listed_wheels_beside_a_message_are_as_good_as_the_extra(version: str, *, predicted: bool) -> None:
     """Listed CUDA wheels and a missing library are explained where the release looks past one of them."""
     text = (
         f"tensorflow=={version}\nnvidia-cusolver-cu12==11.6.3.83\nnvidia-cublas-cu12==12.5.3.2\nPython 3.11.9\n"
         "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
         "missing libraries mentioned above are installed properly if you would like to use GPU.\n"
     )
-    assert (Code.LIBRARY_PATH in codes(foresee(text, load()).document)) is foreseen
+    assert (Code.LIBRARY_PATH in codes(analyse(text, load()).document)) is predicted
 
 
 def test_a_release_that_finds_all_but_one_library_is_told_of_that_one() -> None:
-    """A plain install of 2.21.0 is foreseen to miss cuSOLVER, and the way by hand names its folder and no other."""
+    """A plain install of 2.21.0 is predicted to miss cuSOLVER, and the way by hand names its folder and no other."""
     text = (
         "pip install tensorflow[and-cuda]==2.21.0\nPython 3.11.9\nUbuntu 22.04\n"
         "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
         "missing libraries mentioned above are installed properly if you would like to use GPU.\n"
     )
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     found = next(one for one in document.predicted if one.code is Code.LIBRARY_PATH)
     assert found.severity is Severity.ERROR
     assert "libcusolver.so.11" in found.message
@@ -316,7 +316,7 @@ def test_a_proved_cause_is_certain_and_quotes_its_line_whole() -> None:
         "E0000 00:00:1738697930.202924 7665 cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was "
         "compiled with: 9.3.0.  CuDNN library needs to have matching major version and equal or higher minor version."
     )
-    document = foresee(f"tensorflow 2.18.0\n{line}\n", load()).document
+    document = analyse(f"tensorflow 2.18.0\n{line}\n", load()).document
     assert document.diagnosis.confidence == "certain"
     assert document.diagnosis.codes[0] is Code.CUDNN_MISMATCH
     assert " ".join(line.split()) in as_markdown(document)
@@ -329,7 +329,7 @@ def test_what_lies_with_the_host_is_not_sent_to_other_versions() -> None:
         "tensorflow 2.10.0\nno NVIDIA GPU device is present: /dev/nvidia0 does not exist",
         "tensorflow 2.10.0\nfailed call to cuInit: UNKNOWN ERROR (-1)",
     ):
-        document = foresee(text, load()).document
+        document = analyse(text, load()).document
         assert document.diagnosis.place == "host", text
         assert document.nearest is None
         assert "Changing versions will not help" in as_markdown(document)
@@ -365,7 +365,7 @@ def test_a_reply_mentions_nobody() -> None:
     """What a report says cannot become a mention, a link, an image or a second table cell in the reply."""
     error = "ImportError: libcudart.so.9.0: cannot open shared object file"
     text = f"tensorflow 2.15.1\n{error} @maintainer [x](http://e) | `y` #1\n"
-    document = foresee(text, load()).document
+    document = analyse(text, load()).document
     for line in as_markdown(document).splitlines():
         outside = "".join(part for index, part in enumerate(line.split("`")) if index % 2 == 0)
         assert "@maintainer" not in outside
@@ -414,4 +414,4 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_report_is_a_mistake_of_the_user(text: str) -> None:
     """Nothing is refused with a sentence; far too much is not (see the tests of large reports)."""
     with pytest.raises(InputError):
-        foresee(text, load())
+        analyse(text, load())

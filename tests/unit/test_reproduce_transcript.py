@@ -12,7 +12,7 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
 from envbuilder.reproduce import transcript
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.messages.fuzzy import find_all
 from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text, shortened
 
@@ -54,7 +54,7 @@ def large(size: int, at: int) -> bytes:
 def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
     """Head, middle and tail: the line is found, and its number points into the whole file."""
     data = large(LARGEST + (2 << 20), at)
-    document = foresee(of_bytes(data), load()).document
+    document = analyse(of_bytes(data), load()).document
     wanted = at + 1 if at >= 0 else data.count(b"\n") + at + 1
     assert (document.diagnosis.line, document.reported.tensorflow) == (wanted, "2.12.0")
 
@@ -62,7 +62,7 @@ def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
 def test_a_text_that_is_given_whole_is_shortened_too() -> None:
     """Whoever calls with a text of any size gets an answer: nothing is refused for its length."""
     text = large(LARGEST + (2 << 20), 50_000).decode()
-    assert foresee(text, load()).document.diagnosis.line == 50_001
+    assert analyse(text, load()).document.diagnosis.line == 50_001
     assert shortened(text.split("\n")).count("\n") == text.count("\n")
 
 
@@ -72,11 +72,11 @@ def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.log"
     path.write_bytes(large(50 << 20, 90_000))
     catalog = load()
-    foresee(MISSING, catalog)
+    analyse(MISSING, catalog)
     start = time.process_time()
     with path.open("rb") as stream:
         text = read_text(stream)
-    document = foresee(text, catalog).document
+    document = analyse(text, catalog).document
     assert time.process_time() - start < 6  # twice what it takes on a slow machine that does other work
     assert document.diagnosis.line == 90_001
     tracemalloc.start()
@@ -109,7 +109,7 @@ def test_damaged_messages_are_recognised_and_said_to_be(text: str, signature: st
 
 def test_what_is_only_alike_is_never_certain() -> None:
     """A message that was typed by hand makes a cause likely, not certain."""
-    document = foresee("tensorflow 2.12.0\ncould not find cuda driver on your machin, GPU not used\n", load()).document
+    document = analyse("tensorflow 2.12.0\ncould not find cuda driver on your machin, GPU not used\n", load()).document
     assert document.diagnosis.confidence == "likely"
 
 
@@ -135,7 +135,7 @@ def test_ordinary_sentences_are_no_messages(text: str) -> None:
 )
 def test_forms_in_other_scripts(text: str) -> None:
     """Labels in Chinese, Japanese and Korean name the same fields."""
-    reported = foresee(text, load()).document.reported
+    reported = analyse(text, load()).document.reported
     assert (reported.tensorflow, reported.cuda, reported.gpus) == ("2.4.1", "11.0", ("RTX 3090",))
 
 

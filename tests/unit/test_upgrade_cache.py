@@ -64,7 +64,7 @@ def test_more_rounds_add_to_those_that_were_measured(tmp_path: Path) -> None:
 
 
 def test_rounds_of_other_images_are_not_used(tmp_path: Path) -> None:
-    """Another image measures anew, and so does ``fresh``."""
+    """Another image is measured again, and so does ``fresh``."""
     machine = Machine()
     machine.measure(tmp_path, 2)
     machine.measure(tmp_path, 2, new="other")

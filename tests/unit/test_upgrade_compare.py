@@ -323,10 +323,10 @@ def operations(**errors: float | None) -> Numerics:
 
 def test_numerics_tell_noise_from_a_wrong_kernel() -> None:
     """Equal errors are silent, a tenfold error within tolerance is a change, one outside tolerance is outside."""
-    old = operations(same=1e-7, worse=1e-7, wrong=1e-7, raises=1e-7, mended=None)
-    new = operations(same=1.1e-7, worse=1e-6, wrong=1e-3, raises=None, mended=1e-7)
+    old = operations(same=1e-7, worse=1e-7, wrong=1e-7, raises=1e-7, fixed=None)
+    new = operations(same=1.1e-7, worse=1e-6, wrong=1e-3, raises=None, fixed=1e-7)
     changes = compare.numerics(old, new)
-    assert [change.operation for change in changes] == [f"{n}.float32" for n in ("worse", "wrong", "raises", "mended")]
+    assert [change.operation for change in changes] == [f"{n}.float32" for n in ("worse", "wrong", "raises", "fixed")]
     assert [change.operation for change in compare.newly_outside(changes)] == ["wrong.float32", "raises.float32"]
 
 

@@ -70,7 +70,7 @@ class World:
         return Script(stdout=json.dumps(answer).encode())
 
     def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> Gathered:
-        """Gather as an upgrade does; counts what is asked anew."""
+        """Gather as an upgrade does; counts the questions asked again."""
         self.asked.clear()
         engine = FakeEngine(script=self.answer)
         made = []

@@ -10,7 +10,7 @@ import pytest
 import threads
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.analysis import foresee
+from envbuilder.reproduce.analysis import analyse
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 
@@ -25,7 +25,7 @@ def proposed() -> dict[tuple[str, ...], str]:
     texts += [path.read_bytes().decode() for path in sorted(CORPUS.glob("*.txt"))]
     found: dict[tuple[str, ...], str] = {}
     for text in texts:
-        near = foresee(text, catalog).document.nearest
+        near = analyse(text, catalog).document.nearest
         for command in near.commands if near is not None else ():
             words = shlex.split(command)
             if words[:2] == ["pip", "install"]:
