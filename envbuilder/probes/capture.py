@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Describe the environment that this runs in, for a report: one file, standard library only, Python 3.6 and newer.
 
-Run it with the Python that TensorFlow is installed for (``python capture.py``) and paste what it prints. It imports
-TensorFlow, lists its devices and, where there is a GPU, computes one small convolution. Home folders,
-user and host names, addresses, tokens, serial numbers, processes and packages that are not from an index are left out.
+Run it with the Python of your TensorFlow (``python capture.py``) and paste what it prints. It imports TensorFlow, lists
+its devices and, with a GPU, computes one small convolution. It leaves out home folders, user and host names, addresses,
+tokens, serial numbers, processes and packages that are not from an index.
 """
 
 from __future__ import print_function
@@ -99,7 +99,7 @@ print("captured" + json.dumps(answer))
 
 
 def run(command: List[str], seconds: float = 20, env: Optional[Dict[str, str]] = None) -> str:
-    """Run a command and return what it printed on both streams; an empty text where it cannot be run."""
+    """Run a command and return its output on both streams; an empty text if it cannot run."""
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env)
     except OSError:
@@ -113,7 +113,7 @@ def run(command: List[str], seconds: float = 20, env: Optional[Dict[str, str]] =
 
 
 def content(path: str) -> str:
-    """Return a file's text, empty where it cannot be read."""
+    """Return a file's text, empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(1000000).decode("utf-8", "replace")
@@ -122,7 +122,6 @@ def content(path: str) -> str:
 
 
 def first(pattern: str, text: str) -> Optional[str]:
-    """Return a pattern's first group in a text, or None."""
     found = re.search(pattern, text, re.MULTILINE)
     return found.group(1) if found else None
 
@@ -132,10 +131,10 @@ KEYS = "gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|AKIA|ASIA|eyJ"
 
 
 class Redactor:
-    """Takes out of texts what identifies a person, a machine or an account."""
+    """Removes from texts what identifies a person, a machine or an account."""
 
     def __init__(self, home: str, user: str, host: str) -> None:
-        """Remember this machine's own names; those that are ordinary words are left alone."""
+        """Store this machine's own names, except ordinary words."""
         self.rules = [
             (re.compile(r"[A-Za-z]+://[^/\s:@]+:[^/\s@]+@"), "url-with-credentials://"),
             (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "address-removed"),
@@ -158,21 +157,19 @@ class Redactor:
                 self.rules.append((re.compile(r"(?<![\w])" + re.escape(name) + r"(?![\w])"), instead))
 
     def __call__(self, text: str) -> str:
-        """Return the text without what identifies anybody."""
         for pattern, instead in self.rules:
             text = pattern.sub(instead, text)
         return text
 
 
 def redactor() -> Redactor:
-    """Make the redactor for this machine and this user."""
     home = os.path.expanduser("~")
     user = os.environ.get("USER") or os.environ.get("USERNAME") or os.path.basename(home)
     return Redactor(home, user, socket.gethostname())
 
 
 def system() -> Dict[str, Any]:
-    """Say which system this is: its name, kind, machine, C library, and what encloses it."""
+    """Describe the system: name, kind, machine, C library, and container or virtual machine."""
     name = first(r"^PRETTY_NAME=[\"']?([^\"'\n]+)", content("/etc/os-release"))
     kind = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}.get(platform.system())
     if kind == "windows":
@@ -193,7 +190,7 @@ def system() -> Dict[str, Any]:
 
 
 def installed() -> Dict[str, str]:
-    """List the packages that came from an index, by name; a package from a folder or a repository is the user's own."""
+    """Return the packages from an index, by name; a package from a folder or a repository is private."""
     found = {}
     try:
         from importlib import metadata
@@ -208,7 +205,7 @@ def installed() -> Dict[str, str]:
 
 
 def c_library() -> Optional[str]:
-    """Ask the C library for its version; None where it is not glibc."""
+    """Return the version of the C library; None if it is not glibc."""
     try:
         ask = ctypes.CDLL(None).gnu_get_libc_version
     except (OSError, AttributeError):
@@ -218,12 +215,12 @@ def c_library() -> Optional[str]:
 
 
 def private(origin: Optional[str]) -> bool:
-    """Tell whether a package came from a folder, a file or a repository of the user's own instead of an index."""
+    """Return True for a package from a folder, a file or a repository of the user."""
     return origin is not None and bool(origin) and not re.search(r"feedstock_root|/croot/|/conda-bld/", origin)
 
 
 def scanned() -> Dict[str, str]:
-    """List packages by their folders' names, for Pythons without importlib.metadata."""
+    """Return packages by the names of their folders, for Pythons without importlib.metadata."""
     found = {}
     for folder in sys.path:
         for entry in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -234,7 +231,7 @@ def scanned() -> Dict[str, str]:
 
 
 def driver() -> Dict[str, Any]:
-    """Say what the driver says of itself and of its GPUs."""
+    """Return what the driver reports of itself and of its GPUs."""
     table = run(["nvidia-smi"])
     rows = run(["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"])
     gpus, capabilities = [], []
@@ -255,7 +252,7 @@ def driver() -> Dict[str, Any]:
 
 
 def promised() -> Optional[str]:
-    """Ask libcuda which CUDA it serves; None where there is none."""
+    """Return the CUDA that libcuda supports; None without it."""
     try:
         version = ctypes.c_int()
         library = ctypes.CDLL("libcuda.so.1")
@@ -267,7 +264,7 @@ def promised() -> Optional[str]:
 
 
 def toolkit() -> Dict[str, Any]:
-    """Say which CUDA toolkit and which libraries the system holds."""
+    """Return the CUDA toolkit and libraries of the system."""
     compiler = first(r"release ([0-9]+\.[0-9]+)", run(["nvcc", "--version"]))
     file = content("/usr/local/cuda/version.json") or content("/usr/local/cuda/version.txt")
     lines = [line for line in run(["ldconfig", "-p"]).splitlines() if LIBRARIES.search(line)]
@@ -275,7 +272,7 @@ def toolkit() -> Dict[str, Any]:
 
 
 def framework() -> Tuple[Dict[str, Any], List[str]]:
-    """Import TensorFlow in a process of its own, ask it, and keep what its loader says."""
+    """Import TensorFlow in another process, ask it, and keep the loader's messages."""
     env = dict(os.environ)
     env["TF_CPP_MIN_LOG_LEVEL"] = "0"
     env["TF_CPP_VMODULE"] = "dso_loader=3,gpu_device=1,cuda_diagnostics=3,cuda_platform=3,cuda_driver=1,cuda_dnn=1"
@@ -292,12 +289,12 @@ def framework() -> Tuple[Dict[str, Any], List[str]]:
 
 
 def dotted(number: Optional[int]) -> Optional[str]:
-    """Spell out a run-time's number: 12050 is 12.5."""
+    """Return the number of a runtime as text: 12050 is 12.5."""
     return "%d.%d" % (number // 1000, number % 1000 // 10) if number else None
 
 
 def dotted_cudnn(number: Optional[int]) -> Optional[str]:
-    """Spell out cuDNN's number: 8907 is 8.9.7, 90300 is 9.3.0."""
+    """Return the number of cuDNN as text: 8907 is 8.9.7, 90300 is 9.3.0."""
     if not number:
         return None
     factor = 10000 if number >= 10000 else 1000
@@ -305,7 +302,7 @@ def dotted_cudnn(number: Optional[int]) -> Optional[str]:
 
 
 def built_with(answer: Dict[str, Any]) -> Dict[str, str]:
-    """Say what TensorFlow was built with, as far as it tells in a form that can be read."""
+    """Return what TensorFlow was built with, as far as it reports it."""
     found = {}
     for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
         text = answer.get("built", {}).get(key, "")
@@ -318,7 +315,7 @@ def built_with(answer: Dict[str, Any]) -> Dict[str, str]:
 
 
 def installer() -> str:
-    """Say whether conda or pip put the packages here, where that can be told."""
+    """Return conda or pip, if that is known."""
     if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
         names = os.listdir(os.path.join(sys.prefix, "conda-meta"))
         if any(name.startswith("tensorflow-") for name in names):
@@ -327,19 +324,17 @@ def installer() -> str:
 
 
 def kind_of_build(with_cuda: Any, distribution: Optional[str]) -> Optional[str]:
-    """Say gpu or cpu where TensorFlow or its distribution's name tells."""
+    """Return gpu or cpu, if TensorFlow or its distribution's name shows it."""
     if with_cuda is None:
         return "cpu" if distribution in WITHOUT_CUDA else None
     return "gpu" if with_cuda else "cpu"
 
 
 def wheel(packages: Dict[str, str], part: str) -> Optional[str]:
-    """Return the version of one of the vendor's wheels."""
     return next((packages[name] for name in sorted(packages) if re.match("nvidia-%s(-cu[0-9]+)?$" % part, name)), None)
 
 
 def capture() -> Dict[str, Any]:
-    """Gather everything into one document."""
     clean = redactor()
     packages = {clean(name): version for name, version in installed().items()}
     answer, log = framework()
@@ -369,7 +364,6 @@ def capture() -> Dict[str, Any]:
 
 
 def main() -> None:
-    """Print the document."""
     print(json.dumps(capture(), indent=1, sort_keys=False))
 
 

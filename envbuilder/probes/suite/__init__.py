@@ -1,1 +1,1 @@
-"""The validation suite: this folder, and nothing beside it, goes into a container and into the suite's digest."""
+"""The validation suite: only this folder goes into a container and into the digest of the suite."""

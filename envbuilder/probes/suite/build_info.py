@@ -1,4 +1,4 @@
-"""Compare what the build says of itself with what the catalogue says of it."""
+"""Compare the build's own description with the catalogue."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _told(tf: Any) -> dict[str, Any]:
 
 
 def same(wanted: str, found: str) -> bool:
-    """Tell whether two versions agree as far as both say (``12.5`` and ``12.5.1``; ``9.3`` and ``9``)."""
+    """Return True if two versions agree in the parts that both have (``12.5`` and ``12.5.1``; ``9.3`` and ``9``)."""
     left, right = wanted.split("."), found.split(".")
     length = min(len(left), len(right), 2)
     return left[:length] == right[:length]

@@ -28,7 +28,6 @@ class Writer:
         self._lock = threading.Lock()
 
     def send(self, document: Mapping[str, Any]) -> None:
-        """Send one document."""
         line = message(self._token, document)
         with self._lock:
             while line:

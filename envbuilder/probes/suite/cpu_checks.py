@@ -15,14 +15,13 @@ FLOAT32_BOUND = 2e-6
 
 
 def wrong(subject: str, error: float, bound: float, more: str = "") -> Finding:
-    """Name a result that is too far from its reference."""
     text = "{0}: relative error {1:.3g} exceeds {2:.3g}{3}".format(subject, error, bound, more)
     fix = "compare with TF_ENABLE_ONEDNN_OPTS=0 and on another host; report the build"
     return finding("WRONG_NUMBERS", subject, text, "at most {0:g}".format(bound), "{0:.3g}".format(error), fix)
 
 
 def frobenius(values: Any, reference: Any) -> float:
-    """Return |values - reference| over |reference| (Frobenius, in float64); inf for what is not finite."""
+    """Return |values - reference| / |reference| (Frobenius, in float64); inf if a value is not finite."""
     import numpy as np
 
     values = np.asarray(values, dtype=np.float64)
@@ -198,7 +197,7 @@ def operations(facts: Facts) -> Answer:
 
 
 def _registered() -> int | None:
-    """Count every registered operation; None where this release does not tell."""
+    """Return the number of registered operations; None if this release does not report it."""
     try:
         from tensorflow.core.framework import op_def_pb2
         from tensorflow.python.client import pywrap_tf_session

@@ -42,7 +42,7 @@ BYTES = 256 * 1024 * 1024
 
 
 class DriverError(Exception):
-    """A call that the driver refused: its name and CUresult."""
+    """A driver call that did not succeed: its name and CUresult."""
 
     def __init__(self, name: str, code: int) -> None:
         super(DriverError, self).__init__("{0} answers {1}".format(name, code))
@@ -51,14 +51,13 @@ class DriverError(Exception):
 
 
 class Timeline:
-    """Phases in order, each with its seconds; a failing phase ends the run and is named."""
+    """Phases in order, each with its seconds."""
 
     def __init__(self) -> None:
         self.phases: list[dict[str, Any]] = []
         self.facts: dict[str, Any] = {}
 
     def timed(self, name: str, action: Callable[[], Any]) -> Any:
-        """Run one phase and keep its time."""
         begun = time.perf_counter()
         value = action()
         self.phases.append({"phase": name, "seconds": time.perf_counter() - begun})
@@ -66,14 +65,14 @@ class Timeline:
 
 
 def call(library: Any, name: str, *arguments: Any) -> None:
-    """Call a driver function; raise DriverError where it does not succeed."""
+    """Call a driver function. Raises DriverError if it does not succeed."""
     code = getattr(library, name)(*arguments)
     if code != 0:
         raise DriverError(name, code)
 
 
 def cache_bytes() -> int:
-    """Count what the kernel cache holds, in the folder where the driver keeps it."""
+    """Return the size of the kernel cache in bytes."""
     folder = os.environ.get("CUDA_CACHE_PATH") or os.path.join(os.path.expanduser("~"), ".nv", "ComputeCache")
     total = 0
     for place, _, files in os.walk(folder):
@@ -86,7 +85,7 @@ def cache_bytes() -> int:
 
 
 def run(paths: Iterable[str] = ("libcuda.so.1",), handles: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
-    """Go through the phases; return the document. ``handles`` are (cublas path, cudnn path) where they are known."""
+    """Go through the phases and return the document. ``handles`` are known paths of cuBLAS and cuDNN."""
     line = Timeline()
     document = {"schema": "envbuilder/cuda-timeline/v1", "phases": line.phases, "facts": line.facts, "error": None}
     try:
@@ -169,7 +168,7 @@ def _launch(library: Any, function: Any, memory: Any) -> None:
 
 
 def _right(library: Any, function: Any, memory: Any) -> bool:
-    """Write known numbers, run the kernel once and compare: a context that computes, not one that merely opens."""
+    """Run the kernel once on known numbers and compare: the context has to compute, not only to open."""
     values = (ctypes.c_float * WARP)(*[0.5 * index for index in range(WARP)])
     back = (ctypes.c_float * WARP)()
     size = ctypes.c_size_t(ctypes.sizeof(values))
@@ -192,7 +191,7 @@ def _handle(line: Timeline, name: str, path: str) -> None:
 
 
 def default_handles() -> list[tuple[str, str]]:
-    """Find cuBLAS and cuDNN in this Python's CUDA wheels; empty where there are none."""
+    """Return cuBLAS and cuDNN of this Python's CUDA wheels; empty if there are none."""
     found = []
     for name, pattern in (("cuBLAS", "cublas/lib/libcublas.so.*"), ("cuDNN", "cudnn/lib/libcudnn.so.*")):
         for root in sys.path:

@@ -1,4 +1,4 @@
-"""Ask the driver itself, by ctypes, what is here: never the framework whose answer is under test."""
+"""Ask the driver by ctypes for versions and GPUs, never the framework that is under test."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FIXES = {
 
 
 class Seen:
-    """What the driver says: version, CUDA version, GPUs; ``result`` is cuInit's (None where no library was found)."""
+    """What the driver reports: version, CUDA version, GPUs; ``result`` is that of cuInit (None without a library)."""
 
     def __init__(self) -> None:
         self.nodes = device_nodes()
@@ -69,17 +69,17 @@ class Seen:
 
     @property
     def present(self) -> bool:
-        """Tell whether anything of a driver is here: a device node, its kernel module, or its library."""
+        """Return True if there is a device node, a kernel module, or a library of a driver."""
         return bool(self.nodes or self.kernel_module or self.library or self.nvml is not None)
 
 
 def device_nodes() -> list[str]:
-    """List the GPU device nodes (``/dev/nvidia0``), and WSL's."""
+    """Return the GPU device nodes (``/dev/nvidia0``), and that of WSL."""
     return sorted(path for path in glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/dxg"))
 
 
 def kernel_module() -> str | None:
-    """Read the loaded kernel module's version; None where none is loaded."""
+    """Return the version of the loaded kernel module; None if none is loaded."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as stream:
             found = re.search(r"(?:Kernel Module|x86_64|aarch64)\s+(?:for \S+\s+)?([0-9]+\.[0-9.]+)", stream.read())
@@ -89,7 +89,7 @@ def kernel_module() -> str | None:
 
 
 def look() -> Seen:
-    """Ask NVML and the CUDA driver; never raises for what is absent."""
+    """Ask NVML and the CUDA driver; an absent one raises nothing."""
     seen = Seen()
     _ask_nvml(seen)
     _ask_cuda(seen)
@@ -99,7 +99,7 @@ def look() -> Seen:
 
 
 def opened(name: str) -> Any:
-    """Open a library as TensorFlow would find it; None where there is none, or it does not open."""
+    """Open a library as TensorFlow would find it; None if there is none, or it does not open."""
     search = tensorflow_install.new_search()
     path, _ = tensorflow_install.find(search, name, tensorflow_install.callers(search))
     if path is None:
@@ -149,7 +149,7 @@ def _describe(library: Any, handle: Any) -> dict[str, Any]:
 
 
 def _call(library: Any, name: str, *arguments: Any) -> Any:
-    """Call a function that this library may lack; None then."""
+    """Call a function that this library may lack: then None."""
     try:
         function = getattr(library, name)
     except AttributeError:
@@ -178,7 +178,7 @@ def _ask_cuda(seen: Seen) -> None:
 
 
 def _by_cuda(library: Any, device: int) -> dict[str, Any]:
-    """Describe a GPU by the CUDA driver alone, where NVML does not."""
+    """Describe a GPU by the CUDA driver, if NVML does not."""
     name = ctypes.create_string_buffer(96)
     major, minor = ctypes.c_int(0), ctypes.c_int(0)
     memory = ctypes.c_size_t(0)
@@ -196,7 +196,7 @@ def _by_cuda(library: Any, device: int) -> dict[str, Any]:
 
 
 def identity(facts: Facts) -> Answer:
-    """Describe driver and GPUs, and hold the driver against what this environment needs of it."""
+    """Describe driver and GPUs, and compare the driver with what this environment needs."""
     seen = look()
     data = {"driver": seen.version, "cuda": seen.cuda, "gpus": seen.gpus, "nodes": seen.nodes, "count": seen.count}
     if not seen.present:
@@ -218,7 +218,7 @@ def _invisible(facts: Facts, data: dict[str, Any]) -> Answer:
 
 
 def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
-    """Return what is wrong between this driver and this environment."""
+    """Return the findings about this driver and this environment."""
     findings = []
     need = facts.get("minimum_driver")
     old = bool(need and seen.version and numbers(seen.version) < numbers(need))
@@ -266,7 +266,7 @@ def refused(device: int, text: str, result: int) -> Finding:
 
 
 def in_context(library: Any, device: int, name: str, action: Callable[[], int]) -> tuple[str, int]:
-    """Do something in the primary context of a GPU; return the call that failed and its result, or ('', 0)."""
+    """Run an action in the primary context of a GPU; return the call that failed and its result, or ('', 0)."""
     context = ctypes.c_void_p()
     result = library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
     if result != 0:
@@ -283,7 +283,7 @@ def in_context(library: Any, device: int, name: str, action: Callable[[], int]) 
 
 
 def without_gpu(seen: Seen, expected: str) -> Answer | None:
-    """Return the answer of a check that needs a GPU where the driver has none to offer; None where it has one."""
+    """Return the result of a check that needs a GPU if the driver has none; None if it has one."""
     if not seen.present:
         return skipped(NO_DRIVER, expected=expected)
     if seen.result != 0 or not seen.count:
@@ -292,7 +292,7 @@ def without_gpu(seen: Seen, expected: str) -> Answer | None:
 
 
 def without_code(seen: Seen, facts: Facts) -> list[Finding]:
-    """Name the GPUs for which this build holds neither machine code nor PTX that the driver could compile."""
+    """Return a finding for each GPU for which this build has neither machine code nor PTX that can be compiled."""
     cubins, ptx = facts.get("cubins") or (), facts.get("ptx") or ()
     if not cubins and not ptx:
         return []
@@ -311,14 +311,14 @@ def without_code(seen: Seen, facts: Facts) -> list[Finding]:
 
 
 def carried_forward(seen: Seen, facts: Facts) -> bool:
-    """Tell whether libcuda works and brings the toolkit's CUDA although its kernel module is older than that."""
+    """Return True if libcuda works and has the toolkit's CUDA although its kernel module is older."""
     if seen.result != 0 or not seen.cuda or not facts.get("cuda"):
         return False
     return numbers(seen.cuda)[0] >= numbers(facts["cuda"])[0]
 
 
 def runtime_accepts(facts: Facts) -> Answer:
-    """Let the CUDA run time that TensorFlow loads decide whether this driver is new enough for it."""
+    """Ask the CUDA runtime that TensorFlow loads whether this driver is new enough."""
     seen = look()
     if not seen.present:
         return skipped(NO_DRIVER)
@@ -340,12 +340,11 @@ def runtime_accepts(facts: Facts) -> Answer:
 
 
 def numbers(text: str) -> list[int]:
-    """Return a version's numbers for comparing."""
     return [int(part) for part in re.findall(r"[0-9]+", text)]
 
 
 def memory_used() -> list[int]:
-    """Return the bytes in use on every GPU, by NVML."""
+    """Return the bytes in use on every GPU."""
     return [int(memory.used) for memory in _each_gpu(_memory_of)]
 
 
@@ -356,7 +355,7 @@ def _memory_of(library: Any, handle: Any) -> _Memory:
 
 
 def error_counters() -> dict[str, int]:
-    """Return every GPU's uncorrected ECC errors and remapped rows, and Xid lines where the kernel log is readable."""
+    """Return uncorrected ECC errors and remapped rows of every GPU, and Xid lines if the kernel log can be read."""
     found = {}
     for index, (ecc, rows) in enumerate(_each_gpu(_errors_of)):
         if ecc is not None:
@@ -380,7 +379,7 @@ def _errors_of(library: Any, handle: Any) -> tuple[int | None, int | None]:
 
 
 def _xids() -> int | None:
-    """Count the driver's Xid messages in the kernel log; None where it cannot be read."""
+    """Return the number of Xid messages of the driver in the kernel log; None if the log cannot be read."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -405,7 +404,7 @@ class _Process(ctypes.Structure):
 
 
 def contexts_of_this_process() -> list[int]:
-    """Count this process's compute contexts on every GPU (NVML names processes by their id outside the container)."""
+    """Return the number of contexts of this process on each GPU (NVML has process ids from outside the container)."""
     return list(_each_gpu(_contexts_on))
 
 

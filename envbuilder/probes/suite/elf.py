@@ -30,11 +30,11 @@ versions of symbols.
 
 
 class NotElfError(ValueError):
-    """The file is no 64-bit little-endian ELF file."""
+    """The file is not a 64-bit little-endian ELF file."""
 
 
 class DamagedElfError(NotElfError):
-    """It begins as one, and its tables lead nowhere."""
+    """An ELF file whose tables are damaged."""
 
 
 class Elf:
@@ -83,7 +83,7 @@ class Elf:
             raise DamagedElfError("{0}: damaged: {1}".format(self.path, error))
 
     def exported(self, image: mmap.mmap) -> Iterator[tuple[str, int, int]]:
-        """Yield every symbol that the file defines for others: its name, where its bytes are, how many; bounded."""
+        """Yield every exported symbol: name, offset, size; bounded."""
         (at, size), (names, _) = self.sections.get(".dynsym", (0, 0)), self.sections.get(".dynstr", (0, 0))
         for offset in range(at, at + min(size, 24 * MOST_ENTRIES), 24):
             try:

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class FatBinary(NamedTuple):
-    """One fat binary: where it stands in the file, in bytes, and its entries in order, 256 at most."""
+    """One fat binary: its offset in the file, in bytes, and up to 256 entries in order."""
 
     offset: int
     entries: tuple[Entry, ...]
@@ -82,7 +82,7 @@ def fat_binaries(pieces: Iterable[bytes]) -> Iterator[FatBinary]:
 
 
 class Part(NamedTuple):
-    """One entry of a fat binary that lies in memory: its kind, architecture number, and span in bytes."""
+    """One entry of a fat binary in memory: kind, architecture number, and span in bytes."""
 
     kind: int
     architecture: int
@@ -91,7 +91,7 @@ class Part(NamedTuple):
 
 
 def parts(image: bytes | mmap, start: int, end: int) -> list[Part]:
-    """List the entries of the fat binary at ``start``; none where none begins there that is whole before ``end``."""
+    """Return the entries of the fat binary at ``start``; none if no complete one begins there before ``end``."""
     if start + CONTAINER.size > end or not _is_fat_binary(image[start : start + 64]):
         return []
     _, _, header, length = CONTAINER.unpack_from(image, start)
@@ -107,7 +107,7 @@ def parts(image: bytes | mmap, start: int, end: int) -> list[Part]:
 
 
 def length_of(head: bytes) -> int:
-    """Return the bytes of the whole fat binary that begins with these 64; 0 where none begins there."""
+    """Return the size of the fat binary that begins with these 64 bytes; 0 if none begins there."""
     if not _is_fat_binary(head):
         return 0
     _, _, header, length = CONTAINER.unpack_from(head)
@@ -115,12 +115,12 @@ def length_of(head: bytes) -> int:
 
 
 def capabilities(numbers: Iterable[int]) -> tuple[str, ...]:
-    """Write architecture numbers as compute capabilities (86: ``"8.6"``), each once, oldest first."""
+    """Return architecture numbers as compute capabilities (86: ``"8.6"``), each once, oldest first."""
     return tuple(f"{number // 10}.{number % 10}" for number in sorted(set(numbers)))
 
 
 class _Reader:
-    """Bytes that arrive in pieces: look ahead a little, skip, find."""
+    """Bytes that arrive in pieces, with look-ahead."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -130,7 +130,6 @@ class _Reader:
 
     @property
     def offset(self) -> int:
-        """How many bytes were taken so far."""
         return self._before + self._at
 
     def look(self, length: int) -> bytes:
@@ -145,7 +144,6 @@ class _Reader:
         return self._buffer[self._at : self._at + length]
 
     def skip(self, length: int) -> None:
-        """Take bytes without looking at them."""
         while length > len(self._buffer) - self._at:
             length -= len(self._buffer) - self._at
             self._before += len(self._buffer)
@@ -155,7 +153,7 @@ class _Reader:
         self._at += length
 
     def find(self, wanted: bytes) -> bool:
-        """Skip up to the next place where ``wanted`` stands; False at the end."""
+        """Skip to the next ``wanted``; False at the end."""
         while True:
             place = self._buffer.find(wanted, self._at)
             if place >= 0:
@@ -168,7 +166,7 @@ class _Reader:
 
 
 def _is_fat_binary(head: bytes) -> bool:
-    """Tell a fat binary from the same four bytes elsewhere, by what must follow."""
+    """Return True for a fat binary, by the fields after its magic number."""
     if len(head) < CONTAINER.size + _ENTRY.size:
         return False
     _, version, header, length = CONTAINER.unpack_from(head)

@@ -1,4 +1,4 @@
-"""Checks on real GPUs through TensorFlow: where the driver has none they are skipped and say so, never left out."""
+"""Checks on real GPUs through TensorFlow; without a GPU each is skipped with its reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIMULATED = "a simulated driver computes nothing"
 
 
 def usable(facts: Facts) -> driver.Seen | Answer:
-    """Return what the driver says where a GPU computes, or else the check's answer: skipped, and why."""
+    """Return what the driver reports if a GPU can compute, otherwise the skipped result of the check."""
     seen = driver.look()
     if not seen.present:
         return skipped(driver.NO_DRIVER)
@@ -31,7 +31,7 @@ def usable(facts: Facts) -> driver.Seen | Answer:
 
 
 def on_gpu(check: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Make a check skip itself where there is no GPU that computes."""
+    """Skip a check if no GPU can compute."""
 
     def guarded(facts: Facts, **arguments: Any) -> Answer:
         seen = usable(facts)
@@ -51,13 +51,12 @@ def _tensorflow() -> Any:
 
 @on_gpu
 def first_op(facts: Facts, seen: driver.Seen) -> Answer:
-    """Time the first operation, matmul and traced function on the first GPU."""
     return startup.first_op(facts, GPU, "GPU ")
 
 
 @on_gpu
 def placement(facts: Facts, seen: driver.Seen) -> Answer:
-    """Ask for the GPU with soft placement off, and read back where the result lies."""
+    """Request the GPU with soft placement off, and read the device of the result."""
     tf = _tensorflow()
     with tf.device(GPU):
         product = tf.matmul(tf.fill((64, 64), 1.0), tf.fill((64, 64), 1.0))
@@ -210,7 +209,7 @@ def _lstm(np: Any, inputs: Any, kernel: Any, recurrent: Any, bias: Any) -> Any:
 
 @on_gpu
 def math_libraries(facts: Facts, seen: driver.Seen) -> Answer:
-    """Touch cuFFT, cuSOLVER, cuSPARSE and cuRAND once each, and compare what they compute."""
+    """Use cuFFT, cuSOLVER, cuSPARSE and cuRAND once each, and compare the results."""
     import numpy as np
 
     tf = _tensorflow()
@@ -244,7 +243,7 @@ def _sparse_product(tf: Any, sparse: Any, dense: Any) -> Any:
 
 
 def _random_numbers() -> str:
-    """Make a cuRAND generator; TensorFlow has its own generators, so this goes to the library itself."""
+    """Create a cuRAND generator in the library itself: TensorFlow has generators of its own."""
     search = tensorflow_install.new_search()
     path, _ = tensorflow_install.find(search, "libcurand.so.10", tensorflow_install.callers(search))
     if path is None:
@@ -256,13 +255,12 @@ def _random_numbers() -> str:
 
 @on_gpu
 def xla(facts: Facts, seen: driver.Seen) -> Answer:
-    """Compile a function by XLA for the GPU and compare it with the same function not compiled."""
     return cpu_checks.xla(facts, GPU)
 
 
 @on_gpu
 def memory(facts: Facts, seen: driver.Seen, mode: str) -> Answer:
-    """Configure memory before first use (growth, a limit, pre-allocation) and see what the driver says is used."""
+    """Configure memory before first use (growth, a limit, pre-allocation) and read the use from the driver."""
     import tensorflow as tf
 
     device = tf.config.list_physical_devices("GPU")[0]

@@ -17,7 +17,7 @@ SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 def in_binaries(facts: Facts) -> Answer:
-    """Read every fat binary's header in TensorFlow's objects and compare with what the environment names."""
+    """Compare the headers of all fat binaries in TensorFlow's objects with the environment."""
     search = tensorflow_install.new_search()
     cubins, ptx, count = set(), set(), 0
     for read in tensorflow_install.callers(search):
@@ -45,7 +45,6 @@ def _sorted(versions: Iterable[str]) -> list[str]:
 
 
 def _pieces(path: str, offset: int, size: int) -> Iterator[bytes]:
-    """Read one section of a file in pieces."""
     with open(path, "rb") as stream:
         stream.seek(offset)
         while size > 0:
@@ -63,7 +62,7 @@ LARGEST = 16 << 20
 
 
 def loaded(facts: Facts) -> Answer:
-    """Load some of them on every GPU: without machine code for it, their PTX has to be one that the driver compiles."""
+    """Load some generated kernels on every GPU; without its machine code, the driver has to compile their PTX."""
     seen = driver.look()
     nothing = driver.without_gpu(seen, "generated kernels that the driver takes")
     if nothing is not None:
@@ -84,7 +83,7 @@ def loaded(facts: Facts) -> Answer:
 
 
 def found() -> Iterator[bytes]:
-    """Yield the fat binaries among the data of TensorFlow's own objects, whole and in order."""
+    """Yield the fat binaries in the data of TensorFlow's own objects, in order."""
     search = tensorflow_install.new_search()
     for read in tensorflow_install.callers(search):
         places = sorted(place for name, place in read.sections.items() if DATA.match(name))

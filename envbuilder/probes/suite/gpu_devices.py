@@ -12,7 +12,7 @@ BYTES = 1 << 20
 
 
 def made(facts: Facts) -> Answer:
-    """Make the primary context of every GPU, take and free memory on it."""
+    """Create the primary context of every GPU, allocate and free memory on it."""
     seen = driver.look()
     nothing = driver.without_gpu(seen, "a context on every GPU")
     if nothing is not None:
@@ -36,7 +36,7 @@ def _allocate(library: Any) -> int:
 
 
 def seen_by_tensorflow(facts: Facts) -> Answer:
-    """Ask TensorFlow for its GPUs; the driver, not TensorFlow, says how many there should be."""
+    """Compare TensorFlow's GPUs with the driver's."""
     seen = driver.look()
     nothing = driver.without_gpu(seen, "the driver's GPUs")
     if nothing is not None:

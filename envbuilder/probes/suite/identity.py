@@ -1,4 +1,4 @@
-"""Describe the TensorFlow that this Python would import, from its files alone: nothing of it is run."""
+"""Describe the TensorFlow that this Python would import from its files, without running it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .result import Answer, Facts, passed
 
 
 def describe() -> dict[str, Any]:
-    """Return Python, libc, the TensorFlow folder and distribution, and what its build says about itself."""
+    """Return Python, libc, the TensorFlow folder and distribution, and the build's own description."""
     folder = tensorflow_install.tensorflow_folder()
     name, version = tensorflow_install.distribution()
     return {
@@ -36,12 +36,12 @@ def describe() -> dict[str, Any]:
 
 
 def answer(facts: Facts) -> Answer:
-    """Describe it as a check's answer, so that the image's Python is asked and not the runner's."""
+    """Return the description as a check's result: the image's Python runs this, not the runner's."""
     return passed(data=describe())
 
 
 def cuda_here() -> list[str]:
-    """List the CUDA run times that TensorFlow could load, and the driver's device nodes: signs of a GPU environment."""
+    """Return the CUDA runtimes that TensorFlow could load and the device nodes: signs of a GPU environment."""
     search = tensorflow_install.new_search()
     folders = (
         tensorflow_install.search_path(search, tensorflow_install.callers(search)) + tensorflow_install.wheel_folders()
@@ -50,7 +50,7 @@ def cuda_here() -> list[str]:
 
 
 def _text(path: str) -> str:
-    """Read what an image of ours says of itself; '' where there is nothing."""
+    """Read a document that envbuilder writes into images; '' if it is missing."""
     try:
         with open(path, encoding="utf-8") as stream:
             return stream.read(1 << 20)
@@ -59,7 +59,7 @@ def _text(path: str) -> str:
 
 
 def _proc(path: str, key: str) -> str:
-    """Read one value of a file of ``key : value`` lines; '' where it is not told."""
+    """Read one value of a file of ``key : value`` lines; '' if it is missing."""
     try:
         with open(path, encoding="utf-8") as stream:
             for line in stream:
@@ -72,7 +72,7 @@ def _proc(path: str, key: str) -> str:
 
 
 def os_release() -> dict[str, str]:
-    """Read the system's own name: ``{"ID": "debian", "VERSION_ID": "12"}``."""
+    """Read ``/etc/os-release``: ``{"ID": "debian", "VERSION_ID": "12"}``."""
     wanted = {}
     try:
         with open("/etc/os-release", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""What is installed in this Python, read from the metadata on its path: no pip, nothing imported."""
+"""The distributions that are installed in this Python, from the metadata on its path; nothing is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class Distribution:
-    """One installed distribution: normalised name, version, its folder, and what it requires (marker texts kept)."""
+    """One installed distribution: normalised name, version, folder, and requirements with their markers."""
 
     def __init__(self, name: str, version: str, folder: str, requires: list[str]) -> None:
         self.name = name
@@ -19,12 +19,12 @@ class Distribution:
 
 
 def normalise(name: str) -> str:
-    """Return a project's name as indexes compare it (PEP 503)."""
+    """Return the name of a project in the form that indexes compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def distributions(paths: Iterable[str] | None = None) -> list[Distribution]:
-    """List every distribution on the path, once per metadata folder, sorted by name."""
+    """Return every distribution on the path, once per metadata folder, sorted by name."""
     found = []
     seen = set()
     for root in sys.path if paths is None else paths:
@@ -52,7 +52,7 @@ def _read(folder: str) -> Distribution | None:
 
 
 def described(metadata: Iterable[str], folder: str) -> Distribution | None:
-    """Read a distribution from the lines of its metadata; None where these name none."""
+    """Read a distribution from the lines of its metadata; None if they have no name."""
     name = version = ""
     requires = []
     for line in metadata:
@@ -69,6 +69,6 @@ def described(metadata: Iterable[str], folder: str) -> Distribution | None:
 
 
 def site_folders(paths: Iterable[str] | None = None) -> list[str]:
-    """List the folders that packages are installed in, in import order."""
+    """Return the folders in which packages are installed, in import order."""
     roots = [os.path.realpath(path or ".") for path in (sys.path if paths is None else paths)]
     return [root for root in dict.fromkeys(roots) if os.path.isdir(root)]

@@ -1,4 +1,4 @@
-"""Static checks for what must be there once: one CUDA, one cuDNN, and no link-time stub where the driver belongs."""
+"""Static checks for libraries that may exist only once: CUDA, cuDNN, and the driver instead of its link-time stub."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def only_one(facts: Facts) -> Answer:
-    """Look for a second CUDA or cuDNN on the loader's path; the copy in front wins, silently and often wrongly."""
+    """Look for a second CUDA or cuDNN on the loader's path: the first copy is used, often the wrong one."""
     search = tensorflow_install.new_search()
     return only_one_in(search, tensorflow_install.callers(search), facts, runtime_libraries.cudnn_version)
 
 
 def only_one_in(search: Search, own: Sequence[Elf], facts: Facts, version_of: Callable[[str], str | None]) -> Answer:
-    """Look on one search's path; ``own`` are TensorFlow's large objects, ``version_of`` says which cuDNN a file is.
+    """Do the same on another search path; ``own`` are TensorFlow's large objects, ``version_of`` is for cuDNN.
 
-    An older cuDNN in front is left to the check that compares it with the build: that names the cause.
+    An older cuDNN in front has a check of its own, which names the cause.
     """
     folders = tensorflow_install.search_path(search, own)
     findings = []
@@ -59,7 +59,7 @@ def only_one_in(search: Search, own: Sequence[Elf], facts: Facts, version_of: Ca
 
 
 def copies_of(search: Search, family: str, folders: Iterable[str]) -> list[str]:
-    """List the different files of one library on the path (links to one file count once)."""
+    """Return the different files of one library on the path; links to one file count once."""
     pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
     found = [os.path.join(folder, name) for folder in folders for name in search.names(folder) if pattern.match(name)]
     return list(dict.fromkeys(search.real(path) for path in found if search.exists(path)))
@@ -80,7 +80,7 @@ def _two(search: Search, family: str, copies: Sequence[str]) -> Finding:
 
 
 def _one_per_stack(findings: list[Finding]) -> list[Finding]:
-    """Fold the many libraries of one second stack into one finding: it is one mistake."""
+    """Combine the libraries of a second CUDA into one finding."""
     if len(findings) < 2:
         return findings
     severity = "error" if any(one["severity"] == "error" for one in findings) else "warning"
@@ -99,13 +99,13 @@ def _one_per_stack(findings: list[Finding]) -> list[Finding]:
 
 
 def no_stub(facts: Facts) -> Answer:
-    """Check that what the loader takes for the driver is the driver: the toolkit's link-time stub answers nothing."""
+    """Check that the loader finds the driver and not the toolkit's link-time stub."""
     search = tensorflow_install.new_search()
     return no_stub_in(search, tensorflow_install.callers(search), is_stub)
 
 
 def no_stub_in(search: Search, own: Sequence[Elf], is_one: Callable[[str], bool]) -> Answer:
-    """Check it on one search's path; ``own`` are TensorFlow's large objects, ``is_one`` tells a stub."""
+    """Do the same on another search path; ``own`` are TensorFlow's large objects, ``is_one`` recognises a stub."""
     findings = []
     for name in LOADED:
         path, _ = tensorflow_install.find(search, name, own)
@@ -120,9 +120,9 @@ def no_stub_in(search: Search, own: Sequence[Elf], is_one: Callable[[str], bool]
 
 
 def is_stub(path: str) -> bool:
-    """Tell a stub by where it lies (``stubs/``) or by its size: drivers are megabytes, stubs some kilobytes.
+    """Recognise a stub by its folder (``stubs/``) or its size: drivers have megabytes, stubs some kilobytes.
 
-    What lies on another file system than the image was put there from outside, as container runtimes do.
+    A file on another file system than the image was mounted, as container runtimes do with the driver.
     """
     real = os.path.realpath(path)
     if os.path.basename(os.path.dirname(real)) == "stubs":

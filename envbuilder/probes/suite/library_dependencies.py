@@ -1,4 +1,4 @@
-"""Static checks of every shared object: its needs are found in the loader's order, in versions that serve."""
+"""Static checks of every shared object: the loader finds what it needs, in versions that fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpt
 
 
 def objects(folders: Iterable[str] | None = None) -> list[str]:
-    """List every shared object below the folders that packages are installed in, links once, sorted."""
+    """Return every shared object below the folders of packages, links once, sorted."""
     found: dict[str, str] = {}
     for root in installed.site_folders() if folders is None else folders:
         for folder, names, files in os.walk(root):
@@ -37,13 +37,13 @@ def objects(folders: Iterable[str] | None = None) -> list[str]:
 
 
 def complete(facts: Facts) -> Answer:
-    """Load each object that nothing else needs, and all that it needs, as the loader would; name what is not found."""
+    """Look for the needs of each object that nothing else needs, in the loader's order."""
     search = tensorflow_install.new_search()
     return complete_in(search, objects(), tensorflow_install.callers(search))
 
 
 def complete_in(search: Search, paths: Sequence[str], own: Sequence[Elf]) -> Answer:
-    """Do so for these objects; ``own`` are TensorFlow's large ones."""
+    """Do the same for other objects; ``own`` are TensorFlow's large ones."""
     read = {path: search.read(path) for path in paths}
     names = {(one and one.soname) or os.path.basename(path) for path, one in read.items()}
     needed = {name for one in read.values() if one is not None for name in one.needed}
@@ -58,10 +58,10 @@ def complete_in(search: Search, paths: Sequence[str], own: Sequence[Elf]) -> Ans
 
 
 def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
-    """Go through an object's needs breadth first; list those that are not found: name, who needs it, paths tried.
+    """Go through the needs of an object breadth first; return those that are not found: name, user, paths tried.
 
-    A name that is loaded already (``before``: by what opens this object) is not searched for again, and an RPATH
-    counts for the needs of needs too, as it does for the loader (a RUNPATH does not).
+    A name that is loaded already (``before``) is not searched again. An RPATH also counts for the needs of needs, as it
+    does for the loader (a RUNPATH does not).
     """
     first = search.read(root)
     if first is None or not first.dynamic:
@@ -85,7 +85,7 @@ def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
 
 
 def is_core(path: str) -> bool:
-    """Tell whether an object is one that Python or TensorFlow opens by itself, not an optional transport or plug-in."""
+    """Return True for an object that Python or TensorFlow always opens, False for an optional plug-in."""
     name = os.path.basename(path)
     return ".cpython-" in name or ".abi3." in name or "/tensorflow" in path
 
@@ -93,8 +93,8 @@ def is_core(path: str) -> bool:
 def _missing(name: str, places: list[Unmet], *, brought: bool) -> Finding:
     """Describe a need that is not found.
 
-    A library that another package brings under that name counts as found once that package has loaded it, which is
-    how extension modules and the CUDA wheels are made; nobody else's luck makes up for a core object's need.
+    A library that another package brings under that name counts as found once that package has loaded it: extension
+    modules and the CUDA wheels are made so. That is not enough for a need of a core object.
     """
     users = sorted({user for _, user, _ in places})
     text = "{0}, which {1} needs, is not where the loader looks".format(name, os.path.basename(users[0]))
@@ -104,13 +104,13 @@ def _missing(name: str, places: list[Unmet], *, brought: bool) -> Finding:
 
 
 def versions(facts: Facts) -> Answer:
-    """Check that the C and C++ libraries here have every symbol version that the packages' objects need."""
+    """Check that the C and C++ libraries have every symbol version that the packages' objects need."""
     libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else "?"
     return versions_in(tensorflow_install.new_search(), objects(), str(libc))
 
 
 def versions_in(search: Search, paths: Iterable[str], libc: str) -> Answer:
-    """Do so for these objects; ``libc`` is what the C library is called."""
+    """Do the same for other objects; ``libc`` is the name of the C library."""
     newest: dict[str, str] = {}
     lacking: dict[tuple[str, str], list[str]] = {}
     for path in paths:

@@ -1,6 +1,6 @@
-"""Find a shared object the way the dynamic loader does, and remember every path that was tried.
+"""Find a shared object as the dynamic loader does, and record every path that was tried.
 
-Order (ld.so(8), dlopen(3)): the caller's RPATH where it has no RUNPATH, LD_LIBRARY_PATH, the caller's RUNPATH,
+Order (ld.so(8), dlopen(3)): the caller's RPATH if it has no RUNPATH, LD_LIBRARY_PATH, the caller's RUNPATH,
 ld.so.cache, the default folders. A dlopen counts as a need of the object whose code calls it.
 """
 
@@ -19,7 +19,7 @@ CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 class Search:
     """The loader's view of one environment: its LD_LIBRARY_PATH, its cache, its default folders.
 
-    `read`, `real`, `exists` and `names` are all that it knows of files: over other files, they are other ones.
+    `read`, `real`, `exists` and `names` are the only access to files: a subclass replaces them for other files.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Search:
         self._known: dict[str, elf.Elf | None] = {}
 
     def places(self, caller: elf.Elf | None, chain: Sequence[elf.Elf] = ()) -> tuple[list[str], list[str]]:
-        """List the folders that are searched for a need of ``caller`` (an Elf), in order, cache excluded."""
+        """Return the folders that are searched for a need of ``caller`` (an Elf), in order, without the cache."""
         before, after = [], []
         if caller is not None:
             if caller.runpath:
@@ -71,12 +71,12 @@ class Search:
         return None, tried
 
     def usable(self, path: str, caller: elf.Elf | None = None) -> bool:
-        """Tell whether the loader would take this file: an ELF file for the caller's machine."""
+        """Return True if the loader accepts this file: an ELF file for the caller's machine."""
         read = self.read(path)
         return read is not None and (caller is None or read.machine == caller.machine)
 
     def read(self, path: str) -> elf.Elf | None:
-        """Read a file once; None where it is absent or no ELF file."""
+        """Read a file once; None if it is absent or not an ELF file."""
         if path not in self._known:
             try:
                 self._known[path] = elf.Elf(path)
@@ -85,22 +85,19 @@ class Search:
         return self._known[path]
 
     def real(self, path: str) -> str:
-        """Follow a path's links."""
         return os.path.realpath(path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether a path leads to something."""
         return os.path.exists(path)
 
     def names(self, folder: str) -> list[str]:
-        """List what lies in a folder, sorted; empty where there is no such folder."""
+        """Return the names in a folder, sorted; empty if there is no such folder."""
         try:
             return sorted(os.listdir(folder))
         except OSError:
             return []
 
     def size(self, path: str) -> int:
-        """Return a file's bytes."""
         return os.path.getsize(path)
 
     def _expanded(self, paths: Iterable[str], owner: elf.Elf) -> list[str]:
@@ -108,7 +105,7 @@ class Search:
 
 
 def expand(paths: Iterable[str], origin: str) -> list[str]:
-    """Put the owner's folder for ``$ORIGIN`` and make the paths plain."""
+    """Replace ``$ORIGIN`` by the folder of the owner, and normalise the paths."""
     return [
         os.path.normpath(path.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
         for path in (part.replace("${ORIGIN}", "$ORIGIN") for part in paths)
@@ -116,7 +113,7 @@ def expand(paths: Iterable[str], origin: str) -> list[str]:
 
 
 def read_cache(path: str = "/etc/ld.so.cache") -> dict[str, list[str]]:
-    """Read ld.so.cache (new format): soname → paths, in the order that the loader prefers."""
+    """Read ld.so.cache (new format): soname → paths, in the loader's order."""
     try:
         with open(path, "rb") as stream:
             return parse_cache(stream.read())
@@ -125,7 +122,7 @@ def read_cache(path: str = "/etc/ld.so.cache") -> dict[str, list[str]]:
 
 
 def parse_cache(data: bytes) -> dict[str, list[str]]:
-    """Read the content of such a cache; empty for one that is none, or damaged."""
+    """Read the content of a cache; empty if it is another format, or damaged."""
     try:
         return _cached(data)
     except (struct.error, ValueError):

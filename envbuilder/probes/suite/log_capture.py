@@ -18,7 +18,6 @@ class BoundedLog:
         self.total = 0
 
     def add(self, data: bytes) -> None:
-        """Take more bytes."""
         self.total += len(data)
         space = HEAD - len(self.head)
         self.head += data[:space]
@@ -43,7 +42,6 @@ class LogByCheck:
         self.incomplete = b""
 
     def feed(self, data: bytes) -> None:
-        """Take what was read from the log, in order."""
         data = self.incomplete + data
         start = 0
         for marker in self.pattern.finditer(data):

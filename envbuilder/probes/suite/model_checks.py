@@ -11,7 +11,7 @@ from .result import Answer, Facts, Finding, finding, judged, measure, skipped
 
 
 class Folder:
-    """A scratch folder that is gone afterwards."""
+    """A temporary folder; removed at exit."""
 
     def __enter__(self) -> str:
         self.path = tempfile.mkdtemp(prefix="probe-")
@@ -98,7 +98,7 @@ def tflite(facts: Facts) -> Answer:
 
 
 def _convert(tf: Any, concrete: Any, module: Any) -> Any:
-    """Convert; the module is a second argument since 2.7, and was none before."""
+    """Convert; the module is the second argument since 2.7."""
     try:
         converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
     except TypeError:
@@ -107,7 +107,7 @@ def _convert(tf: Any, concrete: Any, module: Any) -> Any:
 
 
 def keras_fit(facts: Facts) -> Answer:
-    """Fit a tiny model to a line in a few epochs; a loss that does not fall tenfold is no learning."""
+    """Fit a tiny model to a line in a few epochs; the loss has to fall tenfold."""
     import numpy as np
     import tensorflow as tf
 

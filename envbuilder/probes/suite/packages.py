@@ -13,7 +13,7 @@ UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
 
 
 def as_locked(facts: Facts) -> Answer:
-    """Compare every installed version with the lock: none missing, none other, none in addition."""
+    """Compare every installed version with the lock: none missing, different or additional."""
     locked = facts.get("locked")
     if not locked:
         return skipped("no lock came with this image")
@@ -21,7 +21,7 @@ def as_locked(facts: Facts) -> Answer:
 
 
 def as_locked_in(locked: Sequence[tuple[str, str]], found: Sequence[tuple[str, str]]) -> Answer:
-    """Compare these; both sides are pairs of name and version."""
+    """Do the same for other pairs of name and version."""
     findings = compare(locked, found)
     observed = "; ".join(one["message"] for one in findings) or "the same {0} packages".format(len(locked))
     return judged(
@@ -33,7 +33,7 @@ def as_locked_in(locked: Sequence[tuple[str, str]], found: Sequence[tuple[str, s
 
 
 def compare(locked: Iterable[tuple[str, str]], found: Iterable[tuple[str, str]]) -> list[Finding]:
-    """Return a finding per package that differs; both sides are pairs of name and version."""
+    """Return a finding for each package that differs; both sides are pairs of name and version."""
     wanted = {installed.normalise(name): version for name, version in locked}
     there: dict[str, set[str]] = {}
     for name, version in found:
@@ -64,7 +64,7 @@ def consistent(facts: Facts) -> Answer:
 
 
 def consistent_in(every: Sequence[installed.Distribution], values: Mapping[str, str]) -> Answer:
-    """Check these against each other; ``values`` are what markers ask for."""
+    """Do the same for other distributions; ``values`` are the values of markers."""
     there = {one.name: one.version for one in every}
     findings = []
     for one in every:
@@ -83,7 +83,7 @@ def _code(name: str) -> str:
 
 
 def unmet(text: str, there: Mapping[str, str], values: Mapping[str, str] | None = None) -> str:
-    """Say what is wrong with one requirement, or '' where it is met or does not apply (to this Python, or another)."""
+    """Return why a requirement is not met; '' if it is met or does not apply to this Python."""
     found = REQUIREMENT.match(text)
     if found is None:
         return ""
@@ -98,7 +98,7 @@ def unmet(text: str, there: Mapping[str, str], values: Mapping[str, str] | None 
 
 
 def satisfied(version: str, clauses: str) -> bool:
-    """Decide a comma-separated set of version clauses (PEP 440, without local-version subtleties)."""
+    """Return True if a version meets comma-separated clauses (PEP 440, without details of local versions)."""
     for clause in filter(None, (part.strip() for part in clauses.split(","))):
         found = CLAUSE.match(clause)
         if found and not _holds(version, found.group(1), found.group(2)):
@@ -137,7 +137,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def key(version: str) -> tuple[tuple[int, ...], int, int]:
-    """Order versions: release without trailing zeros, then development, pre, final, post."""
+    """Return the sort key of a version: release without trailing zeros, then development, pre, final, post."""
     numbers = list(release(version))
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
@@ -151,7 +151,7 @@ MARKER = re.compile(r"^\s*\(*\s*([\w.]+)\s*(===?|~=|!=|<=|>=|<|>|not in|in)\s*['
 
 
 def applies(marker: str, values: Mapping[str, str]) -> bool:
-    """Decide an environment marker (and/or of plain comparisons); one that cannot be read counts as not applying."""
+    """Evaluate an environment marker (and/or of plain comparisons); False if it cannot be read."""
     if not marker.strip():
         return True
     parts = re.split(r"\bor\b", marker)
@@ -159,7 +159,7 @@ def applies(marker: str, values: Mapping[str, str]) -> bool:
 
 
 def here() -> dict[str, str]:
-    """Return what markers ask for, of this Python."""
+    """Return the values of markers for this Python."""
     import os
     import platform
     import sys

@@ -1,4 +1,4 @@
-"""The shape of a probe's answer: outcome, what was expected, what was seen, findings and measurements."""
+"""The shape of a check's result: outcome, expectation, observation, findings and measurements."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ Answer = Dict[str, Any]
 
 
 def passed(expected: str = "", observed: str = "", **more: Any) -> Answer:
-    """Say that a check holds."""
     return _answer("passed", expected, observed, more)
 
 
 def failed(expected: str = "", observed: str = "", **more: Any) -> Answer:
-    """Say that a check does not hold; give ``findings`` that name why."""
+    """Return a failed result; give ``findings`` with the reasons."""
     return _answer("failed", expected, observed, more)
 
 
 def skipped(reason: str, **more: Any) -> Answer:
-    """Say that a check could not be made here, and why; never a success."""
+    """Return a skipped result with its reason; it is never a success."""
     return _answer("skipped", more.pop("expected", ""), reason, more)
 
 
 def judged(findings: Sequence[Finding], expected: str = "", observed: str = "", **more: Any) -> Answer:
-    """Fail where a finding is an error, pass otherwise."""
+    """Return a failed result if a finding is an error, otherwise a passed one."""
     wrong = any(found["severity"] == "error" for found in findings)
     return _answer("failed" if wrong else "passed", expected, observed, dict(more, findings=findings))
 
@@ -46,7 +45,6 @@ def finding(
     fix: object = "",
     severity: str = "error",
 ) -> Finding:
-    """Name one thing that is wrong, under a stable code."""
     return {
         "code": code,
         "severity": severity,
@@ -59,12 +57,12 @@ def finding(
 
 
 def measure(value: float, unit: str) -> Measurement:
-    """Give a quantity its unit: an SI symbol, ``B``, or ``1`` for counts and ratios."""
+    """Return a quantity with its unit: an SI symbol, ``B``, or ``1`` for counts and ratios."""
     return {"value": float(value), "unit": unit}
 
 
 def phase(cold: Iterable[float] = (), warm: Iterable[float] = ()) -> Phase:
-    """Give the samples of one phase of start-up, in seconds, each from a fresh process."""
+    """Return the samples of one phase of start-up, in seconds, each from a fresh process."""
     return {"cold_s": [float(value) for value in cold], "warm_s": [float(value) for value in warm]}
 
 

@@ -31,7 +31,6 @@ SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11
 
 
 def main() -> int:
-    """Run the plan on standard input."""
     order = json.loads(sys.stdin.buffer.read().decode())
     if order.get("limit_s"):
         watchdog.end_after(order["limit_s"])
@@ -99,7 +98,6 @@ class Run:
         self.send({"event": "result", "result": result})
 
     def limit_of(self, check: Order) -> float:
-        """Return the limit of a check in seconds."""
         return self.limits.scaled(float(check["limit_s"]), self.import_s)
 
     def timed_out(self, check: Order, end: End) -> None:
@@ -185,7 +183,6 @@ def not_run(check: Order, end: End, run: Run) -> Answer:
 
 
 def crashed(check: Order, end: End) -> Answer:
-    """Describe a check whose process died."""
     number = -end.exit_code if end.exit_code is not None and end.exit_code < 0 else 0
     how = SIGNALS.get(number, "signal {0}".format(number)) if number else "exit {0}".format(end.exit_code)
     text = "the process of {0} died: {1}".format(check["name"], how)

@@ -21,7 +21,7 @@ WRONG_VERSION = re.compile(r"version `?([\w.]+)'? not found")
 
 
 def opened(facts: Facts) -> Answer:
-    """Open each run-time library by name in TensorFlow's order, where its own code would find it."""
+    """Open each runtime library by name in TensorFlow's order, where TensorFlow would find it."""
     names = list(facts.get("libraries") or ())
     if not names:
         return skipped("this build opens no CUDA libraries") if facts.get("flavor") == "cpu" else _unknown()
@@ -47,7 +47,7 @@ def _unknown() -> Answer:
 
 
 def _absent(name: str, tried: Sequence[str]) -> Finding:
-    """Name what is missing; where a wheel has it in a folder that is not searched, that is another mistake."""
+    """Describe a missing library; a copy in a folder that is not searched has another code."""
     misplaced = elsewhere(name, "one of: " + ", ".join(tried))
     if misplaced is not None:
         return misplaced
@@ -62,7 +62,7 @@ def _absent(name: str, tried: Sequence[str]) -> Finding:
 
 
 def elsewhere(name: str, requires: str) -> Finding | None:
-    """Say that a wheel has a library that was not found, in a folder that is not searched; None where none has."""
+    """Return a finding if a wheel has the library in a folder that is not searched; None otherwise."""
     places = [os.path.join(folder, name) for folder in tensorflow_install.wheel_folders()]
     there = next((path for path in places if os.path.exists(path)), None)
     if there is None:
@@ -96,7 +96,7 @@ def _try(name: str, path: str) -> Finding | None:
 
 
 def broken(name: str, path: str, said: str) -> Finding:
-    """Name the file that is damaged: what asked for it is not to blame."""
+    """Describe a damaged file: it is the cause, not the library that needs it."""
     leaf = os.path.basename(path)
     text = "{0} is damaged{1}".format(leaf, "" if leaf == name else ", and {0} needs it".format(name))
     return finding("MISSING_LIBRARY", leaf, text, leaf, said, "install the package that brings it anew")
@@ -118,10 +118,10 @@ def cudnn(facts: Facts) -> Answer:
 
 
 def _silent(name: str, path: str, said: str) -> Finding:
-    """Name a cuDNN that opens and does not answer: since 8 it is in parts, and the one in front loads the others.
+    """Describe a cuDNN that opens and does not answer: since version 8 it has parts, and the first loads the others.
 
-    Where it says which library a part lacks (``libnvrtc.so`` by 8.7's wheels, which have it under another name),
-    that one is the missing library.
+    If it reports which library a part lacks (``libnvrtc.so`` for wheels of 8.7, which have it under another name), that
+    one is the missing library.
     """
     lacks = MISSING.search(said)
     if lacks:
@@ -132,7 +132,7 @@ def _silent(name: str, path: str, said: str) -> Finding:
 
 
 def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | None:
-    """Return the finding where this cuDNN does not serve the build, None where it does or nothing is known."""
+    """Return a finding if this cuDNN does not fit the build; None if it does, or nothing is known."""
     built = facts.get("built_cudnn")
     if not built or not loaded:
         return None
@@ -151,12 +151,12 @@ def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | Non
 
 
 def cudnn_version(path: str) -> str | None:
-    """Return a cuDNN library's version as text, None where it cannot be asked."""
+    """Return the version of a cuDNN library as text; None if it does not answer."""
     return ask_cudnn(path)[0]
 
 
 def ask_cudnn(path: str) -> tuple[str | None, str]:
-    """Ask a cuDNN library for its version in a process of its own: its text or None, and what it said of a failure."""
+    """Ask a cuDNN library for its version in another process; return it or None, and the text of a failure."""
     import subprocess
     import sys
 
@@ -179,16 +179,16 @@ def ask_cudnn(path: str) -> tuple[str | None, str]:
 
 
 def cudnn_text(number: int) -> str:
-    """Write ``cudnnGetVersion()`` as text: 8907 is 8.9.7, 90300 is 9.3.0 (the scheme changed with 9)."""
+    """Return the value of ``cudnnGetVersion()`` as text: 8907 is 8.9.7, 90300 is 9.3.0 (the scheme changed with 9)."""
     if number >= 10000 * 9:
         return "{0}.{1}.{2}".format(number // 10000, number // 100 % 100, number % 100)
     return "{0}.{1}.{2}".format(number // 1000, number // 100 % 10, number % 100)
 
 
 def _runtime_version(path: str, name: str) -> str:
-    """Ask a CUDA run time for its version; without a driver those of CUDA 11 refuse, and its own soname says the major.
+    """Ask a CUDA runtime for its version. Without a driver, those of CUDA 11 refuse: then the soname has the major.
 
-    The file's own: under which name it was found says what was asked for, not what it is.
+    The soname in the file counts, not the name under which it was found.
     """
     value = ctypes.c_int(0)
     ask = getattr(ctypes.CDLL(path), "cudaRuntimeGetVersion", None)
@@ -202,7 +202,7 @@ def _runtime_version(path: str, name: str) -> str:
 
 
 def cuda_runtime(facts: Facts) -> Answer:
-    """Ask the CUDA run time that TensorFlow would open for its version: same major as the build."""
+    """Ask the CUDA runtime that TensorFlow would open for its version: same major as the build."""
     name = next((one for one in facts.get("libraries") or () if one.startswith("libcudart.so")), None)
     if name is None:
         return skipped("this build opens no CUDA run time")
@@ -249,7 +249,7 @@ def by_tensorflow(facts: Facts) -> Answer:
 
 
 def _refused(name: str) -> Finding | None:
-    """Have TensorFlow open a library by name; say why where it cannot."""
+    """Open a library by name through TensorFlow; return a finding if that fails."""
     import tensorflow as tf
 
     try:
@@ -268,9 +268,10 @@ def _refused(name: str) -> Finding | None:
 
 
 def besides(facts: Facts) -> Answer:
-    """Have TensorFlow open what it opens only when it is asked for: by the functions that its opener has.
+    """Open the libraries that TensorFlow opens only on request, through the functions of its opener.
 
-    What the lock brings has to be here and to open; what else is here is told where it does not. No GPU waits for any.
+    A library of a locked package has to exist and to open; others that exist and do not open are warnings. No GPU is
+    needed for any of them.
     """
     search = tensorflow_install.new_search()
     objects = tensorflow_install.callers(search)
@@ -291,19 +292,19 @@ def besides(facts: Facts) -> Answer:
 
 
 def _locked(wheel: str, facts: Facts) -> str:
-    """Name the locked distribution that a wheel's name stands for: ``nvidia-nccl-cu12``, ``nvidia-nccl``; else ''."""
+    """Return the locked distribution of a wheel's name (``nvidia-nccl-cu12`` for ``nvidia-nccl``), or ''."""
     names = [name for name, _ in facts.get("locked") or ()]
     return next((name for name in names if name == wheel or name.startswith(wheel + "-cu")), "")
 
 
 def _left_out(stem: str, wheel: str, facts: Facts) -> bool:
-    """Tell whether the environment is meant to lack a library of a distribution: by its file, or all of a folder."""
+    """Return True if the environment removes a library of a distribution: its file, or its folder."""
     paths = [path for name, path in facts.get("left_out") or () if name == wheel]
     return any(path.endswith("/") or os.path.basename(path).startswith(stem + ".so") for path in paths)
 
 
 def _not_there(function: str, stem: str, brings: str) -> list[Finding]:
-    """Name a library that is nowhere although the lock brings it; without CUPTI, say what its absence costs."""
+    """Describe a library that is missing although it is locked, or the consequence of a missing CUPTI."""
     if brings:
         text = "{0} is locked, and no {1}.so is where TensorFlow looks".format(brings, stem)
         return [finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX)]
@@ -314,7 +315,7 @@ def _not_there(function: str, stem: str, brings: str) -> list[Finding]:
 
 
 def _functions(openers: Sequence[Elf]) -> set[str]:
-    """List what TensorFlow's opener has functions for, as their names in its bytes say; not what it calls none for."""
+    """Return the functions of TensorFlow's opener that its own code calls, by the names in its bytes."""
     found = set()
     for one in openers:
         with open(one.path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as image:
@@ -326,21 +327,21 @@ def _functions(openers: Sequence[Elf]) -> set[str]:
 
 
 def _named(stem: str, places: Iterable[str]) -> list[str]:
-    """List the names under which these folders have a library: ``libcupti.so.12``."""
+    """Return the names under which these folders have a library: ``libcupti.so.12``."""
     wanted = re.compile(re.escape(stem) + r"\.so\.[0-9.]+\Z")
     held = (name for place in places if os.path.isdir(place) for name in sorted(os.listdir(place)))
     return list(dict.fromkeys(name for name in held if wanted.match(name)))
 
 
 def mapped(names: Iterable[str]) -> list[str]:
-    """List where the libraries of these names are mapped from in this process."""
+    """Return from where the libraries of these names are mapped in this process."""
     with open("/proc/self/maps", encoding="utf-8") as stream:
         paths = {line.split(None, 5)[5].strip() for line in stream if len(line.split(None, 5)) > 5}
     return sorted(path for path in paths if os.path.basename(path) in names)
 
 
 def names_in_log(facts: Facts) -> Answer:
-    """Let TensorFlow look for GPUs and log every library that it opens: no name may be one that we do not know."""
+    """Let TensorFlow look for GPUs and log every library that it opens: the environment has to name each."""
     code = "import tensorflow as tf; c = tf.config"
     code += "; getattr(c, 'list_physical_devices', c.experimental.list_physical_devices)('GPU')"
     env = dict(os.environ, TF_CPP_MAX_VLOG_LEVEL="3", TF_CPP_MIN_LOG_LEVEL="0")

@@ -1,10 +1,10 @@
-"""Recognise why a training-like loop stalls, from what was recorded of each step. Pure: no clock, no framework.
+"""Find why a training-like loop stalls, from a recording of its steps. Pure: no clock, no framework.
 
-A step is a dict: seconds of its parts (``data``, ``step``, ``sync``, ``other``), counters read at its end (``traces``,
+A step is a dict: seconds of its parts (``data``, ``step``, ``sync``, ``other``), counters at its end (``traces``,
 ``nodes`` of the default graph, ``sessions`` made, ``copied`` bytes to the host, page ``faults``, ``rss`` bytes,
-``transient`` bytes that were held only within the step, ``cpu`` seconds used, ``waited`` seconds in the run queues of
-all threads), and ``shape``, the input's shape. Each cause rests on a counter or on a comparison, never on a long step
-alone: on a busy host every loop has those.
+``transient`` bytes that were only used within the step, ``cpu`` seconds used, ``waited`` seconds in the run queues of
+all threads), and ``shape``, the input's shape. Each cause needs a counter or a comparison, never only a long step: a
+busy host has those in every loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARTS = ("data", "step", "sync", "other")
 
 
 class Cause:
-    """Why a loop stalls: a name, the evidence in words, and what mends it."""
+    """Why a loop stalls: a name, the evidence, and a fix."""
 
     def __init__(self, name: str, evidence: str, fix: str) -> None:
         self.name = name
@@ -29,17 +29,15 @@ class Cause:
 
 
 def following(values: Sequence[_Item]) -> Iterable[tuple[_Item, _Item]]:
-    """Pair every value with the one after it."""
     return zip(values[:-1], values[1:])  # noqa: RUF007 - pairwise() is newer than 3.9
 
 
 def totals(steps: Iterable[Step]) -> list[float]:
-    """Return every step's seconds."""
     return [sum(step[part] for part in PARTS) for step in steps]
 
 
 def quantile(values: Iterable[float], share: float) -> float:
-    """Return the value below which this share lies (nearest rank)."""
+    """Return the value below which this share of the values is (nearest rank)."""
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
@@ -58,8 +56,7 @@ def distribution(steps: Sequence[Step]) -> dict[str, float]:
 def causes(steps: Sequence[Step], constant: Sequence[float] = ()) -> list[Cause]:
     """Return every cause that the recording proves.
 
-    ``constant`` are the seconds of steps of the same loop on one constant batch, recorded in turn with the others;
-    empty where there is no such recording.
+    ``constant`` are the seconds of steps of the same loop on one constant batch; empty if there is no such recording.
     """
     rest = steps[WARM_UP:]
     if len(rest) < 2:
@@ -89,7 +86,7 @@ def _graph(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
 
 
 def _tracing(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
-    """Tell retracing from shape churn: the latter is traced exactly where a shape is new."""
+    """Distinguish retracing from shape churn: the latter traces exactly for new shapes."""
     if _grew(rest, "traces") < 2:
         return None
     seen = {rest[0]["shape"]}
@@ -109,7 +106,7 @@ def _tracing(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
 
 
 def _input(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
-    """Blame the input only where the loop waits for it most of the time and a constant batch mends it."""
+    """Find a loop that waits for its input most of the time, and does not with a constant batch."""
     waiting, everything = sum(step["data"] for step in rest), sum(totals(rest))
     if waiting < 0.5 * everything:
         return None
@@ -124,7 +121,6 @@ def _input(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
 
 
 def _hook(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
-    """Find long steps at a fixed period."""
     usual = quantile(totals(rest), 0.5)
     for part in ("other", "all"):
         seconds = [step["other"] for step in rest] if part == "other" else totals(rest)
@@ -184,7 +180,7 @@ def _copies(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
 
 
 def _growth(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
-    """Find a step that becomes slower and a process that becomes bigger, together."""
+    """Find a step that becomes slower while the process grows."""
     seconds = [after["cpu"] - before["cpu"] for before, after in following(rest)]
     third = len(seconds) // 3
     early, late = quantile(seconds[:third], 0.5), quantile(seconds[-third:], 0.5)
@@ -201,13 +197,12 @@ def _growth(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
 
 
 def _blocks(seconds: Sequence[float]) -> list[float]:
-    """Return the medians of six equal parts of a run."""
     size = max(1, len(seconds) // 6)
     return [quantile(seconds[start : start + size], 0.5) for start in range(0, size * 6, size)]
 
 
 def _unexplained(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
-    """Report long pauses in which no thread even waited for a processor; the rest is the host's doing."""
+    """Find long pauses in which no thread waited for a processor; other pauses come from a busy host."""
     seconds = totals(rest)
     usual = quantile(seconds, 0.5)
     pauses = []

@@ -12,7 +12,7 @@ from .result import Answer, Facts, finding, judged, measure, phase
 
 
 def import_tensorflow(facts: Facts) -> Answer:
-    """Import it; split the time into shared objects (mapping, relocation, static initialisers) and Python modules."""
+    """Import it; divide the time into shared objects (mapping, relocation, initialisers) and Python modules."""
     worker = facts["worker"]
     before = len(sys.modules)
     with Objects() as objects:
@@ -45,14 +45,14 @@ def import_tensorflow(facts: Facts) -> Answer:
 
 
 def same_release(wheel: str, module: str) -> bool:
-    """Compare a wheel's version with ``tf.__version__``: ``2.21.0rc1`` says ``2.21.0-rc1``, a post-release its base."""
+    """Compare a wheel's version with ``tf.__version__``: ``2.21.0rc1`` is ``2.21.0-rc1``, a post-release its base."""
     from .packages import key  # not before the import is timed
 
     return key(wheel.split(".post", maxsplit=1)[0]) == key(module)
 
 
 class Objects:
-    """Adds up the time that extension modules take to load while it is entered."""
+    """Adds up the time in which extension modules load."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -121,7 +121,7 @@ def first_operations(tf: Any) -> tuple[list[tuple[str, float]], tuple[float, flo
 
 
 def _session(tf: Any, device: str) -> list[tuple[str, float]]:
-    """Time what a program of TensorFlow 1 starts with: a session, its first run, a later one. Raises where wrong."""
+    """Time the start of a TensorFlow 1 program: a session, its first run, a later one. Raises for a wrong product."""
     clock = time.perf_counter
     with tf.Graph().as_default() as graph, tf.device(device):
         given = tf.compat.v1.placeholder(tf.float32, [256, 256])

@@ -20,13 +20,13 @@ FIRST_USE = ("first op", "first matmul", "first convolution", "first function")
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle value; 0 where there is none."""
+    """Return the middle value; 0 without values."""
     values = sorted(values)
     return values[len(values) // 2] if values else 0.0
 
 
 def of(documents: Iterable[Sample], name: str) -> list[float]:
-    """Return a phase's seconds in every document that has it, with or without the GPU prefix."""
+    """Return the seconds of a phase in every document that has it, with or without the GPU prefix."""
     return [
         seconds for one in documents for phase_name, seconds in one["phases"] if phase_name in (name, "GPU " + name)
     ]
@@ -35,10 +35,10 @@ def of(documents: Iterable[Sample], name: str) -> list[float]:
 def causes(
     cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample], persistence: Sequence[bool | None]
 ) -> list[Finding]:
-    """Return a warning for every phase that stands out.
+    """Return a warning for every phase that takes long for a known reason.
 
-    ``cold`` and ``warm`` are samples' documents, ``knobs`` documents by knob, ``persistence`` each GPU's persistence
-    mode (None where it is not told).
+    ``cold`` and ``warm`` are documents of samples, ``knobs`` documents by setting, ``persistence`` the persistence mode
+    of each GPU (None if unknown).
     """
     findings = []
     findings += _jit(cold, warm, knobs)
@@ -49,7 +49,7 @@ def causes(
 
 
 def _jit(cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
-    """Kernels compiled from PTX: the cache grew, first use became fast with it, and fails where JIT is forbidden."""
+    """Kernels compiled from PTX: the cache grew, first use became fast with it, and it fails if JIT is forbidden."""
     grew = median([one.get("cache_grew", 0) for one in cold])
     first, again = (sum(median(of(rows, name)) for name in FIRST_USE) for rows in (cold, warm))
     if grew < GREW_AT_LEAST or first < 5 * max(again, 0.05):
@@ -96,12 +96,11 @@ def _persistence(warm: list[Sample], persistence: Sequence[bool | None]) -> list
 
 
 def broken(log: str) -> Finding:
-    """Say that a sample gave no answer."""
     return finding("PROBE_CRASHED", "sample of start-up", "a fresh process gave no answer", found=log[-1500:])
 
 
 def cuda_answer(runs: Mapping[str, list[dict[str, Any]]]) -> Answer:
-    """Turn runs of the framework-free timeline, cold and warm, into an answer with the time to a context."""
+    """Return the result for runs of the timeline without a framework, cold and warm."""
     errors = [one["error"] for one in runs["cold"] + runs["warm"] if one["error"]]
     if errors:
         text = errors[0]["text"]
@@ -156,7 +155,7 @@ os._exit(0)
 
 
 def split() -> dict[str, Any]:
-    """Run an import under the loader's own tracing; return seconds by part, objects, and the slowest initialiser."""
+    """Run an import with the loader's tracing; return seconds by part, objects, and the slowest initialiser."""
     process = subprocess.Popen(
         [sys.executable, "-c", CHILD],
         stdin=subprocess.DEVNULL,
@@ -181,7 +180,7 @@ def split() -> dict[str, Any]:
 
 
 def analyse(events: Iterable[tuple[float, bytes]]) -> dict[str, Any]:
-    """Add up timed lines: inside an extension's loading, an initialiser lasts until the loader's next word."""
+    """Add up timed lines: within the loading of an extension, an initialiser lasts until the loader's next line."""
     inside = 0
     seconds = {"Python modules": 0.0, "mapping and relocation": 0.0, "initialisers (registration)": 0.0}
     by_object: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""One sample of start-up in a fresh process: from the first line to steady work, each phase timed, answered as JSON."""
+"""One sample of start-up in a fresh process: each phase from the first line to steady work, as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import startup, tensorflow1_compat
 
 
 def main(descriptor: int, started: float) -> NoReturn:
-    """Import, list devices, compute for the first time; write the phases to the descriptor and leave at once."""
+    """Import, list devices, compute for the first time; write the phases to the descriptor and exit at once."""
     order = json.loads(sys.stdin.read())
     phases = [("process start", started - order["spawned"])]
     clock = time.perf_counter
@@ -63,7 +63,6 @@ def _compute(tf: Any, phases: list[tuple[str, float]], prefix: str, clock: Calla
 
 
 def _peak() -> int:
-    """Return the process's peak resident memory in bytes."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

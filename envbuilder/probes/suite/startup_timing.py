@@ -1,4 +1,4 @@
-"""Time start-up in fresh processes, cold and warm, and with each knob that changes it; name what stands out."""
+"""Time start-up in fresh processes, cold, warm and with each setting that changes it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
 
 
 class SampleError(Exception):
-    """A sample that gave no answer."""
+    """A sample without a result."""
 
 
 def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> startup_diagnosis.Sample:
-    """Run one sample in a fresh process; return its document. Raises SampleError with the log's end."""
+    """Run one sample in a fresh process and return its document. Raises SampleError with the end of its log."""
     reading, writing = os.pipe()
     order = dict(options or {}, spawned=time.monotonic())
     with tempfile.TemporaryFile() as log:
@@ -66,7 +66,7 @@ def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> 
 
 
 def measured(facts: Facts) -> Answer:
-    """Take samples cold and warm in turn, then one for each knob; judge what stands out and name its cause."""
+    """Take cold and warm samples in turn, then one for each setting; name the causes of slow phases."""
     count = int(facts.get("samples", 5))
     folder = tempfile.mkdtemp(prefix="kernels-")
     cold, warm = [], []
@@ -113,7 +113,7 @@ def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, startup_diagno
 
 
 def phases(cold: list[startup_diagnosis.Sample], warm: list[startup_diagnosis.Sample]) -> dict[str, Phase]:
-    """Gather the samples of each phase, in the order of the phases."""
+    """Return the samples of each phase, in the order of the phases."""
     names = list(dict.fromkeys(name for document in cold + warm for name, _ in document["phases"]))
     return {name: phase(_seconds(cold, name), _seconds(warm, name)) for name in names}
 
@@ -143,12 +143,11 @@ def _summary(warm: list[startup_diagnosis.Sample]) -> str:
 
 
 def cuda_cache_size(folder: str) -> int:
-    """Count the bytes of a kernel cache."""
     return sum(os.path.getsize(os.path.join(place, name)) for place, _, files in os.walk(folder) for name in files)
 
 
 def evict() -> int:
-    """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return the bytes."""
+    """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return their size."""
     total = 0
     roots = [tensorflow_install.tensorflow_folder() or "", *tensorflow_install.wheel_folders()]
     for root in roots:
@@ -172,7 +171,7 @@ def _drop(path: str) -> int:
 
 
 def cuda_level(facts: Facts) -> Answer:
-    """Time the CUDA driver's own phases, cold and warm, in fresh processes and without any framework."""
+    """Time the CUDA driver's own phases, cold and warm, in fresh processes without a framework."""
     if not driver.look().present:
         return skipped(driver.NO_DRIVER)
     if facts.get("simulated"):
@@ -198,7 +197,7 @@ def _cuda_run(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def loading(facts: Facts) -> Answer:
-    """Split the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
+    """Divide the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
     split = startup_diagnosis.split()
     return judged(
         [],

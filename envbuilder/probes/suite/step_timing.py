@@ -19,7 +19,7 @@ STEPS = 160
 
 
 class Recorder:
-    """Records a loop step by step: seconds of its parts, and the counters that tell why it stalls."""
+    """Records each step of a loop: seconds of its parts, and the counters of the stall rules."""
 
     def __init__(self, tf: Any, traced: Iterable[Any] = ()) -> None:
         self.tf = tf
@@ -71,7 +71,7 @@ class Recorder:
         return value
 
     def end(self, shape: object = None) -> None:
-        """End a step: what its parts do not account for is ``other``."""
+        """End a step; the rest of its time is ``other``."""
         now = time.perf_counter()
         parts: Step = {part: self._parts.get(part, 0.0) for part in ("data", "step", "sync")}
         parts["other"] = max(0.0, now - self._begun - sum(parts.values()))
@@ -99,7 +99,7 @@ def _resident() -> int:
 
 
 def _transient() -> int:
-    """Return the bytes that this process held at its peak since the last call and holds no more (Linux, proc(5))."""
+    """Return the bytes that this process had at its peak since the last call and has no more (Linux, proc(5))."""
     try:
         with open("/proc/self/status", encoding="ascii") as stream:
             peak = next(int(line.split()[1]) * 1024 for line in stream if line.startswith("VmHWM"))
@@ -112,7 +112,7 @@ def _transient() -> int:
 
 
 def _waited() -> float:
-    """Return the seconds that all threads of this process have waited for a processor; 0 where it is not told."""
+    """Return the seconds that all threads of this process waited for a processor; 0 if this is unknown."""
     total = 0
     for thread in os.listdir("/proc/self/task"):
         try:
@@ -135,7 +135,6 @@ class Model:
         self.train = tf.function(self.plain)
 
     def plain(self, inputs: Any, targets: Any, rate: float = 0.01) -> Any:
-        """Take one gradient step and return the loss."""
         tf = self.tf
         with tf.GradientTape() as tape:
             output = tf.matmul(tf.nn.relu(tf.matmul(inputs, self.first)), self.second)
@@ -150,7 +149,7 @@ def batch(tf: Any, width: int = 64, rows: int = 32) -> tuple[Any, Any]:
 
 
 def dataset(tf: Any, delay: float = 0.0) -> Any:
-    """Return an endless prefetching pipeline of batches; ``delay`` seconds are lost in each where that is wanted."""
+    """Return an endless prefetching pipeline of batches; each batch takes ``delay`` seconds more."""
     numbers = tf.data.Dataset.range(1 << 40)
     if delay:
 
@@ -171,7 +170,7 @@ def run(
     body: Callable[..., Any] | None = None,
     after: Callable[[int], None] | None = None,
 ) -> None:
-    """Run a loop: next batch, train step, wait for its loss; ``body`` replaces the step, ``after`` comes behind it."""
+    """Run a loop: next batch, train step, wait for its loss; ``body`` replaces the step, ``after`` follows it."""
     for index in range(steps):
         inputs, targets = recorder.timed("data", next, batches)
         loss = recorder.timed("step", body or model.train, inputs, targets)
@@ -182,7 +181,7 @@ def run(
 
 
 def healthy(tf: Any, steps: int = STEPS, delay: float = 0.0) -> Recording:
-    """Run a loop as it should be; with a ``delay`` its input pipeline cannot keep up."""
+    """Run a loop without a defect; with a ``delay`` its input pipeline is too slow."""
     model = Model(tf)
     constant = iter(tf.data.Dataset.from_tensors(batch(tf)).repeat().prefetch(4))
     with Recorder(tf, [model.train]) as recorder:
@@ -195,7 +194,7 @@ def healthy(tf: Any, steps: int = STEPS, delay: float = 0.0) -> Recording:
 
 
 def check(facts: Facts) -> Answer:
-    """Train a small model for some steps; a healthy environment runs it without a stall."""
+    """Train a small model for some steps; a healthy environment has no stall."""
     if facts.get("simulated"):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing can be trained on a simulated GPU
     import tensorflow as tf
@@ -218,7 +217,7 @@ def _named(cause: Cause) -> Finding:
 
 
 def _throttled() -> int:
-    """Count how often this container's processor quota has stopped it; 0 where there is none."""
+    """Return how often the processor quota of this container stopped it; 0 without a quota."""
     for path in ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"):
         try:
             with open(path, encoding="ascii") as stream:

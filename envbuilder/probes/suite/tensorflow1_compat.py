@@ -1,8 +1,8 @@
-"""Ask a TensorFlow before 2.4 as one asks a later one: eagerly, by the names that came since, with sessions beside.
+"""Give a TensorFlow before 2.4 the interface of a later one: eager execution, and the names of today.
 
-TensorFlow 1 computes eagerly only where that is asked for before the first operation, and has the later interface under
-``compat.v2``; names that moved out of ``experimental`` are put where they went. What a user of TensorFlow 1 does
-(sessions) is looked at beside, by that release's own interface.
+TensorFlow 1 only computes eagerly if that is enabled before the first operation. It has the later interface under
+``compat.v2``; names that moved out of ``experimental`` are set to their new places. Sessions of
+TensorFlow 1 are checked as well, by that release's own interface.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IMPORTS = "startup:import_tensorflow"
 
 
 def prepare(release: str, group: str, probe: str) -> None:
-    """Prepare the framework before a check that computes, where the release that is expected is one before 2.4."""
+    """Prepare the framework before a check that computes, if the expected release is before 2.4."""
     if group.startswith(GROUPS) and probe != IMPORTS and is_older(release):
         import tensorflow as tf
 
@@ -36,18 +36,18 @@ def prepare(release: str, group: str, probe: str) -> None:
 
 
 def is_older(release: str) -> bool:
-    """Tell whether a release lacks names of today, by its version: ``1.15.5``, ``2.1.4``."""
+    """Return True if a release lacks names of today, by its version: ``1.15.5``, ``2.1.4``."""
     parts = release.split(".")
     return len(parts) > 1 and parts[0] in ("1", "2") and parts[1].isdigit() and (int(parts[0]), int(parts[1])) < (2, 4)
 
 
 def is_first(tf: Any) -> bool:
-    """Tell whether this is TensorFlow 1."""
+    """Return True for TensorFlow 1."""
     return str(tf.__version__).startswith("1.")
 
 
 def as_later(tf: Any) -> Any:
-    """Return a framework with the names of today, under which ``import tensorflow`` finds it from now on."""
+    """Return a framework with the names of today; ``import tensorflow`` finds it from now on."""
     if is_first(tf) and sys.modules["tensorflow"] is not getattr(tf, "_as_later", None):
         tf.compat.v1.enable_v2_behavior()
         spec = tf.__spec__
@@ -67,14 +67,14 @@ def _nothing(_: object) -> None:
 
 
 def found(tf: Any, name: str) -> Any:
-    """Return what a dotted name means in a framework; None where it has nothing of that name."""
+    """Return the value of a dotted name in a framework; None if it has no such name."""
     for part in name.split("."):
         tf = getattr(tf, part, None)
     return tf
 
 
 def traces(function: Any) -> int:
-    """Count how often a function was traced; where the release does not tell (before 2.3), by the graphs it keeps."""
+    """Return how often a function was traced; before 2.3, the number of its graphs."""
     for name in ("experimental_get_tracing_count", "_get_tracing_count"):
         if hasattr(function, name):
             return int(getattr(function, name)())

@@ -19,7 +19,7 @@ DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-i
 
 
 def tensorflow_folder() -> str | None:
-    """Find the package's folder without importing it; None where there is none."""
+    """Find the package's folder without importing it; None if there is none."""
     try:
         spec = importlib.util.find_spec("tensorflow")
     except (ImportError, ValueError):
@@ -30,7 +30,7 @@ def tensorflow_folder() -> str | None:
 
 
 def distribution() -> tuple[str, str] | tuple[None, None]:
-    """Name the installed distribution that brings TensorFlow, and its version; (None, None) where none says so."""
+    """Return name and version of the installed distribution that brings TensorFlow; (None, None) if there is none."""
     for root in installed.site_folders():
         there = {one.name: one.version for one in installed.distributions([root])}
         for name in DISTRIBUTIONS:
@@ -40,9 +40,9 @@ def distribution() -> tuple[str, str] | tuple[None, None]:
 
 
 def build_info(folder: str | None) -> dict[str, Any]:
-    """Read what the build wrote about itself: the literals of ``build_info.py``; empty where there is none.
+    """Read the build's own description: the literals of ``build_info.py``; empty if there is none.
 
-    Up to 2.1 it lies in ``tensorflow_core``, and up to 2.2 each fact is a name of its own.
+    Up to 2.1 it is in ``tensorflow_core``, and up to 2.2 each fact is a name of its own.
     """
     for place in ("", "../tensorflow_core"):
         path = os.path.join(folder or "", place, "python", "platform", "build_info.py")
@@ -96,7 +96,7 @@ CALLERS = (
 
 
 def callers(search: Search, folder: str | None = None) -> list[Elf]:
-    """List TensorFlow's own large objects as read by the loader's eyes; empty where it is not installed."""
+    """Return TensorFlow's own large objects; empty if it is not installed."""
     folder = folder or tensorflow_folder()
     found: list[Elf] = []
     for pattern in CALLERS if folder else ():
@@ -109,7 +109,7 @@ def callers(search: Search, folder: str | None = None) -> list[Elf]:
 
 
 def openers(objects: Sequence[Elf]) -> Sequence[Elf]:
-    """Choose the objects whose code opens CUDA: libtensorflow_framework, or all where there is none.
+    """Return the objects whose code opens CUDA: libtensorflow_framework, or all if it does not exist.
 
     The RUNPATH of the others does not count: 2.16.1 names nearly every wheel's folder in libtensorflow_cc, 2.21.0 the
     one of cuSOLVER, and neither is found.
@@ -118,7 +118,7 @@ def openers(objects: Sequence[Elf]) -> Sequence[Elf]:
 
 
 def loaded_before(search: Search, path: str, objects: Sequence[Elf]) -> tuple[str, ...]:
-    """Name what a process has loaded that opens this object: TensorFlow's own libraries, for a plug-in beside it."""
+    """Return what a process has loaded before it opens this object: TensorFlow's own libraries, for a plug-in."""
     folders = {os.path.dirname(one.path) for one in objects}
     inside = any(search.real(path).startswith(folder + os.sep) for folder in folders)
     return () if inside else tuple(one.soname or os.path.basename(one.path) for one in objects)
@@ -136,7 +136,7 @@ def find(search: Search, name: str, objects: Sequence[Elf]) -> tuple[str | None,
 
 
 def wheel_folders(paths: Iterable[str] | None = None) -> list[str]:
-    """List the library folders that CUDA wheels bring (``site-packages/nvidia/*/lib``)."""
+    """Return the library folders of CUDA wheels (``site-packages/nvidia/*/lib``)."""
     return [
         folder
         for root in installed.site_folders(paths)
@@ -145,7 +145,7 @@ def wheel_folders(paths: Iterable[str] | None = None) -> list[str]:
 
 
 def search_path(search: Search, objects: Sequence[Elf]) -> list[str]:
-    """List every folder on the loader's path for TensorFlow's needs, in order, each once."""
+    """Return every folder on the loader's path for TensorFlow's needs, in order, each once."""
     folders: list[str] = []
     for caller in objects or (None,):
         before, after = search.places(caller)
@@ -157,5 +157,5 @@ def search_path(search: Search, objects: Sequence[Elf]) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def new_search() -> Search:
-    """Return the loader's view of this environment; what it has read is kept for the process's other checks."""
+    """Return the loader's view of this environment, which all checks of this process share."""
     return loader.Search()

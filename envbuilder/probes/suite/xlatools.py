@@ -1,4 +1,4 @@
-"""Check that XLA finds what it compiles for GPUs with: ptxas and libdevice, in the places where it looks."""
+"""Check that XLA finds and can use its tools for GPUs: ptxas, nvlink and libdevice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIBDEVICE = os.path.join("nvvm", "libdevice", "libdevice.10.bc")
 
 
 def roots(folder: str, cuda: str | None, flags: str) -> list[str]:
-    """List the folders in which XLA looks for CUDA's tools, in its order; ``flags`` are XLA's."""
+    """Return the folders in which XLA looks for CUDA's tools, in its order; ``flags`` are those of XLA."""
     option = "--xla_gpu_cuda_data_dir="
     found = [word[len(option) :] for word in flags.split() if word.startswith(option)]
     for base in (folder, os.path.join(folder, "python")):
@@ -34,7 +34,6 @@ def roots(folder: str, cuda: str | None, flags: str) -> list[str]:
 
 
 def found(facts: Facts) -> Answer:
-    """Look for ptxas and libdevice where XLA would."""
     return found_in(_places(facts), _path(), _runs, os.path.isfile)
 
 
@@ -165,7 +164,7 @@ def _output(command: Sequence[str]) -> str:
 
 
 def tool(name: str, places: Iterable[str], on_path: Iterable[str], runs: Callable[[str], bool]) -> str | None:
-    """Return the program that XLA would start, None where it finds none; ``runs`` tells a program."""
+    """Return the program that XLA would start, None if it finds none; ``runs`` returns True for a program."""
     candidates = _candidates(places, os.path.join("bin", name)) + [os.path.join(folder, name) for folder in on_path]
     return next((path for path in candidates if runs(path)), None)
 
@@ -173,7 +172,7 @@ def tool(name: str, places: Iterable[str], on_path: Iterable[str], runs: Callabl
 def found_in(
     places: Sequence[str], on_path: Iterable[str], runs: Callable[[str], bool], is_file: Callable[[str], bool]
 ) -> Answer:
-    """Look in these places, then on PATH; ``runs`` tells a program, ``is_file`` a file."""
+    """Look in these places, then on PATH; ``runs`` returns True for a program, ``is_file`` for a file."""
     ptxas = tool("ptxas", places, on_path, runs)
     device = next((path for path in [*_candidates(places, LIBDEVICE), "libdevice.10.bc"] if is_file(path)), None)
     findings = []

@@ -1,1 +1,1 @@
-"""What both images of an upgrade are asked; ``python <this folder> MODULE ARGUMENTS`` asks one of them."""
+"""What both images of an upgrade are asked; ``python <this folder> MODULE ARGUMENTS`` runs one probe."""

@@ -1,7 +1,7 @@
 """Start an upgrade probe from any folder and any Python: ``python <this folder> MODULE [ARGUMENTS [SECONDS]]``.
 
-The arguments are one JSON document; after so many seconds the process ends itself. The probes take what they share from
-the suite's folder, which lies beside this one, and neither folder's names stand in the framework's way.
+The arguments are one JSON document; after so many seconds the process ends itself. The probes share modules with the
+folder of the suite next to this one. The names of neither folder shadow modules of the framework.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = "envbuilder_probes"
 
 
 def load_package() -> None:
-    """Make the folder above a package of its own name, so that no module here can shadow another of that name."""
+    """Import the folder above as a package, so that no module here shadows another of that name."""
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != HERE]
     package = types.ModuleType(PACKAGE)
     package.__path__ = [os.path.dirname(HERE)]
@@ -30,7 +30,7 @@ def load_package() -> None:
 
 
 def main(words: list[str]) -> Any:
-    """Run the probe of this name with its arguments; what it answers is printed as JSON, one document a line."""
+    """Run the probe of this name with its arguments; it prints JSON, one document a line."""
     load_package()
     order = json.loads(words[1]) if len(words) > 1 else {}
     if len(words) > 2:

@@ -1,6 +1,6 @@
-"""List what an image's Python holds: every distribution with its licence and size, and what TensorFlow was built with.
+"""List the distributions of an image with licence and size, and the build options of TensorFlow.
 
-Reads files only; nothing of the framework is imported, so it answers for an image whose TensorFlow does not start.
+Only files are read, so it also works for an image whose TensorFlow does not start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from .output import Channel
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    """Print the inventory as one JSON document."""
     found: dict[str, dict[str, Any]] = {}
     for folder in sys.path:
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -36,7 +35,6 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
 
 
 def describe(site: str, folder: str) -> dict[str, Any]:
-    """Describe one installed distribution."""
     with open(os.path.join(folder, "METADATA"), encoding="utf-8", errors="replace") as stream:
         metadata = email.parser.Parser().parse(stream, headersonly=True)
     return {
@@ -49,13 +47,13 @@ def describe(site: str, folder: str) -> dict[str, Any]:
 
 
 def requires(packages: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return what the installed TensorFlow states that it requires, and drop the same of all others."""
+    """Return the requirements of the installed TensorFlow, and drop those of all others."""
     stated = {name: package.pop("requires") for name, package in packages.items()}
     return next((stated[name] for name in tensorflow_install.DISTRIBUTIONS if name in stated), [])
 
 
 def licence(metadata: email.message.Message) -> str:
-    """Return the licence as the distribution states it: expression, classifiers, or the free text's first line."""
+    """Return the licence that the distribution states: expression, classifiers, or the first line of the text."""
     expression = (metadata.get("License-Expression") or "").strip()
     if expression:
         return expression
@@ -68,7 +66,7 @@ def licence(metadata: email.message.Message) -> str:
 
 
 def size(site: str, record: str) -> int:
-    """Sum the bytes of a distribution's files, compiled bytecode included."""
+    """Return the bytes of a distribution's files, compiled bytecode included."""
     if not os.path.exists(record):
         return 0
     total = 0
@@ -89,7 +87,7 @@ def _bytes(path: str) -> int:
 
 
 def build_info() -> dict[str, str | list[str]]:
-    """Return what the installed TensorFlow says that it was built with; empty where it says nothing."""
+    """Return the build options of the installed TensorFlow; empty if it does not state them."""
     said = tensorflow_install.build_info(tensorflow_install.tensorflow_folder())
     return {key: _plain(value) for key, value in said.items()}
 

@@ -1,4 +1,4 @@
-"""Save a small model in every format, or load what the other image saved, and compare predictions."""
+"""Save a small model in every format, or load what the other image saved, and compare the predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ TOLERANCE = 1e-4
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    """Print the saved files, or how loading went, as one JSON document."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
@@ -26,12 +25,11 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
 
 
 def inputs(tf: Any) -> Any:
-    """Return what is predicted on."""
     return tf.reshape(tf.range(8, dtype="float32"), [2, 4]) / 8.0
 
 
 def network(tf: Any) -> Any:
-    """Make a network whose weights are the same on every version."""
+    """Create a network with the same weights in every version."""
     layers = tf.keras.layers
     model = tf.keras.Sequential([layers.Dense(3, activation="relu", input_shape=(4,)), layers.Dense(1)])
     model(inputs(tf))
@@ -40,7 +38,7 @@ def network(tf: Any) -> Any:
 
 
 def module(tf: Any) -> Any:
-    """Make a module with one variable, without Keras."""
+    """Create a module with one variable, without Keras."""
     found = tf.Module()
     found.weights = tf.Variable(tf.ones([4, 1]) / 8.0)
     signature = [tf.TensorSpec([None, 4], tf.float32)]
@@ -49,7 +47,7 @@ def module(tf: Any) -> Any:
 
 
 def expected(tf: Any, name: str) -> Any:
-    """Compute by hand what a saved model must predict."""
+    """Compute the correct prediction of a saved model."""
     x = inputs(tf)
     if name in ("SavedModel", "checkpoint"):
         return tf.reduce_sum(x, axis=1, keepdims=True) / 8.0 + 1.125
@@ -58,7 +56,6 @@ def expected(tf: Any, name: str) -> Any:
 
 
 def checkpoint(tf: Any, folder: str) -> None:
-    """Write a checkpoint of the module's variable."""
     tf.train.Checkpoint(weights=module(tf).weights).write(os.path.join(folder, "checkpoint"))
 
 
@@ -79,7 +76,7 @@ def weights_of(tf: Any, folder: str) -> Any:
 
 
 def keras(file: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return how a whole Keras model is saved as a file (or, '', a folder) and loaded."""
+    """Return how a Keras model is saved as a file (or, '', a folder) and loaded."""
     return (
         lambda tf, folder: network(tf).save(os.path.join(folder, file)),
         lambda tf, folder: tf.keras.models.load_model(os.path.join(folder, file))(inputs(tf)),
@@ -87,7 +84,7 @@ def keras(file: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def served(tf: Any, folder: str) -> Mapping[str, Any]:
-    """Call the signature of a saved Keras model; the module is held while it is called."""
+    """Call the signature of a saved Keras model; the module has to exist during the call."""
     loaded = tf.saved_model.load(folder)
     found: Mapping[str, Any] = loaded.signatures["serving_default"](inputs(tf))
     return found
@@ -122,7 +119,7 @@ def save(tf: Any) -> dict[str, dict[str, str]]:
 
 
 def written(tf: Any, write: Callable[..., Any], folder: str) -> bool:
-    """Save in one format; tell whether this version can: what it cannot write, nobody has from it."""
+    """Save in one format; return False if this version cannot: then nobody has such a model from it."""
     try:
         write(tf, folder)
     except Exception:
@@ -131,24 +128,22 @@ def written(tf: Any, write: Callable[..., Any], folder: str) -> bool:
 
 
 def files(folder: str) -> list[str]:
-    """List the files below a folder, by their path in it."""
+    """Return the files below a folder, by their path in it."""
     every = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
     return sorted(os.path.relpath(path, folder) for path in every)
 
 
 def content(path: str) -> str:
-    """Read a file as base 64."""
     with open(path, "rb") as stream:
         return base64.b64encode(stream.read()).decode()
 
 
 def load(tf: Any, folder: str, formats: Mapping[str, str]) -> dict[str, str]:
-    """Load each format from its folder and return why that, or its prediction, is wrong; '' where it is right."""
+    """Load each format from its folder; return why it, or its prediction, is wrong, or ''."""
     return {name: tried(tf, name, os.path.join(folder, place)) for name, place in formats.items()}
 
 
 def tried(tf: Any, name: str, folder: str) -> str:
-    """Load one format and compare its prediction with what it must be."""
     try:
         found = FORMATS[name][1](tf, folder)
         difference = float(tf.reduce_max(tf.abs(found - expected(tf, name))))

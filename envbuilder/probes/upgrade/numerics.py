@@ -1,9 +1,9 @@
-"""Compute common operations in every precision: each one's error against double precision, and its results.
+"""Compute common operations in every precision: the error of each against double precision, and its results.
 
-Inputs come from NumPy's ``RandomState``, whose stream is frozen, so both images of a comparison compute on the same
-bytes; their digest is in the answer. The error is the largest absolute one, relative to the largest reference value.
-An operation that is wrong in all precisions alike has no error against itself: the results are therefore in the answer
-too, to be compared with the other image's. So are digests of what seeded random generators give.
+Inputs come from NumPy's ``RandomState``, whose stream is frozen, so both images compute on the same bytes; their digest
+is in the output. The error is the largest absolute one, relative to the largest reference value. An operation that is
+wrong in all precisions alike has no error against itself, so the results are in the output too, to be compared with the
+other image's. So are digests of seeded random generators.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEED = 20
 
 
 def operations(tf: Any) -> tuple[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]], ...]:
-    """List name, function of tensors, and the shapes of its inputs."""
+    """Return name, function of tensors, and the shapes of its inputs."""
     return (
         ("matmul", tf.matmul, ((192, 160), (160, 128))),
         ("conv2d", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), ((2, 24, 24, 8), (3, 3, 8, 16))),
@@ -52,7 +52,6 @@ def operations(tf: Any) -> tuple[tuple[str, Callable[..., Any], tuple[tuple[int,
 
 
 def gradient(tf: Any, one: Any, other: Any) -> Any:
-    """Differentiate the sum of squares of a product."""
     with tf.GradientTape() as tape:
         tape.watch(one)
         loss = tf.reduce_sum(tf.square(tf.matmul(one, other)))
@@ -60,7 +59,6 @@ def gradient(tf: Any, one: Any, other: Any) -> Any:
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    """Print every operation's errors as one JSON document."""
     import numpy as np
     import tensorflow as tf
 
@@ -76,7 +74,7 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
 
 
 def streams(tf: Any) -> dict[str, str]:
-    """Digest what random generators give for fixed seeds; '' where one raises."""
+    """Return digests of random generators with fixed seeds; '' if one raises."""
     makers = {
         "stateless_normal": lambda: tf.random.stateless_normal([1024], seed=(1, 2)),
         "stateless_uniform": lambda: tf.random.stateless_uniform([1024], seed=(1, 2)),
@@ -89,13 +87,11 @@ def streams(tf: Any) -> dict[str, str]:
 
 
 def seeded(tf: Any) -> Any:
-    """Draw after setting the global seed."""
     tf.random.set_seed(6)
     return tf.random.normal([1024])
 
 
 def digested(make: Callable[[], Any]) -> str:
-    """Digest a tensor; '' where it cannot be made."""
     try:
         return hashlib.sha256(make().numpy().tobytes()).hexdigest()[:16]
     except Exception:

@@ -1,4 +1,4 @@
-"""A descriptor for the answer that nothing else can write to: frameworks and users' tests print where they like."""
+"""The private descriptor of a probe's output: frameworks and users' tests print to any stream."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class Channel:
-    """The process's original standard output; whatever prints from here on goes to standard error.
+    """The process's original standard output; other output goes to standard error from now on.
 
     ``started`` is when the process's first instruction ran, by ``time.perf_counter``.
     """
@@ -19,7 +19,7 @@ class Channel:
         os.dup2(2, 1)
 
     def say(self, document: object) -> None:
-        """Write one JSON document as a line; half a character, which no text may hold, becomes a question mark."""
+        """Write one JSON document as a line; a lone surrogate, which UTF-8 cannot hold, becomes a question mark."""
         text = json.dumps(document, sort_keys=True, default=str, ensure_ascii=False)
         line = text.encode("utf-8", "replace") + b"\n"
         while line:

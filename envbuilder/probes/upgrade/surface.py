@@ -1,7 +1,7 @@
 """Walk the public names of ``tf.*`` as a user reaches them, each with its kind, signature and deprecation.
 
-A name is public when every part of its path is: no leading underscore, reached from ``tensorflow`` by attributes.
-Classes are listed with the attributes that they or a framework's base class define.
+A name is public if every part of its path is: no leading underscore, reached from ``tensorflow`` by attributes. Classes
+are listed with the attributes that they or a base class of the framework define.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def walk(module: types.ModuleType, prefix: str, found: dict[str, Row], open_modu
 
 
 def public(value: object) -> list[str]:
-    """List the names of an object that do not begin with an underscore."""
     try:
         return sorted(name for name in dir(value) if not name.startswith("_"))
     except Exception:
@@ -71,7 +70,7 @@ def public(value: object) -> list[str]:
 
 
 def attribute(owner: object, name: str) -> Any:
-    """Return an attribute; None where reaching for it raises, as a lazily loaded part may."""
+    """Return an attribute; None if reading it raises, as a lazily loaded part may."""
     try:
         return getattr(owner, name, None)
     except Exception:
@@ -79,12 +78,11 @@ def attribute(owner: object, name: str) -> Any:
 
 
 def belongs(module: types.ModuleType) -> bool:
-    """Tell whether a module is part of the public interface, not something that it happens to import."""
+    """Return True if a module is part of the public interface, False if it is only imported there."""
     return bool(PUBLIC.match(getattr(module, "__name__", "")))
 
 
 def add(path: str, value: Any, found: dict[str, Row]) -> None:
-    """Add one name, and the attributes of a class."""
     if inspect.isclass(value):
         found[path] = ["class", signature(value.__init__), deprecated(value)]
         for name, member in members(value):
@@ -94,7 +92,7 @@ def add(path: str, value: Any, found: dict[str, Row]) -> None:
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public attributes of a class that a framework's class defines."""
+    """Yield the public attributes of a class that a class of the framework defines."""
     seen = set()
     for base in kind.__mro__:
         if getattr(base, "__module__", "").split(".")[0] not in OURS:
@@ -106,19 +104,17 @@ def members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def kind_of(value: object) -> str:
-    """Name what a value is: a function, a property, or a value."""
     if isinstance(value, (property, types.GetSetDescriptorType)):
         return "property"
     return "function" if callable(unwrapped(value)) else "value"
 
 
 def unwrapped(value: Any) -> Any:
-    """Return the function inside a static or class method."""
     return value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
 
 
 def signature(value: Any) -> list[Parameter] | None:
-    """List a callable's parameters; None where it has none that Python knows."""
+    """Return a callable's parameters; None if Python does not know them."""
     value = unwrapped(value)
     if not callable(value):
         return None
@@ -132,7 +128,7 @@ def signature(value: Any) -> list[Parameter] | None:
 
 
 def parameter(one: inspect.Parameter) -> Parameter:
-    """Describe one parameter; addresses in a default's text are left out, they differ from run to run."""
+    """Describe one parameter, without addresses in the text of its default: they differ in each run."""
     if one.default is inspect.Parameter.empty:
         return [KINDS[int(one.kind)], one.name, None]
     default = re.sub(r" at 0x[0-9a-f]+", "", repr(one.default))
@@ -140,7 +136,7 @@ def parameter(one: inspect.Parameter) -> Parameter:
 
 
 def deprecated(value: object) -> bool:
-    """Tell whether the documentation marks a name as deprecated."""
+    """Return True if the documentation marks a name as deprecated."""
     text = getattr(unwrapped(value), "__doc__", None)
     head = text[:600] if isinstance(text, str) else ""
     return "THIS FUNCTION IS DEPRECATED" in head or "THIS CLASS IS DEPRECATED" in head or "Deprecated:" in head

@@ -1,8 +1,7 @@
 """Time one start-up and three workloads in this fresh process, and read its peak memory; one sample for each.
 
-Start-up is divided into phases from the first instruction to the first results. A workload's sample is the fastest of
-many repetitions, taken in turn with the other workloads over seconds: what other processes do to the machine only ever
-adds time, and rarely for so long.
+Start-up is divided into phases. A workload's sample is the fastest of many repetitions, in turn with the others for
+seconds: other processes on the machine only ever add time, and rarely for so long.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ SECONDS = 3.0
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    """Print the durations, in seconds, and the peaks of memory, in bytes, as one JSON document."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     durations = start_up(channel.started)
     memory = {"memory.start": peak()}
@@ -41,7 +39,7 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
 
 
 def peak() -> int:
-    """Return the most memory that this process has had resident so far, in bytes; 0 where nobody says."""
+    """Return the peak of this process's resident memory in bytes; 0 if the kernel does not report it."""
     try:
         with open("/proc/self/status") as stream:
             return next((int(line.split()[1]) << 10 for line in stream if line.startswith("VmHWM:")), 0)
@@ -50,7 +48,7 @@ def peak() -> int:
 
 
 def of_gpu() -> dict[str, int]:
-    """Return the most memory that TensorFlow had allocated on the first GPU; nothing where there is none."""
+    """Return the peak of TensorFlow's memory on the first GPU; nothing without a GPU."""
     import tensorflow as tf
 
     try:
@@ -84,7 +82,7 @@ def start_up(started: float) -> dict[str, float]:
 
 
 def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Callable[[], object]]]:
-    """Make the workloads, each called once; return what the first training step took, tracing included."""
+    """Create the workloads and call each once; return the seconds of the first training step, tracing included."""
     makers = {"step": step, "matmul": matmul, "convolution": convolution}
     calls = {}
     first = 0.0
@@ -97,7 +95,7 @@ def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Callable[[], objec
 
 
 def work(wanted: Mapping[str, Any], calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Repeat the workloads in turn and return the fastest call of each, in seconds."""
+    """Repeat the workloads in turn and return the seconds of the fastest call of each."""
     options = {name: dict(DEFAULTS[name], **wanted.get(name, {})) for name in calls}
     best: dict[str, float] = {}
     begun = time.perf_counter()
@@ -111,7 +109,6 @@ def work(wanted: Mapping[str, Any], calls: Mapping[str, Callable[[], object]]) -
 
 
 def repeated(call: Callable[[], object], calls: int) -> float:
-    """Time so many calls."""
     begun = time.perf_counter()
     for _ in range(calls):
         call()
@@ -119,7 +116,6 @@ def repeated(call: Callable[[], object], calls: int) -> float:
 
 
 def matmul(size: int) -> Callable[[], Any]:
-    """Multiply two square matrices."""
     import tensorflow as tf
 
     one = tf.random.stateless_normal([size, size], seed=(1, 2))

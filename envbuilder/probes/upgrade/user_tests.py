@@ -1,8 +1,7 @@
-"""Run a user's tests: pytest files and scripts, one file in one process, every test's outcome as soon as it is known.
+"""Run a user's tests: pytest files and scripts, each file in a process, each outcome as soon as it is known.
 
-A test that kills its process costs that test alone: the file is started again with the tests that have no answer.
-A script passes when it exits with 0. pytest comes as files and stands last on the import path, so that the image's
-own packages are the ones that are tested.
+A test that kills its process only costs itself: the file is started again with the tests that have no result. A script
+passes if it exits with 0. pytest is last on the import path, so that the image's own packages are used.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ KEPT = 1000
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
-    """Run every file, or, as a child, one file's tests."""
+    """Run every file, or, as a child, the tests of one file."""
     if "file" in wanted:
         return pytest_file(channel, wanted)
     for path in wanted["tests"]:
@@ -36,10 +35,10 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
 
 
 def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
-    """Run one file's tests, again without those that are done for as long as one more gets an answer.
+    """Run the tests of one file, again without those that have a result, as long as each run adds one.
 
-    Where pytest does not even begin with the options and plugins that the folder asks for (``-n auto`` where there is
-    no pytest-xdist), it is run once more without them.
+    If pytest does not start with the options and plugins of the folder (``-n auto`` without pytest-xdist), it runs once
+    more without them.
     """
     done: list[str] = []
     plain = False
@@ -62,17 +61,16 @@ def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
 
 
 def how(code: int | None) -> str:
-    """Say in words how a process ended."""
     if code is None:
         return "killed at its time limit"
     return "signal {0}".format(-code) if code < 0 else "exit code {0}".format(code)
 
 
 class Run:
-    """One file in one child process; its answers are passed on.
+    """One file in one child process; its results are passed on.
 
-    ``began`` where any test was begun or answered, ``code`` None where it was killed for saying nothing, ``trouble``
-    what pytest said where it could not begin.
+    ``began`` if a test began or has a result, ``code`` None if it was killed for its silence, ``trouble`` why pytest
+    could not start.
     """
 
     def __init__(self, path: str, wanted: Mapping[str, Any], done: list[str], *, plain: bool) -> None:
@@ -94,7 +92,7 @@ class Run:
         )
 
     def follow(self, channel: Channel) -> None:
-        """Read answers until the child is gone or says nothing for too long; what it left running is killed."""
+        """Read results until the child has ended or is silent for too long; kill what it left running."""
         assert self.child.stdout is not None  # asked for above
         lines = Lines(self.child.stdout.fileno())
         last = time.monotonic()
@@ -111,7 +109,7 @@ class Run:
         end_group(self.child)
 
     def take(self, line: bytes, channel: Channel) -> None:
-        """Pass one answer on; what is none was written by a test."""
+        """Pass one result on; any other line was written by a test."""
         try:
             document = json.loads(line.decode("utf-8", "replace"))
         except ValueError:
@@ -132,13 +130,13 @@ class Run:
 
 
 class Lines:
-    """Whole lines from a descriptor, for as long as somebody holds its other end."""
+    """Complete lines from a descriptor, as long as its other end is open."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor, self.rest = descriptor, b""
 
     def read(self, patience: float) -> list[bytes]:
-        """Return the lines that came within so many seconds; none where it was silent or closed."""
+        """Return the lines that came within so many seconds; none if it was silent or closed."""
         import select
 
         if not select.select([self.descriptor], [], [], patience)[0]:
@@ -152,7 +150,7 @@ class Lines:
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child and whatever it started and left."""
+    """Kill a child and the processes that it started."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except OSError:
@@ -167,7 +165,7 @@ PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
 
 
 def pytest_file(channel: Channel, order: Mapping[str, Any]) -> NoReturn:
-    """Run one file under pytest and say what each test answered; one that stops early does not hide the others."""
+    """Run one file under pytest and report each test; one that ends the session does not hide the others."""
     sys.path.append(order["pytest"])
     import pytest
 
@@ -192,7 +190,7 @@ OUTCOMES = ("passed", "failed", "skipped")
 
 
 class Reporter:
-    """A pytest plugin that leaves out what is done and says what happens, in the process that it was made in alone."""
+    """A pytest plugin that skips tests with a result and reports the others, only in its own process."""
 
     def __init__(self, channel: Channel, done: set[str]) -> None:
         self.channel, self.done, self.failed_to_collect = channel, done, False
@@ -201,31 +199,27 @@ class Reporter:
         self.answered: set[str] = set()
 
     def say(self, document: dict[str, Any]) -> None:
-        """Say something, unless this is a copy of the process that a test forked and let run on."""
+        """Report something, except in a copy of the process that a test forked."""
         if os.getpid() == self.process:
             os.write(self.channel.descriptor, b"\n")  # what a test wrote there before is a line of its own
             self.channel.say(document)
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Leave out the tests that have their answer."""
         items[:] = [item for item in items if item.nodeid not in self.done]
 
     def pytest_collection_finish(self, session: Any) -> None:
-        """Note what is to be run, so that what is not run can be named."""
         self.collected = [item.nodeid for item in session.items]
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Say that a file cannot even be imported."""
         if report.failed:
             self.failed_to_collect = True
             self.say(result(report.nodeid or "collection", "error", last_lines(report)))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test begins, so that a crash has a name."""
         self.say({"begin": nodeid})
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Say what a test answered: by its call, or by the set-up or tear-down that went wrong."""
+        """Report the outcome of a test: of its call, or of the set-up or tear-down that failed."""
         if report.outcome in OUTCOMES and (report.when == "call" or report.outcome != "passed"):
             outcome = report.outcome if report.when == "call" or report.skipped else "error"
             self.answered.add(report.nodeid)
@@ -233,7 +227,7 @@ class Reporter:
 
 
 def last_lines(report: Any) -> str:
-    """Return the message of a failure: the exception's own line, or the end of what pytest would print."""
+    """Return the message of a failure: the exception's own line, or the end of pytest's output."""
     crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
     if crash is not None:
         return str(crash.message)
@@ -245,7 +239,7 @@ def last_lines(report: Any) -> str:
 
 
 def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one script in a process of its own, and end what it leaves running."""
+    """Run one script in a process of its own, and kill what it leaves running."""
     command = ["sh", path] if path.endswith(".sh") else [sys.executable, path]
     begun = time.monotonic()
     with tempfile.TemporaryFile() as printed:
@@ -271,5 +265,4 @@ def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def result(name: str, outcome: str, message: str, seconds: float = 0.0) -> dict[str, Any]:
-    """Give a test's answer its shape."""
     return {"name": name, "outcome": outcome, "message": message.strip()[:KEPT], "seconds": seconds}

@@ -1,7 +1,7 @@
-"""Use the common parts of TensorFlow as a user would and report every warning, deprecation and error that is printed.
+"""Use common parts of TensorFlow as a user would and report every warning, deprecation and error.
 
-The work runs in a child process with all of Python's warnings switched on; what it prints is read as lines. Lines are
-normalised (clock, process ids, addresses, line numbers), so that two runs of the same version print the same.
+The work runs in a child process with all of Python's warnings on. Lines are normalised (clock, process ids, addresses,
+line numbers), so that two runs of the same version print the same.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ part("lite", lambda: tf.lite.TFLiteConverter.from_concrete_functions(
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    """Print the normalised lines as one JSON document."""
     channel.say({"imported": printed({"ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
 
 
@@ -85,7 +84,7 @@ def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
 
 
 def normal(line: str) -> str:
-    """Take out of a line what differs from run to run."""
+    """Remove the parts of a line that differ in each run."""
     for pattern, text in NORMAL:
         line = pattern.sub(text, line)
     return line.strip()[:500]
