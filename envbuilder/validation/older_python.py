@@ -1,7 +1,7 @@
-"""Write the probes for Pythons before 3.7: the same lines, with no annotation in them.
+"""Write the probes for Python 3.6: the same lines, without annotations.
 
-Postponed annotations are new with 3.7, and before it every annotation is evaluated. What is left is the same program,
-line by line; a class's fields keep an annotation that says nothing, because typing.NamedTuple counts them.
+Postponed annotations are new with 3.7: before, every annotation is evaluated. Every line stays where it was. The fields
+of a class keep an annotation without a meaning, because typing.NamedTuple needs one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _FIELD = b'"T"'
-"""In place of a field's annotation: a text, which no Python evaluates."""
+"""The annotation of a field: a text, which no Python evaluates."""
 
 _LINE_END = re.compile(rb" ?(\r?\n)")
 
 
 class _Cut(NamedTuple):
-    """Bytes of a source, from one place to another, and what stands there instead; spaces fill the rest.
+    """Bytes of a source that are replaced; spaces fill the rest.
 
-    ``is_whole`` is a statement of its own, of which nothing is left: its lines become empty ones.
+    ``is_whole`` is a complete statement that is removed: its lines become empty.
     """
 
     begin: int
@@ -30,20 +30,20 @@ class _Cut(NamedTuple):
 
 
 def without_annotations(source: bytes) -> bytes:
-    """Return a module's source for Pythons from 3.6 on: every line where it was, postponed annotations gone.
+    """Return a module's source for Pythons from 3.6 on.
 
-    Raises SyntaxError for what is no module, or would be none without its annotations.
+    Raises SyntaxError for a source that is not valid, also without its annotations.
     """
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     text = bytearray(source)
-    # From the end on: what stands instead may be longer than what it replaces, and moves all that comes after it.
+    # From the end on: a replacement may be longer than the original and moves everything after it.
     for cut in sorted(_cuts(ast.parse(source), source, starts), reverse=True):
         gone = source[cut.begin + len(cut.instead) : cut.end]
         blank = bytes(byte if byte in b"\r\n" else 0x20 for byte in gone)
         if not cut.is_whole:
-            blank = _LINE_END.sub(rb"\\\1", blank)  # no bracket holds the lines together any more
+            blank = _LINE_END.sub(rb"\\\1", blank)  # the bracket that joined the lines is gone
         text[cut.begin : cut.end] = cut.instead + blank
     written = bytes(text)
     ast.parse(written)

@@ -10,14 +10,14 @@ from .result import Answer, Facts, Finding, finding, judged, skipped
 
 
 def claims(facts: Facts) -> Answer:
-    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN must be what the catalogue says."""
+    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN have to agree with the catalogue."""
     import tensorflow as tf
 
-    told = _told(tf)
-    if not told:
+    info = _build_info(tf)
+    if not info:
         return skipped("this release does not say what it was built with")
     findings = []
-    gpu = bool(told.get("is_cuda_build"))
+    gpu = bool(info.get("is_cuda_build"))
     if facts["flavor"] == "gpu" and not gpu:
         text = "a GPU environment, and a build without CUDA: it will run on the CPU"
         findings.append(finding("NOT_A_GPU_BUILD", "TensorFlow " + tf.__version__, text, "a CUDA build", "a CPU build"))
@@ -26,13 +26,13 @@ def claims(facts: Facts) -> Answer:
         fix = "install tensorflow[and-cuda], or the CUDA that it was built with"
         findings.append(finding("MISSING_LIBRARY", "CUDA", text, fix=fix, severity="warning"))
     for name, code, key in (("cuda", "CUDA_MISMATCH", "cuda_version"), ("cudnn", "CUDNN_MISMATCH", "cudnn_version")):
-        wanted, found = facts.get("built_" + name), str(told.get(key) or "")
+        wanted, found = facts.get("built_" + name), str(info.get(key) or "")
         if gpu and wanted and found and not same(wanted, found):
-            text = "the catalogue says that it was built with {0} {1}, the build says {2}".format(name, wanted, found)
+            text = "the catalogue has {0} {1} for this build, the build itself has {2}".format(name, wanted, found)
             findings.append(finding(code, name, text, wanted, found, "correct the catalogue's row, or the wheel"))
-    if gpu and facts.get("cubins") and told.get("cuda_compute_capabilities"):
-        findings += _capabilities(facts, told["cuda_compute_capabilities"])
-    observed = ", ".join("{0}={1}".format(key, told[key]) for key in sorted(told))
+    if gpu and facts.get("cubins") and info.get("cuda_compute_capabilities"):
+        findings += _capabilities(facts, info["cuda_compute_capabilities"])
+    observed = ", ".join("{0}={1}".format(key, info[key]) for key in sorted(info))
     return judged(
         findings,
         "{0}, CUDA {1}, cuDNN {2}".format(facts["flavor"], facts.get("built_cuda"), facts.get("built_cudnn")),
@@ -40,7 +40,7 @@ def claims(facts: Facts) -> Answer:
     )
 
 
-def _told(tf: Any) -> dict[str, Any]:
+def _build_info(tf: Any) -> dict[str, Any]:
     try:
         return dict(tf.sysconfig.get_build_info())
     except AttributeError:
@@ -54,9 +54,9 @@ def same(wanted: str, found: str) -> bool:
     return left[:length] == right[:length]
 
 
-def _capabilities(facts: Facts, told: Iterable[object]) -> list[Finding]:
+def _capabilities(facts: Facts, info: Iterable[object]) -> list[Finding]:
     """Compare compute capabilities: ``sm_XY`` is machine code, ``compute_XY`` machine code and PTX."""
-    names = [str(name) for name in told]
+    names = [str(name) for name in info]
     code = sorted({_dotted(name) for name in names})
     ptx = sorted({_dotted(name) for name in names if name.startswith("compute_")})
     findings = []

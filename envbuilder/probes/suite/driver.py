@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from . import tensorflow_install
 from .result import Answer, Facts, Finding, finding, judged, measure, passed, skipped
 
-_Told = TypeVar("_Told")
+_Value = TypeVar("_Value")
 
 NO_DRIVER = "no NVIDIA driver on this host"
 
@@ -36,8 +36,8 @@ RESULTS = {
     999: ("CUDA_ERROR_UNKNOWN", "GPU_NOT_VISIBLE"),
 }
 STUB = 34
-# cudaErrorSymbolNotFound: what the run time says once it has accepted a driver's version and state, and asks it for
-# tables that only the real driver has. A simulated driver leads no further, which says nothing about the image.
+# cudaErrorSymbolNotFound: the result of the runtime after it has accepted the version and state of a driver, for tables
+# that only the real driver has. A simulated driver does not have them.
 BEYOND_SIMULATION = 500
 
 FIXES = {
@@ -53,7 +53,7 @@ FIXES = {
 }
 
 
-class Seen:
+class DriverState:
     """What the driver reports: version, CUDA version, GPUs; ``result`` is that of cuInit (None without a library)."""
 
     def __init__(self) -> None:
@@ -88,9 +88,9 @@ def kernel_module() -> str | None:
         return None
 
 
-def look() -> Seen:
+def read_state() -> DriverState:
     """Ask NVML and the CUDA driver; an absent one raises nothing."""
-    seen = Seen()
+    seen = DriverState()
     _ask_nvml(seen)
     _ask_cuda(seen)
     if seen.version is None:
@@ -110,7 +110,7 @@ def opened(name: str) -> Any:
         return None
 
 
-def _ask_nvml(seen: Seen) -> None:
+def _ask_nvml(seen: DriverState) -> None:
     library = opened("libnvidia-ml.so.1")
     if library is None:
         return
@@ -157,13 +157,13 @@ def _call(library: Any, name: str, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _ask_cuda(seen: Seen) -> None:
+def _ask_cuda(seen: DriverState) -> None:
     library = opened("libcuda.so.1")
     if library is None:
         return
     seen.library = library._name
     if not hasattr(library, "cuInit"):
-        seen.result = STUB  # whatever it is, it is no driver
+        seen.result = STUB  # it is not a driver
         return
     seen.result = library.cuInit(0)
     version = ctypes.c_int(0)
@@ -197,7 +197,7 @@ def _by_cuda(library: Any, device: int) -> dict[str, Any]:
 
 def identity(facts: Facts) -> Answer:
     """Describe driver and GPUs, and compare the driver with what this environment needs."""
-    seen = look()
+    seen = read_state()
     data = {"driver": seen.version, "cuda": seen.cuda, "gpus": seen.gpus, "nodes": seen.nodes, "count": seen.count}
     if not seen.present:
         if facts.get("gpus_expected"):
@@ -217,7 +217,7 @@ def _invisible(facts: Facts, data: dict[str, Any]) -> Answer:
     return judged([found], "{0} GPU(s)".format(facts["gpus_expected"]), "no driver", data=data)
 
 
-def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
+def conflicts(seen: DriverState, facts: Facts) -> list[Finding]:
     """Return the findings about this driver and this environment."""
     findings = []
     need = facts.get("minimum_driver")
@@ -240,7 +240,7 @@ def conflicts(seen: Seen, facts: Facts) -> list[Finding]:
         )
     if seen.result not in (0, None) and not findings:
         name, code = RESULTS.get(seen.result, ("CUresult {0}".format(seen.result), "GPU_NOT_VISIBLE"))
-        text = "the driver answers {0} ({1})".format(name, seen.result)
+        text = "the driver returns {0} ({1})".format(name, seen.result)
         findings.append(finding(code, "libcuda", text, "cuInit succeeds", name, FIXES.get(code, "")))
     if seen.library is None and not findings:
         text = "the container has GPU device nodes or NVML, and no libcuda.so.1"
@@ -282,16 +282,16 @@ def in_context(library: Any, device: int, name: str, action: Callable[[], int]) 
         library.cuDevicePrimaryCtxRelease_v2(device)
 
 
-def without_gpu(seen: Seen, expected: str) -> Answer | None:
+def without_gpu(seen: DriverState, expected: str) -> Answer | None:
     """Return the result of a check that needs a GPU if the driver has none; None if it has one."""
     if not seen.present:
         return skipped(NO_DRIVER, expected=expected)
     if seen.result != 0 or not seen.count:
-        return skipped("the driver offers no GPU; the check of the driver says why")
+        return skipped("the driver has no GPU; see the check 'driver'")
     return None
 
 
-def without_code(seen: Seen, facts: Facts) -> list[Finding]:
+def without_code(seen: DriverState, facts: Facts) -> list[Finding]:
     """Return a finding for each GPU for which this build has neither machine code nor PTX that can be compiled."""
     cubins, ptx = facts.get("cubins") or (), facts.get("ptx") or ()
     if not cubins and not ptx:
@@ -310,7 +310,7 @@ def without_code(seen: Seen, facts: Facts) -> list[Finding]:
     return findings
 
 
-def carried_forward(seen: Seen, facts: Facts) -> bool:
+def carried_forward(seen: DriverState, facts: Facts) -> bool:
     """Return True if libcuda works and has the toolkit's CUDA although its kernel module is older."""
     if seen.result != 0 or not seen.cuda or not facts.get("cuda"):
         return False
@@ -319,13 +319,13 @@ def carried_forward(seen: Seen, facts: Facts) -> bool:
 
 def runtime_accepts(facts: Facts) -> Answer:
     """Ask the CUDA runtime that TensorFlow loads whether this driver is new enough."""
-    seen = look()
+    seen = read_state()
     if not seen.present:
         return skipped(NO_DRIVER)
     name = next((one for one in facts.get("libraries") or () if one.startswith("libcudart.so")), None)
     library = opened(name) if name else None
     if library is None:
-        return skipped("no CUDA run time to ask")
+        return skipped("there is no CUDA runtime")
     count = ctypes.c_int(0)
     result = library.cudaGetDeviceCount(ctypes.byref(count))
     library.cudaGetErrorString.restype = ctypes.c_char_p
@@ -333,7 +333,7 @@ def runtime_accepts(facts: Facts) -> Answer:
     if result == 0:
         return passed("cudaGetDeviceCount succeeds", "{0} device(s)".format(count.value))
     if facts.get("simulated") and result == BEYOND_SIMULATION and seen.result == 0:
-        return skipped("the run time took the driver's version; a simulated driver carries it no further")
+        return skipped("the runtime accepted the driver's version; a simulated driver cannot do more")
     _, code = RESULTS.get(result, ("", "GPU_NOT_VISIBLE"))
     found = finding(code, name, text, "success", "cudaError {0}".format(result), FIXES.get(code, ""))
     return judged([found], "cudaGetDeviceCount succeeds", text)
@@ -417,7 +417,7 @@ def _contexts_on(library: Any, handle: Any) -> int:
     return len(own) or room.value
 
 
-def _each_gpu(ask: Callable[[Any, Any], _Told]) -> list[_Told]:
+def _each_gpu(ask: Callable[[Any, Any], _Value]) -> list[_Value]:
     library = opened("libnvidia-ml.so.1")
     if library is None or library.nvmlInit_v2() != 0:
         return []

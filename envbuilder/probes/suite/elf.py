@@ -166,7 +166,7 @@ def _offset(segments: list[_Row], address: int) -> int:
     for kind, _, offset, virtual, _, size, _, _ in segments:
         if kind == PT_LOAD and virtual <= address < virtual + size:
             return address - virtual + offset
-    raise IndexError("address {0:#x} lies in no segment".format(address))
+    raise IndexError("address {0:#x} is in no segment".format(address))
 
 
 def _text(image: mmap.mmap, offset: int) -> str:

@@ -26,7 +26,7 @@ _ENTRY = struct.Struct("<HHIQIIHHI")
 _LARGEST_ENTRY_HEADER = 4096
 _MOST_ENTRIES = 256
 _PTX_HEAD = 132 * 1024
-"""How much of a PTX payload is kept: the directives stand at its beginning; zstd's first block has up to 128 KiB."""
+"""How much of a PTX payload is kept: the directives are at its beginning; zstd's first block has up to 128 KiB."""
 
 
 class Architectures(NamedTuple):

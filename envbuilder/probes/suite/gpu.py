@@ -15,12 +15,12 @@ from .result import Answer, Facts, finding, judged, measure, passed, skipped
 BOUNDS = (("float32", 2e-6), ("tf32", 1.2e-3), ("float16", 1.5e-3), ("bfloat16", 1.2e-2))
 TF32_AT_LEAST = 1e-5
 GPU = "/GPU:0"
-SIMULATED = "a simulated driver computes nothing"
+SIMULATED = "a simulated driver cannot compute"
 
 
-def usable(facts: Facts) -> driver.Seen | Answer:
+def usable(facts: Facts) -> driver.DriverState | Answer:
     """Return what the driver reports if a GPU can compute, otherwise the skipped result of the check."""
-    seen = driver.look()
+    seen = driver.read_state()
     if not seen.present:
         return skipped(driver.NO_DRIVER)
     if facts.get("simulated"):
@@ -50,19 +50,19 @@ def _tensorflow() -> Any:
 
 
 @on_gpu
-def first_op(facts: Facts, seen: driver.Seen) -> Answer:
+def first_op(facts: Facts, seen: driver.DriverState) -> Answer:
     return startup.first_op(facts, GPU, "GPU ")
 
 
 @on_gpu
-def placement(facts: Facts, seen: driver.Seen) -> Answer:
+def placement(facts: Facts, seen: driver.DriverState) -> Answer:
     """Request the GPU with soft placement off, and read the device of the result."""
     tf = _tensorflow()
     with tf.device(GPU):
         product = tf.matmul(tf.fill((64, 64), 1.0), tf.fill((64, 64), 1.0))
     findings = []
     if "GPU:0" not in product.device:
-        text = "a product that was asked for on the GPU lies on {0}".format(product.device)
+        text = "a product requested on the GPU is on {0}".format(product.device)
         findings.append(finding("GPU_NOT_VISIBLE", "placement", text, "GPU:0", product.device))
     if float(product[0, 0]) != 64.0:
         findings.append(wrong("placement", abs(float(product[0, 0]) - 64.0), 0.0))
@@ -70,7 +70,7 @@ def placement(facts: Facts, seen: driver.Seen) -> Answer:
 
 
 @on_gpu
-def matmul(facts: Facts, seen: driver.Seen) -> Answer:
+def matmul(facts: Facts, seen: driver.DriverState) -> Answer:
     """Multiply in float32 with TF32 off and on, float16 and bfloat16, each within its own bound of float64."""
     import numpy as np
 
@@ -90,7 +90,7 @@ def matmul(facts: Facts, seen: driver.Seen) -> Answer:
             if not error <= bound:
                 findings.append(wrong("matmul " + name, error, bound))
             if kind == "tf32" and has_tf32 and error < TF32_AT_LEAST:
-                text = "TF32 was switched on and the error {0:.2g} says that it was not used".format(error)
+                text = "TF32 was on, and the error {0:.2g} shows that it was not used".format(error)
                 findings.append(finding("WRONG_NUMBERS", "TF32", text, "more than 1e-5", "{0:.2g}".format(error)))
     tf.config.experimental.enable_tensor_float_32_execution(False)
     expected = ", ".join("{0} at most {1:g}".format(*row) for row in BOUNDS)
@@ -115,7 +115,7 @@ ELEMENT_WISE = ("cast", "abs", "divide", "not_equal", "negative", "maximum")
 
 
 @on_gpu
-def element_wise(facts: Facts, seen: driver.Seen) -> Answer:
+def element_wise(facts: Facts, seen: driver.DriverState) -> Answer:
     """Compute with generated kernels in several number types, and compare each result with NumPy's."""
     import numpy as np
 
@@ -150,7 +150,7 @@ def _element_wise(tf: Any, left: Any, right: Any) -> tuple[Any, ...]:
 
 
 @on_gpu
-def convolution(facts: Facts, seen: driver.Seen) -> Answer:
+def convolution(facts: Facts, seen: driver.DriverState) -> Answer:
     """Convolve forward and backward through cuDNN and compare with the CPU in float64."""
     import numpy as np
 
@@ -175,7 +175,7 @@ def convolution(facts: Facts, seen: driver.Seen) -> Answer:
 
 
 @on_gpu
-def lstm(facts: Facts, seen: driver.Seen) -> Answer:
+def lstm(facts: Facts, seen: driver.DriverState) -> Answer:
     """Run an LSTM with cuDNN's own kernel and compare with the same weights on the CPU."""
     import numpy as np
 
@@ -208,7 +208,7 @@ def _lstm(np: Any, inputs: Any, kernel: Any, recurrent: Any, bias: Any) -> Any:
 
 
 @on_gpu
-def math_libraries(facts: Facts, seen: driver.Seen) -> Answer:
+def math_libraries(facts: Facts, seen: driver.DriverState) -> Answer:
     """Use cuFFT, cuSOLVER, cuSPARSE and cuRAND once each, and compare the results."""
     import numpy as np
 
@@ -254,12 +254,12 @@ def _random_numbers() -> str:
 
 
 @on_gpu
-def xla(facts: Facts, seen: driver.Seen) -> Answer:
+def xla(facts: Facts, seen: driver.DriverState) -> Answer:
     return cpu_checks.xla(facts, GPU)
 
 
 @on_gpu
-def memory(facts: Facts, seen: driver.Seen, mode: str) -> Answer:
+def memory(facts: Facts, seen: driver.DriverState, mode: str) -> Answer:
     """Configure memory before first use (growth, a limit, pre-allocation) and read the use from the driver."""
     import tensorflow as tf
 
@@ -286,7 +286,7 @@ def _used() -> int:
 
 
 @on_gpu
-def visibility(facts: Facts, seen: driver.Seen, expected: str) -> Answer:
+def visibility(facts: Facts, seen: driver.DriverState, expected: str) -> Answer:
     """With CUDA_VISIBLE_DEVICES set for this process, TensorFlow sees exactly those devices."""
     import tensorflow as tf
 
@@ -299,7 +299,7 @@ def visibility(facts: Facts, seen: driver.Seen, expected: str) -> Answer:
 
 
 @on_gpu
-def errors(facts: Facts, seen: driver.Seen, moment: str) -> Answer:
+def errors(facts: Facts, seen: driver.DriverState, moment: str) -> Answer:
     """Read the GPUs' error counters (ECC, Xid) before and after the other checks; none may have grown."""
     import json
     import os

@@ -28,12 +28,12 @@ def in_binaries(facts: Facts) -> Answer:
                 ptx |= set(found.ptx)
                 count += found.fat_binaries
     if not count:
-        return skipped("TensorFlow's objects hold no fat binary that can be read")
+        return skipped("TensorFlow's objects have no readable fat binary")
     findings = []
     for kind, wanted, seen in (("machine code", facts.get("cubins"), cubins), ("PTX", facts.get("ptx"), ptx)):
         if wanted and not set(wanted) <= seen:
             lacking = ", ".join(sorted(set(wanted) - seen))
-            text = "the binaries hold no {0} for {1}, which the environment names".format(kind, lacking)
+            text = "the binaries have no {0} for {1}, which the environment names".format(kind, lacking)
             findings.append(finding("IMAGE_CLAIM", kind, text, " ".join(wanted), " ".join(sorted(seen))))
     expected = "machine code {0}; PTX {1}".format(" ".join(facts.get("cubins") or ()), " ".join(facts.get("ptx") or ()))
     observed = "machine code {0}; PTX {1}".format(" ".join(_sorted(cubins)), " ".join(_sorted(ptx)))
@@ -55,7 +55,7 @@ def _pieces(path: str, offset: int, size: int) -> Iterator[bytes]:
             yield piece
 
 
-# nvcc's code stands in sections of its own; what the kernel generator made is data of the program.
+# nvcc's code has sections of its own; generated kernels are data of the program.
 DATA = re.compile(r"\.l?(?:rodata|data)(?:\.|$)")
 HANDED = 4
 LARGEST = 16 << 20
@@ -63,13 +63,13 @@ LARGEST = 16 << 20
 
 def loaded(facts: Facts) -> Answer:
     """Load some generated kernels on every GPU; without its machine code, the driver has to compile their PTX."""
-    seen = driver.look()
-    nothing = driver.without_gpu(seen, "generated kernels that the driver takes")
+    seen = driver.read_state()
+    nothing = driver.without_gpu(seen, "generated kernels that the driver loads")
     if nothing is not None:
         return nothing
     kernels = list(islice(found(), HANDED))
     if not kernels:
-        return passed("generated kernels that the driver takes", "this build holds none")
+        return passed("generated kernels that the driver loads", "this build has none")
     library = driver.opened("libcuda.so.1")
     findings = []
     for device in range(seen.count):
@@ -79,7 +79,7 @@ def loaded(facts: Facts) -> Answer:
             findings.append(driver.refused(device, text, result))
     observed = "; ".join(one["message"] for one in findings) or "{0} on {1} GPU(s)".format(len(kernels), seen.count)
     measured = {"generated_kernels": measure(len(kernels), "1")}
-    return judged(findings, "generated kernels that the driver takes", observed, measurements=measured)
+    return judged(findings, "generated kernels that the driver loads", observed, measurements=measured)
 
 
 def found() -> Iterator[bytes]:

@@ -13,7 +13,7 @@ BYTES = 1 << 20
 
 def made(facts: Facts) -> Answer:
     """Create the primary context of every GPU, allocate and free memory on it."""
-    seen = driver.look()
+    seen = driver.read_state()
     nothing = driver.without_gpu(seen, "a context on every GPU")
     if nothing is not None:
         return nothing
@@ -37,7 +37,7 @@ def _allocate(library: Any) -> int:
 
 def seen_by_tensorflow(facts: Facts) -> Answer:
     """Compare TensorFlow's GPUs with the driver's."""
-    seen = driver.look()
+    seen = driver.read_state()
     nothing = driver.without_gpu(seen, "the driver's GPUs")
     if nothing is not None:
         return nothing
@@ -58,8 +58,8 @@ def seen_by_tensorflow(facts: Facts) -> Answer:
 
 def _details(tf: Any, device: Any) -> str:
     try:
-        told = tf.config.experimental.get_device_details(device)
+        details = tf.config.experimental.get_device_details(device)
     except (AttributeError, ValueError, RuntimeError):
         return str(device.name)
-    capability = ".".join(map(str, told.get("compute_capability", ())))
-    return "{0} ({1}, {2})".format(device.name, told.get("device_name", "?"), capability or "?")
+    capability = ".".join(map(str, details.get("compute_capability", ())))
+    return "{0} ({1}, {2})".format(device.name, details.get("device_name", "?"), capability or "?")

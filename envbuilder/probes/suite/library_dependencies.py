@@ -53,7 +53,7 @@ def complete_in(search: Search, paths: Sequence[str], own: Sequence[Elf]) -> Ans
         for name, user, tried in unmet(search, root, tensorflow_install.loaded_before(search, root, own)):
             missing.setdefault(name, []).append((root, user, tried))
     findings = [_missing(name, places, brought=name in names) for name, places in sorted(missing.items())]
-    observed = "; ".join(one["message"] for one in findings) or "every need of {0} objects is found".format(len(paths))
+    observed = "; ".join(one["message"] for one in findings) or "all needs of {0} objects are found".format(len(paths))
     return judged(findings, "every need found", observed, measurements={"objects": measure(len(paths), "1")})
 
 
@@ -97,7 +97,7 @@ def _missing(name: str, places: list[Unmet], *, brought: bool) -> Finding:
     modules and the CUDA wheels are made so. That is not enough for a need of a core object.
     """
     users = sorted({user for _, user, _ in places})
-    text = "{0}, which {1} needs, is not where the loader looks".format(name, os.path.basename(users[0]))
+    text = "{0}, which {1} needs, is not on the loader's path".format(name, os.path.basename(users[0]))
     severity = "error" if not brought and any(is_core(root) for root, _, _ in places) else "warning"
     tried = "needed by {0}; tried: {1}".format(", ".join(users[:4]), ", ".join(places[0][2][:12]))
     return finding("MISSING_LIBRARY", name, text, name, tried, FIX, severity=severity)
@@ -123,7 +123,7 @@ def versions_in(search: Search, paths: Iterable[str], libc: str) -> Answer:
             where, _ = search.find(library, read)
             there = search.read(where) if where is not None else None
             if where is None or there is None or not there.dynamic:
-                continue  # absent or damaged: other checks say so
+                continue  # absent or damaged: other checks report it
             for name in names:
                 prefix = name.rpartition("_")[0]
                 newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
@@ -131,7 +131,7 @@ def versions_in(search: Search, paths: Iterable[str], libc: str) -> Answer:
                     lacking.setdefault((name, where), []).append(path)
     findings = [_older(name, where, users) for (name, where), users in sorted(lacking.items())]
     needed = ", ".join(sorted(newest.values()))
-    return judged(findings, "a C library with " + (needed or "nothing particular"), libc)
+    return judged(findings, "a C library with " + (needed or "no versioned symbols"), libc)
 
 
 def _older(name: str, where: str, users: list[str]) -> Finding:

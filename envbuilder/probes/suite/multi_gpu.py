@@ -13,7 +13,7 @@ from .result import Answer, Facts, finding, judged, measure, skipped
 ONE = "one GPU: there is nothing to share"
 
 
-def _several(facts: Facts) -> driver.Seen | Answer:
+def _several(facts: Facts) -> driver.DriverState | Answer:
     seen = usable(facts)
     return seen if isinstance(seen, dict) or seen.count > 1 else skipped(ONE)
 

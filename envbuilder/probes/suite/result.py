@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Dict, List, Union
 
 Facts = Dict[str, Any]
-"""What the plan tells every probe, as JSON; Python 3.7 evaluates these, so they are of ``typing``."""
+"""The facts of the plan, as JSON. Python 3.7 evaluates these aliases, so they are of ``typing``."""
 Order = Dict[str, Any]
 """One check of the plan, or one group of checks."""
 Finding = Dict[str, str]
 Measurement = Dict[str, Union[float, str]]
 Phase = Dict[str, List[float]]
 Answer = Dict[str, Any]
-"""Outcome, expected, observed, findings, measurements, phases, data: what a check says."""
+"""Outcome, expected, observed, findings, measurements, phases, data of a check."""
 
 
 def passed(expected: str = "", observed: str = "", **more: Any) -> Answer:

@@ -36,7 +36,7 @@ def main() -> int:
         watchdog.end_after(order["limit_s"])
     _adopt_orphans()
     plan = order["plan"]
-    run = Run(Writer(_private_output(), order["token"]), plan)
+    run = SuiteRun(Writer(_private_output(), order["token"]), plan)
     run.send({"event": "start", "python": sys.version.split()[0], "executable": sys.executable})
     lanes: dict[str, list[Order]] = {}
     if plan.get("identify"):
@@ -70,7 +70,7 @@ def _adopt_orphans() -> None:
         pass
 
 
-class Run:
+class SuiteRun:
     """What the lanes of a run share: the results so far, sent as they come, and when the run has to end."""
 
     def __init__(self, writer: Writer, plan: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Run:
         return time.monotonic() >= self.stop_at
 
 
-def _run_lane(run: Run, lane: str, groups: list[Order]) -> None:
+def _run_lane(run: SuiteRun, lane: str, groups: list[Order]) -> None:
     """Run the groups of a lane in order. Lanes other than ``main`` wait for the checks that are timed."""
     try:
         if lane != "main":
@@ -129,7 +129,7 @@ def _run_lane(run: Run, lane: str, groups: list[Order]) -> None:
             run.quiet_over.set()
 
 
-def run_group(run: Run, group: Order) -> None:
+def run_group(run: SuiteRun, group: Order) -> None:
     """Run a group in one process. After a crash or a timeout the rest goes on in a fresh process."""
     env = _environment(group.get("env", {}), run.facts)
     left, end = group["checks"], End("crash")
@@ -153,7 +153,7 @@ def run_group(run: Run, group: Order) -> None:
         run.answer(check, _blocked(check, run) or not_run(check, end, run))
 
 
-def _run_once(run: Run, name: str, checks: list[Order], env: Mapping[str, str]) -> tuple[End, list[Order]]:
+def _run_once(run: SuiteRun, name: str, checks: list[Order], env: Mapping[str, str]) -> tuple[End, list[Order]]:
     """Run checks in one process; return how it ended and the checks that have no result."""
     order = {"group": name, "checks": checks, "facts": run.facts, "outcomes": dict(run.outcomes)}
     worker = WorkerProcess(order, env, run.limit_of, run.limits.start_s, lambda: run.stop_at)
@@ -169,12 +169,12 @@ def _run_once(run: Run, name: str, checks: list[Order], env: Mapping[str, str]) 
     return worker.end, list(named.values())
 
 
-def _blocked(check: Order, run: Run) -> Answer | None:
+def _blocked(check: Order, run: SuiteRun) -> Answer | None:
     blocker = blocked_by(check, run.outcomes)
     return skipped("needs {0}, which did not pass".format(blocker)) if blocker else None
 
 
-def not_run(check: Order, end: End, run: Run) -> Answer:
+def not_run(check: Order, end: End, run: SuiteRun) -> Answer:
     """Describe a check that was not tried: too many before it crashed, or no time was left."""
     is_late = run.stop_at < float("inf")
     why = "a check before it timed out" if is_late else "the processes of checks before it died"

@@ -43,7 +43,7 @@ def opened(facts: Facts) -> Answer:
 
 
 def _unknown() -> Answer:
-    return skipped("the catalogue does not say which libraries this build opens")
+    return skipped("the catalogue does not list the libraries of this build")
 
 
 def _absent(name: str, tried: Sequence[str]) -> Finding:
@@ -54,7 +54,7 @@ def _absent(name: str, tried: Sequence[str]) -> Finding:
     return finding(
         "MISSING_LIBRARY",
         name,
-        "{0} is nowhere that TensorFlow looks".format(name),
+        "TensorFlow does not find {0}".format(name),
         requires=name,
         found="tried: " + ", ".join(tried),
         fix=FIX,
@@ -70,10 +70,10 @@ def elsewhere(name: str, requires: str) -> Finding | None:
     return finding(
         "LIBRARY_PATH",
         name,
-        "{0} is installed, but not where this build looks".format(name),
+        "{0} is installed in a folder that this build does not search".format(name),
         requires=requires,
         found=there,
-        fix="put {0} on LD_LIBRARY_PATH, or use a release that looks there".format(os.path.dirname(there)),
+        fix="put {0} on LD_LIBRARY_PATH, or use a release that searches it".format(os.path.dirname(there)),
     )
 
 
@@ -95,11 +95,11 @@ def _try(name: str, path: str) -> Finding | None:
     return None
 
 
-def broken(name: str, path: str, said: str) -> Finding:
+def broken(name: str, path: str, output: str) -> Finding:
     """Describe a damaged file: it is the cause, not the library that needs it."""
     leaf = os.path.basename(path)
     text = "{0} is damaged{1}".format(leaf, "" if leaf == name else ", and {0} needs it".format(name))
-    return finding("MISSING_LIBRARY", leaf, text, leaf, said, "install the package that brings it anew")
+    return finding("MISSING_LIBRARY", leaf, text, leaf, output, "reinstall the package that brings it")
 
 
 def cudnn(facts: Facts) -> Answer:
@@ -110,25 +110,25 @@ def cudnn(facts: Facts) -> Answer:
     search = tensorflow_install.new_search()
     path, _ = tensorflow_install.find(search, name, tensorflow_install.callers(search))
     if path is None:
-        return skipped("{0} is not there; the check of the libraries says so".format(name))
-    loaded, said = ask_cudnn(path)
-    problem = cudnn_conflict(path, loaded, facts) if loaded else _silent(name, path, said)
+        return skipped("{0} is missing; see the check 'libraries'".format(name))
+    loaded, output = ask_cudnn(path)
+    problem = cudnn_conflict(path, loaded, facts) if loaded else _silent(name, path, output)
     seen = "{0} at {1}".format(loaded or "no version", path)
     return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("built_cudnn")), seen)
 
 
-def _silent(name: str, path: str, said: str) -> Finding:
+def _silent(name: str, path: str, output: str) -> Finding:
     """Describe a cuDNN that opens and does not answer: since version 8 it has parts, and the first loads the others.
 
     If it reports which library a part lacks (``libnvrtc.so`` for wheels of 8.7, which have it under another name), that
     one is the missing library.
     """
-    lacks = MISSING.search(said)
+    lacks = MISSING.search(output)
     if lacks:
-        text = "{0}, which a part of {1} needs, is absent: {2}".format(lacks.group(1), path, said.strip())
-        return finding("MISSING_LIBRARY", lacks.group(1), text, requires=lacks.group(1), found=said.strip(), fix=FIX)
-    text = "{0} opens and cannot say its version: parts of cuDNN are missing or of another version".format(path)
-    return finding("MISSING_LIBRARY", name, text, "a whole cuDNN", path, "install cuDNN anew, all of its parts")
+        text = "{0}, which a part of {1} needs, is absent: {2}".format(lacks.group(1), path, output.strip())
+        return finding("MISSING_LIBRARY", lacks.group(1), text, requires=lacks.group(1), found=output.strip(), fix=FIX)
+    text = "{0} opens without reporting its version: parts of cuDNN are missing or of another version".format(path)
+    return finding("MISSING_LIBRARY", name, text, "a complete cuDNN", path, "reinstall cuDNN with all of its parts")
 
 
 def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | None:
@@ -166,10 +166,10 @@ def ask_cudnn(path: str) -> tuple[str | None, str]:
     command = [sys.executable, "-c", code, path]
     try:
         done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-        text, said = done.communicate(timeout=60)
+        text, output = done.communicate(timeout=60)
         return cudnn_text(int(text)), ""
     except ValueError:
-        return None, said
+        return None, output
     except subprocess.TimeoutExpired:
         done.kill()
         done.communicate()
@@ -209,7 +209,7 @@ def cuda_runtime(facts: Facts) -> Answer:
     search = tensorflow_install.new_search()
     path, _ = tensorflow_install.find(search, name, tensorflow_install.callers(search))
     if path is None:
-        return skipped("{0} is not there; the check of the libraries says so".format(name))
+        return skipped("{0} is missing; see the check 'libraries'".format(name))
     found = _runtime_version(path, name)
     built = facts.get("built_cuda") or ""
     findings = []
@@ -221,7 +221,7 @@ def cuda_runtime(facts: Facts) -> Answer:
     return judged(findings, "CUDA {0}".format(built or "any"), "{0} at {1}".format(found, path))
 
 
-SAID = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
+OPENED_IN_LOG = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
 LIMIT_S = 240.0
 PROFILER = "Cupti"
 # The opener's functions for what not every GPU needs (GetCuptiDsoHandle), the library, its wheel (or "-cu12").
@@ -231,7 +231,7 @@ BESIDES = (
     ("Nccl", "libnccl", "nvidia-nccl"),
     ("Nvshmem", "libnvshmem_host", "nvidia-nvshmem"),
 )
-# What stands in an object that calls such a function: in others NCCL is linked in, and nothing calls any of them.
+# Text in an object that calls such a function: other objects have NCCL linked in and call none of them.
 CALLED = {"Nccl": b"nccl_stub", "Nvrtc": b"nvrtc_stub", "Nvshmem": b"nvshmem_stub"}
 
 
@@ -243,7 +243,7 @@ def by_tensorflow(facts: Facts) -> Answer:
     """
     names = list(facts.get("libraries") or ())
     if not names:
-        return skipped("the catalogue does not say which libraries this build opens")
+        return skipped("the catalogue does not list the libraries of this build")
     findings = [found for found in map(_refused, names) if found is not None]
     return judged(findings, "open: " + " ".join(names), "\n".join(mapped(names)))
 
@@ -276,7 +276,7 @@ def besides(facts: Facts) -> Answer:
     search = tensorflow_install.new_search()
     objects = tensorflow_install.callers(search)
     if not objects:
-        return skipped("no object of TensorFlow's that opens libraries is here: what it opens cannot be told")
+        return skipped("TensorFlow has no object that opens libraries")
     functions = _functions(tensorflow_install.openers(objects))
     places = tensorflow_install.wheel_folders() + tensorflow_install.search_path(search, objects)
     there = {stem: _named(stem, places) for function, stem, _ in BESIDES if function in functions}
@@ -306,10 +306,10 @@ def _left_out(stem: str, wheel: str, facts: Facts) -> bool:
 def _not_there(function: str, stem: str, brings: str) -> list[Finding]:
     """Describe a library that is missing although it is locked, or the consequence of a missing CUPTI."""
     if brings:
-        text = "{0} is locked, and no {1}.so is where TensorFlow looks".format(brings, stem)
+        text = "{0} is locked, and TensorFlow does not find {1}.so".format(brings, stem)
         return [finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX)]
     if function == PROFILER:
-        text = "nothing here brings CUPTI: TensorFlow's profiler sees nothing of a GPU"
+        text = "CUPTI is missing: TensorFlow's profiler cannot record GPUs"
         return [finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX, severity="warning")]
     return []
 
@@ -353,20 +353,20 @@ def names_in_log(facts: Facts) -> Answer:
         timeout=LIMIT_S,
         check=False,
     )
-    said = names_said(done.stderr.decode("utf-8", "replace"))
+    names = opened_names(done.stderr.decode("utf-8", "replace"))
     known = set(facts.get("libraries") or ())
     findings = []
-    for name in said:
+    for name in names:
         if known and name not in known and not name.startswith(("libcuda.so", "libnvinfer", "libnccl")):
-            text = "TensorFlow opens {0}, and the environment does not name it".format(name)
+            text = "TensorFlow opens {0}, which the environment does not list".format(name)
             findings.append(finding("IMAGE_CLAIM", name, text, " ".join(sorted(known)), name))
-    if not said:
+    if not names:
         return skipped("this release does not log the names")
-    more = "" if driver.look().present else " (it stops at the driver, which is not here)"
-    count = {"names": measure(len(said), "1")}
-    return judged(findings, "only names that are known", " ".join(said) + more, measurements=count)
+    more = "" if driver.read_state().present else " (it stops without a driver)"
+    count = {"names": measure(len(names), "1")}
+    return judged(findings, "only names that are known", " ".join(names) + more, measurements=count)
 
 
-def names_said(log: str) -> list[str]:
+def opened_names(log: str) -> list[str]:
     """Return the libraries that a log of TensorFlow names, each once, in order."""
-    return list(dict.fromkeys(SAID.findall(log)))
+    return list(dict.fromkeys(OPENED_IN_LOG.findall(log)))

@@ -136,10 +136,10 @@ def _hook(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
 
 
 def _period(places: Sequence[int], length: int) -> int:
-    """Return the period of long steps, 0 where they have none.
+    """Return the period of long steps, 0 if they have none.
 
     Nine in ten of the steps of one phase have to be long, five at least, and half of all long steps have to be among
-    them: a busy host adds long steps anywhere, and takes none away.
+    them: a busy host adds long steps anywhere and removes none.
     """
     long = set(places)
     best = (0, 0)

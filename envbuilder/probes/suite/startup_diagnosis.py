@@ -90,7 +90,7 @@ def _persistence(warm: list[Sample], persistence: Sequence[bool | None]) -> list
     if False not in persistence or took < 1.0 * max(1, len(persistence)):
         return []
     text = "listing {0} GPU(s) takes {1:.1f} s".format(len(persistence), took)
-    text += ", and persistence mode is off: the driver starts anew for every process"
+    text += ", and persistence mode is off: the driver starts again for every process"
     fix = "run nvidia-persistenced on the host"
     return [finding("SLOW_PHASE", "driver", text, fix=fix, severity="warning")]
 

@@ -18,7 +18,7 @@ from .result import Answer, Facts, Measurement, Phase, judged, measure, phase, s
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE_LIMIT_S = 240.0
 
-# Name, variables, options of the sample; the base case has none. GPU knobs are left out where there is no GPU.
+# Name, variables, options of the sample; the base case has none. Without a GPU, the settings for GPUs are left out.
 KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
     ("one visible GPU", {"CUDA_VISIBLE_DEVICES": "0"}, {}, True),
     ("memory growth", {}, {"growth": True}, True),
@@ -70,7 +70,7 @@ def measured(facts: Facts) -> Answer:
     count = int(facts.get("samples", 5))
     folder = tempfile.mkdtemp(prefix="kernels-")
     cold, warm = [], []
-    # A simulated driver carries TensorFlow no further than the listing: it is timed without.
+    # With a simulated driver TensorFlow can only list devices, so it is hidden.
     hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if facts.get("simulated") else {}
     try:
         for index in range(count):
@@ -89,11 +89,11 @@ def measured(facts: Facts) -> Answer:
         return judged([startup_diagnosis.broken(str(error))], "{0} samples".format(2 * count), str(error)[-500:])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    seen = driver.look()
+    seen = driver.read_state()
     findings = startup_diagnosis.causes(cold, warm, knobs, [gpu.get("persistence") for gpu in seen.gpus])
     return judged(
         findings,
-        "{0} cold and {0} warm samples, nothing stands out".format(count),
+        "{0} cold and {0} warm samples, no slow phase".format(count),
         "; ".join(one["message"] for one in findings) or _summary(warm),
         phases=phases(cold, warm),
         measurements=_measurements(warm, knobs),
@@ -172,7 +172,7 @@ def _drop(path: str) -> int:
 
 def cuda_level(facts: Facts) -> Answer:
     """Time the CUDA driver's own phases, cold and warm, in fresh processes without a framework."""
-    if not driver.look().present:
+    if not driver.read_state().present:
         return skipped(driver.NO_DRIVER)
     if facts.get("simulated"):
         return skipped("a simulated driver's times say nothing")

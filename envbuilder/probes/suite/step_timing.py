@@ -42,7 +42,7 @@ class Recorder:
         self._patch(session, "__init__", counted)
         from tensorflow.python.eager import context
 
-        with context.eager_mode():  # also where a graph is being built
+        with context.eager_mode():  # also within a graph
             owner: Any = next(kind for kind in type(self.tf.constant(0)).__mro__ if "numpy" in vars(kind))
         plain_numpy = owner.numpy
 

@@ -18,7 +18,7 @@ MOVED = (
     ("random.Generator", "random.experimental.Generator"),
     ("io.encode_png", "image.encode_png"),
 )
-"""Where a name is today, and where it was."""
+"""The name of today, and the former one."""
 
 GROUPS = ("framework", "gpu", "multi-gpu", "steps")
 """Groups of checks that compute: how their names begin."""
@@ -52,7 +52,7 @@ def as_later(tf: Any) -> Any:
         tf.compat.v1.enable_v2_behavior()
         spec = tf.__spec__
         tf = sys.modules["tensorflow"] = tf.compat.v2
-        tf._as_later, tf.__spec__ = tf, spec  # where the package lies is asked of this, too
+        tf._as_later, tf.__spec__ = tf, spec  # the folder of the package is read from it
     for name, former in MOVED:
         place, _, leaf = name.rpartition(".")
         if not hasattr(found(tf, place), leaf) and found(tf, former) is not None:

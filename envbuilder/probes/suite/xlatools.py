@@ -14,7 +14,7 @@ from . import tensorflow_install
 from .elf import Elf, NotElfError
 from .result import Answer, Facts, Finding, finding, judged, skipped
 
-# tsl/platform/default/cuda_root_path.cc: the wheel of nvcc beside TensorFlow's folder, the copy of libdevice in
+# tsl/platform/default/cuda_root_path.cc: the wheel of nvcc next to TensorFlow's folder, the copy of libdevice in
 # TensorFlow's own wheel, then the toolkit's usual places; executables are looked up on PATH last.
 USUAL = ["/usr/local/cuda"]
 LIBDEVICE = os.path.join("nvvm", "libdevice", "libdevice.10.bc")
@@ -187,8 +187,6 @@ def _candidates(places: Iterable[str], leaf: str) -> list[str]:
 
 
 def _missing(name: str, places: Sequence[str]) -> Finding:
-    text = "{0} is in none of the places where XLA looks: compiled functions will fail or wait for the driver".format(
-        name
-    )
+    text = "XLA does not find {0}: compiled functions will fail or wait for the driver".format(name)
     fix = "install the nvidia-cuda-nvcc wheel of this CUDA, or give XLA_FLAGS=--xla_gpu_cuda_data_dir"
     return finding("XLA_TOOLS_MISSING", name, text, name, "looked in: " + ", ".join(places), fix)

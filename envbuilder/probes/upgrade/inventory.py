@@ -88,8 +88,8 @@ def _bytes(path: str) -> int:
 
 def build_info() -> dict[str, str | list[str]]:
     """Return the build options of the installed TensorFlow; empty if it does not state them."""
-    said = tensorflow_install.build_info(tensorflow_install.tensorflow_folder())
-    return {key: _plain(value) for key, value in said.items()}
+    info = tensorflow_install.build_info(tensorflow_install.tensorflow_folder())
+    return {key: _plain(value) for key, value in info.items()}
 
 
 def _plain(value: object) -> str | list[str]:

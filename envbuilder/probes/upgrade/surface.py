@@ -20,7 +20,7 @@ Row = List[Any]
 """Kind, signature, whether it is deprecated."""
 
 Parameter = List[Optional[str]]
-"""Kind, name, and the default as Python writes it; None where there is none."""
+"""Kind, name, and the default as Python writes it; None if there is none."""
 
 OURS = ("tensorflow", "keras", "tf_keras", "tensorflow_estimator")
 """Packages whose classes may define public attributes."""
@@ -29,7 +29,7 @@ PUBLIC = re.compile(
     r"^(tensorflow\.(_api|compat|experimental|keras|python\.keras\.api)|(tf_)?keras(?!\.src)|tensorboard\.summary"
     r"|tensorflow_estimator\.python\.estimator\.api)\b"
 )
-"""Modules that carry the interface; other modules of theirs are the implementation, even where they can be seen."""
+"""Modules of the interface; other modules of these packages are the implementation, even if they are visible."""
 
 SKIPPED = ("compat.v2", "compat.v1.compat")
 """The same interface again under another name."""

@@ -1,4 +1,4 @@
-"""Run a user's tests: pytest files and scripts, each file in a process, each outcome as soon as it is known.
+"""FileRun a user's tests: pytest files and scripts, each file in a process, each outcome as soon as it is known.
 
 A test that kills its process only costs itself: the file is started again with the tests that have no result. A script
 passes if it exits with 0. pytest is last on the import path, so that the image's own packages are used.
@@ -23,7 +23,7 @@ KEPT = 1000
 
 
 def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
-    """Run every file, or, as a child, the tests of one file."""
+    """FileRun every file, or, as a child, the tests of one file."""
     if "file" in wanted:
         return pytest_file(channel, wanted)
     for path in wanted["tests"]:
@@ -35,7 +35,7 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
 
 
 def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
-    """Run the tests of one file, again without those that have a result, as long as each run adds one.
+    """FileRun the tests of one file, again without those that have a result, as long as each run adds one.
 
     If pytest does not start with the options and plugins of the folder (``-n auto`` without pytest-xdist), it runs once
     more without them.
@@ -43,7 +43,7 @@ def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
     done: list[str] = []
     plain = False
     while True:
-        run = Run(path, wanted, done, plain=plain)
+        run = FileRun(path, wanted, done, plain=plain)
         run.follow(channel)
         if not (run.ended or run.began or plain):
             plain = True
@@ -66,7 +66,7 @@ def how(code: int | None) -> str:
     return "signal {0}".format(-code) if code < 0 else "exit code {0}".format(code)
 
 
-class Run:
+class FileRun:
     """One file in one child process; its results are passed on.
 
     ``began`` if a test began or has a result, ``code`` None if it was killed for its silence, ``trouble`` why pytest
@@ -103,7 +103,7 @@ class Run:
                 self.take(line, channel)
             self.code = self.child.poll()
             if self.code is not None and not found:
-                break  # a process that it left behind may hold the pipe: nobody waits for that
+                break  # a process that it left behind may keep the pipe open
             if time.monotonic() - last > self.wanted["limit_s"]:
                 break
         end_group(self.child)
@@ -143,7 +143,7 @@ class Lines:
             return []
         data = os.read(self.descriptor, 1 << 16)
         if not data:
-            time.sleep(0.05)  # closed: only the process's end is still to come
+            time.sleep(0.05)  # closed: only the end of the process is missing
         whole = (self.rest + data).split(b"\n")
         self.rest = whole.pop()
         return whole
@@ -165,7 +165,7 @@ PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
 
 
 def pytest_file(channel: Channel, order: Mapping[str, Any]) -> NoReturn:
-    """Run one file under pytest and report each test; one that ends the session does not hide the others."""
+    """FileRun one file under pytest and report each test; one that ends the session does not hide the others."""
     sys.path.append(order["pytest"])
     import pytest
 
@@ -186,7 +186,7 @@ def pytest_file(channel: Channel, order: Mapping[str, Any]) -> NoReturn:
 
 
 OUTCOMES = ("passed", "failed", "skipped")
-"""What a report may say; plugins add others ("rerun"), which are no answers."""
+"""The outcomes of a report; plugins add others ("rerun"), which are ignored."""
 
 
 class Reporter:
@@ -201,7 +201,7 @@ class Reporter:
     def say(self, document: dict[str, Any]) -> None:
         """Report something, except in a copy of the process that a test forked."""
         if os.getpid() == self.process:
-            os.write(self.channel.descriptor, b"\n")  # what a test wrote there before is a line of its own
+            os.write(self.channel.descriptor, b"\n")  # ends what a test may have written there
             self.channel.say(document)
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
@@ -239,7 +239,7 @@ def last_lines(report: Any) -> str:
 
 
 def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one script in a process of its own, and kill what it leaves running."""
+    """FileRun one script in a process of its own, and kill what it leaves running."""
     command = ["sh", path] if path.endswith(".sh") else [sys.executable, path]
     begun = time.monotonic()
     with tempfile.TemporaryFile() as printed:
