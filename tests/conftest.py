@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from closed import closed
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from envbuilder.controls.run import Controller
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=500, deadline=None)
@@ -31,3 +35,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     finally:  # a command that ran in this process has set its own, whose grace ends the process
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def controller() -> Controller:
+    """Build good images (`good("cpu")`, `good("gpu")`) and controls; needs the marks ``engine`` and ``network``."""
+    from good_images import shared_controller  # noqa: PLC0415 - few tests need the engine
+
+    return shared_controller()

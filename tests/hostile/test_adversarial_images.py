@@ -12,16 +12,14 @@ import msgspec
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.choice import choose
+from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Severity
-from envbuilder.image.ensure import ensure
 from envbuilder.pypi.client import open_index
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
@@ -84,20 +82,9 @@ def engine() -> DockerEngine:
     return connect()
 
 
-@pytest.fixture(scope="module")
-def bases(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Build the good image of a flavour when it is first needed: the GPU image has 5 GB."""
-    workspace = Workspace(tmp_path_factory.mktemp("adversarial"))
-
-    class Bases(dict[str, str]):
-        def __missing__(self, flavor: str) -> str:
-            choice = choose("negative-controls", (), workspace, CATALOG)
-            wanted = next(one for one in choice.environments if one.flavor == flavor and one.python == "3.11")
-            built = ensure(wanted, choice.catalog, workspace, engine, lambda _: None)
-            self[flavor] = built.record.reference
-            return self[flavor]
-
-    yield Bases()
+@pytest.fixture(scope="module", autouse=True)
+def no_tags_stay(engine: DockerEngine) -> Iterator[None]:
+    yield
     for tag in engine.names(NAME):
         engine.remove(tag)
 
@@ -119,9 +106,9 @@ def codes(verdict: Verdict, severity: Severity) -> set[str]:
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
 def test_adversarial_image_has_its_findings_only(
-    engine: DockerEngine, bases: dict[str, str], image: Image, tmp_path: Path
+    engine: DockerEngine, controller: Controller, image: Image, tmp_path: Path
 ) -> None:
-    verdict = validated(engine, bases[image.base], image, tmp_path)
+    verdict = validated(engine, controller.good(image.base).record.reference, image, tmp_path)
     good = "INCONCLUSIVE" if image.base == "gpu" else "PASSED"
     assert codes(verdict, Severity.ERROR) == set(image.codes), verdict.reasons
     assert verdict.verdict == ("FAILED" if image.codes else good), verdict.reasons

@@ -29,11 +29,6 @@ CONTROLS = controls()
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-@pytest.fixture(scope="module")
-def controller() -> Controller:
-    return Controller(Workspace(Path(__file__).parents[2]), connect(), open_index(), load(), Console())
-
-
 MECHANISMS = {
     "good-cpu",  # no finding in a good image
     "good-gpu",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from envbuilder.catalog.store import load
@@ -11,12 +9,9 @@ from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import ContainerSpec, Engine
 from envbuilder.image.build import Built
-from envbuilder.pypi.client import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
-from envbuilder.support.console import Console
 from envbuilder.validation.validate import ValidationRequest, validate
-from envbuilder.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -65,9 +60,8 @@ def engine() -> Engine:
 
 
 @pytest.fixture(scope="module")
-def gpu(engine: Engine) -> Built:
-    """Build the GPU environment that the negative controls start from, where it is not there yet."""
-    return Controller(Workspace(Path(__file__).parents[2]), engine, open_index(), load(), Console()).good("gpu")
+def gpu(controller: Controller) -> Built:
+    return controller.good("gpu")
 
 
 @pytest.fixture(scope="module")

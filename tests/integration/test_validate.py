@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from suite_messages import events_of, order
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
+from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerSpec
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.ensure import ensure
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
@@ -33,7 +32,6 @@ from envbuilder.workspace import Workspace, cache_dir
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-ROOT = Path(__file__).parents[2]
 FOREIGN = "scratch-suite:foreign"
 PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))
 
@@ -45,19 +43,14 @@ def engine() -> DockerEngine:
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Make a folder outside the checkout, with the committed contexts."""
-    root = tmp_path_factory.mktemp("workspace")
-    shutil.copytree(ROOT / "images", root / "images")
-    return Workspace(root)
+    return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
 @pytest.fixture(scope="module")
-def request_for_cpu(engine: DockerEngine, workspace: Workspace) -> ValidationRequest:
-    """Build a CPU environment with everything and say how to validate it: its own word passes, of what it is whole."""
-    choice = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), workspace, load())
-    (environment,) = choice.environments
-    built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
-    return ValidationRequest.of(built, budgets=choice.matrix.budgets)
+def request_for_cpu(controller: Controller) -> ValidationRequest:
+    """Return a request to validate the good CPU image, with the budgets of the shipped matrix."""
+    budgets = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), controller.workspace, load()).matrix.budgets
+    return ValidationRequest.of(controller.good("cpu"), budgets=budgets)
 
 
 STALL_LOOPS = Path(__file__).parents[1] / "support" / "stall_loops.py"

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]
 
 from factories import failed_verdict, verdict  # noqa: E402 - the paths come first
-from tiny_world import TINY, tiny_wheel, write_tiny  # noqa: E402
+from tiny_world import tiny_wheel, write_tiny  # noqa: E402
 
 from envbuilder.validation.verdict_store import History  # noqa: E402
 from envbuilder.workspace import Workspace, write_document  # noqa: E402
@@ -147,7 +147,6 @@ COMMANDS: tuple[Command, ...] = (
     Command("run m.yaml", tiny, verdicts, 6, "tiny"),
     Command("run m.yaml --fresh --format json", tiny, verdicts, 2, "tiny"),
     Command("build m.yaml", tiny, verdicts, 4, "tiny"),
-    Command(f"validate {TINY} --matrix m.yaml", tiny, verdicts, 4, "tiny"),
     Command("run", quickstart, verdicts, 2, "all"),
     Command("controls variable-astray", empty, verdicts, 2, "all"),
     Command(f"reproduce {REPORT} --format json", empty, reproduced, 2, "all"),

@@ -16,7 +16,9 @@ from envbuilder.cli import root
 
 TOP = Path(__file__).parents[2]
 GENERATED = {TOP / "docs" / "reference" / "cli.md"}
-PAGES = sorted({TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").rglob("*.md")} - GENERATED)
+PAGES = sorted(
+    {TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "tests/README.md", *(TOP / "docs").rglob("*.md")} - GENERATED
+)
 
 _SPAN = re.compile(r"`([^`\n]+)`")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
