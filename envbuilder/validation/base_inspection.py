@@ -1,4 +1,4 @@
-"""Look into a base: which system, Python, C library and CUDA it holds, by its files; nothing of it is run."""
+"""Inspect a base image without running it: system, Python, C library and CUDA, from its files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from envbuilder.validation.image_loader import ImageSearch
 from envbuilder.validation.static_checks import cudnn_version
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where programs are looked for in an image that does not say."""
+"""PATH of an image that does not set it."""
 
 _PYTHON = re.compile(r"python(3\.\d{1,2})\Z")
 _OPENED = re.compile(
     r"lib(?:cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cupti|nvrtc|nvJitLink|nccl|nvinfer|cudnn(?:_\w+)?)"
     r"\.so\.[\d.]+\Z"
 )
-"""Libraries of CUDA, of cuDNN and beside them, that TensorFlow or another of them opens by name."""
+"""Libraries of CUDA and cuDNN that TensorFlow, or another of them, opens by name."""
 
 _COMPAT = re.compile(r"\Ausr/local/cuda[^/]*/compat/libcuda\.so\.1\Z")
 _MUSL = re.compile(r"\A(?:usr/)?lib/ld-musl-")
@@ -40,15 +40,15 @@ _FIELD = re.compile(r"^(ID|VERSION_ID)=[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 
 
 def inspect_base(engine: Engine, reference: str, catalog: Catalog, report: Callable[[str], None]) -> BaseFacts:
-    """Look into an image that the engine has, or else pulls: from its registry's mirror where there is one.
+    """Inspect an image of the engine's store; it is pulled if missing, from a mirror if there is one.
 
-    Raises InfrastructureError where it cannot be had, or where no registry knows it by a digest.
+    Raises InfrastructureError if it cannot be pulled, or if no registry has it by a digest.
     """
     image = held(engine, reference) or fetched(engine, reference, report)
     digest = next((found for one in sources(reference) if (found := image.digest(one))), None)
     if digest is None:
         raise InfrastructureError(
-            f"{reference} has no digest: it was built or imported here, and no registry knows it",
+            f"{reference} has no digest: it was built or imported here, and no registry has it",
             hint="push it to a registry, and name it by the digest that the push prints",
         )
     bare = reference.partition("@")[0]
@@ -57,7 +57,7 @@ def inspect_base(engine: Engine, reference: str, catalog: Catalog, report: Calla
 
 
 def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, name: str = "") -> BaseFacts:
-    """Say what an image's files are. ``name`` is how it was asked for, under which the catalogue may have a row."""
+    """Return the facts of an image's files. ``name`` is the requested name, of which the catalogue may have a row."""
     search = ImageSearch(files, image)
     libraries = tuple(_libraries(files, search))
     libc, libc_version = _libc(files, search)
@@ -102,7 +102,7 @@ def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
 
 
 def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
-    """Yield the Pythons on the image's PATH, each version once, as a shell would find them."""
+    """Yield the Pythons on the image's PATH, each version once, in the order of a shell."""
     seen: set[str] = set()
     for folder in image.env.get("PATH", _PATH).split(":"):
         for path in sorted(files.paths):
@@ -119,7 +119,7 @@ def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
 
 
 def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]:
-    """Yield what the image's loader finds by a soname that a file says of itself."""
+    """Yield the libraries that the image's loader finds by the soname of a file."""
     sonames = {
         seen.row.binary.soname
         for path, seen in files.paths.items()
@@ -142,7 +142,7 @@ def _cudnn(files: ImageFiles, libraries: tuple[FoundLibrary, ...]) -> str:
 
 
 def _tools(search: ImageSearch, image: Image, cuda: str) -> bool:
-    """Tell whether ptxas and libdevice are where XLA looks in an image without wheels."""
+    """Return True if ptxas and libdevice are in the folders that XLA searches in an image without wheels."""
     places = xlatools.roots("/", cuda or None, "")
     libdevice = any(search.exists(posixpath.join(place, xlatools.LIBDEVICE)) for place in places)
     path = image.env.get("PATH", _PATH).split(":")
@@ -150,7 +150,7 @@ def _tools(search: ImageSearch, image: Image, cuda: str) -> bool:
 
 
 def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Disagreement]:
-    """Compare with the catalogue's row of this name, where there is one."""
+    """Compare with the catalogue's row of this name, if there is one."""
     row = catalog.image(name) if name else None
     if row is None:
         return
@@ -166,7 +166,7 @@ def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Di
 
 
 def _same_cudnn(said: str | None, there: str) -> bool:
-    """Compare as far as both go: the catalogue has four numbers, or one, and a library says three."""
+    """Compare the shared prefix: the catalogue has one or four numbers, a library three."""
     if not said or not there:
         return not said and not there
     ours, theirs = versions.numbers(said), versions.numbers(there)

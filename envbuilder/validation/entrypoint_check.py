@@ -1,4 +1,4 @@
-"""Start an image once as its users do, with its own user, entrypoint, PATH and folder, and let it compute."""
+"""Start an image as its users do, with its own user, entrypoint, PATH and folder, and let it compute."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from envbuilder.validation.checks import Check
 from envbuilder.verdict import CheckResult
 
 FRESH_USER = "1000730000:0"
-"""A user that no image knows, as Kubernetes and OpenShift give: ``runAsUser`` with the root group."""
+"""An unknown user with the root group, as Kubernetes and OpenShift use (``runAsUser``)."""
 
 _SIZE, _INNER = 7, 2
-"""Products of so few small numbers are exact in every float that TensorFlow has: what is off is the start alone."""
+"""Such small products are exact in every float of TensorFlow, so only a wrong start changes them."""
 
 _KEPT = 64 * 1024
 _LIMIT = 32 * 1024 * 1024
-"""Bytes that a program which prints one line may print in all."""
+"""Bytes that a program may print in total."""
 
 _MARK = b"envbuilder-user-start "
 _PROGRAM = """
@@ -37,12 +37,12 @@ product = tf.matmul(tf.constant(left, tf.float32), tf.constant(right, tf.float32
 product = product.numpy() if hasattr(product, "numpy") else tf.compat.v1.Session().run(product)
 product = product.ravel().tolist()
 preload = [path for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if "/" in path]
-said = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[])
+answer = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[])
 root = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
-for folder, _, names in os.walk(root, onerror=lambda error: said["unreadable"].append(error.filename)):
-    said["unreadable"] += [p for p in (os.path.join(folder, n) for n in names)
+for folder, _, names in os.walk(root, onerror=lambda error: answer["unreadable"].append(error.filename)):
+    answer["unreadable"] += [p for p in (os.path.join(folder, n) for n in names)
                            if p.endswith((".py", ".so")) and os.path.exists(p) and not os.access(p, os.R_OK)][:5]
-print("\\n{mark}" + json.dumps(said), flush=True)
+print("\\n{mark}" + json.dumps(answer), flush=True)
 os._exit(0)
 """
 
@@ -55,15 +55,15 @@ class _Answer(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Output:
-    """What a container printed: its end, and how much."""
+    """The output of a container: its last bytes, and the number of all bytes."""
 
     stopped: threading.Event
-    output: bytearray = field(default_factory=bytearray)
+    stdout: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     total: int = 0
 
     def take(self, kept: bytearray) -> Callable[[bytes], None]:
-        """Return what keeps the end of a stream."""
+        """Return a callback that stores the end of a stream."""
 
         def keep(data: bytes) -> None:
             self.total += len(data)
@@ -73,33 +73,33 @@ class _Output:
         return keep
 
     def overdue(self) -> bool:
-        """Tell whether it is to be stopped: it prints without end, or nobody waits for it any more."""
+        """Return True if it must stop: too much output, or validation has ended."""
         return self.total > _LIMIT or self.stopped.is_set()
 
 
 def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
-    """Start the image's own Python in it and hold its product to the right one. ``stopped`` ends it at once."""
+    """Start the image's Python and compare its product with the right one. ``stopped`` ends it at once."""
     begun = time.monotonic()
     left = [[secrets.randbelow(16) - 8 for _ in range(_INNER)] for _ in range(_SIZE)]
     right = [[secrets.randbelow(16) - 8 for _ in range(_SIZE)] for _ in range(_INNER)]
     program = _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK))
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
     for python in ("python", "python3"):
-        heard = _Output(stopped)
+        output = _Output(stopped)
         ended = engine.run(
-            _spec(image, check, python, program, heard), heard.take(heard.output), heard.take(heard.errors)
+            _spec(image, check, python, program, output), output.take(output.stdout), output.take(output.errors)
         )
         if not ended.refusal:
             break
-    wrong = terminal_text.line(_wrong(ended, heard, product))
+    wrong = terminal_text.line(_wrong(ended, output, product))
     finding = Finding(
         code=Code.USER_START,
         severity=Severity.ERROR,
         subject=_whose(image, check),
         message=wrong,
         requires="a product of TensorFlow",
-        found=terminal_text.line(heard.errors.decode(errors="replace")[-1000:]),
-        fix="run the image's python -c 'import tensorflow' with docker run and mend what it says",
+        found=terminal_text.line(output.errors.decode(errors="replace")[-1000:]),
+        fix="run the image's python -c 'import tensorflow' with docker run, and fix the error that it prints",
     )
     return CheckResult(
         name=check.name,
@@ -109,7 +109,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
         expected="TensorFlow computes when the image is started by its own entrypoint",
         observed=wrong or f"it does, as {_whose(image, check)}",
         findings=(finding,) if wrong else (),
-        log=heard.errors.decode(errors="replace")[-6000:] if wrong else "",
+        log=output.errors.decode(errors="replace")[-6000:] if wrong else "",
     )
 
 
@@ -121,8 +121,8 @@ def _whose(image: Image, check: Check) -> str:
     return f"user {FRESH_USER}" if _is_fresh(check) else f"user {image.user or 'root'}"
 
 
-def _spec(image: Image, check: Check, python: str, program: str, heard: _Output) -> ContainerSpec:
-    """Describe the container: as closed as the suite's, but for what the image itself says of its start."""
+def _spec(image: Image, check: Check, python: str, program: str, output: _Output) -> ContainerSpec:
+    """Describe the container: as restricted as the suite's, with the image's own start."""
     interpreter = image.entrypoint[-1:] and image.entrypoint[-1].rpartition("/")[2].startswith("python")
     return ContainerSpec(
         image=image.id,
@@ -131,35 +131,35 @@ def _spec(image: Image, check: Check, python: str, program: str, heard: _Output)
         user=FRESH_USER if _is_fresh(check) else "",
         read_only=_is_fresh(check),
         time_limit=check.limit_s,
-        overdue=heard.overdue,
+        overdue=output.overdue,
     )
 
 
-def _wrong(ended: ContainerResult, heard: _Output, product: list[int]) -> str:
-    """Say what is wrong with such a start; '' where nothing is."""
+def _wrong(ended: ContainerResult, output: _Output, product: list[int]) -> str:
+    """Describe what is wrong with the start; '' if nothing is."""
     if ended.refusal:
         return f"it cannot start: {ended.refusal.strip()[-500:]}"
     stopped = (
-        (ended.timed_out, "it gave no answer in its time"),
-        (heard.overdue() or ended.flooded, f"it was stopped: it printed more than {_LIMIT >> 20} MiB"),
+        (ended.timed_out, "it did not answer in time"),
+        (output.overdue() or ended.flooded, f"it was stopped: it printed more than {_LIMIT >> 20} MiB"),
         (ended.out_of_memory, "it ran out of memory"),
     )
     for holds, text in stopped:
         if holds:
             return text
-    line = next((line for line in reversed(bytes(heard.output).splitlines()) if line.startswith(_MARK)), b"")
+    line = next((line for line in reversed(bytes(output.stdout).splitlines()) if line.startswith(_MARK)), b"")
     try:
-        said = decoding.from_json(line.removeprefix(_MARK), _Answer)
+        answer = decoding.from_json(line.removeprefix(_MARK), _Answer)
     except decoding.DamagedError:
         return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
-    return _wrong_answer(said, product)
+    return _wrong_answer(answer, product)
 
 
-def _wrong_answer(said: _Answer, product: list[int]) -> str:
-    if said.product != product:
-        return "the product that it printed is not the one that was asked for"
-    if said.absent:
-        return f"LD_PRELOAD names what is not there: {said.absent[0][:200]}"
-    if said.unreadable:
-        return f"its user may not read {said.unreadable[0][:200]}, and {len(said.unreadable) - 1} more"
+def _wrong_answer(answer: _Answer, product: list[int]) -> str:
+    if answer.product != product:
+        return "the product that it printed is wrong"
+    if answer.absent:
+        return f"LD_PRELOAD names a missing file: {answer.absent[0][:200]}"
+    if answer.unreadable:
+        return f"its user may not read {answer.unreadable[0][:200]}, and {len(answer.unreadable) - 1} more"
     return ""

@@ -1,4 +1,4 @@
-"""Say what an image should hold: from its environment and lock, or from the catalogue for an image of others."""
+"""The expected contents of an image: from its environment and lock, or from the catalogue for a foreign image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envbuilder.validation.suite_session import Identity
 
 
 def of_environment(environment: Environment, lock: str, image: Image, *, profile: Profile, simulated: bool) -> Facts:
-    """Return the facts of an environment of ours: everything that it claims is checked."""
+    """Return the facts of a managed environment: all of its claims are checked."""
     return Facts(
         flavor=environment.flavor,
         tensorflow=environment.tensorflow,
@@ -46,7 +46,7 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
 
 
 def with_base(facts: Facts, environment: Environment | None) -> Facts:
-    """Add what was known of a base, or of its packages, when the environment was accepted: it has no tools of XLA's."""
+    """Add whether the base, or its packages, was accepted without the tools of XLA."""
     if environment is None or not (environment.on_registry_base or environment.packaged_cuda):
         return facts
     known = any(finding.code is Code.XLA_TOOLS_MISSING for finding in environment.findings)
@@ -54,9 +54,9 @@ def with_base(facts: Facts, environment: Environment | None) -> Facts:
 
 
 def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
-    """Return a foreign image's facts with what its labels claim: claims are checked, whatever became of the documents.
+    """Return a foreign image's facts with the claims of its labels, which are checked even without the documents.
 
-    The engine reports the labels, which nothing in the image can change.
+    The engine reports the labels; files in the image cannot change them.
     """
     lock = carried_lock(files)
     return msgspec.structs.replace(
@@ -76,10 +76,10 @@ def of_foreign(
     simulated: bool,
     for_gpus: bool = False,
 ) -> Facts:
-    """Return the facts of an image of others, or of the environment at hand: what its build says of itself.
+    """Return the facts of a foreign image, or of a Python of this host, from the build's own record.
 
-    ``for_gpus`` is what its files are, where they were looked at: they outrank what it says of itself. What the build
-    does not say comes from the catalogue's row of that release; without a row nothing is claimed.
+    ``for_gpus`` comes from its files, which outrank the record. Missing values come from the catalogue's row of that
+    release; without a row there is no claim.
     """
     row = _row(identity, catalog, for_gpus=for_gpus)
     flavor: Flavor = "gpu" if for_gpus or identity.is_for_gpus else "cpu"
@@ -108,7 +108,7 @@ def of_foreign(
 
 
 def with_gpus(facts: Facts, gpus: str) -> Facts:
-    """Add how many GPUs the container was given: at least one where all were asked for."""
+    """Add the number of GPUs of the container; ``all`` means at least one."""
     expected = 0 if gpus == "none" else 1 if gpus == "all" else len(gpus.split(","))
     return msgspec.structs.replace(facts, gpus_expected=expected)
 

@@ -1,4 +1,4 @@
-"""The distributions of an image, from its files: what each one's RECORD, and its locked wheel's own, say of them."""
+"""The distributions of an image, and the files in their RECORD and in that of their locked wheel."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _OF_SYSTEMS = ("usr", "usr/local")
 """Prefixes that a Python shares with the system."""
 
 Rows = Mapping[str, str]
-"""Path in the image → the digest as RECORD writes it (``sha256=…``), '' where the file has none there."""
+"""Path in the image → digest in RECORD (``sha256=…``), '' if it has none."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """One installed distribution: where it is, its tags, and its RECORD (None where it has none)."""
+    """One installed distribution: its folder, its tags, and its RECORD (None without one)."""
 
     site: str
     folder: str
@@ -39,9 +39,9 @@ class Distribution:
     scripts: frozenset[str] = field(default_factory=frozenset)
 
     def vouches_for(self, path: str, *, beside: bool = True) -> bool:
-        """Tell whether its RECORD may account for a file: one of its own folder, or ``beside`` that in its environment.
+        """Return True if its RECORD may list this file: in its own folder or, with ``beside``, in its environment.
 
-        What other folders of packages hold is not its to say, nor are a system's libraries, wherever its RECORD leads.
+        Files in other package folders, and libraries of a system, never belong to it.
         """
         if path.startswith(f"{self.site}/"):
             return True
@@ -52,7 +52,7 @@ class Distribution:
 
 
 def site_of(path: str) -> str:
-    """Name the innermost folder above a path that Python installs packages in; '' where none is."""
+    """Return the innermost folder above a path into which Python installs packages; '' if there is none."""
     folder = path
     while "/" in folder:
         folder = folder.rpartition("/")[0]
@@ -63,7 +63,7 @@ def site_of(path: str) -> str:
 
 @lru_cache(maxsize=1)
 def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
-    """List every distribution in every folder that Python installs packages in, sorted by place."""
+    """Return the distributions in all folders into which Python installs packages, sorted by folder."""
     found: dict[tuple[str, str], dict[str, bytes]] = {}
     for path, content in files.kept():
         match = _INFO.match(path)
@@ -77,7 +77,7 @@ def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
 
 
 def distributions_at(files: ImageFiles, site: str) -> tuple[Distribution, ...]:
-    """List the distributions that were installed into one folder of no Python's, sorted by name."""
+    """Return the distributions in a folder that no Python searches, sorted by name."""
     found: dict[str, dict[str, bytes]] = {}
     for path in files.paths:
         if path.startswith(f"{site}/") and ".dist-info/" in path:
@@ -111,7 +111,7 @@ def _fields(metadata: bytes) -> dict[str, str]:
 
 
 def _scripts(entry_points: str) -> frozenset[str]:
-    """Name the programs that an installer writes for a distribution's entry points."""
+    """Return the programs that an installer writes for a distribution's entry points."""
     names: set[str] = set()
     section = ""
     for line in entry_points.splitlines():
@@ -136,9 +136,9 @@ def _placed(path: str, site: str) -> str:
 
 
 def of_wheel(record: bytes, distribution: Distribution) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the files that installing a wheel leaves, and the paths of those that an installer may rewrite.
+    """Return the installed files of a wheel, and the paths of those that an installer may rewrite.
 
-    What is below ``<name>-<version>.data`` goes elsewhere; the first line of its scripts is rewritten.
+    Files below ``<name>-<version>.data`` are moved; the first line of scripts is rewritten.
     """
     site, rows, rewritten = distribution.site, dict[str, str](), set[str]()
     prefix = posixpath.normpath(posixpath.join("/", site, "../../..")).lstrip("/")
@@ -160,7 +160,7 @@ def of_wheel(record: bytes, distribution: Distribution) -> tuple[dict[str, str],
 
 
 def made_by_installer(path: str, distribution: Distribution) -> bool:
-    """Tell whether an installer adds this file to what the wheel brings: its notes, byte code, entry points."""
+    """Return True if an installer adds this file: its notes, byte code, entry points."""
     folder, _, leaf = path.rpartition("/")
     if folder == f"{distribution.site}/{distribution.folder}" and leaf in _BY_INSTALLERS:
         return True
@@ -170,5 +170,5 @@ def made_by_installer(path: str, distribution: Distribution) -> bool:
 
 
 def digest_of(content: bytes, algorithm: str) -> str:
-    """Write a SHA-256 as RECORD does; '' for another algorithm, which is not compared."""
+    """Return a SHA-256 as RECORD writes it; '' for another algorithm, which is not compared."""
     return f"sha256={base64.urlsafe_b64encode(content).decode().rstrip('=')}" if algorithm == "sha256" else ""

@@ -1,4 +1,4 @@
-"""Make the checks that look at an image from outside, each by its name in the table."""
+"""Run the checks that read an image on the host, each by its name in the table."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ HOST_CHECKS: Mapping[str, Callable[[ImageContext], CheckOutput]] = {
 
 
 CAUSES = ("files", "binaries", "configuration", "no-stub")
-"""The checks that name what is wrong with files and variables, or what stands before the driver; the rest follows."""
+"""The checks that find defects of files, variables and driver stubs; errors of other checks may follow from these."""
 
 
 def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:
-    """Make checks of the lane ``host``, and say which of their findings others may follow from.
+    """Run checks of the lane ``host``; return their results, and the errors from which others may follow.
 
-    Raises InfrastructureError where the engine or the disk fails.
+    Raises InfrastructureError if the engine or the disk fails.
     """
-    made = [(check, *_check(subject, check)) for check in checks]
-    found = [(result, looked) for check, result, looked in made if check.name in CAUSES]
+    checked = [(check, *_check(subject, check)) for check in checks]
+    found = [(result, output) for check, result, output in checked if check.name in CAUSES]
     causes = Causes(
         tuple(one for result, _ in found for one in result.findings if one.severity is Severity.ERROR),
-        frozenset().union(*(looked.blamed for _, looked in found)),
+        frozenset().union(*(output.blamed for _, output in found)),
     )
-    return tuple(result for _, result, _ in made), causes
+    return tuple(result for _, result, _ in checked), causes
 
 
 def _check(subject: ImageContext, check: Check) -> tuple[CheckResult, CheckOutput]:
     begun = time.monotonic()
-    looked = HOST_CHECKS[check.name](subject)
-    failed = any(finding.severity is Severity.ERROR for finding in looked.findings)
+    output = HOST_CHECKS[check.name](subject)
+    failed = any(finding.severity is Severity.ERROR for finding in output.findings)
     result = CheckResult(
         name=check.name,
         level=check.level,
-        outcome="failed" if failed else "skipped" if looked.undecided else "passed",
+        outcome="failed" if failed else "skipped" if output.undecided else "passed",
         duration_s=round(time.monotonic() - begun, 3),
-        expected=looked.expected,
-        observed=(looked.undecided or looked.observed)[:4000] if not failed else looked.observed[:4000],
-        findings=looked.findings,
-        measurements=dict(looked.measurements),
+        expected=output.expected,
+        observed=(output.undecided or output.observed)[:4000] if not failed else output.observed[:4000],
+        findings=output.findings,
+        measurements=dict(output.measurements),
     )
-    return result, looked
+    return result, output

@@ -1,4 +1,4 @@
-"""Look at the shared objects and programs of an image: whole, of its architecture, and what their names say."""
+"""Check the shared objects and programs of an image: complete, of its architecture, and true to their names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envbuilder.finding import Code, Finding
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.image_claims import build_note, without_cuda
-from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, error, listed, warning
+from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile
 from envbuilder.verdict import Measurement
 
@@ -22,17 +22,17 @@ _CODE_PATH = re.compile(
 _MAJOR = re.compile(r"\.so\.(\d+)")
 _LIBDEVICE = re.compile(r"(?:^|/)libdevice\.10\.bc\Z")
 _PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
-_FIX = "install the package that brings it anew"
+_FIX = "reinstall the package that brings it"
 
 
 def binaries(subject: ImageContext) -> CheckOutput:
-    """Look for damaged files, files of another machine, and libraries that are not what their names say."""
+    """Find damaged files, files for another architecture, and libraries that differ from their names."""
     held = [(path, seen) for path, seen in subject.files.paths.items() if seen.row.binary is not None]
     findings = [*_damaged(held), *_machines(subject, held), *_names(subject), *_cudnn(subject), *_tools(subject)]
     findings += [*build_note(subject), *without_cuda(subject)]
     return CheckOutput(
         tuple(findings),
-        "whole binaries of the image's architecture, each what its name says",
+        "complete binaries of the image's architecture, each true to its name",
         "; ".join(one.message for one in findings) or f"{len(held)} binaries",
         (("binaries", Measurement(len(held), "1")),),
         frozenset(posixpath.basename(path) for path, seen in held if _is_damaged(path, seen)),
@@ -61,15 +61,12 @@ def _machines(subject: ImageContext, held: list[tuple[str, StackedFile]]) -> Ite
             other.setdefault(machine, []).append(path)
     for machine, paths in sorted(other.items()):
         text = f"the image says {said}, and {len(paths)} files are for {machine}: {listed(paths)}"
-        if len(paths) * 2 > len(held) or not subject.is_managed:
-            severity = error if len(paths) * 2 > len(held) else warning
-            yield severity(Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
-        else:
-            yield error(Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
+        severity = Severity.ERROR if len(paths) * 2 > len(held) else subject.severity
+        yield finding(severity, Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
 
 
 def _names(subject: ImageContext) -> Iterator[Finding]:
-    """Name libraries of CUDA whose own soname is another than the name that they are opened by."""
+    """Find libraries of CUDA whose soname differs from the name by which they are opened."""
     for path, seen in subject.files.paths.items():
         if seen.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):
             continue
@@ -81,14 +78,14 @@ def _names(subject: ImageContext) -> Iterator[Finding]:
         real = subject.files.file(path)
         binary = real.row.binary if real is not None else None
         if real is not None and binary is None and real.row.size:
-            yield error(Code.MISSING_LIBRARY, name, f"{listed([path])} is no shared object", fix=_FIX)
+            yield error(Code.MISSING_LIBRARY, name, f"{listed([path])} is not a shared object", fix=_FIX)
         elif binary is not None and binary.soname and not _same(name, binary.soname) and not _is_behind(subject, path):
             text = f"{listed([path])} is {binary.soname} by its own soname"
             yield error(Code.CUDA_MISMATCH, name, text, requires=name, found=binary.soname, fix=_FIX)
 
 
 def _is_behind(subject: ImageContext, path: str) -> bool:
-    """Tell whether a file is what its own soname leads to: CUPTI's is called by its year, ``libcupti.so.2020.3.1``."""
+    """Return True if its soname is a link to the file: CUPTI's is named by year, ``libcupti.so.2020.3.1``."""
     seen = subject.files.paths[path]
     soname = seen.row.binary.soname if seen.row.binary is not None else ""
     return bool(soname) and subject.files.resolve(f"{posixpath.dirname(path)}/{soname}") == path
@@ -102,9 +99,9 @@ def _same(name: str, soname: str) -> bool:
 
 
 def _cudnn(subject: ImageContext) -> Iterator[Finding]:
-    """Say which parts a cuDNN lacks, all of them: since 9 the library in front opens the others by name.
+    """Find missing parts of cuDNN: since 9 the main library opens the others by name.
 
-    In an image of ours the wheel's RECORD says which parts there are.
+    In a managed image the wheel's RECORD lists the parts.
     """
     if subject.is_managed:
         return
@@ -115,7 +112,7 @@ def _cudnn(subject: ImageContext) -> Iterator[Finding]:
         if empty:
             text = f"parts of cuDNN are missing: {listed(empty)}"
             name = empty[0].rpartition("/")[2]
-            yield error(Code.MISSING_LIBRARY, name, text, requires="a whole cuDNN", fix="install cuDNN anew")
+            yield error(Code.MISSING_LIBRARY, name, text, requires="a complete cuDNN", fix="reinstall cuDNN")
 
 
 def _tools(subject: ImageContext) -> Iterator[Finding]:
@@ -125,8 +122,8 @@ def _tools(subject: ImageContext) -> Iterator[Finding]:
             and _LIBDEVICE.search(path)
             and seen.row.head[:4] not in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
         ):
-            text = f"{listed([path])} is no bitcode: XLA cannot compile for GPUs"
+            text = f"{listed([path])} is not bitcode: XLA cannot compile for GPUs"
             yield error(Code.XLA_TOOLS_MISSING, "libdevice.10.bc", text, fix=_FIX)
         elif seen.row.kind == "file" and path.endswith("/bin/ptxas") and seen.row.binary is None:
-            text = f"{listed([path])} is no program: XLA cannot compile for GPUs"
+            text = f"{listed([path])} is not a program: XLA cannot compile for GPUs"
             yield error(Code.XLA_TOOLS_MISSING, "ptxas", text, fix=_FIX)

@@ -1,4 +1,4 @@
-"""Check what an image says of itself, in labels and documents, against what its files are."""
+"""Compare the labels and documents of an image with its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
 _OF_LIBRARIES = ("unimported", "unnamed")
-_FIX = "build the image anew from its context"
+_FIX = "rebuild the image from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
 _FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/.*\.so(?:\.\d+)*\Z")
@@ -34,7 +34,7 @@ _SAYS_CUDA = re.compile(
 
 
 def document(files: ImageFiles) -> Environment | None:
-    """Read the environment document that an image carries; None where it is absent, damaged, or its id no name."""
+    """Return the environment document in the image; None if it is missing, damaged, or its id is not a name."""
     try:
         found = decoding.from_json(files.content(DOCUMENT) or b"", Environment)
     except decoding.DamagedError:
@@ -43,12 +43,12 @@ def document(files: ImageFiles) -> Environment | None:
 
 
 def contradicts_itself(told: Environment) -> bool:
-    """Tell whether a document's flavour is not what its own id says: it decides nothing then."""
+    """Return True if the flavour of a document differs from that in its id: then it is ignored."""
     return ("-cpu" in told.id) != (told.flavor == "cpu")
 
 
 def carried_lock(files: ImageFiles) -> str:
-    """Read the lock that an image carries; '' where it carries none that is one."""
+    """Return the lock in the image; '' if there is no valid one."""
     try:
         text = decoding.text(files.content(LOCK) or b"")
         lockfile.parse(text)
@@ -58,7 +58,7 @@ def carried_lock(files: ImageFiles) -> str:
 
 
 def carried_list(files: ImageFiles, label: str, lock: str) -> str:
-    """Read the list of what an image leaves out that it carries; '' where its label, or its lock, speaks of another."""
+    """Return the list of removed files in the image; '' if its label or its lock names another list."""
     try:
         return omissions.named(label, lock, decoding.text(files.content(LIST) or b""))
     except ValueError:
@@ -66,24 +66,24 @@ def carried_list(files: ImageFiles, label: str, lock: str) -> str:
 
 
 def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
-    """List what a list of omissions says of libraries: distribution, and file, or a folder of which everything goes."""
+    """Return the removed libraries in a list of removed files: distribution, and file or folder."""
     told = omissions.parse(text) if text else omissions.Omissions()
     gone = ((one.name, row) for one in told.distributions for row in one.left_out)
     return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
 
 
 def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tuple[tuple[str, str], ...]:
-    """List the same by the list that an image carries: it passes by that nowhere, and `files` says so."""
+    """Return the same from the list inside the image; the `files` check reports that it is unverified."""
     return libraries_left_out(carried_list(files, labels.get(omissions.LABEL, ""), lock))
 
 
 def brings_cuda(files: ImageFiles) -> bool:
-    """Tell whether TensorFlow's objects hold code for GPUs and a CUDA run time is in the image: GPUs are meant."""
+    """Return True if TensorFlow's objects contain GPU code and the image contains a CUDA runtime."""
     return bool(_cuda_objects(files)) and any(_CUDA.search(path) for path in files.paths)
 
 
 def claims(subject: ImageContext) -> CheckOutput:
-    """Compare labels, the environment document and the lock with what the host knows and what the files are."""
+    """Compare labels, the environment document and the lock with the host's records and the files."""
     labels, files, facts = subject.image.labels, subject.files, subject.facts
     told = document(files)
     framework = _framework(distributions(files))
@@ -99,7 +99,7 @@ def claims(subject: ImageContext) -> CheckOutput:
     rows += (*_of_form(subject, told), *_of_system(subject, told))
     findings = []
     if told is None:
-        what = "is none" if files.file(DOCUMENT) else "is not there"
+        what = "is damaged" if files.file(DOCUMENT) else "is missing"
         findings.append(_claim("environment.json", f"/{DOCUMENT} {what}, and labels name an environment"))
     else:
         rows += [
@@ -120,7 +120,7 @@ def claims(subject: ImageContext) -> CheckOutput:
 
 
 def _of_system(subject: ImageContext, told: Environment | None) -> Iterator[tuple[str, object, object]]:
-    """Yield what is said of the system's locks: this host's are to be in the image, else what that itself asks for."""
+    """Yield the claims about the system's locks, each with the right value."""
     system = subject.system
     digest = system_lock.digest(system) if system else None
     yield f"label {SYSTEM_LABEL}", subject.image.labels.get(SYSTEM_LABEL), digest
@@ -157,15 +157,15 @@ def _form_to_be(facts: Facts) -> str | None:
 
 
 def _flavor(subject: ImageContext, told: Environment | None) -> Iterator[Finding]:
-    """Say where a flavour is not what the id, or the files, say: a GPU image that calls itself a CPU one."""
+    """Find a flavour that differs from the id or the files: a GPU image that claims to be a CPU image."""
     if told is not None and contradicts_itself(told):
         yield _claim("flavor", f"environment.json says {told.flavor}, and its id {told.id} does not")
     elif subject.facts.flavor == "cpu" and brings_cuda(subject.files):
-        yield _claim("flavor", "it calls itself a CPU image, and brings a CUDA build and a CUDA run time")
+        yield _claim("flavor", "it claims to be a CPU image, and contains a CUDA build and a CUDA runtime")
 
 
 def _framework(there: tuple[Distribution, ...]) -> tuple[str | None, str | None, str | None]:
-    """Name the distribution that brings TensorFlow, its version and its Python, as the files tell."""
+    """Return the distribution of TensorFlow, its version and its Python, from the files."""
     for name in FRAMEWORKS:
         for one in there:
             if one.name == name:
@@ -183,7 +183,7 @@ def _cuda_objects(files: ImageFiles) -> list[str]:
 
 
 def says_cuda(files: ImageFiles) -> bool | None:
-    """Tell what the build's own note says of CUDA; None where it says nothing."""
+    """Return whether the build's own record names CUDA; None if it does not say."""
     for path, content in files.kept():
         if _BUILD_INFO.search(path) and (found := _SAYS_CUDA.search(content)):
             return b"True" in found.groups()
@@ -191,7 +191,7 @@ def says_cuda(files: ImageFiles) -> bool | None:
 
 
 def build_note(subject: ImageContext) -> Iterator[Finding]:
-    """Say where TensorFlow's note of its build and its shared objects disagree about CUDA."""
+    """Find a contradiction between TensorFlow's build record and its shared objects about CUDA."""
     objects, said = _cuda_objects(subject.files), says_cuda(subject.files)
     if said is not None and said != bool(objects) and _framework(distributions(subject.files))[0]:
         what = f"hold code for GPUs: {listed(objects)}" if objects else "hold no code for GPUs"
@@ -201,7 +201,7 @@ def build_note(subject: ImageContext) -> Iterator[Finding]:
 
 
 def without_cuda(subject: ImageContext) -> Iterator[Finding]:
-    """Say that TensorFlow is a build without CUDA where one with CUDA is meant: it looks for no library of CUDA."""
+    """Find a CPU build of TensorFlow in a GPU environment: it opens no library of CUDA."""
     found = _framework(distributions(subject.files))[1]
     if subject.facts.flavor == "gpu" and says_cuda(subject.files) is False and not _cuda_objects(subject.files):
         text = "a GPU environment, and a build without CUDA: it will run on the CPU"

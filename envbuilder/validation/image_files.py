@@ -1,4 +1,4 @@
-"""An image's files as a container would see them, stacked from its layers, and every layer's own record below them."""
+"""An image's files as a container sees them, stacked from its layers, and the record of each layer."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _SCANNER = (
     "validation/secret_scan.py",
     "probes/suite/elf.py",
 )
-"""What decides what a layer's record holds: another text of these, another record."""
+"""The files that determine a layer's record: their contents are part of the cache key."""
 
 KEPT_RECORDS = 512 << 20
-"""Bytes of layers' records that are kept on this host: those of some two hundred images, a few megabytes each."""
+"""Bytes of layer records in the cache of this host: some two hundred images of a few megabytes each."""
 
 _MOST_LINKS = 40
 
 
 class StackedFile(msgspec.Struct, frozen=True):
-    """A file of the stacked image: the number of the layer that it comes from, and its row there."""
+    """A file of the stacked image: the number of its layer, and its row there."""
 
     layer: int
     row: FileRow
 
 
 class ImageFiles:
-    """The stacked files by path (no slash in front), folders and links among them; ``records`` are the layers.
+    """The stacked files, folders and links by path (no leading slash); ``records`` are the layers.
 
-    ``hidden`` are the files and links that later layers deleted or put something in the place of, lowest layer first.
+    ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first.
     """
 
     def __init__(self, records: tuple[LayerRecord, ...]) -> None:
@@ -61,11 +61,11 @@ class ImageFiles:
 
     @cached_property
     def system(self) -> SystemPackages:
-        """What the system's package manager brought."""
+        """The files of system packages."""
         kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
         lists = [one for one in kept if self._is_installed(one[0])]
         if not any(is_list(path) for path, _, _ in lists):
-            # A layer that deletes all lists to save room deletes no file of theirs: what lower ones say still holds.
+            # A layer that deletes all lists to save space deletes none of their files: lower lists still hold.
             below = (
                 (number, path, text) for number, one in enumerate(self.records) for path, text in one.contents.items()
             )
@@ -74,12 +74,12 @@ class ImageFiles:
         return SystemPackages(lists, self.resolve, apart)
 
     def _is_installed(self, path: str) -> bool:
-        """Tell whether dpkg knows the package whose list this is: one that it does not know brought nothing."""
+        """Return True if dpkg knows the package of this list; lists of unknown packages do not count."""
         there = self._status[-1][1] if self._status and dpkg_status.PATH in self.paths else {}
         return not there or not is_list(path) or bool(_packages_of(path) & there.keys())
 
     def _since(self, path: str, layer: int) -> int:
-        """Return the layer in which a list's package got its version: who writes the list again installs nothing."""
+        """Return the layer in which a list's package got its version; writing the list again installs nothing."""
         name, since, last = posixpath.basename(path).removesuffix(".list").partition(":")[0], layer, ""
         for number, packages in self._status:
             version = packages.get(name, "")
@@ -89,12 +89,12 @@ class ImageFiles:
 
     @cached_property
     def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
-        """What dpkg says is installed, in every layer that says so, lowest first."""
+        """Packages that dpkg lists as installed, for each layer with such a list, lowest first."""
         told = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
         return tuple((number, dpkg_status.versions(decoding.lossy(text))) for number, text in told if text is not None)
 
     def _stack(self, number: int, record: LayerRecord) -> None:
-        """Put a layer above those before, as an engine unpacks it: entry by entry, through the links of folders."""
+        """Add a layer as an engine unpacks it: entry by entry, through the links of folders."""
         gone = {self._placed(row.path) for row in record.rows if row.kind in ("deleted", "emptied")}
         emptied = {self._placed(row.path) for row in record.rows if row.kind == "emptied"}
         replaced = {self._placed(row.path) for row in record.rows if row.kind in ("file", "link", "same", "other")}
@@ -122,10 +122,10 @@ class ImageFiles:
             if content is not None and _is_of(own[path], content, twice=twice):
                 self._contents[path] = content
             if row.kind == "link" and path in self._folders:
-                self._places.clear()  # what lies below it in the entries to come lies elsewhere
+                self._places.clear()  # following entries below it are now elsewhere
 
     def _placed(self, path: str) -> str:
-        """Return where an entry is unpacked: its folder may be a link by now, or never have had an entry of its own."""
+        """Return the path to which an entry is unpacked: its folder may be a link, or have no entry."""
         folder, _, name = path.rpartition("/")
         if folder not in self._places:
             self._places[folder] = real = self.resolve(folder)
@@ -140,11 +140,11 @@ class ImageFiles:
         self._contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
-        """Return what a hidden path was up to a layer; None where nothing of it was hidden by then."""
+        """Return the last hidden entry of a path up to a layer; None if there is none."""
         return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
 
     def since(self, path: str) -> int:
-        """Return the layer since which a path is what it is now: copies of the same file above it change nothing."""
+        """Return the layer since which a path is unchanged; copies of the same file do not count."""
         now = self.paths[path]
         layer = now.layer
         for one in reversed(self.hidden.get(path, ())):
@@ -154,12 +154,12 @@ class ImageFiles:
         return layer
 
     def is_changed(self, path: str) -> bool:
-        """Tell whether a later layer made something else of a file or link than it was at first."""
+        """Return True if a later layer changed a file or link."""
         before, now = self.hidden.get(path, ())[:1], self.paths.get(path)
         return bool(before) and now is not None and not is_same(before[0].row, now.row)
 
     def resolve(self, path: str) -> str:
-        """Follow the links of a path inside the image, to where the last one leads, whether that is there or not."""
+        """Follow the links of a path inside the image; the target may be missing."""
         waiting, done, links = [part for part in path.split("/") if part], "", 0
         while waiting:
             part = waiting.pop(0)
@@ -178,34 +178,34 @@ class ImageFiles:
         return done
 
     def file(self, path: str) -> StackedFile | None:
-        """Find the regular file that a path leads to; None where none does."""
+        """Return the regular file to which a path leads; None if there is none."""
         seen = self.paths.get(path)
         if seen is None or seen.row.kind != "file":
             seen = self.paths.get(self.resolve(path))
         return seen if seen is not None and seen.row.kind == "file" else None
 
     def content(self, path: str) -> bytes | None:
-        """Return the content of a file that is kept; None of any other."""
+        """Return the content of a file, if it is stored."""
         return self._contents.get(self.resolve(path))
 
     def kept(self) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of every file of the stacked image that is kept."""
+        """Yield path and content of every file of the stacked image whose content is stored."""
         yield from self._contents.items()
 
 
 def is_same(before: FileRow, now: FileRow) -> bool:
-    """Tell whether two entries are the same file, or lead to the same place."""
+    """Return True if two entries are the same file, or links to the same target."""
     return (before.kind, before.digest, before.target) == (now.kind, now.digest, now.target)
 
 
 def _packages_of(path: str) -> set[str]:
-    """Return the names that the package of a list may have: with its machine, and without."""
+    """Return the possible package names of a list: with and without the architecture."""
     whole = posixpath.basename(path).removesuffix(".list")
     return {whole, whole.partition(":")[0]}
 
 
 def _under(path: str, folders: set[str]) -> bool:
-    """Tell whether one of the folders is above a path."""
+    """Return True if one of the folders contains the path."""
     while "/" in path:
         path = path.rpartition("/")[0]
         if path in folders:
@@ -214,19 +214,19 @@ def _under(path: str, folders: set[str]) -> bool:
 
 
 def _is_of(row: FileRow, content: bytes, *, twice: bool) -> bool:
-    """Tell whether a content is an entry's own: of two entries of one path, one may have been too large to keep."""
+    """Return True if the content is the entry's own: another entry of the path may have been too large to store."""
     return row.kind == "file" and (not twice or hashlib.sha256(content).digest() == row.digest)
 
 
 def _named(row: FileRow, path: str) -> FileRow:
-    """Give an entry the path at which it is unpacked, or a file's own row a further name."""
+    """Return the row with the path to which it is unpacked."""
     return row if row.path == path else msgspec.structs.replace(row, path=path)
 
 
 def read_image(engine: Engine, image: Image, store: Cache | None = None) -> ImageFiles:
-    """Read an image's files; a layer that was read before comes from the cache.
+    """Read an image's files; known layers come from the cache.
 
-    Raises InfrastructureError where the engine does not give every layer of the image.
+    Raises InfrastructureError if the engine does not provide every layer of the image.
     """
     store = store or Cache(cache_dir() / "layers")
     found: dict[str, LayerRecord] = {}
@@ -245,7 +245,7 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
     missing = [layer.diff_id for layer in image.layers if layer.diff_id not in found]
     if missing:
         raise InfrastructureError(
-            f"{image.id}: the engine did not give {len(missing)} of its layers", hint="see the engine's log"
+            f"{image.id}: the engine did not provide {len(missing)} of its layers", hint="see the engine's log"
         )
     return ImageFiles(tuple(found[layer.diff_id] for layer in image.layers))
 
@@ -260,7 +260,7 @@ def _scanner() -> str:
 
 
 def _unpacked(kept: bytes) -> LayerRecord | None:
-    """Read a kept record; None for one that was spoilt."""
+    """Read a record from the cache; None if it is damaged."""
     try:
         with decoding.damaged("not a kept record"):
             found: LayerRecord = decoding.from_msgpack(zlib.decompress(kept), LayerRecord)

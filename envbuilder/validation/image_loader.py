@@ -1,4 +1,4 @@
-"""An image's files as its loader and its Python would search them: read on the host, nothing of the image runs."""
+"""Search an image's files as its loader and its Python would, on the host, without running the image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
 
 
 class RecordedElf(Elf):
-    """A shared object as its layer's record has it."""
+    """A shared object from the record of its layer."""
 
     def __init__(self, path: str, binary: Binary) -> None:
         self.path, self.extent, self.sections = path, 0, {}
@@ -42,7 +42,7 @@ class ImageSearch(Search):
         self._files = files
 
     def read(self, path: str) -> Elf | None:
-        """Return a file's record; None where it is absent or no shared object. Of a damaged one it is empty."""
+        """Return a file's record; None if it is missing or not a shared object; empty if it is damaged."""
         if path not in self._known:
             seen = self._files.file(path)
             binary = seen.row.binary if seen is not None else None
@@ -50,29 +50,25 @@ class ImageSearch(Search):
         return self._known[path]
 
     def usable(self, path: str, caller: Elf | None = None) -> bool:
-        """Tell whether the loader would take this file, or end at it: a damaged one is no reason to look further."""
+        """Return True if the loader would use this file, or fail at it: at a damaged one it does not search on."""
         read = self.read(path)
         return read is not None and (caller is None or read.machine in (None, caller.machine))
 
     def real(self, path: str) -> str:
-        """Follow a path's links inside the image."""
         return "/" + self._files.resolve(path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether a path leads to a file of the image."""
         return self._files.file(path) is not None
 
     def names(self, folder: str) -> list[str]:
-        """List what lies in a folder of the image."""
         return self._folders.get(self._files.resolve(folder), [])
 
     def size(self, path: str) -> int:
-        """Return a file's bytes."""
         seen = self._files.file(path)
         return seen.row.size if seen is not None else 0
 
     def runs(self, path: str) -> bool:
-        """Tell whether a path leads to a program that its users may start."""
+        """Return True if a path leads to a program that users may start."""
         seen = self._files.file(path)
         return seen is not None and bool(seen.row.mode & 0o111)
 
@@ -86,7 +82,7 @@ class ImageSearch(Search):
 
 
 class ImagePython:
-    """The Python of an image that has TensorFlow: where it finds packages, and which these are."""
+    """The Python of an image that has TensorFlow, and its packages."""
 
     def __init__(self, files: ImageFiles, image: Image) -> None:
         self._files = files
@@ -94,12 +90,11 @@ class ImagePython:
 
     @property
     def framework_folder(self) -> str | None:
-        """Return TensorFlow's folder; None where there is none."""
         places = [f"{site}/tensorflow" for site in self.sites]
         return next((f"/{place}" for place in places if place in self._files.paths), None)
 
     def version(self, otherwise: str) -> str:
-        """Return its version as its virtual environment has it (``3.11.2``), or what is known besides."""
+        """Return its version from ``pyvenv.cfg`` (``3.11.2``), or the given one."""
         for site in self.sites:
             found = _VERSION.search(_configuration(self._files, site) or b"")
             if found:
@@ -107,7 +102,7 @@ class ImagePython:
         return otherwise
 
     def distributions(self) -> list[installed.Distribution]:
-        """List every distribution that it finds, sorted by name."""
+        """Return every distribution that it finds, sorted by name."""
         kept: dict[tuple[str, str], bytes] = {}
         for path, content in self._files.kept():
             found = _METADATA.search(path)
@@ -123,7 +118,7 @@ class ImagePython:
         return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
 
     def objects(self, search: ImageSearch) -> list[str]:
-        """List every shared object below the folders of its packages, links once, sorted."""
+        """Return every shared object of its packages, links resolved, sorted."""
         found: dict[str, str] = {}
         for path, seen in self._below():
             if seen.row.kind in ("file", "link") and _OBJECT.search(path):
@@ -131,7 +126,6 @@ class ImagePython:
         return sorted(found)
 
     def own(self, search: ImageSearch) -> list[Elf]:
-        """List TensorFlow's own large objects."""
         folder = self.framework_folder
         return tensorflow_install.callers(search, folder) if folder else []
 
@@ -143,7 +137,7 @@ class ImagePython:
 
 
 def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
-    """Choose the folders that the Python with TensorFlow searches: its virtual environment's, or its whole prefix's."""
+    """Return the folders that the Python with TensorFlow searches: of its virtual environment, or of its prefix."""
     every = sorted(path for path, seen in files.paths.items() if seen.row.kind == "folder" and SITE.search(path))
     homes = [site for site in every if f"{site}/tensorflow" in files.paths]
     if not homes:
@@ -167,5 +161,5 @@ def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
 
 
 def _configuration(files: ImageFiles, site: str) -> bytes | None:
-    """Return what makes a site's Python a virtual environment; None where it is none."""
+    """Return the ``pyvenv.cfg`` of a site; None if its Python is not a virtual environment."""
     return files.content(posixpath.normpath(f"{site}/../../../pyvenv.cfg"))

@@ -22,18 +22,18 @@ from envbuilder.validation.system_locks import beside, unlocked_libraries
 from envbuilder.validation.unowned_files import missing_system_files, unowned_code
 from envbuilder.verdict import Measurement
 
-_FIX = "build the image anew from its lock, and change nothing in it afterwards"
+_FIX = "rebuild the image from its lock, and change nothing in it afterwards"
 _LIBRARY = re.compile(r"(?:^|/)nvidia/.+\.so(?:\.[\w.]+)?\Z")
 _TOOL = re.compile(r"(?:^|/)(?:ptxas|nvlink|fatbinary|libdevice\.10\.bc)\Z")
 _SPARED = re.compile(
     r"(?:^|/)(?:tests?|testing|docs?|examples?|benchmarks?|include)/|\.(?:pyi|h|hpp|md|rst|txt|c|pyx|pxd)\Z"
 )
-"""What a slim image of others may leave out without being broken."""
+"""Files that a foreign image may remove without being broken."""
 
 
 @dataclass
 class _Compared:
-    """What the comparison of one distribution came to; paths in the image."""
+    """Result of the comparison of one distribution; paths in the image."""
 
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -47,27 +47,27 @@ class _Compared:
 
     @property
     def is_as_its_wheel(self) -> bool:
-        """Tell whether the locked wheel's RECORD is the one in the image, and every file is there as it says."""
+        """Return True if the image has the RECORD of the locked wheel, and every file as recorded."""
         return self.compared_with_wheel and not (self.changed or self.missing or self.against)
 
 
 def files(subject: ImageContext) -> CheckOutput:
-    """Compare every file of every distribution, and name code that no distribution and no system package brings.
+    """Compare every file of every distribution, and find code of no distribution and no system package.
 
-    An image that says itself what it leaves out, on a host that does not know, does not pass: what differs even so is
-    an error, and where nothing does, that is undecided.
+    If only the image itself lists its removed files, it does not pass: other differences are errors; without any the
+    check is undecided.
     """
     if subject.omissions or not subject.is_managed:
         return _compared(subject)
     carried = carried_list(subject.files, subject.image.labels.get(omissions.LABEL, ""), subject.lock)
     if not carried:
         return _compared(subject)
-    looked = _compared(replace(subject, omissions=carried))
+    output = _compared(replace(subject, omissions=carried))
     sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in omissions.parse(carried).sums())
-    text = f"what it leaves out ({sums}) is known from its own list alone; all else is as recorded"
-    fix = f"validate where images/{subject.facts.environment}/{omissions.OMISSIONS} is the list that its label names"
-    finding = warning(Code.UNKNOWN, omissions.OMISSIONS, text, fix=fix)
-    return replace(looked, findings=(*looked.findings, finding), undecided=text)
+    text = f"its removed files ({sums}) are known from its own list only; all others are as recorded"
+    fix = f"validate where images/{subject.facts.environment}/{omissions.OMISSIONS} is the list of its label"
+    unknown = warning(Code.UNKNOWN, omissions.OMISSIONS, text, fix=fix)
+    return replace(output, findings=(*output.findings, unknown), undecided=text)
 
 
 def _compared(subject: ImageContext) -> CheckOutput:
@@ -105,15 +105,15 @@ def _compared(subject: ImageContext) -> CheckOutput:
     findings += (*unowned_code(subject, there, owned), *unlocked_libraries(subject, owned), *_unread(subject))
     blamed.update(missing_system_files(subject))
     findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
-    said = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
-    told = (
+    errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
+    counted = (
         f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
-        f" ({counts['proved']} of these were hashed as a whole)"
+        f" ({counts['proved']} of these were hashed completely)"
     )
     return CheckOutput(
         tuple(findings),
-        "every file as its distribution, and its locked wheel, says",
-        said or told + (f"; unknown for {sum(map(len, unknown.values()))}" if unknown else ""),
+        "every file matches the RECORD of its distribution and of its locked wheel",
+        errors or counted + (f"; unknown for {sum(map(len, unknown.values()))}" if unknown else ""),
         tuple((name, Measurement(count, "1")) for name, count in counts.items()),
         frozenset(map(posixpath.basename, blamed)),
     )
@@ -123,7 +123,7 @@ _ELSEWHERE_JUDGED = ("usr/share/doc/", "opt/envbuilder/", "var/lib/dpkg/")
 
 
 def _unread(subject: ImageContext) -> Iterator[Finding]:
-    """Name files that decide what is loaded, and that are too large to have been kept: nobody can say what they do."""
+    """Find files that control what is loaded and are too large to be read: their effect is unknown."""
     files = subject.files
     large = [
         path
@@ -133,7 +133,7 @@ def _unread(subject: ImageContext) -> Iterator[Finding]:
     ]
     if large:
         weight = subject.severity
-        text = f"files that say what is loaded are larger than any such: {listed(large)}"
+        text = f"files that control what is loaded are too large to be read: {listed(large)}"
         yield finding(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
 
 
@@ -146,7 +146,7 @@ _OF_TOOLS: Mapping[str, frozenset[str]] = {
     "setuptools": _SETUPTOOLS,
     "distribute": _SETUPTOOLS,
 }
-"""What no lock has to name, being part of an environment's own making, and all that such a RECORD may account for."""
+"""Tools that create an environment: no lock has to name them, and their RECORD may list only these files."""
 
 
 def _is_own(one: Distribution, path: str, tops: frozenset[str]) -> bool:
@@ -155,14 +155,14 @@ def _is_own(one: Distribution, path: str, tops: frozenset[str]) -> bool:
 
 
 def _wheel(subject: ImageContext, one: Distribution, package: Locked | None) -> WheelRecord:
-    """Look the locked wheel's RECORD up; none for another version than the locked one, which `locked` tells."""
+    """Return the RECORD of the locked wheel; none for another version, which the check `locked` reports."""
     if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
 
 
 def _pinned(subject: ImageContext, one: Distribution, package: Locked, wheel: WheelRecord) -> WheelRecord:
-    """Take the image's own RECORD for the wheel's where that is pinned, and it is just this: no index is asked then."""
+    """Return the image's own RECORD if it equals the pinned RECORD of the wheel: then no index is queried."""
     if not versions.same(package.version, one.version):
         return wheel
     record = subject.files.content(f"{one.site}/{one.folder}/RECORD") or b""
@@ -198,7 +198,7 @@ def _compare(subject: ImageContext, one: Distribution, wheel: WheelRecord, omitt
 
 
 def _edited(subject: ImageContext, there: tuple[Distribution, ...]) -> Mapping[str, list[str]]:
-    """List programs that an installer made and a later layer changed, by distribution: no wheel speaks of them."""
+    """Return programs that an installer made and a later layer changed, by distribution: no wheel lists them."""
     files = subject.files
     came: dict[str, tuple[int, str]] = {}
     for one in there:
@@ -215,9 +215,9 @@ def _edited(subject: ImageContext, there: tuple[Distribution, ...]) -> Mapping[s
 
 
 def _is_cached_code(path: str) -> bool:
-    """Tell byte code that Python keeps beside a source: `stray_files` judges it, never a digest.
+    """Return True for cached byte code: `unowned_files` checks it, without a digest.
 
-    NumPy 1.26 and 2.0 were packed with one such file and its digest; every installer that compiles writes it anew.
+    The wheels of NumPy 1.26 and 2.0 contain one such file with its digest; every installer that compiles replaces it.
     """
     return "/__pycache__/" in path and path.endswith(".pyc")
 
@@ -228,7 +228,7 @@ def _differs(content: bytes, digest: str) -> bool:
 
 
 def _against(one: Distribution, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
-    """List what the RECORD in the image says otherwise than the wheel's: another digest, one file less or more."""
+    """Return the files whose rows differ between the image's RECORD and the wheel's."""
     rows = one.rows or {}
     other = [
         path
@@ -246,26 +246,26 @@ def _findings(subject: ImageContext, one: Distribution, found: _Compared) -> Ite
     strict = subject.is_managed
     if one.rows is None and not _of_the_system(subject, one):
         weight = subject.severity
-        text = f"{name} has no RECORD: nothing says which files are its own"
+        text = f"{name} has no RECORD: its files are unknown"
         yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
     if one.editable:
         weight = subject.severity
-        text = f"{name} is a link to a source folder: its files are not in the image's packages"
+        text = f"{name} is an editable install: its files are in a source folder"
         yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
     if found.changed:
-        text = f"{len(found.changed)} files of {name} are not what was installed: {listed(found.changed)}"
+        text = f"{len(found.changed)} files of {name} differ from the installed ones: {listed(found.changed)}"
         yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.changed), fix=_FIX)
     elif found.against:
         text = f"the RECORD of {name} is not its locked wheel's: {listed(found.against)}"
         yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.against), fix=_FIX)
     if found.unread:
-        text = f"whether {len(found.unread)} files of {name} are as recorded is unknown: their digests are not SHA-256"
+        text = f"{len(found.unread)} files of {name} cannot be compared: their digests are not SHA-256"
         yield warning(Code.UNKNOWN, one.name, text, found=listed(found.unread))
     yield from _missing(one, found.missing, strict=strict)
 
 
 def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator[Finding]:
-    """Name what is gone under the most telling code: a library, one of XLA's tools, any other file."""
+    """Report missing files under the most specific code: a library, a tool of XLA, any other file."""
     name = f"{one.name} {one.version}"
     libraries = [path for path in missing if _LIBRARY.search(path)]
     tools = [path for path in missing if _TOOL.search(path)]
@@ -278,39 +278,39 @@ def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator
             text = f"{len(paths)} files of {name} are missing: {listed(paths)}"
             yield error(code, subject, text, requires=listed(paths), fix=_FIX)
     if spared:
-        text = f"{len(spared)} files of {name} were left out: {listed(spared)}"
+        text = f"{len(spared)} files of {name} were removed: {listed(spared)}"
         yield warning(Code.FILES_DIFFER, one.name, text)
 
 
 def _of_the_system(subject: ImageContext, one: Distribution) -> bool:
-    """Tell whether the system's own package manager brought it: that keeps its lists elsewhere."""
+    """Return True if the system's package manager installed it, which has its own lists."""
     return subject.is_of_system(f"{one.site}/{one.folder}/METADATA")
 
 
 def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) -> bool:
-    """Tell whether more than absence speaks against a distribution's files: a host's own lock is believed by itself."""
+    """Return True if there is evidence against the files; the host's own lock alone is trusted."""
     return wheel.refuted == "image" or (subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes))
 
 
 def _unvouched(one: Distribution, wheel: WheelRecord, package: Locked) -> Finding:
-    """Say that the image's own RECORD, or its own lock, stands for files alone: whoever made the image wrote these."""
-    how = wheel.why if package.hashes else "it names no hash, which no lock of ours leaves out"
+    """Report that only the image's own RECORD or lock describes the files; the image's author wrote both."""
+    how = wheel.why if package.hashes else "it has no hash, and every lock of envbuilder has one"
     what = "RECORD" if wheel.refuted == "image" else "lock"
-    text = f"the {what} in the image stands for {one.name} {one.version} alone: {how}"
+    text = f"only the {what} in the image describes the files of {one.name} {one.version}: {how}"
     return error(Code.FILES_DIFFER, one.name, text, found=", ".join(package.hashes[:2]), fix=_FIX)
 
 
 def _unknown(why: str, names: list[str]) -> Finding:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")  # noqa: PLR2004 - a line
-    text = f"whether the files of {shown} are their locked wheels' is unknown: {why}"
-    return warning(Code.UNKNOWN, "locked wheels", text, fix="validate where the package index can be asked")
+    text = f"the files of {shown} cannot be compared with their locked wheels: {why}"
+    return warning(Code.UNKNOWN, "locked wheels", text, fix="validate with access to the package index")
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """What is left of a wheel: path in the image → digest; the paths that went; and ``strange`` rows of the list.
+    """The remaining files of a wheel: path in the image → digest; the removed paths; and ``strange`` rows of the list.
 
-    Strange is a row that is not the wheel's own, file for file: it excuses nothing.
+    A row is strange if it does not match the wheel, file for file: it excuses nothing.
     """
 
     brought: dict[str, str]
@@ -319,7 +319,7 @@ class Remaining:
 
 
 def remaining_of(brought: Mapping[str, str], omitted: OfDistribution, site: str) -> Remaining:
-    """Take from what a wheel brings below ``site`` what the list says that its distribution lacks."""
+    """Remove from the files of a wheel below ``site`` those that the list names."""
     start = len(site) + 1
     left, gone, strange = dict(brought), list[str](), list[str]()
     for row in omitted.left_out:

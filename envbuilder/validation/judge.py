@@ -28,7 +28,7 @@ GIGABYTE = 1_000_000_000
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What results amount to; ``reasons`` are sentences for people, one for each check that kept it from PASSED."""
+    """The evaluation of all results; ``reasons`` has a sentence for each check that prevents PASSED."""
 
     verdict: Word
     level: Level
@@ -38,15 +38,15 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, simulated: bool = False) -> Judgement:
-    """Judge every check's result.
+    """Evaluate the results of all checks.
 
-    FAILED where a required check failed, crashed, or ran out of time; PASSED only where every required check
-    passed and nothing was simulated; INCONCLUSIVE between. A level without any check is not passed.
+    FAILED if a required check failed, crashed or ran out of time; PASSED only if every required check passed and
+    nothing was simulated; else INCONCLUSIVE. A level without checks is not passed.
     """
     requires = required_levels(flavor, gpus)
     required = [result for result in results if result.level in requires]
     reasons = [_reason(result) for result in required if not is_passed(result)]
-    reasons += [f"no check of the {level} level was made" for level in requires if not _of(required, level)]
+    reasons += [f"no check of the {level} level ran" for level in requires if not _of(required, level)]
     if simulated:
         reasons.append("the driver was simulated: nothing was computed on a GPU")
     word = word_of(results, requires, simulated=simulated)
@@ -78,10 +78,7 @@ def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 class _Bound(NamedTuple):
-    """A field of `Budgets`, the check that holds it, the level that it belongs to, its unit and its words.
-
-    ``measurement`` is the measurement that it bounds; '' is the image's own size.
-    """
+    """A field of `Budgets`, its check, level, unit and words; ``measurement`` '' is the size of the image."""
 
     field: str
     check: str
@@ -100,9 +97,9 @@ _BOUNDS: tuple[_Bound, ...] = (
 
 
 def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
-    """Hold measurements against the matrix's budgets: one further result for each budget that is set.
+    """Compare measurements with the matrix's budgets: one more result for each budget.
 
-    ``size`` is the image's in bytes, None where there is no image. A budget without its measurement is skipped.
+    ``size`` is the image's in bytes, None without an image. A budget without its measurement is skipped.
     """
     measured: dict[str, float] = {}
     for result in results:
@@ -144,15 +141,15 @@ def _exceeded(name: str, value: float, bound: float, words: str) -> Finding:
         message=f"{value:.3g} {words} exceed the matrix's budget of {bound:g}",
         requires=f"{bound:g}",
         found=f"{value:.3g}",
-        fix="see what takes it in the timeline or the layers, or raise the budget in the matrix with a reason",
+        fix="find the cause in the timeline or the layers, or raise the budget in the matrix with a reason",
     )
 
 
 @dataclass(frozen=True)
 class _Consequence:
-    """``effects`` are no news where an error of ``cause`` was found from outside: among these subjects, where named.
+    """Errors ``effects`` follow from an error ``cause`` of the host's checks, if it has one of these ``subjects``.
 
-    ``by`` is ``file`` where the effect has to name one of the files that the cause is about.
+    If ``by`` is ``file``, the effect must name one of the files of the cause.
     """
 
     effects: frozenset[Code]
@@ -190,27 +187,27 @@ _ROWS: tuple[_Consequence, ...] = (
 
 @dataclass(frozen=True)
 class Causes:
-    """The errors that were named from outside, and the names of all files that they are about."""
+    """Errors found by the host's checks, and the names of all files that they are about."""
 
     errors: tuple[Finding, ...] = ()
     files: frozenset[str] = frozenset()
 
 
 def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[CheckResult, ...]:
-    """Return the results with each error that only follows from one of the causes as a warning that says so.
+    """Return the results with each error that only follows from a cause as a warning that says so.
 
-    No outcome changes: what failed has failed. A cause's own result is left as it is.
+    No outcome changes: a failed check has failed. The result of the cause itself does not change.
     """
-    return tuple(_told(result, causes) for result in results)
+    return tuple(_with_consequences(result, causes) for result in results)
 
 
-def _told(result: CheckResult, causes: Causes) -> CheckResult:
+def _with_consequences(result: CheckResult, causes: Causes) -> CheckResult:
     if result.outcome == "passed" or any(one in causes.errors for one in result.findings):
         return result
-    return msgspec.structs.replace(result, findings=tuple(_weighed(one, causes) for one in result.findings))
+    return msgspec.structs.replace(result, findings=tuple(_as_consequence(one, causes) for one in result.findings))
 
 
-def _weighed(effect: Finding, causes: Causes) -> Finding:
+def _as_consequence(effect: Finding, causes: Causes) -> Finding:
     cause = next((one for one in causes.errors if _is_cause(one, effect, causes.files)), None)
     if effect.severity is not Severity.ERROR or cause is None:
         return effect

@@ -16,22 +16,22 @@ from envbuilder.validation.image_loader import ImagePython, ImageSearch
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
 _LOCAL = "usr/local"
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
-"""The names that a Python is called by."""
+"""File names of a Python interpreter."""
 
-_FIX = "build the image anew from its lock, and change nothing in it afterwards"
+_FIX = "rebuild the image from its lock, and change nothing in it afterwards"
 
 
 def wrong_homes(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Name what sends the Python of an environment elsewhere for its library, or keeps it from starting.
+    """Find settings that send the Python of an environment elsewhere for its library, or keep it from starting.
 
-    A Python looks for ``pyvenv.cfg`` beside itself, then one folder up; ``home`` there is where its library is looked
-    for. With ``pybuilddir.txt`` beside it, it takes itself for one that is being built.
+    A Python looks for ``pyvenv.cfg`` in its own folder, then one folder up; ``home`` there names the folder of its
+    library. With ``pybuilddir.txt`` in its folder it takes itself for a Python under construction.
     """
     weight = subject.severity
     owners: dict[str, bool] = {}
     for site in sites:
         prefix = _prefix(site)
-        # A system's Python looks into dist-packages, and below /usr/local, with no note of an environment.
+        # A system's Python searches dist-packages, and below /usr/local, without a pyvenv.cfg.
         is_noted = posixpath.basename(site) == "site-packages" and prefix != _LOCAL
         owners[prefix] = owners.get(prefix, False) or is_noted
     for prefix, is_noted in sorted(owners.items()):
@@ -47,14 +47,14 @@ def wrong_homes(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 
 def interpreters(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Name a python beside the packages that is a script, or is not what the environment was made with."""
+    """Find an interpreter of the packages that is a script, or not the one that the environment was made with."""
     weight = subject.severity
     for prefix in sorted(set(map(_prefix, sites))):
         there = [path for path in _called(subject, prefix) if _is_there(subject, path)]
         for path in there:
             found = subject.files.file(path)
             if found is not None and found.row.binary is None:
-                text = f"{listed([path])} is no interpreter: whatever it is runs in the place of every program"
+                text = f"{listed([path])} is not an interpreter: it runs instead of every Python program"
                 yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
         if f"{prefix}/{_NOTE}" in subject.files.paths:
             wrong = next(filter(None, (_replaced(subject, prefix, path) for path in there)), "")
@@ -67,7 +67,7 @@ def _prefix(site: str) -> str:
 
 
 def _called(subject: ImageContext, prefix: str) -> list[str]:
-    """List the names of Pythons in an environment's folder of programs, the shortest first."""
+    """Return the interpreters in an environment's bin folder, the shortest name first."""
     return sorted(
         (
             path
@@ -79,31 +79,30 @@ def _called(subject: ImageContext, prefix: str) -> list[str]:
 
 
 def _replaced(subject: ImageContext, prefix: str, path: str) -> str:
-    """Say that a file, which decides which Python an environment is, is not as it was made; '' where it is.
+    """Describe an interpreter that replaced the original one; '' if none did.
 
-    A virtual environment's python leads to the system's, which is in a layer below it or the same one, or is a copy of
-    that. A later layer that touches the note as well makes no difference to that.
+    The python of a virtual environment is a link to the system's Python in the same or a lower layer, or a copy of it.
     """
     files = subject.files
     real = files.resolve(path)
     for changed in dict.fromkeys((path, real)):
         if files.is_changed(changed) and not subject.is_of_system(changed):
-            return f"{listed([changed])} was put in the place of what the environment was made with"
+            return f"{listed([changed])} replaced the file that the environment was made with"
     seen, made = files.paths.get(real), files.paths.get(f"{prefix}/{_NOTE}")
     if seen is None or made is None or seen.row.binary is None:
         return ""
     if not _PYTHON.match(posixpath.basename(real)):
-        return f"{listed([path])} leads to {listed([real])}, which is no Python"
+        return f"{listed([path])} leads to {listed([real])}, which is not a Python"
     if subject.is_of_system(real) or seen.layer < subject.of_base:
         return ""
     home = homes(files.content(f"{prefix}/{_NOTE}") or b"")[:1]
     if seen.layer > made.layer or (posixpath.dirname(real) == f"{prefix}/bin" and not _is_copy(subject, home, seen)):
-        return f"{listed([real])} was put in the place of the Python that the environment was made with"
+        return f"{listed([real])} replaced the Python that the environment was made with"
     return ""
 
 
 def _is_copy(subject: ImageContext, home: list[str], seen: StackedFile) -> bool:
-    """Tell whether an interpreter in an environment is that of its home, byte for byte."""
+    """Return True if an interpreter in an environment equals that of its home, byte for byte."""
     folder = subject.files.resolve(home[0]) if home else ""
     if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(seen.row.path) + "/":
         return False
@@ -120,7 +119,7 @@ def _beside(prefix: str, real: str) -> list[str]:
 
 
 def _is_of_base(subject: ImageContext, prefix: str, real: str, python: str) -> bool:
-    """Tell whether all that decides which Python this is comes from a registry's base, and nothing above changed it."""
+    """Return True if the interpreter and its settings come from a registry's base, unchanged above it."""
     files = subject.files
     for path in (f"{prefix}/{_NOTE}", *_beside(prefix, real), python, files.resolve(python)):
         seen = files.paths.get(path)
@@ -130,9 +129,9 @@ def _is_of_base(subject: ImageContext, prefix: str, real: str, python: str) -> b
 
 
 def homes(note: bytes) -> list[str]:
-    """List the homes that a ``pyvenv.cfg`` names, each once, as every Python of today reads it; one is as it should be.
+    """Return the homes that a ``pyvenv.cfg`` names, each once. Exactly one is right.
 
-    Which of several counts depends on the Python, and so does whether a line without spaces does.
+    Python versions differ in which of several they use, and in lines without spaces.
     """
     pairs = (line.partition("=") for line in re.split(r"[\r\n]", decoding.lossy(note)))
     return list(
@@ -141,36 +140,36 @@ def homes(note: bytes) -> list[str]:
 
 
 def _wrong_home(subject: ImageContext, prefix: str, real: str, *, is_noted: bool) -> str:
-    """Say what is wrong with where a Python thinks that it is; '' where nothing is. ``real`` is where it lies.
+    """Describe a wrong home of a Python; '' if there is none. ``real`` is its real folder.
 
-    ``is_noted`` says that its packages lie where only an environment's are: it has a note of its home.
+    ``is_noted`` is True if its packages are in a folder that only environments have: then it needs a ``pyvenv.cfg``.
     """
     for path in _beside(prefix, real):
         if _is_there(subject, path):
-            return f"{listed([path])} beside the interpreter sends Python elsewhere for its own library"
+            return f"{listed([path])} next to the interpreter sends Python elsewhere for its own library"
     note = f"{prefix}/{_NOTE}"
     if (real == f"{prefix}/bin" or not is_noted) and not _is_there(subject, note):
-        return ""  # it is no environment: its library lies beside it, or where its system has it
+        return ""  # not an environment: its library is at its default place
     found = [one for one in homes(subject.files.content(note) or b"") if one]
     if not found:
-        return f"{listed([note])} is gone, or names no home: Python does not find the packages of this environment"
+        return f"{listed([note])} is missing, or names no home: Python does not find the packages of this environment"
     if len(found) > 1:
-        return f"{listed([note])} names {len(found)} homes: which of them counts depends on the Python"
+        return f"{listed([note])} names {len(found)} homes: Python versions differ in which one they use"
     home = subject.files.resolve(found[0])
     copied = real == f"{prefix}/bin" and any(path.startswith(f"{home}/python3") for path in subject.files.paths)
     if home != real and not copied:
-        return f"{listed([note])} sends Python to {listed([home])} for its own library, and it lies in {listed([real])}"
+        return f"{listed([note])} sends Python to {listed([home])} for its own library, which is in {listed([real])}"
     return ""
 
 
 def _edited(subject: ImageContext, prefix: str) -> str:
-    """Say that a later layer wrote another note than the environment was made with; '' where none did."""
+    """Describe a ``pyvenv.cfg`` that a later layer changed; '' if none did."""
     note = f"{prefix}/{_NOTE}"
-    return f"{listed([note])} is not what the environment was made with" if subject.files.is_changed(note) else ""
+    return f"{listed([note])} was changed after the environment was made" if subject.files.is_changed(note) else ""
 
 
 def _unmet(subject: ImageContext, python: str) -> Iterator[Finding]:
-    """Name libraries that the interpreter itself needs and that are not there: it starts with none of them missing."""
+    """Find missing libraries of the interpreter itself."""
     search = ImageSearch(subject.files, subject.image)
     for name, _, tried in library_dependencies.unmet(search, f"/{subject.files.resolve(python)}"):
         text = f"{name}, which the interpreter needs, is not where the loader looks: Python does not start"
@@ -178,10 +177,10 @@ def _unmet(subject: ImageContext, python: str) -> Iterator[Finding]:
 
 
 STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
-"""Where a system has its Python's own library."""
+"""Python's own library in a system."""
 
 _AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
-"""Modules that every Python looks for when it starts, installed or not."""
+"""Modules that every Python imports when it starts, if they exist."""
 
 _EXTENSIONS = "lib-dynload/"
 _MODULE = re.compile(r"\.(?:py|pyc|so)\Z")
@@ -189,20 +188,20 @@ _PACKAGE = re.compile(r"\A[^/]+/__init__\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 
 
 def entries(subject: ImageContext, variable: str) -> list[str]:
-    """List the folders of a variable; what is relative, or left empty, is looked for where the image starts."""
+    """Return the folders of a variable; relative and empty ones are relative to the image's working folder."""
     value, start = subject.image.env.get(variable, ""), subject.image.workdir or "/"
     parts = re.split(r"[:;]", value) if value else []
     return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
 
 
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Name modules in PYTHONPATH, or where the image starts, that stand in front of an installed one's name."""
+    """Find modules in PYTHONPATH or the working folder that hide installed modules of the same name."""
     files = subject.files
     told = entries(subject, "PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]
     weight = subject.severity
     if archives:
-        text = f"PYTHONPATH puts archives in front of what is installed: {listed(archives)}"
+        text = f"PYTHONPATH puts archives before installed packages: {listed(archives)}"
         fix = "install it as a package of the lock, or leave it out"
         yield finding(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=fix)
     asked = [("PYTHONPATH", folder) for folder in told] + [("WORKDIR", subject.image.workdir.strip("/"))]
@@ -217,15 +216,15 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         meant = names | _AT_THE_START if what == "PYTHONPATH" else names  # a Python has no folder yet when it starts
         shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in meant]
         if shadowing:
-            text = f"{what} puts modules in front of installed ones: {listed(shadowing)}"
-            # What of others is laid out so may be meant to be: a folder that packages were installed in.
+            text = f"{what} hides installed modules: {listed(shadowing)}"
+            # A foreign image may do so on purpose, with a folder into which packages were installed.
             how = weight if files.resolve(folder) in sites else Severity.ERROR
             fix = "leave them out, or rename them"
             yield finding(how, Code.FILES_DIFFER, what, text, found=listed(shadowing), fix=fix)
 
 
 def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
-    """Name the modules and packages that are installed, Python's own and its extensions among them."""
+    """Return the names of installed modules and packages, including Python's own and its extensions."""
     inside = [path[len(site) + 1 :] for site in sites for path in subject.files.paths if path.startswith(site + "/")]
     own = [found.string[found.end() :] for found in map(STDLIB.match, subject.files.paths) if found]
     tops = (path.removeprefix(_EXTENSIONS).partition("/")[0] for path in (*inside, *own))
@@ -233,7 +232,7 @@ def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
 
 
 def _modules(subject: ImageContext, folder: str) -> set[str]:
-    """Name what a folder holds that Python would import: modules and packages."""
+    """Return the modules and packages in a folder."""
     inside = [path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")]
     loose = {path for path in inside if "/" not in path and _MODULE.search(path)}
     return loose | {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}

@@ -1,4 +1,4 @@
-"""Look for credentials in every layer of an image, in its variables, labels, build history and commands."""
+"""Find credentials in the layers, variables, labels, build history and commands of an image; check permissions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
 from envbuilder.validation.file_records import digest_of, distributions, site_of
-from envbuilder.validation.image_context import CheckOutput, ImageContext, error, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
 from envbuilder.validation.secret_scan import in_instruction, in_variable
 from envbuilder.verdict import Measurement
 
@@ -20,7 +20,7 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def secrets(subject: ImageContext) -> CheckOutput:
-    """Find what is in the files that a container sees, and in the image's configuration; and who may write its code."""
+    """Find credentials in visible files and in the configuration, added authorities, and wide permissions."""
     public = _published(subject)
     findings = [
         _secret(path, what, "", in_package=bool(site_of(path)))
@@ -36,7 +36,7 @@ def secrets(subject: ImageContext) -> CheckOutput:
 
 
 def layers(subject: ImageContext) -> CheckOutput:
-    """Find what a later layer deletes or replaces: it is still in the image that is pushed."""
+    """Find credentials that a later layer deletes or replaces: they are still in a pushed image."""
     findings = [
         _secret(path, what, f" (layer {number + 1} of the image; a later one hides it)", in_package=bool(site_of(path)))
         for path, what, number in _found(subject)
@@ -63,7 +63,7 @@ def _stands(subject: ImageContext, path: str, number: int) -> bool:
 
 
 def _published(subject: ImageContext) -> set[str]:
-    """List the files of distributions that are as their RECORD says: a package's own examples are no secret."""
+    """Return the files of distributions that match their RECORD: published examples are not secrets."""
     same: set[str] = set()
     for one in distributions(subject.files):
         for path, digest in (one.rows or {}).items():
@@ -97,7 +97,7 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _overwritten(subject: ImageContext) -> Iterator[Finding]:
-    """Find what a later instruction set anew: the history keeps the value that was given first."""
+    """Find values that a later instruction replaced: the history keeps the first one."""
     image = subject.image
     pairs = {**image.env, **image.labels}
     for number, text in enumerate(reversed(image.history)):
@@ -111,8 +111,8 @@ def _overwritten(subject: ImageContext) -> Iterator[Finding]:
             rest = rest.replace(f"{name}={value}", "") if value else rest
         if what := in_instruction(rest):
             place = f"build instruction {number + 1}"
-            told = f"{place} of the history holds {what}, which a later one set anew"
-            yield error(Code.SECRET_IN_IMAGE, place, told, fix=_FIX)
+            message = f"{place} of the history holds {what}, which a later one replaced"
+            yield error(Code.SECRET_IN_IMAGE, place, message, fix=_FIX)
 
 
 _TRUSTED = re.compile(r"\Aetc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
@@ -125,7 +125,7 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
             yield error(
                 Code.SECRET_IN_IMAGE, f"/{path}", text, fix="mount it in the steps that need it, copy it into none"
             )
-    # A later layer may have deleted what the bundle was made from, to save room or to hide what it added.
+    # A later layer may have deleted the sources of the bundle, to save space or to hide an addition.
     brought = (pair for record in subject.files.records for pair in record.contents.items())
     packaged = {body for path, content in brought if path.startswith(_PACKAGED) for body in certificates(content)}
     bundle = subject.files.content(_BUNDLE)
@@ -137,19 +137,19 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _trusted(subject: ImageContext) -> Iterator[Finding]:
-    """Name files among the certificates that OpenSSL looks up by name: what a package brings there is a link."""
-    make = error if subject.is_managed else warning
+    """Find files among the certificates that OpenSSL looks up by name; packages put only links there."""
+    severity = subject.severity
     for path, seen in sorted(subject.files.paths.items()):
         if not _TRUSTED.match(path) or path == _BUNDLE or seen.row.kind != "file":
             continue
         if seen.layer >= subject.of_base and seen.row.size and not subject.is_of_system(path):
             text = f"an authority that no package brought is in {listed([path])}"
             fix = "mount it in the steps that need it, copy it into none"
-            yield make(Code.SECRET_IN_IMAGE, f"/{path}", text, fix=fix)
+            yield finding(severity, Code.SECRET_IN_IMAGE, f"/{path}", text, fix=fix)
 
 
 def certificates(text: bytes) -> list[bytes]:
-    """List the certificates of a PEM file, each without its line breaks."""
+    """Return the certificates of a PEM file, each without line breaks."""
     found = re.findall(rb"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----", text)
     return [re.sub(rb"\s", b"", body) for body in found]
 
@@ -159,13 +159,13 @@ _CODE = (".py", ".so", ".pth")
 
 
 def _as_packaged(subject: ImageContext, path: str) -> bool:
-    """Tell whether a file of a system's package is still in the layer that brought it: its mode is the package's."""
+    """Return True if a system package's file is in the layer of its package: then its mode is the package's."""
     brought = subject.files.system.layer(path)
     return brought is None or subject.files.paths[path].layer <= brought
 
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
-    """Warn of programs that give their user another's rights, of code that anybody may change, and of root."""
+    """Report setuid programs, world-writable code and the user root as warnings."""
     held = [(path, seen.row) for path, seen in subject.files.paths.items() if seen.row.kind == "file"]
     raised = [
         path
@@ -188,5 +188,5 @@ def _permissions(subject: ImageContext) -> Iterator[Finding]:
         text = f"any user of a container may change its code: {listed(writable)}"
         yield warning(Code.IMAGE_CONFIGURATION, "world-writable", text, fix="chmod o-w")
     if subject.image.user in ("", "0", "root") or subject.image.user.startswith(("0:", "root:")):
-        text = "the image runs as root unless it is told otherwise"
+        text = "the image runs as root by default"
         yield warning(Code.IMAGE_CONFIGURATION, "USER", text, fix="add a user, and USER to the Dockerfile")

@@ -30,26 +30,25 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def locked(subject: ImageContext) -> CheckOutput:
-    """Compare every installed version with the lock, the system's packages with theirs."""
+    """Compare every installed version with the lock, including system packages."""
     python = ImagePython(subject.files, subject.image)
     found = [(one.name, one.version) for one in python.distributions()]
-    looked = _looked(packages.as_locked_in(list(subject.facts.locked), found))
-    return _and(looked, tuple(plain_finding(one) for one in unlocked(subject)))
+    output = _converted(packages.as_locked_in(list(subject.facts.locked), found))
+    return _with(output, tuple(plain_finding(one) for one in unlocked(subject)))
 
 
 def consistent(subject: ImageContext) -> CheckOutput:
-    """Check every installed package's requirements against what is installed."""
     python = ImagePython(subject.files, subject.image)
-    looked = _looked(packages.consistent_in(python.distributions(), _markers(subject, python)))
+    output = _converted(packages.consistent_in(python.distributions(), _markers(subject, python)))
     wrong = tuple(for_another_python(subject))
     if not wrong:
-        return looked
-    said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in wrong))
-    return replace(looked, findings=(*looked.findings, *wrong), observed="; ".join(said))
+        return output
+    messages = (*((output.observed,) if output.findings else ()), *(one.message for one in wrong))
+    return replace(output, findings=(*output.findings, *wrong), observed="; ".join(messages))
 
 
 def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
-    """Say what a requirement's marker may ask for, of the image's Python; what the files do not tell is left out."""
+    """Return the values for requirement markers of the image's Python, as far as the files tell."""
     version = python.version(subject.facts.python)
     return {
         "python_version": minor(version) if key_or_none(version) else version,
@@ -64,34 +63,34 @@ def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
 
 
 def complete(subject: ImageContext) -> CheckOutput:
-    """Look for every need of every shared object that packages bring."""
+    """Find missing dependencies of the packages' shared objects."""
     search, python = _searched(subject)
-    return _looked(library_dependencies.complete_in(search, python.objects(search), python.own(search)))
+    return _converted(library_dependencies.complete_in(search, python.objects(search), python.own(search)))
 
 
 def versions(subject: ImageContext) -> CheckOutput:
-    """Look for every symbol version that the packages need."""
+    """Find symbol versions that the packages need and the system lacks."""
     search, python = _searched(subject)
     path, _ = search.find("libc.so.6")
     libc = search.read(path) if path else None
     named = [name.removeprefix(_GLIBC) for name in libc.defines if name.startswith(_GLIBC)] if libc is not None else []
     known = [name for name in named if key_or_none(name)]
     newest = _GLIBC + max(known, key=order) if known else "no C library that can be read"
-    return _looked(library_dependencies.versions_in(search, python.objects(search), newest))
+    return _converted(library_dependencies.versions_in(search, python.objects(search), newest))
 
 
 def only_one(subject: ImageContext) -> CheckOutput:
-    """Look for a second CUDA or cuDNN on the loader's path."""
+    """Find a second CUDA or cuDNN on the loader's path."""
     search, python = _searched(subject)
 
     def version_of(path: str) -> str | None:
         return cudnn_version(subject.files, path)
 
-    return _looked(library_conflicts.only_one_in(search, python.own(search), _facts(subject), version_of))
+    return _converted(library_conflicts.only_one_in(search, python.own(search), _facts(subject), version_of))
 
 
 def cudnn_version(files: ImageFiles, path: str) -> str | None:
-    """Read a cuDNN's version: since 8 the library in front has none, and the parts beside it have."""
+    """Return the version of a cuDNN: since 8 only the parts next to the main library have one."""
     folder = posixpath.dirname(files.resolve(path))
     beside = [one for one in files.paths if posixpath.dirname(one) == folder and "/libcudnn" in one]
     found = (files.file(one) for one in sorted(beside))
@@ -100,28 +99,28 @@ def cudnn_version(files: ImageFiles, path: str) -> str | None:
 
 
 def no_stub(subject: ImageContext) -> CheckOutput:
-    """Look for a driver's library that is none, and for one that is another host's."""
+    """Find a stub of the driver's library, and driver libraries of another host."""
     search, python = _searched(subject)
 
     def is_stub(path: str) -> bool:
         real = search.real(path)
         return "/stubs/" in real or search.size(real) < library_conflicts.STUB_AT_MOST
 
-    return _and(
-        _looked(library_conflicts.no_stub_in(search, python.own(search), is_stub)), tuple(driver_libraries(subject))
+    return _with(
+        _converted(library_conflicts.no_stub_in(search, python.own(search), is_stub)), tuple(driver_libraries(subject))
     )
 
 
 def tools(subject: ImageContext) -> CheckOutput:
-    """Look for ptxas and libdevice where XLA would."""
+    """Find ptxas and libdevice in the folders that XLA searches."""
     search, python = _searched(subject)
     env = subject.image.env
     places = xlatools.roots(python.framework_folder or "", subject.facts.built_cuda, env.get("XLA_FLAGS", ""))
-    found = _looked(xlatools.found_in(places, env.get("PATH", "").split(":"), search.runs, search.exists))
+    found = _converted(xlatools.found_in(places, env.get("PATH", "").split(":"), search.runs, search.exists))
     if not subject.facts.without_tools:
         return found
-    told = (msgspec.structs.replace(one, severity=Severity.WARNING) for one in found.findings)
-    return replace(found, findings=tuple(told), expected=f"{found.expected}, or a base that is known to have none")
+    warnings = (msgspec.structs.replace(one, severity=Severity.WARNING) for one in found.findings)
+    return replace(found, findings=tuple(warnings), expected=f"{found.expected}, or a base that is known to have none")
 
 
 def _searched(subject: ImageContext) -> tuple[ImageSearch, ImagePython]:
@@ -133,16 +132,16 @@ def _facts(subject: ImageContext) -> dict[str, Any]:
     return facts
 
 
-def _and(looked: CheckOutput, others: tuple[Finding, ...]) -> CheckOutput:
-    """Add findings of another kind to a look."""
+def _with(output: CheckOutput, others: tuple[Finding, ...]) -> CheckOutput:
+    """Add further findings to the output of a check."""
     if not others:
-        return looked
-    said = (*((looked.observed,) if looked.findings else ()), *(one.message for one in others))
-    return replace(looked, findings=(*looked.findings, *others), observed="; ".join(said))
+        return output
+    messages = (*((output.observed,) if output.findings else ()), *(one.message for one in others))
+    return replace(output, findings=(*output.findings, *others), observed="; ".join(messages))
 
 
-def _looked(answer: Answer) -> CheckOutput:
-    """Read a probe's answer as what a look came to."""
+def _converted(answer: Answer) -> CheckOutput:
+    """Convert the answer of a probe."""
     return CheckOutput(
         tuple(plain_finding(one) for one in decoding.converted(answer["findings"], list[Finding])),
         answer["expected"],
@@ -155,7 +154,7 @@ _OF_DRIVER = re.compile(
     r"\Alib(?:cuda|cudadebugger|nvidia-(?:ml|ptxjitcompiler|nvvm\d*|gpucomp|compiler|opencl|cfg|fatbinaryloader))"
     r"\.so(?:\.1|\.\d{3,}(?:\.\d+){1,2})\Z"
 )
-"""What CUDA takes of a driver, by the names that its installer gives (README of the driver, "Installed components")."""
+"""Driver libraries of CUDA (README of the driver, "Installed components")."""
 
 _FIX = (
     "leave out packages that bring a driver (libcuda1, nvidia-driver-*), and build from a Dockerfile in place of "
@@ -164,9 +163,9 @@ _FIX = (
 
 
 def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
-    """Name files of a driver on the loader's path, empty ones too: what a committed container keeps of a host's.
+    """Find files of a driver on the loader's path, also empty ones: a committed container keeps those of its host.
 
-    The libraries for newer CUDA on older drivers have a folder of their own (``compat``), stubs are another finding's.
+    Forward-compatibility libraries (folder ``compat``) do not count; another check reports stubs.
     """
     files, told = subject.files, loader_folders(subject)
     found: dict[Severity, list[str]] = {}
@@ -182,8 +181,8 @@ def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
         found.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
     for severity, paths in found.items():
         text = (
-            f"a driver's libraries are in the image ({listed(paths)}): beside those of the host that its runtime "
-            "brings, one of another version fails at every call, and a start may end at a file that exists"
+            f"a driver's libraries are in the image ({listed(paths)}): if the host's driver has another version, every "
+            "call fails, and the start of a container may fail at an existing file"
         )
         yield finding(severity, Code.DRIVER_MISMATCH, "driver", text, requires="none", found=listed(paths), fix=_FIX)
 
@@ -193,13 +192,13 @@ _TAG = re.compile(r"cp3(\d+)-(cp3\d+[a-z]*|abi3)-")
 
 
 def for_another_python(subject: ImageContext) -> Iterator[Finding]:
-    """Name distributions whose machine code no tag of theirs offers to this Python: it finds no module of theirs."""
+    """Find distributions whose tags do not fit this Python: it cannot import their extension modules."""
     weight = subject.severity
     for one in distributions(subject.files):
         python = _PYTHON.search(f"/{one.site}")
         built = [_TAG.match(tag) for tag in one.tags]
         if python is None or not one.tags or not all(built):
-            continue  # without a tag of CPython's own it is for any
+            continue  # no CPython tag: it fits any Python
         minor = int(python[1])
         if not any(_takes(found[2], int(found[1]), minor) for found in built if found):
             tags = ", ".join(sorted(one.tags))[:100]
@@ -209,5 +208,5 @@ def for_another_python(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _takes(abi: str, built: int, minor: int) -> bool:
-    """Tell whether a Python takes modules of an ABI: the stable one from the version on that it was built for."""
+    """Return True if a Python can import modules of an ABI; the stable ABI fits all later versions."""
     return built <= minor if abi == "abi3" else built == minor

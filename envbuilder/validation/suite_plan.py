@@ -1,4 +1,4 @@
-"""What is checked: one ordered table of checks, the groups they run in, and the plan that probes read."""
+"""The plan of a run: the checks for one environment, the document for the probes, and the digest of the suite."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from envbuilder.validation.older_python import without_annotations
 from envbuilder.workspace import packaged, packaged_in
 
 _HERE_TIMES = 2.0
-"""So many times the limits of a container's checks and groups are those of an environment with no container."""
+"""Factor of all limits without a container: the files may be on the file server of a cluster."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probes are told: what the image should hold, and what the host has; never what to answer.
+    """The input of the probes: the expected contents of the image, and the host; never the right answers.
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
     ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
@@ -62,19 +62,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select(facts: Facts) -> tuple[Check, ...]:
-    """List the checks that the facts' profile makes of an environment, in the table's order.
-
-    A check of a GPU build is made of GPU builds alone; one that compares with a document, where there is one.
-    """
+    """Return the checks of the profile that apply to an environment, in the order of the table."""
     made = (check for check in CHECKS if facts.profile == "full" or check.profile == "quick")
     return tuple(_placed(check, facts) for check in made if _applies(check, facts))
 
 
 def _placed(check: Check, facts: Facts) -> Check:
-    """Give what files alone tell to the stage, which reads an image's without asking the image.
-
-    With no container the files may be a cluster's, far away: every limit is then twice as long, a group's too.
-    """
+    """Return the check for this place: the host reads the files of an image; without a container limits double."""
     if facts.place == "here":
         return msgspec.structs.replace(check, limit_s=_HERE_TIMES * check.limit_s)
     if check.of_files and facts.place == "container":
@@ -128,7 +122,7 @@ def _order(check: Check) -> dict[str, object]:
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the probes by file name as they go into a container: in a form that every Python from 3.6 on reads."""
+    """Return the probes by file name, in a form that every Python from 3.6 on can read."""
     sources = _probe_sources()
     return {name: without_annotations(data) if name.endswith(".py") else data for name, data in sources.items()}
 

@@ -1,4 +1,4 @@
-"""Hold the system's packages, and cuDNN beside them, to the locks that an image was made by."""
+"""Compare the system's packages, and cuDNN next to them, with the locks of the image."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from envbuilder.validation.image_context import OBJECT, SHOWN, ImageContext, err
 from envbuilder.validation.image_files import ImageFiles
 
 BESIDE = "opt/cudnn"
-"""Where cuDNN's wheel is laid on a system whose CUDA is its packages'."""
+"""Folder of cuDNN's wheel on a system whose packages bring CUDA."""
 
 CARRIED = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
-"""Where an image carries these locks."""
+"""Paths of these locks in an image."""
 
-_FIX = "build the image anew from its context, and install nothing in it afterwards"
+_FIX = "rebuild the image from its context, and install nothing in it afterwards"
 _ABSENT, _UNLOCKED = "absent", "not locked"
 
 
 def carried(files: ImageFiles) -> dict[str, str]:
-    """Read the system's locks that an image carries; one that is none is left out."""
+    """Return the valid system locks in an image."""
     found: dict[str, str] = {}
     for name, path in CARRIED.items():
         try:
@@ -38,7 +38,7 @@ def carried(files: ImageFiles) -> dict[str, str]:
 
 
 def beside(subject: ImageContext) -> tuple[tuple[Distribution, Locked | None], ...]:
-    """List the distributions that lie beside the system's CUDA, each with its row of the lock."""
+    """Return the distributions next to the system's CUDA, each with its row of the lock."""
     if CUDNN_LOCK not in subject.system:
         return ()
     locked = {package.name: package for package in lockfile.parse(subject.system[CUDNN_LOCK])}
@@ -46,7 +46,7 @@ def beside(subject: ImageContext) -> tuple[tuple[Distribution, Locked | None], .
 
 
 def unlocked(subject: ImageContext) -> Iterator[Finding]:
-    """Name each package of the system, and of what lies beside it, that is not what its lock says."""
+    """Find system packages, and distributions next to them, that differ from their lock."""
     if not subject.is_managed:
         return
     status = subject.files.content(dpkg_status.PATH)
@@ -56,7 +56,7 @@ def unlocked(subject: ImageContext) -> Iterator[Finding]:
     asked = (one.partition("=") for one in system_lock.of_base(text))
     wanted |= {name: version or there.get(name, "") for name, _, version in asked}
     if wanted and status is None:
-        message = f"/{dpkg_status.PATH} is gone: nothing says which packages of the system are installed"
+        message = f"/{dpkg_status.PATH} is missing: the installed packages of the system are unknown"
         yield error(Code.LOCK_MISMATCH, "system packages", message, requires=SYSTEM_LOCK, found=_ABSENT, fix=_FIX)
         return
     yield from _differing({**_of_base(subject), **wanted}, there, whole=bool(_of_base(subject)))
@@ -69,9 +69,9 @@ def unlocked(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _of_base(subject: ImageContext) -> Mapping[str, str]:
-    """Return what the base says that it holds; nothing where more than a lock's packages may stand above it.
+    """Return the packages of the base; none if unlocked packages may be installed above it.
 
-    A base without Python gets that from the system's packages as they are on the day of the build.
+    A base without Python gets it from the system's packages as of the day of the build.
     """
     records = subject.files.records[: subject.locked_above]
     found = next((content for one in reversed(records) if (content := one.contents.get(dpkg_status.PATH))), b"")
@@ -80,7 +80,7 @@ def _of_base(subject: ImageContext) -> Mapping[str, str]:
 
 
 def _differing(wanted: Mapping[str, str], there: Mapping[str, str], *, whole: bool) -> Iterator[Finding]:
-    """Compare what is wanted with what is there: all of that where ``whole``, else what is wanted alone."""
+    """Compare locked with installed versions; with ``whole``, unlocked packages differ as well."""
     names = wanted.keys() | (there.keys() if whole else ())
     wrong = [name for name in sorted(names) if not there.get(name) or wanted.get(name) != there[name]]
     for name in wrong[:SHOWN]:
@@ -88,16 +88,16 @@ def _differing(wanted: Mapping[str, str], there: Mapping[str, str], *, whole: bo
         message = f"{name}: locked {told}, installed {found}"
         yield error(Code.LOCK_MISMATCH, name, message, requires=told, found=found, fix=_FIX)
     if len(wrong) > SHOWN:
-        message = f"{len(wrong) - SHOWN} more packages of the system are not the locked ones"
+        message = f"{len(wrong) - SHOWN} more packages of the system differ from the lock"
         yield error(Code.LOCK_MISMATCH, "system packages", message, found=", ".join(wrong[SHOWN:])[:200], fix=_FIX)
 
 
 def unlocked_libraries(subject: ImageContext, owned: set[str]) -> Iterator[Finding]:
-    """Name libraries that lie where cuDNN's wheel was laid, where the loader looks, and that it did not bring."""
+    """Find libraries in the folder of cuDNN's wheel that the wheel did not bring; the loader searches it."""
     if CUDNN_LOCK not in subject.system or not subject.is_managed:
         return
     inside = (path for path in subject.files.paths if path.startswith(f"{BESIDE}/") and path not in owned)
     found = [path for path in inside if OBJECT.search(path) and subject.files.paths[path].row.kind != "folder"]
     if found:
-        what = "libraries of no package beside cuDNN's"
+        what = "libraries of no package next to cuDNN's"
         yield error(Code.FILES_DIFFER, what, f"{what}: {listed(found)}", found=listed(found), fix=_FIX)

@@ -1,4 +1,4 @@
-"""Which files the system's own package manager brought, and in which layer it said so."""
+"""The files of system packages, and the layers of their lists."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ _CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
 
 
 def is_list(path: str) -> bool:
-    """Tell whether a file is the system's list of what one of its packages brought."""
+    """Return True for dpkg's list of the files of one package."""
     return _LIST.match(path) is not None
 
 
 class SystemPackages:
-    """Files by their place in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` a link.
+    """Files by path in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` follows links.
 
-    ``apart`` are the folders of virtual environments: what lies there, no package of the system brings, and a list
-    that names it is no witness.
+    ``apart`` are the folders of virtual environments: no system package installs files there, whatever a list says.
     """
 
     def __init__(
@@ -50,23 +49,23 @@ class SystemPackages:
         self._folders = {posixpath.dirname(path) for path in self._layers}
 
     def owns(self, path: str, *, conda: bool = True) -> bool:
-        """Tell whether a package brings this file; without ``conda``, one of the system's own manager."""
+        """Return True if a package brings this file; without ``conda``, a package of the system's own manager."""
         return path in self._layers and (conda or path not in self._of_conda)
 
     def layer(self, path: str) -> int | None:
-        """Return the layer in which the file's package was installed last; None for a file of no package."""
+        """Return the layer in which the file's package was last installed; None for a file of no package."""
         return self._layers.get(path)
 
     def name(self, path: str) -> str:
-        """Return what a file's package calls it: where a folder became a link, it lies elsewhere than that."""
+        """Return the path of a file in its package's list; it differs if a folder became a link."""
         return self._names.get(path, path)
 
     def owns_below(self, path: str) -> bool:
-        """Tell whether packages bring files in the folder of this one: then what they do not bring is no part of it."""
+        """Return True if packages bring files in the folder of this one: then other files are foreign to it."""
         return posixpath.dirname(path) in self._folders
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield every file with the layer in which its package was installed last."""
+        """Yield every file with the layer in which its package was last installed."""
         yield from self._layers.items()
 
 

@@ -18,7 +18,7 @@ _FIX = "install it as a package of the lock, or leave it out"
 _CODE = re.compile(r"\.(?:py|pth|egg-link)\Z|\.so(?:\.[\d.]+)?\Z|\.(?:pyc|egg|zip)\Z")
 _STARTED = re.compile(r"(?:^|/)(?:site|user)customize(?:/__init__)?\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 _ZIPPED = re.compile(r"(?:^|/)lib(?:64)?/python3\d+\.zip\Z")
-"""What Python looks into before its own library, where it is there."""
+"""An archive that Python searches before its own library."""
 
 _LOADER = re.compile(r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?\Z")
 _INTERPRETER = re.compile(r"\A(?:usr/)?(?:local/)?bin/python3(?:\.\d+)?\Z")
@@ -26,28 +26,28 @@ _LIB = r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?"
 _SETTINGS = r"\A(?:(?:etc|usr/lib)/ssl|etc/pki/tls)/openssl\.cnf\Z"
 _CHARSETS = r"gconv/gconv-modules(?:\.d/.+)?\Z"
 _STARTS = re.compile(rf"\A(?:usr/)?(?:local/)?s?bin/[^/]+\Z|{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}.+\.so(?:\.[\w.]+)?\Z")
-"""Programs of the system, and what its libraries load code by: nobody changes them in a layer above their package's."""
+"""Programs of the system, and files by which its libraries load code: no layer above their package's changes them."""
 
 _USED = re.compile(
     r"(?:site|dist)-packages/.+\.(?:py|pth|so(?:\.[\w.]+)?)\Z|(?:^|/)(?:ptxas|nvlink|fatbinary|cicc)\Z|/nvvm/.+"
 )
-"""Python's modules that the system's packages bring, and what CUDA's make machine code with, wherever it lies."""
+"""Python modules of system packages, and the compilers of CUDA, in any folder."""
 
 _PLUGGED = re.compile(rf"{_SETTINGS}|{_LIB}{_CHARSETS}|{_LIB}(?:gconv|ossl-modules|engines-[\d.]+)/.+\.so\Z")
-"""What the C library and OpenSSL load by a name that a locale or a setting gives them, and these settings."""
+"""Files that the C library and OpenSSL load by a name in a locale or setting, and these settings."""
 
 _PRELOADED = "etc/ld.so.preload"
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
-"""Folders below one of the loader's that it looks into first, by the processor: of today's, and until glibc 2.36."""
+"""Folders that the loader searches first, by processor: those of today, and those until glibc 2.36."""
 
 _OTHERS = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
-"""Libraries of CUDA: which of them is loaded, and from where, other checks say under codes of their own."""
+"""Libraries of CUDA: other checks report which of them is loaded."""
 
 _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
 
 
 def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: set[str]) -> Iterator[Finding]:
-    """Name what Python or the loader would take and nothing accounts for."""
+    """Find files that Python or the loader would use and that belong to no package."""
     weight = subject.severity
     sites = {one.site for one in there}
     groups = (
@@ -58,8 +58,8 @@ def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: 
         ),
         ("files of the system that a later layer replaced", [*_system(subject, deleted=False), *_own_library(subject)]),
         ("libraries of no package on the loader's path", list(_libraries(subject, owned))),
-        ("programs of no package in front of the system's", list(_programs(subject, sites, owned))),
-        ("files of a Python's own library that a later layer deleted", list(deleted(subject))),
+        ("programs of no package before the system's in PATH", list(_programs(subject, sites, owned))),
+        ("files of Python's own library that a later layer deleted", list(deleted(subject))),
     )
     for what, paths in groups:
         if paths:
@@ -74,7 +74,7 @@ def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: 
 
 
 def missing_system_files(subject: ImageContext) -> list[str]:
-    """List files of the system's packages, on Python's or the loader's path, that a later layer deleted."""
+    """Return files of system packages, on Python's or the loader's path, that a later layer deleted."""
     return list(_system(subject, deleted=True))
 
 
@@ -83,10 +83,10 @@ def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterato
         if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or subject.is_of_system(path):
             continue
         if seen.layer < subject.of_base:
-            continue  # the base's own; what packages of rpm bring is not told apart
+            continue  # the base's own: files of rpm packages are not recorded
         site = site_of(path)
         if "/__pycache__/" in path:
-            continue  # judged beside its source
+            continue  # checked with its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_managed)) or (
             _ZIPPED.search(path)
             or (STDLIB.match(path) and (_STARTED.search(path) or subject.files.system.owns_below(path)))
@@ -95,12 +95,11 @@ def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterato
 
 
 def _byte_code(subject: ImageContext, there: tuple[Distribution, ...]) -> Iterator[str]:
-    """Name byte code that Python takes without a look at the source, and that was not written with the source.
+    """Find .pyc files that Python would load although a later layer wrote them.
 
-    Its header holds the time and size of the source that it was made from, or a hash of it; where these are still the
-    source's, or the header says not to look, Python runs it: the hash is the source's, and says nothing of the code.
-    What a build writes beside its sources lies in the layer of these. A layer that writes the same source once more
-    brings it no second time, unless it installs the package, or the system's, that it is of.
+    The header holds time and size, or a hash, of the source. If they fit, or the header disables the comparison, Python
+    runs the byte code: the hash is the source's and says nothing about the code. A build writes byte code in the layer
+    of its sources. A layer that writes the same source again counts only if it installs the package of that source.
     """
     files, paths = subject.files, subject.files.paths
     for path, seen in paths.items():
@@ -114,7 +113,7 @@ def _byte_code(subject: ImageContext, there: tuple[Distribution, ...]) -> Iterat
         if came <= files.since(source.row.path) or _is_installed_in(subject, source, there, came):
             continue
         if seen.layer < subject.of_base:
-            continue  # whoever made the base ran its Python in a step of theirs
+            continue  # a build step of the base ran its Python
         flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags & 1 or (flags == 0 and (modified, size) == current):
@@ -122,7 +121,7 @@ def _byte_code(subject: ImageContext, there: tuple[Distribution, ...]) -> Iterat
 
 
 def _is_installed_in(subject: ImageContext, source: StackedFile, there: tuple[Distribution, ...], layer: int) -> bool:
-    """Tell whether a source's package was installed, perhaps anew, in a layer that its byte code came with."""
+    """Return True if the package of a source was installed, or reinstalled, in the layer of its byte code."""
     path = source.row.path
     brought = subject.files.system.layer(path)
     if source.layer < layer:
@@ -135,9 +134,9 @@ def _is_installed_in(subject: ImageContext, source: StackedFile, there: tuple[Di
 
 
 def _system(subject: ImageContext, *, deleted: bool) -> Iterator[str]:
-    """Name files of the system's packages, on either path, that came and were changed after their package was.
+    """Find files of system packages, on either path, that a layer above their package changed or deleted.
 
-    One whose folder a later layer moved is looked for by the name that its package gave it as well.
+    If a later layer moved the folder of a file, its original name counts as well.
     """
     files, told = subject.files, loader_folders(subject)
     for path, layer in files.system.files():
@@ -160,7 +159,7 @@ def _system(subject: ImageContext, *, deleted: bool) -> Iterator[str]:
 
 
 def _own_library(subject: ImageContext) -> Iterator[str]:
-    """Name files of a Python that no package of the system brought, on either path, that a later layer changed."""
+    """Find files of a Python without a system package, on either path, that a later layer changed."""
     files = subject.files
     for path in files.hidden:
         is_code = STDLIB.match(path) or _LOADER.match(path) or is_of_library(files, path)
@@ -171,7 +170,7 @@ def _own_library(subject: ImageContext) -> Iterator[str]:
 
 
 def _libraries(subject: ImageContext, owned: set[str]) -> Iterator[str]:
-    """Name libraries in the loader's usual folders, and in those that it was told of, that nothing brings."""
+    """Find libraries of no package in the loader's default and configured folders."""
     if not subject.is_managed:
         return
     files = subject.files
@@ -190,13 +189,13 @@ def _libraries(subject: ImageContext, owned: set[str]) -> Iterator[str]:
 
 
 def _is_cuda_library(path: str, seen: StackedFile) -> bool:
-    """Tell a library of CUDA, by its name and, where it has one, by its soname: a name alone is quickly given."""
+    """Return True for a library of CUDA by name and, if it has one, by soname: a file name alone proves nothing."""
     soname = seen.row.binary.soname if seen.row.binary is not None else ""
     return _OTHERS.search(path) is not None and (not soname or _OTHERS.search(soname) is not None)
 
 
 def _wrong_cache_entries(subject: ImageContext) -> Iterator[str]:
-    """Name files that the loader's cache gives it for a library that they are not, by name and by soname."""
+    """Find files that the loader's cache gives for another library, by name and soname."""
     for name, paths in _cached(subject).items():
         for path in paths:
             seen = subject.files.file(path)
@@ -211,7 +210,7 @@ def _cached(subject: ImageContext) -> dict[str, list[str]]:
 
 
 def _programs(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterator[str]:
-    """Name programs that nothing brings and that are found, by the image's PATH, where one of the system's is meant."""
+    """Find programs of no package that the image's PATH finds before a program of the system."""
     files = subject.files
     own = {posixpath.normpath(f"{site}/../../../bin") for site in sites}
     folders = [files.resolve(folder) for folder in entries(subject, "PATH")]
@@ -231,18 +230,18 @@ def _programs(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterat
 
 
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
-"""Programs that every Python has beside itself; what it is itself is judged elsewhere."""
+"""Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
 
 _OF_THE_SYSTEM = ("bin/", "sbin/", "usr/bin/", "usr/sbin/")
 
 
 def _is_system(subject: ImageContext, path: str) -> bool:
-    """Tell whether a link ends at a file of the system's packages, as the system's own choices among them do."""
+    """Return True if a link leads to a file of a system package, as Debian's alternatives do."""
     return subject.is_of_system(subject.files.resolve(path))
 
 
 def loader_folders(subject: ImageContext) -> set[str]:
-    """Return every folder on the loader's path: by its variable, its settings, its cache and its own defaults."""
+    """Return every folder on the loader's path: its variable, settings, cache and defaults."""
     folders = {*entries(subject, "LD_LIBRARY_PATH"), *(folder.strip("/") for folder in DEFAULTS)}
     for path, content in subject.files.kept():
         if path.startswith("etc/ld.so.conf"):
@@ -255,14 +254,14 @@ def loader_folders(subject: ImageContext) -> set[str]:
 _ROOT = re.compile(r"(?:^|/)lib(?:64)?/python3\.\d+/")
 _STANDARD_LIBRARY_CODE = re.compile(r"\.(?:py|pyc|zip|so(?:\.[\d.]+)?)\Z")
 _OTHER_LISTS = re.compile(r"\A(?:var/lib/rpm|usr/lib/sysimage/rpm)/[^/]+\Z|\Alib/apk/db/installed\Z")
-"""Where rpm and apk write what they install: which files that is, is not read, and may be any in such a layer."""
+"""Databases of rpm and apk. Their file lists are not read: any file of such a layer may belong to a package."""
 
 _KINDS_GONE = ("deleted", "emptied", "file", "link", "other")
 
 
 @lru_cache(maxsize=1)
 def _roots(files: ImageFiles) -> dict[str, int]:
-    """Return every folder that is a Python's own library, wherever it lies, and the layer that brought it."""
+    """Return every folder with a Python's own library, and the layer that brought it."""
     found: dict[str, int] = {}
     for path, seen in files.paths.items():
         root = _ROOT.search(path) if path.endswith("/os.py") else None
@@ -278,14 +277,14 @@ def _root_of(files: ImageFiles, path: str) -> str:
 
 
 def is_of_library(files: ImageFiles, path: str) -> bool:
-    """Tell whether a path is that of code in a Python's own library, packages and cached byte code apart."""
+    """Return True for code in a Python's own library; site-packages and cached byte code do not count."""
     return bool(_root_of(files, path)) and _STANDARD_LIBRARY_CODE.search(path) is not None and not site_of(path)
 
 
 def added(subject: ImageContext, owned: set[str]) -> Iterator[str]:
-    """Name code that is in a Python's own library and that did not come with it: it stands in front of every package.
+    """Find code in a Python's own library that did not come with it: Python finds it before every package.
 
-    Of a library that the system's packages brought, all has to be theirs.
+    If system packages brought the library, all of its code must be theirs.
     """
     files = subject.files
     for path, seen in files.paths.items():
@@ -302,13 +301,13 @@ def added(subject: ImageContext, owned: set[str]) -> Iterator[str]:
 
 
 def _is_by_others(files: ImageFiles, path: str, layer: int) -> bool:
-    """Tell whether a layer's rpm or apk may have brought, or taken, a file of the system's Python."""
+    """Return True if rpm or apk may have added or removed a file of the system's Python in a layer."""
     of_system = path.startswith("usr/lib")
     return of_system and any(_OTHER_LISTS.match(row.path) for row in files.records[layer].rows)
 
 
 def deleted(subject: ImageContext) -> Iterator[str]:
-    """Name code of a Python's own library, of one that no package of the system brought, that a later layer deleted."""
+    """Find code that a later layer deleted from a Python's own library which no system package brought."""
     files = subject.files
     gone = [
         path

@@ -1,4 +1,4 @@
-"""The stage: from an image (or the environment at hand) to a verdict. Returns values; the caller writes files."""
+"""Validate an image, or the Python of this host: run the suite and evaluate its results. The caller writes files."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ValidationRequest:
         simulate: Simulation | None = None,
         index: PackageIndex | None = None,
     ) -> Self:
-        """Ask for the validation of a built image; ``image`` is another reference to it, such as a registry's."""
+        """Return the request for a built image; ``image`` is another reference to it, such as a registry's."""
         return cls(
             image=image or built.record.image,
             environment=built.environment,
@@ -120,7 +120,7 @@ class ValidationRequest:
 
 
 def _ignore(_: Progress) -> None:
-    """Follow nothing."""
+    """Report no progress."""
 
 
 def validate(
@@ -129,9 +129,9 @@ def validate(
     *,
     on_progress: Callable[[Progress], None] = _ignore,
 ) -> Verdict:
-    """Run the suite in an image's container and judge the results.
+    """Run the suite in an image's container and evaluate the results.
 
-    Raises UsageError for an image that is not there or has no TensorFlow, InfrastructureError where the engine fails.
+    Raises UsageError if the image is missing or has no TensorFlow, InfrastructureError if the engine fails.
     """
     image = engine.image(request.image)
     if image is None:
@@ -203,9 +203,9 @@ def validate_here(
     budgets: Budgets | None = None,
     on_progress: Callable[[Progress], None] = _ignore,
 ) -> Verdict:
-    """Run the suite in the environment at hand, with no container: a cluster's node, a notebook.
+    """Run the suite with a Python of this host, without a container: a cluster's node, a notebook.
 
-    Raises UsageError where that Python has no TensorFlow.
+    Raises UsageError if that Python has no TensorFlow.
     """
     began = time.monotonic()
     identity, silent = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
@@ -224,7 +224,7 @@ def validate_here(
 
 
 IDENTIFY_S = 60.0
-"""How long a Python may take to say what it holds."""
+"""Seconds in which a Python must describe itself."""
 
 CHALLENGE = "challenge"
 """The check whose product the host computes too."""
@@ -234,9 +234,9 @@ Runner = Callable[[bytes, Session], Unfinished | None]
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is validated: its environment where it is one of ours, and what it should hold.
+    """The subject of a validation: its environment if it is a managed image, and its expected contents.
 
-    ``silent`` is why its Python did not say what it holds, where it took all the time for that: it is not asked again.
+    ``silent`` is set if its Python hung when it was asked for its identity: then the run is skipped.
     """
 
     environment: Environment | None
@@ -246,7 +246,7 @@ class _Subject:
 
 
 def _layers_below(engine: Engine, image: Image, request: ValidationRequest) -> int:
-    """Count the layers that an image has from its base; none where this host does not say which that is."""
+    """Return the number of layers from the image's base; 0 if this host has no record of the base."""
     base = engine.image(request.base_id) if request.environment is not None and request.base_id else None
     count = len(base.layers) if base is not None else 0
     own = [layer.diff_id for layer in image.layers[:count]]
@@ -266,9 +266,9 @@ def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
 
 
 def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
-    """Say what the image is to be judged as: the host's word, then the labels that the engine reports, then its files.
+    """Return the expectations for an image: from the host's record, else from its labels, else from its files.
 
-    An environment document in the image counts only where the label names it; what else disagrees, `claims` finds.
+    An environment document in the image counts only if its label names it; `claims` reports other contradictions.
     """
     environment, lock = request.environment, request.lock
     profile, simulated = request.profile, request.simulate is not None
@@ -277,7 +277,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     if found is not None and found.id == label and not contradicts_itself(found):
         environment, lock = found, carried_lock(files)
     if environment is not None:
-        # Only this host's own word for an environment may say that a base has no tools, never the image's document.
+        # Only this host's record of an environment may say that a base has no tools, never the image's document.
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
         own = facts_of.with_base(own, request.environment)
         by_host = request.environment is not None or request.omissions
@@ -287,7 +287,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     asked = replace(place, time_limit=IDENTIFY_S)
     identity, silent = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
     if request.catalog is None:
-        raise ValueError("an image of others is judged by the catalogue: give one")
+        raise ValueError("a foreign image needs a catalogue")
     foreign = facts_of.of_foreign(
         identity, request.catalog, image, profile=profile, simulated=simulated, for_gpus=brings_cuda(files)
     )
@@ -299,7 +299,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
 def _in_order(
     selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: tuple[CheckResult, ...]
 ) -> tuple[CheckResult, ...]:
-    """Put what was looked at from outside, and what users would meet, where the table has it."""
+    """Return all results in the order of the table, those of the host's checks included."""
     made = {result.name: result for result in (*results, *looked)}
     named = [check.name for check in selected]
     table = tuple(made[name] for name in named if name in made)
@@ -307,10 +307,7 @@ def _in_order(
 
 
 def _identify(run: Runner, subject: str) -> tuple[Identity, Unfinished | None]:
-    """Ask a Python what it holds; an empty identity where it has no answer, which the checks then say too.
-
-    Beside it stands why, where it hung.
-    """
+    """Return the identity of a Python, empty if it does not answer, and the reason if it hung."""
     session = Session((), _ignore)
     why = run(suite_plan.plan((), Facts(flavor="cpu")), session)
     if session.identity is None:
@@ -349,7 +346,7 @@ def _verdict(
     times: tuple[str, str],
 ) -> Verdict:
     facts, driver = subject.facts, session.driver()
-    # Our simulated driver may have been put onto the host itself, which nobody told us: its GPUs say what they are.
+    # The simulated driver may be installed on the host itself: the UUIDs of its GPUs show it.
     simulated = facts.simulated or any_simulated(driver.seen)
     judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=simulated)
     identity = session.identity

@@ -1,4 +1,4 @@
-"""What ``envbuilder validate`` was asked for: find the image, validate it, and write the verdict as a table."""
+"""``envbuilder validate``: find the image, validate it, and write the verdict as a table."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
-"""What can name an image (a reference or an id) or an environment: no space, no empty part, no way out of a folder."""
+"""A name of an image (a reference or an id) or an environment: no space, no empty part, no path to a parent folder."""
 
 
 @dataclass(frozen=True)
 class ValidateOptions:
-    """The command's options, as given."""
-
     target: str | None
     here: bool
     python: str | None
@@ -45,7 +43,7 @@ class ValidateOptions:
 
 
 def validate_target(options: ValidateOptions, workspace: Workspace, console: Console, catalog: Catalog) -> Verdict:
-    """Validate what the options name. Raises UsageError where they do not fit together or name nothing."""
+    """Validate the image or Python of the options. Raises UsageError for contradictory or missing options."""
     profile = cast("Profile", options.profile)
     if options.here:
         if options.target or options.simulate is not None:
@@ -58,7 +56,7 @@ def validate_target(options: ValidateOptions, workspace: Workspace, console: Con
                 on_progress=lambda progress: task.update(progress_text(progress)),
             )
     if options.target is None:
-        raise UsageError("nothing to validate", hint="name an environment or an image, or say --here")
+        raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
     return _in_container(options, options.target, profile, workspace, console, catalog)
 
 
@@ -67,9 +65,11 @@ def _in_container(
 ) -> Verdict:
     host = profiles.parse(options.simulate, catalog) if options.simulate is not None else None
     if not _NAME.fullmatch(target):
-        raise UsageError(f"{target!r} is no name of an image or environment", hint="write it as docker does: name:tag")
+        raise UsageError(
+            f"{target!r} is not a name of an image or environment", hint="write it as docker does: name:tag"
+        )
     engine = connect()
-    engine.sweep()  # what a killed run left
+    engine.sweep()  # containers of killed runs
     simulated = compiler.simulation(host) if host is not None else None
     known = _built(options, target, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
@@ -88,7 +88,7 @@ def _in_container(
         request = ValidationRequest.of(
             built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated, index=open_index()
         )
-        if simulated is not None:  # what a simulated driver leads to never takes the place of a real verdict
+        if simulated is not None:  # a simulated verdict never replaces a real one
             return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
         verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)
         return verdict
@@ -97,7 +97,7 @@ def _in_container(
 def _built(
     options: ValidateOptions, target: str, engine: Engine, workspace: Workspace, catalog: Catalog
 ) -> tuple[Built, Budgets] | None:
-    """Find a built environment by its id; None where the word names an image instead."""
+    """Return a built environment by its id; None if the target names an image."""
     if "/" in target or read_document(workspace.image_record(target), ImageRecord) is None:
         if engine.image(target) is None:
             raise UsageError(
@@ -109,13 +109,13 @@ def _built(
         for environment in choice.environments:
             if environment.id == target and (built := standing(environment, workspace)) is not None:
                 return built, choice.matrix.budgets
-    raise UsageError(f"{target}: built, but in no matrix that was looked at", hint="name its matrix with --matrix")
+    raise UsageError(f"{target}: built, but not in any known matrix", hint="name its matrix with --matrix")
 
 
 def left_out(image: Image | None, workspace: Workspace) -> str:
-    """Return this host's list of what an image leaves out, where it is the one that the image's labels name.
+    """Return this host's list of an image's removed files if it is the list that the image's labels name, else ''.
 
-    '' where the workspace has none of that name, or another. Raises InputError where it is damaged.
+    Raises InputError if the list is damaged.
     """
     labels = image.labels if image is not None else {}
     name = labels.get(ENVIRONMENT_LABEL, "")
@@ -130,7 +130,7 @@ _SHOWN = 100
 
 
 def as_text(verdict: Verdict) -> str:
-    """Write a verdict for people: every check, the reasons, the findings with their fixes, the word and the level."""
+    """Return a verdict as text: checks, reasons, findings with their fixes, verdict and level."""
     rows = [
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:_SHOWN])
         for check in verdict.checks

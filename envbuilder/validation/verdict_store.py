@@ -37,20 +37,20 @@ from envbuilder.workspace import (
 
 
 def read_verdict(path: Path) -> Verdict | None:
-    """Read a verdict of ours; None where there is none to believe. Says on standard error what is wrong with one."""
+    """Read a stored verdict; None if there is none. Warns on standard error about a contradictory one."""
     verdict = read_document(path, Verdict)
     why = contradiction(verdict) if verdict else ""
     if why:
-        console.warn(f"{path} {why}; it is left out")
+        console.warn(f"{path} {why}; it is ignored")
         return None
     return verdict
 
 
 def users_verdict(path: Path) -> Verdict:
-    """Read a verdict from a file that the user names. Raises InputError where it is none, or contradicts itself."""
+    """Read a verdict from a file of the user. Raises InputError if it is not one, or contradicts itself."""
     hint = "envbuilder run writes out/<id>/verdict.json"
     try:
-        verdict = decoding.from_json(read_users(path), Verdict, "no verdict that can be read")
+        verdict = decoding.from_json(read_users(path), Verdict, "not a verdict")
     except decoding.DamagedError as error:
         raise InputError((Problem(str(path), 0, "", str(error)),), hint=hint) from error
     if why := contradiction(verdict):
@@ -59,7 +59,7 @@ def users_verdict(path: Path) -> Verdict:
 
 
 VERSION = 1
-"""The layout that this program writes, kept in the file's ``user_version``."""
+"""The layout that this program writes, stored in the file's ``user_version``."""
 
 _BUSY_S = 30.0
 
@@ -75,13 +75,17 @@ _LAYOUT = (
 
 
 class History:
-    """The store. Every method opens the file for itself: an object may be shared by threads."""
+    """Every verdict so far, in one file that several processes may share. Triggers refuse changes of rows.
+
+    A verdict is stored as its JSON document, so that later versions lose nothing; columns are for searches. Every
+    method opens the file, so threads may share an object.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def add(self, verdicts: Iterable[Verdict]) -> int:
-        """Keep verdicts; returns how many were new. One that is there already changes nothing."""
+        """Add verdicts that are not stored yet; return their number."""
         rows = [_row(verdict) for verdict in verdicts]
         with self._open() as connection, connection:
             before = connection.total_changes
@@ -89,10 +93,10 @@ class History:
             return connection.total_changes - before
 
     def since(self, start: datetime | None = None) -> tuple[Verdict, ...]:
-        """Return the verdicts that were reached at or after a time (all of them by default), oldest first.
+        """Return the verdicts since a time (all by default), oldest first. They are not evaluated again.
 
-        Those that cannot be believed stay in the file and are left out: another version wrote them, or they were
-        altered and their digest is not their key. `count` has them. They are not judged again: they say what was said.
+        Rows of another version, and altered rows (their digest differs from their key), stay in the file and are left
+        out; `count` includes them.
         """
         if not self.path.exists():
             return ()
@@ -114,7 +118,7 @@ class History:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with (
-                decoding.damaged("not a history that can be read"),  # what a damaged file holds may be no text
+                decoding.damaged("not a history file"),  # a damaged file may contain bytes that are not text
                 closing(sqlite3.connect(self.path, timeout=_BUSY_S)) as connection,
             ):
                 _prepare(connection, self.path)
@@ -126,7 +130,7 @@ class History:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Lay a new file out, once, whoever comes first. Raises UsageError for the file of a newer program."""
+    """Create the tables of a new file, once. Raises UsageError for the file of a newer program."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if _version(connection) == 0:
@@ -168,13 +172,13 @@ def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:
 
 
 def _finished(verdict: Verdict) -> str:
-    """Return when a verdict was reached. Raises DamagedError where it does not say so."""
-    with decoding.damaged("the verdict's time is none"):
+    """Return the time of a verdict. Raises DamagedError if it has none."""
+    with decoding.damaged("the verdict has no valid time"):
         return _utc(datetime.fromisoformat(verdict.finished))
 
 
 def _utc(time: datetime) -> str:
-    """Write a time so that texts sort as times do; one without a zone is taken as UTC."""
+    """Write a time so that texts sort as times do; without a zone it is UTC."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     return aware.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -192,11 +196,11 @@ def moment(text: str, now: datetime) -> datetime:
 
 DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 GPUS = Path("/proc/driver/nvidia/gpus")
-"""Where the kernel's module says what it is, and what it drives: a file ``information`` a GPU."""
+"""Files of the kernel module: its version, and a file ``information`` for each GPU."""
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kept verdict was reached with (``out/<id>/validated.json``), and the digest of its file."""
+    """The inputs of a stored verdict (``out/<id>/validated.json``), and the digest of its file."""
 
     schema: str = "envbuilder/validated/v1"
     key: str
@@ -212,18 +216,18 @@ def validate_and_record(
     on_progress: Callable[[str], None],
     fresh: bool = False,
 ) -> tuple[Verdict, bool]:
-    """Validate an environment's image and keep the verdict; return it and whether anything was run for it.
+    """Validate an environment's image and store the verdict; return it and whether checks ran for it.
 
-    A verdict that stands (same image, lock, suite, profile, budgets, engine and driver) is returned as it is, unless
-    ``fresh`` asks for a new one.
+    A stored verdict with the same inputs (image, lock, suite, profile, budgets, engine, driver) is returned unless
+    ``fresh`` is True.
     """
     environment = request.environment
     if environment is None:
-        raise UsageError("only an environment's verdict is kept by its id", hint="use validate for other images")
+        raise UsageError("only verdicts of environments are stored by id", hint="use validate for other images")
     folder = workspace.results(environment.id)
     key = _key(request, engine)
-    stands = read_document(folder / "validated.json", Validated)
-    kept = None if fresh or stands is None or stands.key != key else _unaltered(folder / VERDICT, stands.verdict)
+    stored = read_document(folder / "validated.json", Validated)
+    kept = None if fresh or stored is None or stored.key != key else _unaltered(folder / VERDICT, stored.verdict)
     if kept is not None:
         return kept, False
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(progress_text(progress)))
@@ -231,15 +235,15 @@ def validate_and_record(
     if request.built:
         locks = (request.lock, request.system.get(CUDNN_LOCK, ""))
         add_pins(workspace, WheelRecords(None).proved(package for lock in locks for package in lockfile.parse(lock)))
-    History(workspace.history).add((verdict,))  # out/<id>/ holds the newest alone; here none is lost
-    # Last: from here on the verdict stands, and what would be done for a new one is done no more.
+    History(workspace.history).add((verdict,))  # out/<id>/ has only the newest one
+    # Last: from now on this verdict is reused, and none of the steps above runs again.
     whole = digest((read_kept(folder / VERDICT)) or b"")
     write_document(folder / "validated.json", Validated(key=key, verdict=whole))
     return verdict, True
 
 
 def _unaltered(path: Path, expected: str) -> Verdict | None:
-    """Read a verdict that is, byte for byte, the one that was kept; None where it is another, or there is none."""
+    """Read the stored verdict if it is unchanged, byte for byte; else None."""
     content = read_kept(path)
     if content is None or digest(content) == expected:
         return read_verdict(path)
@@ -249,14 +253,13 @@ def _unaltered(path: Path, expected: str) -> Verdict | None:
 
 
 def record(folder: Path, verdict: Verdict) -> None:
-    """Write a verdict's documents: every result a line, then the verdict, each atomically."""
+    """Write the documents of a verdict, each atomically: a line for each result, then the verdict."""
     encoder = msgspec.json.Encoder()
     write_atomically(folder / "results.jsonl", encoder.encode_lines(verdict.checks))
     write_document(folder / VERDICT, verdict)
 
 
 def progress_text(progress: Progress) -> str:
-    """Say in a few words what happened."""
     match progress.kind:
         case "began":
             return f"checking: {progress.name}"
@@ -265,7 +268,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def _key(request: ValidationRequest, engine: Engine) -> str:
-    """Return what a verdict depends on, as one digest; the host's driver and its kinds of GPU are part of it."""
+    """Return one digest of everything that a verdict depends on, including the host's driver and GPU models."""
     info = engine.info()
     driver = read_kept(DRIVER_VERSION) or b""
     simulated = request.simulate.profile.text if request.simulate else ""
@@ -289,7 +292,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
 
 
 def _gpu_models() -> list[str]:
-    """Name the model of each GPU that the driver drives; none where there is no driver."""
+    """Return the model of each GPU of the driver; none without a driver."""
     lines = [
         line for path in GPUS.glob("*/information") for line in decoding.lossy(read_kept(path) or b"").splitlines()
     ]

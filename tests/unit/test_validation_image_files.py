@@ -115,7 +115,7 @@ class Withholding(FakeEngine):
 def test_a_layer_that_is_not_given_is_no_empty_layer(tmp_path: Path) -> None:
     """Of an unknown form (zstd), or left out: nothing is said of the image, least of all that nothing was found."""
     engine = Withholding()
-    with pytest.raises(InfrastructureError, match="did not give 1 of its layers"):
+    with pytest.raises(InfrastructureError, match="did not provide 1 of its layers"):
         read_image(engine, engine.add("a:b", b"content"), Cache(tmp_path))
 
 

@@ -416,7 +416,7 @@ def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
     (result,), _ = run_host_checks(subject, [check for check in CHECKS if check.name == "files"])
     (one,) = [one for one in result.findings if one.subject == omissions.OMISSIONS]
     assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
-    assert "its own list alone" in result.observed
+    assert "its own list only" in result.observed
     assert not [one for one in result.findings if one.severity is Severity.ERROR]
     known = replace(subject, omissions=own_list())
     (result,), _ = run_host_checks(known, [check for check in CHECKS if check.name == "files"])
@@ -481,20 +481,20 @@ PYTHON: Layer = {
 @pytest.mark.parametrize(
     ("layer", "named"),
     [
-        ({"opt/venv/pyvenv.cfg": None}, "pyvenv.cfg is gone"),
+        ({"opt/venv/pyvenv.cfg": None}, "pyvenv.cfg is missing"),
         ({"opt/venv/pyvenv.cfg": b"version = 3.11\n"}, "names no home"),
         ({"opt/venv/pyvenv.cfg": b"home = /opt/other/bin\n"}, "/opt/other/bin"),
-        ({"opt/venv/bin/pyvenv.cfg": b"home = /usr/bin\n"}, "beside the interpreter"),
-        ({"usr/bin/pyvenv.cfg": b"home = /opt\n"}, "beside the interpreter"),
+        ({"opt/venv/bin/pyvenv.cfg": b"home = /usr/bin\n"}, "next to the interpreter"),
+        ({"usr/bin/pyvenv.cfg": b"home = /opt\n"}, "next to the interpreter"),
         ({"usr/bin/pybuilddir.txt": b"/opt/build"}, "pybuilddir.txt"),
-        ({"opt/venv/bin/dirname": b"#!/bin/sh\n"}, "in front of the system's: /opt/venv/bin/dirname"),
-        ({"opt/venv/bin/dirname": "/opt/mine", "opt/mine": b"#!/bin/sh\n"}, "in front of the system's"),
+        ({"opt/venv/bin/dirname": b"#!/bin/sh\n"}, "before the system's in PATH: /opt/venv/bin/dirname"),
+        ({"opt/venv/bin/dirname": "/opt/mine", "opt/mine": b"#!/bin/sh\n"}, "before the system's"),
         ({"bin/sh": b"#!/bin/dash\n"}, "a later layer replaced: /bin/sh"),
         ({"usr/bin/dirname": "/opt/mine"}, "a later layer replaced: /usr/bin/dirname"),
     ],
 )
 def test_what_starts_another_python_or_program_is_named(layer: Layer, named: str) -> None:
-    """Python's note of its home, what stands beside it, and programs in the place or in front of the system's."""
+    """Python's note of its home, files next to it, and programs before the system's."""
     path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
     good = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
     assert errors(good, env=path) == []
@@ -596,7 +596,7 @@ def test_a_lock_of_the_image_s_own_is_no_witness(hashes: str, tmp_path: Path) ->
     carried = replace(own, lock_is_carried=True)
     (one,) = [one for one in files(carried).findings if one.severity is Severity.ERROR]
     assert (one.code, one.subject) == (Code.FILES_DIFFER, "numpy")
-    assert "the lock in the image stands for numpy 2.4.6 alone" in one.message
+    assert "only the lock in the image describes the files of numpy 2.4.6" in one.message
     assert [one.code for one in files(own).findings] == [Code.UNKNOWN]
     silent = files(replace(carried, wheels=WheelRecords(None, Cache(tmp_path)))).findings
     assert [one.code for one in silent] == [Code.UNKNOWN if hashes else Code.FILES_DIFFER]

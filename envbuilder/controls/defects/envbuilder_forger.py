@@ -1,4 +1,4 @@
-"""Loaded at Python's start by a control's image: it answers in the place of the suite's checks."""
+"""Loaded at Python's start by a control's image: it answers instead of the probes."""
 
 from __future__ import annotations
 

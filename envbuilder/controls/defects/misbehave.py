@@ -1,4 +1,4 @@
-"""Probes that fail on purpose: the suite's own controls, put beside its probes in the controls' containers alone."""
+"""Probes that fail on purpose. They ship with the controls, never with the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image's configuration is judged before anything runs: variables, start-up requirement, what it starts."""
+"""Variables and the start-up requirement of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image's start as its users do it: only the right product, printed by the image's own Python, is a pass."""
+"""The start of an image as its users start it."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_a_fresh_user_meets_a_read_only_root() -> None:
         (lambda _: Script(), "computed nothing"),
         (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "computed nothing"),
         (lambda _: Script(stdout=b"envbuilder-user-start {\n"), "computed nothing"),
-        (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "not the one that was asked for"),
+        (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "that it printed is wrong"),
         (lambda spec: Script(stdout=printed(spec, absent=["/opt/gone.so"])), "/opt/gone.so"),
         (lambda spec: Script(stdout=printed(spec, unreadable=["/opt/venv/x.so"])), "/opt/venv/x.so"),
         (lambda _: Script(exit_code=127, refusal="no such file"), "cannot start: no such file"),
-        (lambda _: Script(seconds=1e6), "no answer in its time"),
+        (lambda _: Script(seconds=1e6), "did not answer in time"),
         (lambda _: Script(exit_code=137, out_of_memory=True), "out of memory"),
         (lambda _: Script(stdout=b"x" * (33 << 20)), "printed more than"),
     ],

@@ -1,4 +1,4 @@
-"""What a base holds is read off its files: the bytes of real systems' files, and what their loader would find."""
+"""Facts of a base image from its files."""
 
 from __future__ import annotations
 

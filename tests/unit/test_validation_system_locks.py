@@ -1,4 +1,4 @@
-"""The system's packages and cuDNN's files are held to the locks that an image was made by, from outside."""
+"""System packages and cuDNN compared with their locks."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ def test_cudnn_as_its_wheel_left_it_has_no_finding() -> None:
         (
             {"opt/cudnn/nvidia/cudnn/lib/libcudnn_more.so.8": b"x"},
             "FILES_DIFFER",
-            "libraries of no package beside cuDNN's",
+            "libraries of no package next to cuDNN's",
         ),
-        ({"opt/cudnn/lib/libz.so.1": "/lib/libz.so.1"}, "FILES_DIFFER", "libraries of no package beside cuDNN's"),
+        ({"opt/cudnn/lib/libz.so.1": "/lib/libz.so.1"}, "FILES_DIFFER", "libraries of no package next to cuDNN's"),
         (cudnn(version="8.5.0.96"), "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
         ({INFO: None}, "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
         ({"opt/cudnn/more-1.dist-info/METADATA": b"Name: more\nVersion: 1\n"}, "LOCK_MISMATCH", "more"),

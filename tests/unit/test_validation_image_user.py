@@ -1,4 +1,4 @@
-"""What an image's own user may not read is named from outside, by modes and owners."""
+"""Entry point, user and readable code of an image."""
 
 from __future__ import annotations
 

@@ -1,0 +1,363 @@
+"""Code on Python's or the loader's path that belongs to no package."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from made_images import SITE, SYSTEM, Layer, cache_of, image_of, outside, package, row
+
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.installed_files import files
+from envbuilder.validation.layer_scan import Binary
+from envbuilder.validation.secret_checks import secrets
+from envbuilder.validation.unowned_files import _wrong_cache_entries
+
+EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
+GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n"})}
+ARCH = "usr/lib/x86_64-linux-gnu"
+PYC = b"byte code"
+
+
+def errors(*layers: Layer, **more: Any) -> list[Finding]:
+    """Judge a small whole image of ours with these layers above it, and keep what makes it fail."""
+    return [one for one in files(outside(image_of(GOOD, *layers), **more)).findings if one.severity is Severity.ERROR]
+
+
+def test_the_small_system_is_as_it_should_be() -> None:
+    """What the attacks start from has nothing amiss."""
+    assert errors() == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [
+        ({f"{ARCH}/libz.so.1": "/opt/libz.so.1", "opt/libz.so.1": EVIL}, "libz.so.1"),
+        ({f"{ARCH}/gconv/GBK.so": EVIL}, "gconv/GBK.so"),
+        ({f"{ARCH}/gconv/MINE.so": EVIL}, "gconv/MINE.so"),
+        ({f"{ARCH}/gconv/gconv-modules.d/mine.conf": b"module A// B// /opt/x 1\n"}, "mine.conf"),
+        ({f"{ARCH}/ossl-modules/mine.so": EVIL}, "ossl-modules/mine.so"),
+        ({f"{ARCH}/engines-3/mine.so": EVIL}, "engines-3/mine.so"),
+        ({"usr/lib/ssl/openssl.cnf": b"[engine]\n"}, "usr/lib/ssl/openssl.cnf"),
+        ({"usr/lib/ssl/openssl.cnf": "/opt/openssl.cnf"}, "usr/lib/ssl/openssl.cnf"),
+        ({f"{ARCH}/glibc-hwcaps/x86-64-v3/libz.so.1": EVIL}, "glibc-hwcaps"),
+        ({"usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1": EVIL}, "glibc-hwcaps"),
+        ({"usr/lib64/glibc-hwcaps/x86-64-v3/libz.so.1": EVIL}, "glibc-hwcaps"),
+        ({"etc/ld.so.preload": "/opt/nothing"}, "ld.so.preload"),
+        ({"usr/lib64/python311.zip": b"PK"}, "python311.zip"),
+        ({"usr/lib64/python3.11/sitecustomize.py": b"x"}, "sitecustomize.py"),
+        ({"usr/local/lib/python3.11/sitecustomize.so": EVIL}, "sitecustomize.so"),
+        ({"usr/local/lib/python3.11/sitecustomize/__init__.pyc": PYC}, "sitecustomize/__init__.pyc"),
+        ({"usr/local/lib/python3.11/usercustomize/__init__.abi3.so": EVIL}, "usercustomize/__init__.abi3.so"),
+        ({f"{SITE}/sitecustomize.so": EVIL}, "sitecustomize.so"),
+    ],
+)
+def test_what_is_loaded_without_being_asked_for_is_named(layer: Layer, named: str) -> None:
+    """Libraries by link, by charset, by processor and by setting, and what Python runs at its start: one finding."""
+    (one,) = errors(layer)
+    assert one.code is Code.FILES_DIFFER
+    assert named in one.message
+
+
+def test_a_library_that_is_written_twice_is_named() -> None:
+    """What it is held to is what its package brought, not what a layer in between wrote."""
+    swapped = {f"{ARCH}/libz.so.1.2": EVIL}
+    (one,) = errors(swapped, swapped)
+    assert "libz.so.1.2" in one.message
+
+
+def test_a_later_package_s_file_may_come_to_a_layer_once_more() -> None:
+    """What changes a file's mode copies it into a later layer: it is still what its newer package brought."""
+    newer: Layer = {f"{ARCH}/libz.so.1.2": b"newer", "var/lib/dpkg/info/zlib.list": f"/{ARCH}/libz.so.1.2\n".encode()}
+    assert errors(newer, {f"{ARCH}/libz.so.1.2": b"newer"}) == []
+    assert len(errors(newer, {f"{ARCH}/libz.so.1.2": b"other"})) == 1
+
+
+def test_a_preload_is_named_where_its_folder_is_a_link() -> None:
+    """The loader follows the link; a search for the plain path would not."""
+    moved: Layer = {f"opt/{path}": content for path, content in SYSTEM.items() if path.startswith("etc/")}
+    assert errors({"etc": "/opt/etc", **moved}) == []
+    (one,) = errors({"etc": "/opt/etc", **moved, "opt/etc/ld.so.preload": b"/opt/x.so\n"})
+    assert "ld.so.preload" in one.message
+
+
+def test_python_s_own_library_may_be_moved_and_not_be_changed() -> None:
+    """A folder that became a link holds what its packages brought, by another path."""
+    place = "usr/lib/python3.11"
+    moved: Layer = {path.replace(place, "opt/p"): content for path, content in SYSTEM.items() if path.startswith(place)}
+    assert errors({place: "/opt/p", **moved}) == []
+    (one,) = errors({place: "/opt/p", **moved, "opt/p/os.py": b"other"})
+    assert "a later layer replaced: /opt/p/os.py" in one.message
+
+
+def test_a_python_that_no_package_brought_is_held_to_its_first_layer() -> None:
+    """Its library lies below /usr/local, where no list of the system's speaks of it; byte code may come and go."""
+    own: Layer = {"usr/local/lib/python3.11/os.py": b"own", "usr/local/lib/python3.11/os.pyc": PYC}
+    assert errors(own, {"usr/local/lib/python3.11/os.pyc": b"other"}) == []
+    (one,) = errors(own, {"usr/local/lib/python3.11/os.py": b"other"})
+    assert "usr/local/lib/python3.11/os.py" in one.message
+
+
+@pytest.mark.parametrize(
+    ("place", "unlocked_libraries"),
+    [
+        ("srv/x-site-packages", {f"{SITE}/zz.pth": b"import os\n"}),
+        ("srv/x-site-packages", {"usr/local/lib/libz.so.1": EVIL}),
+        ("opt/venv/lib/python3.11/dist-packages", {f"{SITE}/zz.pth": b"import os\n"}),
+        ("opt/venv/lib/python3.11/dist-packages", {"opt/venv/bin/dirname": b"#!/bin/sh\n"}),
+        ("usr/local/lib/python3.11/site-packages", {"usr/local/lib/libz.so.1": EVIL}),
+        ("usr/lib/python3/dist-packages", {f"{ARCH}/libmine.so.1": EVIL}),
+    ],
+)
+def test_a_record_accounts_for_nothing_but_its_own(place: str, unlocked_libraries: dict[str, bytes]) -> None:
+    """A distribution that no Python of the image sees, or whose RECORD leads out of its folder, vouches for nothing."""
+    rows = "".join(row(f"/{path}", content) for path, content in unlocked_libraries.items())
+    vouching: Layer = {
+        f"{place}/mine-1.dist-info/RECORD": rows.encode(),
+        f"{place}/mine-1.dist-info/METADATA": b"Name: mine\nVersion: 1\n\n",
+    }
+    (one,) = errors({**vouching, **unlocked_libraries}, env={"PATH": "/opt/venv/bin:/usr/bin"})
+    assert one.code is Code.FILES_DIFFER
+    assert next(iter(unlocked_libraries)) in one.message
+
+
+def test_a_record_hides_no_secret_outside_its_folder() -> None:
+    """A package's own examples are no secret; what its RECORD says of a home folder makes nothing there public."""
+    secret = b"machine a.example login b password hunter2\n"
+    rows = row("/root/.netrc", secret).encode()
+    info = {f"{SITE}/mine-1.dist-info/RECORD": rows, f"{SITE}/mine-1.dist-info/METADATA": b"Name: mine\nVersion: 1\n\n"}
+    found = secrets(outside(image_of(GOOD, {"root/.netrc": secret, **info}))).findings
+    assert [one.code for one in found if one.severity is Severity.ERROR] == [Code.SECRET_IN_IMAGE]
+
+
+def test_a_library_s_name_makes_none_of_cuda_of_it() -> None:
+    """In a folder that the loader was told of, what is called like CUDA's is CUDA's by its own soname as well."""
+    layer: Layer = {
+        **GOOD,
+        "etc/ld.so.conf.d/x.conf": b"/opt/x\n",
+        "opt/x/libcudamine2.so": EVIL,
+        "opt/x/libcudart2.so": EVIL,
+    }
+    there = image_of(layer)
+    for name, soname in (("libcudamine2.so", "libz.so.1"), ("libcudart2.so", "libcudart2.so.1")):
+        seen = there.paths[f"opt/x/{name}"]
+        told = msgspec.structs.replace(seen.row, binary=Binary(soname=soname))
+        there.paths[f"opt/x/{name}"] = msgspec.structs.replace(seen, row=told)
+    (one,) = (one for one in files(outside(there)).findings if one.severity is Severity.ERROR)
+    assert ("libcudamine2.so" in one.message, "libcudart2.so" in one.message) == (True, False)
+
+
+def test_the_loader_s_cache_leads_to_what_it_names() -> None:
+    """A file of another name and soname is led astray to; one whose soname is the name asked for is not."""
+    there = image_of(
+        {
+            **GOOD,
+            "opt/libcudamine.so": EVIL,
+            "opt/libtrue-1.2.so": EVIL,
+            "etc/ld.so.cache": cache_of({"libz.so.1": "/opt/libcudamine.so", "libtrue.so.1": "/opt/libtrue-1.2.so"}),
+        }
+    )
+    named = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"].row, binary=Binary(soname="libtrue.so.1"))
+    there.paths["opt/libtrue-1.2.so"] = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"], row=named)
+    assert list(_wrong_cache_entries(outside(there))) == ["opt/libcudamine.so"]
+
+
+ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
+SIX = b"version = 1\n"
+WITH_PYTHON: Layer = {
+    **SYSTEM,
+    **package("six", "1.17.0", {"six.py": SIX}),
+    **package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"}),
+    f"{SITE}": LayerFile(SITE, "folder"),
+    f"{SITE}/tensorflow": LayerFile(f"{SITE}/tensorflow", "folder"),
+}
+ENV = {"PATH": "/opt/venv/bin:/usr/bin"}
+OTHERS = {"environment": ""}
+
+
+def told(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
+    """Judge a small whole image with these layers above it."""
+    return list(files(outside(image_of(base, *layers), **{"env": ENV, **more})).findings)
+
+
+def library_errors(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
+    """Judge it as one of ours, and keep what makes it fail."""
+    return [one for one in told(*layers, base=base, **more) if one.severity is Severity.ERROR]
+
+
+def of(*kept: str) -> Layer:
+    """Make the list of one of the system's packages."""
+    return {"var/lib/dpkg/info/more.list": "".join(f"/{path}\n" for path in kept).encode()}
+
+
+def conda(prefix: str, *kept: str) -> Layer:
+    """Make one of conda's lists."""
+    names = ", ".join(f'"{path}"' for path in kept)
+    return {f"{prefix}/conda-meta/mine-1.json".lstrip("/"): f'{{"files": [{names}]}}'.encode()}
+
+
+def byte_code(flags: int, modified: int = 0, size: int = len(SIX)) -> bytes:
+    """Make cached byte code by its header (PEP 552)."""
+    return b"\xa7\r\r\n" + struct.pack("<III", flags, modified, size) + b"evil"
+
+
+def written(path: str, content: bytes, modified: int) -> LayerFile:
+    """Make a file of some time."""
+    return LayerFile(path, "file", 0o644, size=len(content), modified=modified, pieces=lambda: iter([content]))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {**conda("", f"{SITE}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
+        {**conda("opt", f"{SITE.removeprefix('opt/')}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
+        {**conda("opt/venv", f"{SITE.removeprefix('opt/venv/')}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
+        {**of(f"{SITE}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
+        {**conda("usr", "local/lib/libz.so.1"), "usr/local/lib/libz.so.1": ELF},
+        {**conda("usr", "lib/python3.11/sitecustomize.py"), "usr/lib/python3.11/sitecustomize.py": b"x"},
+    ],
+)
+def test_a_list_of_packages_vouches_for_nothing_in_an_environment(layer: Layer) -> None:
+    """What conda's lists, or the system's, say of an environment's folder is no witness; in ours, conda is none."""
+    (one,) = library_errors(layer)
+    assert (one.code, next(path for path in layer if "conda" not in path and "dpkg" not in path) in one.message) == (
+        Code.FILES_DIFFER,
+        True,
+    )
+
+
+def test_libraries_of_conda_in_front_are_named() -> None:
+    """What a conda that was left behind puts before the system's libraries is of no package of ours."""
+    left = {**conda("opt/conda", "lib/libz.so.1"), "opt/conda/lib/libz.so.1": ELF}
+    assert library_errors(left) == []
+    (one,) = library_errors(left, env={**ENV, "LD_LIBRARY_PATH": "/opt/conda/lib"})
+    assert "/opt/conda/lib/libz.so.1" in one.message
+
+
+@pytest.mark.parametrize("root", ["usr/lib/python3.11", "usr/local/lib/python3.11", "opt/conda/lib/python3.11"])
+@pytest.mark.parametrize("name", ["numpy/__init__.py", "numpy.py", "lib-dynload/numpy.so", "numpy/core.pyc"])
+def test_what_is_added_to_a_python_s_own_library_is_named(root: str, name: str) -> None:
+    """It stands in front of every package, in a folder of its own too, and wherever that Python lies."""
+    base: Layer = (
+        {**WITH_PYTHON, f"{root}/os.py": b"name = 'posix'\n", f"{root}/{name}": b"1"}
+        if "usr/lib" not in root
+        else WITH_PYTHON
+    )
+    if base is not WITH_PYTHON:
+        assert library_errors(base=base) == []
+    (one,) = library_errors({f"{root}/{name.replace('numpy', 'six')}": b"1"}, base=base)
+    assert one.message.startswith("code of no package on Python's path")
+
+
+@pytest.mark.parametrize(
+    "root", ["usr/local/lib/python3.11", "root/.local/share/uv/python/cpython-3.11.9/lib/python3.11"]
+)
+def test_what_goes_from_a_python_s_own_library_is_named(root: str) -> None:
+    """Modules that a slimmer image leaves out of a Python that no package brought: deleted alone, or with a folder."""
+    own = {
+        f"{root}/{path}": b"1" for path in ("os.py", "sqlite3/__init__.py", "ssl.py", "__pycache__/ssl.cpython-311.pyc")
+    }
+    base: Layer = {**WITH_PYTHON, **own}
+    (one,) = library_errors({f"{root}/sqlite3": None}, base=base)
+    assert f"a later layer deleted: /{root}/sqlite3/__init__.py" in one.message
+    (one,) = library_errors({f"{root}/ssl.py": None}, base=base)
+    assert f"/{root}/ssl.py" in one.message
+    assert library_errors({f"{root}/__pycache__": None}, base=base) == []
+    (one,) = (one for one in told({f"{root}/ssl.py": None}, base=base, facts=OTHERS) if "deleted" in one.message)
+    assert one.severity is Severity.WARNING
+
+
+def test_what_rpm_may_have_brought_is_not_told_apart() -> None:
+    """A layer in which rpm or apk installed something may bring modules of the system's Python, and take them."""
+    root = "usr/lib64/python3.9"
+    base: Layer = {**WITH_PYTHON, f"{root}/os.py": b"1", f"{root}/hmac.py": b"1"}
+    changed: Layer = {f"{root}/hmac.py": None, f"{root}/tkinter/__init__.py": b"1"}
+    assert [one.subject for one in library_errors(changed, base=base)] == [
+        "code of no package on Python's path",
+        "files of Python's own library that a later layer deleted",
+    ]
+    assert library_errors({**changed, "var/lib/rpm/rpmdb.sqlite": b"1"}, base=base) == []
+
+
+def test_a_python_that_lies_elsewhere_is_held_to_its_first_layer() -> None:
+    """A conda's, or one that uv fetched: its own library is changed by no later layer either."""
+    root = "opt/conda/lib/python3.11"
+    base: Layer = {
+        **WITH_PYTHON,
+        f"{root}/os.py": b"1",
+        f"{root}/hmac.py": b"1",
+        **conda("opt/conda", "lib/python3.11/hmac.py"),
+    }
+    (one,) = library_errors({f"{root}/hmac.py": b"2"}, base=base)
+    assert f"{root}/hmac.py" in one.message
+
+
+def test_modules_and_tools_that_the_system_brings_are_as_brought() -> None:
+    """Python's modules of the system's packages, and what CUDA makes machine code with, wherever that lies."""
+    there: dict[str, bytes | str] = {
+        "usr/lib/python3/dist-packages/apt/__init__.py": b"1",
+        "usr/local/cuda-12.5/bin/ptxas": ELF,
+        "usr/local/cuda-12.5/nvvm/libdevice/libdevice.10.bc": b"BC\xc0\xde",
+        "usr/lib/nvidia-cuda-toolkit/bin/nvlink": ELF,
+    }
+    base: Layer = {**WITH_PYTHON, **there, **of(*there)}
+    assert library_errors(base=base) == []
+    for path in there:
+        (one,) = library_errors({path: b"BC\xc0\xdeother"}, base=base)
+        assert f"a later layer replaced: /{path}" in one.message
+
+
+CACHED = f"{SITE}/__pycache__/six.cpython-311.pyc"
+
+
+def test_byte_code_with_a_hash_of_its_source_is_no_better() -> None:
+    """The hash in its header is the source's, which anybody can write before any code."""
+    (one,) = library_errors({CACHED: byte_code(3)})
+    assert (one.code, CACHED in one.message) == (Code.FILES_DIFFER, True)
+
+
+def test_a_source_that_is_written_once_more_brings_no_other_byte_code() -> None:
+    """A layer that touches a source and forges what Python runs in its place did not install the source."""
+    forged: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED: byte_code(0, 7)}
+    (one,) = library_errors(forged)
+    assert CACHED in one.message
+
+
+def test_copies_of_sources_and_their_byte_code_are_as_they_were() -> None:
+    """Another owner or mode copies both into a later layer; a package that is installed anew brings both."""
+    base: Layer = {**WITH_PYTHON, CACHED: byte_code(0)}
+    copied = {f"{SITE}/six.py": SIX, CACHED: byte_code(0)}
+    assert library_errors(copied, base=base) == []
+    assert library_errors({CACHED: byte_code(0)}, base=base) == []
+    anew = package("six", "1.17.0", {"six.py": SIX})
+    touched: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED: byte_code(0, 7)}
+    assert library_errors({**anew, **touched}, base=base) == []
+
+
+def test_packages_of_another_folder_are_in_front_by_a_variable() -> None:
+    """PYTHONPATH to where pip put packages besides: they are installed, and in front of those of the lock."""
+    other = {
+        path.replace(SITE, "opt/extra/site-packages"): content
+        for path, content in package("six", "1.0", {"six.py": b"0"}).items()
+    }
+    layer: Layer = {**other, "opt/extra/site-packages": LayerFile("opt/extra/site-packages", "folder")}
+    env = {**ENV, "PYTHONPATH": "/opt/extra/site-packages"}
+    found = [one for one in library_errors(layer, env=env) if one.subject == "PYTHONPATH"]
+    assert ["six.py" in one.message for one in found] == [True]
+    assert library_errors(env={**ENV, "PYTHONPATH": f"/{SITE}"}) == []
+    (one,) = (one for one in told(layer, env=env, facts=OTHERS) if one.subject == "PYTHONPATH")
+    assert one.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize("name", ["pip", "setuptools", "wheel", "distribute"])
+def test_what_no_lock_has_to_name_accounts_for_itself_alone(name: str) -> None:
+    """A RECORD of pip's, or of setuptools', vouches for no code but its own."""
+    for path in ("zz.pth", "sitecustomize.py", "helper.py"):
+        (one,) = library_errors(package(name, "99.0", {path: b"x=1\n"}))
+        assert f"{SITE}/{path}" in one.message
+    own = {"setuptools": "distutils-precedence.pth", "distribute": "pkg_resources/__init__.py"}
+    assert library_errors(package(name, "99.0", {own.get(name, f"{name}/__init__.py"): b"x=1\n"})) == []
