@@ -19,7 +19,6 @@ def shared_object(folder: Path, name: str, code: str) -> str:
 
 
 def test_a_cudnn_that_answers(tmp_path: Path) -> None:
-    """The number that the library gives is its version."""
     path = shared_object(tmp_path, "libcudnn.so.8", "unsigned long cudnnGetVersion(void) { return 8907; }")
     assert runtime_libraries.ask_cudnn(path) == ("8.9.7", "")
 

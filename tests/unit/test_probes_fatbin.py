@@ -24,7 +24,6 @@ def pieces(content: bytes, size: int) -> list[bytes]:
 )
 @pytest.mark.parametrize("size", [7, 4096, 1 << 20])
 def test_what_nvcc_wrote_is_found(name: str, cubins: tuple[str, ...], ptx: tuple[str, ...], size: int) -> None:
-    """A file that nvcc made holds exactly the architectures that nvcc was told, however its bytes arrive."""
     found = architectures(pieces((DATA / name).read_bytes(), size))
     assert found == Architectures(cubins=cubins, ptx=ptx, fat_binaries=1)
 
@@ -35,7 +34,6 @@ def test_what_nvcc_wrote_is_found(name: str, cubins: tuple[str, ...], ptx: tuple
     size=st.integers(1, 300),
 )
 def test_every_entry_is_found_wherever_it_stands(wanted: list[tuple[int, int]], before: bytes, size: int) -> None:
-    """What was put into a fat binary comes out, whatever stands before it and however the file is cut."""
     content = before.replace(MAGIC, b"") + container(*(entry(kind, number) for kind, number in wanted)) + b"tail"
     found = architectures(pieces(content, size))
     assert set(found.cubins) == {f"{number // 10}.{number % 10}" for kind, number in wanted if kind == 2}
@@ -43,27 +41,23 @@ def test_every_entry_is_found_wherever_it_stands(wanted: list[tuple[int, int]], 
 
 
 def test_two_fat_binaries_are_summed() -> None:
-    """Architectures of all fat binaries of a file are taken together, each once, in order."""
     found = architectures([container(entry(2, 90)), b"\0" * 40, container(entry(2, 80), entry(1, 90), entry(2, 90))])
     assert found == Architectures(cubins=("8.0", "9.0"), ptx=("9.0",), fat_binaries=2)
 
 
 @given(st.binary(max_size=400))
 def test_noise_is_no_gpu_code(noise: bytes) -> None:
-    """Bytes that merely contain the magic number are no fat binary, and nothing is raised."""
     found = architectures([noise.replace(MAGIC, b""), MAGIC + b"\xff" * 60])
     assert found.fat_binaries == 0
 
 
 def test_a_file_that_ends_early_gives_what_was_read() -> None:
-    """A truncated fat binary gives the entries before the cut and no error."""
     content = container(entry(2, 80), entry(2, 90))
     assert architectures([content[: 16 + 64 + 24 + 10]]).cubins == ("8.0",)
 
 
 @given(before=st.binary(max_size=200), payload=st.binary(min_size=1, max_size=300), size=st.integers(1, 300))
 def test_a_fat_binary_says_where_it_stands_and_what_its_ptx_is(before: bytes, payload: bytes, size: int) -> None:
-    """Offsets count from the file's beginning; of an entry's bytes its header is kept, and its payload if it is PTX."""
     before = before.replace(MAGIC, b"")
     content = before + container(entry(CUBIN, 80), entry(PTX, 90, payload)) + container(entry(CUBIN, 90))
     first, second = fat_binaries(pieces(content, size))
@@ -73,13 +67,11 @@ def test_a_fat_binary_says_where_it_stands_and_what_its_ptx_is(before: bytes, pa
 
 
 def test_only_the_beginning_of_a_long_ptx_payload_is_kept() -> None:
-    """Of a PTX payload of a megabyte 132 KiB are kept, and what follows it is found."""
     content = container(entry(PTX, 90, b"p" * (1 << 20)), entry(CUBIN, 90))
     (found,) = fat_binaries(pieces(content, 1 << 16))
     assert [(one.kind, len(one.payload)) for one in found.entries] == [(PTX, 132 * 1024), (CUBIN, 0)]
 
 
 def test_entries_without_end_are_not_all_kept() -> None:
-    """Of a hostile fat binary with thousands of entries 256 are read: none that nvcc makes has as many as 30."""
     (found,) = fat_binaries([container(*(entry(CUBIN, number, b"") for number in range(5000)))])
     assert len(found.entries) == 256

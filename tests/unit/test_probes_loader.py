@@ -46,7 +46,6 @@ def caller(folder: Path, *, rpath: list[str] | None = None, runpath: list[str] |
 
 
 def test_an_object_says_what_it_needs() -> None:
-    """Needs and symbol versions are those that the system's own tool reads, where it is installed."""
     path = real_object()
     read = elf.Elf(str(path))
     assert read.dynamic
@@ -60,7 +59,6 @@ def test_an_object_says_what_it_needs() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 300, b"#!/bin/sh\n" * 20])
 def test_what_is_no_object_is_refused(tmp_path: Path, content: bytes) -> None:
-    """Empty, cut, damaged and other files are refused, never misread."""
     path = tmp_path / "libx.so"
     path.write_bytes(content)
     with pytest.raises(elf.NotElfError):
@@ -86,7 +84,6 @@ def test_order_of_the_search(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_kind_is_passed_over(tmp_path: Path) -> None:
-    """As the loader does, a text file of the right name is passed over for the next place."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "libx.so.1").write_text("INPUT(libx.so.2)")
     good = put(tmp_path / "run", "libx.so.1")
@@ -95,14 +92,12 @@ def test_a_file_of_another_kind_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_this_system_is_read() -> None:
-    """The C library is found by the system's own cache or defaults, and opens."""
     found, _ = loader.Search("").find("libc.so.6")
     assert found is not None
     ctypes.CDLL(found)
 
 
 def test_a_missing_library_is_named_with_the_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MISSING_LIBRARY carries the name and every place that was looked in."""
     monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search(str(tmp_path), {}, []))
     monkeypatch.setattr(tensorflow_install, "callers", lambda _: [caller(tmp_path, runpath=["$ORIGIN/cuda"])])
     answer = runtime_libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})
@@ -137,8 +132,6 @@ def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
 def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: str, installed: bool, code: str, subject: str
 ) -> None:
-    """One cause has one code: a library in a folder of the wheels that is not searched is no missing one."""
-
     def refuse(_: str) -> None:
         raise OSError(said)
 
@@ -191,7 +184,6 @@ _CUPTI = b"..GetCuptiDsoHandle.."
 
 
 def test_tensorflow_opens_what_its_opener_has_functions_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each library that is here under its versioned name is asked for; one without a function, or a caller, is not."""
     content = _CUPTI + b"GetNcclDsoHandle GetNvrtcDsoHandle nvrtc_stub GetNvshmemDsoHandle"
     names = ("libcupti.so.12", "libcupti.txt", "libnvrtc.so.12", "libnvrtc-builtins.so.12.5", "libnccl.so.2")
     answer = besides(tmp_path, monkeypatch, content, *names)
@@ -210,7 +202,6 @@ def test_tensorflow_opens_what_its_opener_has_functions_for(tmp_path: Path, monk
 def test_what_the_lock_brings_has_to_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, severity: str, outcome: str
 ) -> None:
-    """CUPTI beside a build that does not look there fails an image that was locked with it, and warns of others."""
     answer = besides(tmp_path, monkeypatch, _CUPTI, "libcupti.so.12", refused="libcupti", locked=locked)
     (found,) = answer["findings"]
     assert (found["code"], found["severity"], answer["outcome"]) == ("LIBRARY_PATH", severity, outcome)
@@ -219,7 +210,6 @@ def test_what_the_lock_brings_has_to_open(
 def test_an_image_without_cupti_is_told_that_its_profiles_lack_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A base's CUDA may come without it: a warning, as computing needs none; a build that opens none says nothing."""
     answer = besides(tmp_path, monkeypatch, _CUPTI)
     (found,) = answer["findings"]
     assert (found["code"], found["severity"], answer["outcome"]) == ("MISSING_LIBRARY", "warning", "passed")
@@ -245,27 +235,23 @@ _ALL = _CUPTI + b"GetNvrtcDsoHandle nvrtc_stub GetNcclDsoHandle nccl_stub GetNvs
 def test_what_the_lock_brings_has_to_be_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, left_out: str, outcome: str
 ) -> None:
-    """A locked library that is called and is nowhere is missing, unless the host's own list leaves it out."""
     answer = besides(tmp_path, monkeypatch, _ALL, locked=locked, left_out=left_out)
     missing = [one["code"] for one in answer["findings"] if one["severity"] == "error"]
     assert (answer["outcome"], missing) == (outcome, ["MISSING_LIBRARY"] if outcome == "failed" else [])
 
 
 def test_where_no_opener_is_found_nothing_is_said_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without TensorFlow's own objects it cannot be told what it opens: that is no pass."""
     monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
     monkeypatch.setattr(tensorflow_install, "callers", lambda _: [])
     assert runtime_libraries.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
 
 
 def test_a_build_that_opens_no_cupti_is_asked_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the opener has no such function, nothing is missed and nothing is opened."""
     answer = besides(tmp_path, monkeypatch, b"GetCudnnDsoHandle", "libcupti.so.12")
     assert (answer["asked"], answer["findings"], answer["outcome"]) == ([], [], "passed")
 
 
 def test_copies_of_a_library(tmp_path: Path) -> None:
-    """Two files are two copies; a link to a file is none."""
     first = put(tmp_path / "a", "libcudart.so.12")
     second = put(tmp_path / "b", "libcudart.so.11.0")
     (tmp_path / "c").mkdir()
@@ -276,7 +262,6 @@ def test_copies_of_a_library(tmp_path: Path) -> None:
 
 
 def test_a_stub_is_told_by_its_place(tmp_path: Path) -> None:
-    """A library in ``stubs/`` is a stub, also through a link."""
     stub = put(tmp_path / "cuda" / "stubs", "libcuda.so")
     (tmp_path / "libcuda.so.1").symlink_to(stub)
     assert library_conflicts.is_stub(str(tmp_path / "libcuda.so.1"))
@@ -284,7 +269,6 @@ def test_a_stub_is_told_by_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90300, "9.3.0"), (91002, "9.10.2")])
 def test_cudnn_versions(number: int, text: str) -> None:
-    """A cuDNN number is read by the scheme of its major version."""
     assert runtime_libraries.cudnn_text(number) == text
 
 
@@ -308,7 +292,6 @@ def known(search: loader.Search, path: Path, *, needed: list[str], rpath: str = 
 
 
 def test_closure_finds_what_an_object_lacks(tmp_path: Path) -> None:
-    """A need that no place satisfies is reported with its user; the driver's own libraries are not needs."""
     search = loader.Search("", loader.read_cache())
     known(search, tmp_path / "a.so", needed=["libgone.so.3", "libcuda.so.1", "libc.so.6"])
     assert [(name, user) for name, user, _ in library_dependencies.unmet(search, str(tmp_path / "a.so"))] == [
@@ -327,7 +310,6 @@ def test_an_rpath_reaches_the_needs_of_needs_and_a_runpath_does_not(tmp_path: Pa
 
 
 def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
-    """A library that lists its user's libraries too finds those that the user has loaded."""
     search = loader.Search("", {}, [])
     known(search, tmp_path / "module.so", needed=["libsecond.so", "libthird.so"], runpath="$ORIGIN/libs")
     known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
@@ -336,7 +318,6 @@ def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
 
 
 def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
-    """Another package's object may need TensorFlow's own library by its name alone; TensorFlow's objects may not."""
     search = loader.Search("", {}, [])
     own = tmp_path / "tensorflow" / "libtensorflow_framework.so.2"
     plugin = tmp_path / "tensorflow_io" / "libplugin.so"
@@ -376,7 +357,6 @@ def test_only_the_object_that_opens_cuda_decides_what_is_found(tmp_path: Path) -
 
 @pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
 def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
-    """Both tools are found in the nvcc wheel beside TensorFlow; each is missed by its name."""
     ptxas = tmp_path / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
     device = tmp_path / "nvidia" / "cuda_nvcc" / xlatools.LIBDEVICE
     for path in (ptxas, device):
@@ -394,7 +374,6 @@ def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) 
 
 
 def test_this_python_is_whole() -> None:
-    """Every need of this environment's own packages is met: the check finds nothing where nothing is wrong."""
     answer = library_dependencies.complete({})
     assert [one for one in answer["findings"] if one["severity"] == "error"] == []
     assert sys.prefix

@@ -27,7 +27,6 @@ LOCKED = [("numpy", "1.26.4"), ("tensorflow", "2.20.0"), ("opt-einsum", "3.4.0")
     ],
 )
 def test_every_difference_from_the_lock_is_named(found: list[tuple[str, str]], subjects: list[str]) -> None:
-    """Missing, other, additional and doubled packages are findings; spelling and the installer's own are not."""
     findings = packages.compare(LOCKED, found)
     assert [one["subject"] for one in findings] == subjects
     assert {one["code"] for one in findings} <= {"LOCK_MISMATCH"}
@@ -48,7 +47,6 @@ def metadata(folder: Path, name: str, version: str, *requires: str) -> None:
 
 
 def test_distributions_are_read_from_their_metadata(tmp_path: Path) -> None:
-    """Names are normalised, the header alone is read, and each folder counts once."""
     metadata(tmp_path, "Opt_Einsum", "3.4.0", "numpy>=1.7")
     found = installed.distributions([str(tmp_path), str(tmp_path)])
     assert [(one.name, one.version, one.requires) for one in found] == [("opt-einsum", "3.4.0", ["numpy>=1.7"])]
@@ -68,7 +66,6 @@ def test_distributions_are_read_from_their_metadata(tmp_path: Path) -> None:
     ],
 )
 def test_requirements(requirement: str, problem: str) -> None:
-    """Extras and markers that do not apply here are passed over, the rest holds."""
     assert packages.unmet(requirement, {"numpy": "1.26.4", "tensorflow": "2.20.0"}) == problem
 
 
@@ -85,7 +82,6 @@ RELEASES = st.builds(
 @example("1.26.4.post1", ">", "1.26.4")
 @example("0.0.post1", ">", "0")
 def test_clauses_agree_with_packaging(version: str, operator: str, wanted: str) -> None:
-    """A clause is decided as the reference implementation of PEP 440 does; bounds that are post-releases apart."""
     if operator in "<>" and "post" in wanted:
         return  # what lies beside V.post1 is decided differently by different versions of packaging
     expected = SpecifierSet(operator + wanted).contains(version, prereleases=True)

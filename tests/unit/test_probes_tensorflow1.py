@@ -31,7 +31,6 @@ def first_line(asked: list[str]) -> Any:
 
 
 def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It computes eagerly, ``import tensorflow`` gives the later interface, moved names are where they went, once."""
     asked: list[str] = []
     plain = first_line(asked)
     monkeypatch.setitem(sys.modules, "tensorflow", plain)
@@ -59,13 +58,11 @@ def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.Monk
 def test_nothing_is_imported_where_nothing_is_to_be_prepared(
     release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later release, the check that times the import, and what looks at files alone are left as they are."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
     tensorflow1_compat.prepare(release, group, probe)
 
 
 def test_traces_are_counted_by_what_the_release_has() -> None:
-    """By its own count, or by the graphs that a function keeps; one that keeps none was not traced."""
     cache = namespace(primary={"one": 1, "two": 2})
     assert tensorflow1_compat.traces(namespace(experimental_get_tracing_count=lambda: 3)) == 3
     assert tensorflow1_compat.traces(namespace(_get_tracing_count=lambda: 2)) == 2
@@ -119,14 +116,12 @@ def framework() -> Any:
 
 
 def test_a_session_is_timed_in_its_parts() -> None:
-    """What a program of TensorFlow 1 starts with is named part by part, and none is negative."""
     times = startup._session(framework(), "/CPU:0")
     assert [name for name, _ in times] == ["first session", "first run", "second run"]
     assert all(seconds >= 0 for _, seconds in times)
 
 
 def test_a_session_that_computes_wrongly_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong product is an error of the check, not a figure."""
     monkeypatch.setattr(Session, "product", 63.0)
     with pytest.raises(ArithmeticError, match="63 where 64"):
         startup._session(framework(), "/CPU:0")

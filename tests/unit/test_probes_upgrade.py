@@ -39,7 +39,6 @@ def test_probes_parse_on_the_oldest_python(path: Path) -> None:
 
 
 def test_inventory_names_versions_licences_and_sizes() -> None:
-    """Distributions are found with their version, the licence of their metadata and the bytes of their files."""
     (found,) = answer("inventory")
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["pytest"]["version"] == pytest.__version__
@@ -77,7 +76,6 @@ def framework(folder: Path, extra: str = "") -> dict[str, str]:
 
 
 def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
-    """Public modules, classes, members and signatures are listed; implementation, private and foreign names are not."""
     (found,) = answer("surface", {"module": "keras"}, **framework(tmp_path))
     own = ["a", "self", None]
     assert found["names"] == {
@@ -95,7 +93,6 @@ def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
 
 
 def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Path) -> None:
-    """Warning lines are kept, information is not, and clocks, process ids, addresses and folders are taken out."""
     work = (
         "import sys, warnings\n"
         "warnings.warn('old at 0x7f00aa', DeprecationWarning)\n"
@@ -112,7 +109,6 @@ def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Pa
 
 
 def test_a_crash_while_using_the_framework_is_a_line() -> None:
-    """A process that dies is reported as such, not as silence."""
     (found,) = answer("warning_lines", {"work": "import os; os._exit(9)"})
     assert found["used"] == ["ERROR: the process ended with exit code 9"]
 
@@ -137,7 +133,6 @@ def test_each(n): assert n == 1
 
 
 def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None:
-    """A test that exits, crashes, hangs or prints like the runner costs itself alone; every other one answers."""
     (tmp_path / "test_all.py").write_text(TESTS)
     (tmp_path / "test_import.py").write_text("import no_such_module_here\n")
     (tmp_path / "good.py").write_text('if __name__ == "__main__":\n    print("fine")\n')
@@ -203,7 +198,6 @@ def test_last(): pass
 
 
 def test_a_child_that_a_test_leaves_behind_holds_nothing_up(tmp_path: Path) -> None:
-    """Neither a forked child that holds the pipe nor one that runs on as pytest costs time or adds answers."""
     began = time.monotonic()
     found = outcomes_of(tmp_path, test_forks__py=FORKS, s__sh="sleep 120 &\n")
     assert time.monotonic() - began < 60
@@ -225,7 +219,6 @@ def test_after(): pass
 
 
 def test_odd_bytes_cost_nothing(tmp_path: Path) -> None:
-    """A message with half a character, and a test that writes to every descriptor, leave all answers readable."""
     found = outcomes_of(tmp_path, test_odd__py=ODD)
     assert {name.partition("::")[2]: outcome for name, (outcome, _) in found.items()} == {
         "test_odd_message": "failed",
@@ -246,7 +239,6 @@ def test_odd_bytes_cost_nothing(tmp_path: Path) -> None:
     ids=["unknown options", "missing plugin", "stop at the first failure", "plugin that cannot be imported"],
 )
 def test_options_that_the_image_cannot_serve_are_left_out(tmp_path: Path, settings: str) -> None:
-    """Every test is run although the folder asks for plugins that are not there, or to stop at the first failure."""
     text = "def test_a(): assert 0\ndef test_b(): pass\n"
     found = outcomes_of(tmp_path, test_some__py=text, pytest__ini=settings)
     assert {name: outcome for name, (outcome, _) in found.items()} == {
@@ -256,7 +248,6 @@ def test_options_that_the_image_cannot_serve_are_left_out(tmp_path: Path, settin
 
 
 def test_what_a_test_keeps_from_running_is_named(tmp_path: Path) -> None:
-    """Tests behind one that ends the session have an answer: they were not run."""
     text = "import pytest\ndef test_a(): pass\ndef test_b(): pytest.exit('enough')\ndef test_c(): pass\n"
     found = outcomes_of(tmp_path, test_some__py=text)
     assert found["test_some.py::test_a"][0] == "passed"
@@ -264,6 +255,5 @@ def test_what_a_test_keeps_from_running_is_named(tmp_path: Path) -> None:
 
 
 def test_a_broken_conftest_is_said_once(tmp_path: Path) -> None:
-    """A folder whose conftest cannot be imported gives one answer a file, with the reason in words."""
     found = outcomes_of(tmp_path, test_some__py="def test_a(): pass\n", conftest__py="import no_such_module_here\n")
     assert {name: outcome for name, (outcome, _) in found.items()} == {"test_some.py": "error"}

@@ -58,7 +58,6 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_version_cannot_write_is_left_out() -> None:
-    """Nobody has a model from it in that format; the other formats are there, every file of theirs by its path."""
     saved = probe.save(TF)
     assert list(saved) == ["whole", "unreadable", "silent", "drifting", "rounded"]
     assert {path: base64.b64decode(text) for path, text in saved["whole"].items()} == {
@@ -80,7 +79,6 @@ def laid(folder: Path) -> dict[str, str]:
 
 
 def test_loading_says_why_it_went_wrong_and_nothing_where_it_went_well(tmp_path: Path) -> None:
-    """A right prediction is '', rounding is right, drift and exceptions are said in one line with their kind."""
     found = probe.load(TF, str(tmp_path), {**laid(tmp_path), "unwritable": "99"})
     assert found.pop("unwritable").startswith("FileNotFoundError: ")
     assert found == {
@@ -93,7 +91,6 @@ def test_loading_says_why_it_went_wrong_and_nothing_where_it_went_well(tmp_path:
 
 
 def test_the_answers_are_those_that_the_other_end_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a folder the probe saves, with one it loads; both documents are read back as their types."""
     monkeypatch.setitem(__import__("sys").modules, "tensorflow", TF)
     heard = Heard()
     probe.main(heard, {})  # type: ignore[arg-type]
@@ -105,7 +102,6 @@ def test_the_answers_are_those_that_the_other_end_reads(tmp_path: Path, monkeypa
 
 
 def test_every_real_format_can_be_told_apart() -> None:
-    """The table of the probe itself: seven formats, each with a writer and a reader."""
     import importlib  # noqa: PLC0415 - the table as it is, not the fixture's
 
     real = importlib.reload(probe).FORMATS

@@ -91,7 +91,6 @@ NAMES = {
 
 
 def test_each_phase_has_its_own_time(tmp_path: Path) -> None:
-    """What takes long in the import, in Keras or in tracing stands under that name, and the total holds the phases."""
     plain = measured(tmp_path / "plain").seconds
     slow = measured(tmp_path / "slow", IMPORT=0.5, KERAS=0.4, TRACING=0.6).seconds
     assert plain.keys() == slow.keys() == NAMES
@@ -105,7 +104,6 @@ def test_each_phase_has_its_own_time(tmp_path: Path) -> None:
 
 
 def test_peaks_are_of_their_points(tmp_path: Path) -> None:
-    """Memory that an import holds is there from the start on; what the work holds comes with the work alone."""
     plain = measured(tmp_path / "plain").bytes
     working = measured(tmp_path / "working", WORK_BYTES=200_000_000).bytes
     assert plain.keys() == {"memory.start", "memory.work"}
@@ -114,7 +112,6 @@ def test_peaks_are_of_their_points(tmp_path: Path) -> None:
 
 
 def test_the_gpu_s_peak_is_there_where_the_framework_says_one(tmp_path: Path) -> None:
-    """Its allocator's peak is a figure of its own; none, and a GPU that is not there, is no figure and no zero."""
     assert measured(tmp_path / "gpu", GPU={"peak": 123_456_789}).bytes["memory.gpu"] == 123_456_789
     assert "memory.gpu" not in measured(tmp_path / "idle", GPU={"peak": 0}).bytes
 
@@ -125,7 +122,6 @@ def loop(calls: dict[str, Callable[[], object]], wanted: Any, monkeypatch: pytes
 
 
 def test_a_sample_is_the_fastest_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One repetition that nobody disturbed is enough; the others may take as long as they like."""
     waits = iter([0.02] * 30 + [0.0] * 10 + [0.02] * 30)
     found = loop({"matmul": lambda: time.sleep(next(waits))}, {}, monkeypatch)
     assert found["work.matmul"] < 0.02
@@ -134,7 +130,6 @@ def test_a_sample_is_the_fastest_repetition(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_more_calls_are_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted 30 % more calls is 30 % more time a call: samples are divided by the usual number of calls."""
     counted: list[int] = []
 
     def call() -> None:
@@ -147,8 +142,6 @@ def test_more_calls_are_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gpu_that_raises_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow raises for a device that is not there: nothing is said of it then."""
-
     def raises(device: str) -> None:
         raise ValueError(f"no {device}")
 
@@ -159,7 +152,6 @@ def test_a_gpu_that_raises_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_peak_is_what_the_kernel_says() -> None:
-    """It is in bytes, at least what is resident now, and what was freed stays counted."""
     before = probe.peak()
     held = b"\1" * 50_000_000
     after = probe.peak()

@@ -22,22 +22,18 @@ class Bare(ast.NodeTransformer):
     """Takes annotations out of a tree, as `without_annotations` does in a text."""
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        """Leave out what is imported from the future."""
         return None if node.module == "__future__" else node
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
-        """Leave the name alone."""
         node.annotation = None
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Leave out what it returns."""
         self.generic_visit(node)
         node.returns = None
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Keep a class's fields, with an annotation that says nothing."""
         for row in node.body:
             if isinstance(row, ast.AnnAssign):
                 row.annotation = ast.Constant("T")
@@ -46,7 +42,6 @@ class Bare(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Make it a plain assignment, or nothing."""
         return ast.Pass() if node.value is None else ast.Assign(targets=[node.target], value=node.value)
 
 
@@ -83,12 +78,10 @@ def test_it_is_the_same_program(name: str) -> None:
     ],
 )
 def test_what_becomes_of_an_annotation(source: str, written: str) -> None:
-    """Blanks in its place, lines kept; a field keeps a text that nothing evaluates."""
     assert without_annotations(source.encode()).decode() == written
 
 
 def test_what_would_be_no_module_any_more_is_refused() -> None:
-    """A text that its cuts leave broken is an error where it is written, not in an image."""
     with pytest.raises(SyntaxError):
         without_annotations(b"def f() -> (\n    int\n): ...\n")
 

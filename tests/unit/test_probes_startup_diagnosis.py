@@ -18,12 +18,10 @@ def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: 
 
 
 def test_an_ordinary_start_leads_to_nothing() -> None:
-    """Times that are usual name no cause, whatever the persistence mode."""
     assert startup_diagnosis.causes([document()], [document()], {}, [False]) == []
 
 
 def test_compilation_from_ptx_is_proven() -> None:
-    """Slow first use that fills the kernel cache, is gone with it, and fails where JIT is forbidden, is PTX_JIT."""
     cold = [document(grew=80 << 20, GPUfirst_op=140.0)] * 3
     (found,) = startup_diagnosis.causes(
         cold, [document()] * 3, {"no JIT from PTX": {"error": "PTX JIT is disabled"}}, [True]
@@ -36,20 +34,17 @@ def test_compilation_from_ptx_is_proven() -> None:
 
 
 def test_a_slow_disk() -> None:
-    """An import that is slow from disk alone is the storage's."""
     (found,) = startup_diagnosis.causes([document(imported=40.0)], [document()], {}, [])
     assert (found["code"], found["subject"]) == ("SLOW_PHASE", "import")
 
 
 def test_many_gpus() -> None:
-    """Contexts that cost much less on one visible GPU are many GPUs' cost."""
     warm = [document(gpus=8, contexts_and_allocator=6.0)]
     (found,) = startup_diagnosis.causes(warm, warm, {"one visible GPU": document(gpus=1)}, [True] * 8)
     assert found["subject"] == "contexts"
 
 
 def test_persistence_mode() -> None:
-    """A slow listing with persistence mode off is the driver starting anew; with it on it is not."""
     warm = [document(device_listing=5.0)]
     (found,) = startup_diagnosis.causes(warm, warm, {}, [False])
     assert "nvidia-persistenced" in found["fix"]
@@ -57,7 +52,6 @@ def test_persistence_mode() -> None:
 
 
 def test_phases_keep_every_sample() -> None:
-    """A phase's samples are kept apart, cold and warm, in the order in which phases happen."""
     phases = startup_timing.phases([document(), document(imported=3.0)], [document(imported=2.0)])
     assert phases["import"] == {"cold_s": [2.5, 3.0], "warm_s": [2.0]}
     assert list(phases)[:2] == ["process start", "import"]
@@ -71,7 +65,6 @@ def cuda_run(error: str = "", *, right: bool = True) -> dict[str, Any]:
 
 
 def test_the_cuda_level_gives_the_time_to_a_context() -> None:
-    """Opening, initialising and contexts add up; a kernel that computes wrongly or a refusing driver is an error."""
     answer = startup_diagnosis.cuda_answer({"cold": [cuda_run()], "warm": [cuda_run()]})
     assert answer["outcome"] == "passed"
     assert abs(answer["measurements"]["context"]["value"] - 0.5) < 1e-9
@@ -84,14 +77,12 @@ def test_the_cuda_level_gives_the_time_to_a_context() -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(34, "STUB_LIBCUDA"), (803, "DRIVER_MISMATCH"), (7, "GPU_NOT_VISIBLE")])
 def test_a_driver_that_refuses_is_named_as_everywhere(number: int, code: str) -> None:
-    """The timeline gives a driver's answer the code that the check of the driver gives it."""
     run = {**cuda_run(), "error": {"call": "cuInit", "code": number, "text": "cuInit answers"}}
     (found,) = startup_diagnosis.cuda_answer({"cold": [run], "warm": []})["findings"]
     assert found["code"] == code
 
 
 def test_without_a_driver_the_timeline_says_so() -> None:
-    """Where libcuda is nowhere the document holds the loader's message and no phase."""
     told = cuda_timeline.run(paths=("/nonexistent/libcuda.so.1",))
     assert told["phases"] == []
     assert told["error"]["call"] == "dlopen"
@@ -99,7 +90,6 @@ def test_without_a_driver_the_timeline_says_so() -> None:
 
 
 def test_an_import_is_split_by_the_loaders_own_words() -> None:
-    """Time inside an extension's loading is mapping unless an initialiser runs; the rest is Python's."""
     events = [
         (0.0, b"envbuilder-object start"),
         (1.0, b"envbuilder-object begin"),

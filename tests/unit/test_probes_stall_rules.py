@@ -37,7 +37,6 @@ def names(steps: list[dict[str, Any]], constant: tuple[float, ...] = ()) -> list
 
 
 def test_each_cause_has_its_own_evidence() -> None:
-    """One change in the recording leads to one cause."""
     assert names(recorded()) == []
     assert names(recorded(sessions=lambda index: index)) == ["session re-creation"]
     assert names(recorded(nodes=lambda index: 7 * index)) == ["growing graph"]
@@ -54,12 +53,10 @@ def test_each_cause_has_its_own_evidence() -> None:
 
 
 def test_retracing_of_known_shapes_is_not_shape_churn() -> None:
-    """Shapes that come back are no excuse for tracing again."""
     assert names(recorded(traces=lambda index: index, shape=lambda index: f"({index % 3},)")) == ["retracing"]
 
 
 def test_warm_up_does_not_count() -> None:
-    """What happens before the loop is warm (traces, sessions, long steps) is not held against it."""
     early = recorded(
         traces=lambda index: min(index, stall_rules.WARM_UP),
         sessions=lambda index: min(index, stall_rules.WARM_UP),
@@ -69,18 +66,15 @@ def test_warm_up_does_not_count() -> None:
 
 
 def test_a_slow_input_that_a_constant_batch_does_not_mend_is_not_the_cause() -> None:
-    """Waiting for data on a host that is slow altogether is not the input's fault."""
     assert names(recorded(data=lambda _: 0.03), (0.025,) * 30) == []
 
 
 def test_pauses_with_free_processors_are_reported() -> None:
-    """Three long pauses in which no thread waited for a processor are a stall without a name."""
     pauses = {40, 71, 133}
     assert names(recorded(step=lambda index: 2.0 if index in pauses else 0.001)) == ["unexplained"]
 
 
 def test_pauses_on_a_busy_host_are_not() -> None:
-    """The same pauses, spent waiting for a processor, are the host's."""
     pauses = {40, 71, 133}
     waited = [sum(2.0 for pause in pauses if pause <= index) for index in range(STEPS)]
     busy = recorded(step=lambda index: 2.0 if index in pauses else 0.001, waited=lambda index: waited[index])
@@ -89,7 +83,6 @@ def test_pauses_on_a_busy_host_are_not() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, STEPS - 1), st.floats(0.0001, 0.4)), max_size=12))
 def test_random_noise_has_no_cause(noise: list[tuple[int, float]]) -> None:
-    """A dozen long steps anywhere, as on a busy host, lead to no finding unless they are exactly periodic."""
     extra = dict(noise)
     steps = recorded(step=lambda index: 0.001 + extra.get(index, 0.0), waited=lambda index: 10.0 * index)
     gaps = {later - earlier for earlier, later in zip(sorted(extra), sorted(extra)[1:], strict=False)}
@@ -97,7 +90,6 @@ def test_random_noise_has_no_cause(noise: list[tuple[int, float]]) -> None:
 
 
 def test_distribution() -> None:
-    """The percentiles are those of the steps after warm-up."""
     told = stall_rules.distribution(recorded(step=lambda index: 1.0 if index == STEPS - 1 else 0.001))
     assert 0.0019 < told["p50"] < 0.0021
     assert told["p95"] == told["p50"]

@@ -19,7 +19,6 @@ from envbuilder.probes.suite.startup import same_release
     ],
 )
 def test_versions_that_say_the_same(wanted: str, found: str, *, agree: bool) -> None:
-    """Two versions agree as far as both say."""
     assert same(wanted, found) is agree
 
 
@@ -34,5 +33,4 @@ def test_versions_that_say_the_same(wanted: str, found: str, *, agree: bool) -> 
     ],
 )
 def test_the_module_names_its_release_in_its_own_way(wheel: str, module: str, *, agree: bool) -> None:
-    """A candidate has a hyphen there; a post-release of the wheel alone is not mentioned."""
     assert same_release(wheel, module) is agree

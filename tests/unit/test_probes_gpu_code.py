@@ -25,7 +25,6 @@ def judged(monkeypatch: pytest.MonkeyPatch, library: Path, **facts: Any) -> tupl
 
 
 def test_code_that_is_named_and_not_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An environment that names more than its binaries hold is found."""
     library = shared_object(tmp_path, [kernels(80)])
     outcome, found = judged(monkeypatch, library, cubins=("8.0", "9.0"))
     assert (outcome, found) == ("failed", ["8.0"])
