@@ -205,7 +205,7 @@ def asked(data: bytes) -> None:
     lines = (decoding.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
     words = {name: text for name, _, text in lines if name in QuestionOptions.__struct_fields__ and text}
     given: dict[str, Any] = {name: (text,) if name in MANY else text for name, text in words.items()}
-    for name, value in (("avx", True), ("install", None), ("arch", None), ("thin", ())):
+    for name, value in (("avx", True), ("install", None), ("arch", None), ("gpu", True), ("compat", None)):
         if name in given:
             given[name] = value
     check(question(QuestionOptions(**{"tensorflow": "2.20.0", **given})), store.load())

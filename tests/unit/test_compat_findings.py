@@ -1,0 +1,74 @@
+"""Texts of findings in codes.yaml: each is written by some rule, and gets the fields that it names."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envbuilder.compat import findings
+from envbuilder.compat.findings import listed, span
+from envbuilder.finding import Code, FindingText, code_texts, written
+
+SOURCES = [path.read_text() for path in Path(findings.__file__).parent.rglob("*.py")]
+TEXTS = [(code, variant, text) for code, row in code_texts().items() for variant, text in row.findings.items()]
+
+
+def fields_of(text: FindingText) -> set[str]:
+    parts = (text.subject, text.message, text.requires, text.found, text.fix)
+    return {name for part in parts for _, name, _, _ in string.Formatter().parse(part) if name}
+
+
+def strings(node: ast.AST) -> set[str]:
+    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def dict_keys(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> set[str]:
+    """Return the keys of the dictionaries in a function and in those of its module that it calls."""
+    called = [functions[one.id] for one in ast.walk(function) if isinstance(one, ast.Name) and one.id in functions]
+    nodes = (node for one in (function, *called) for node in ast.walk(one) if isinstance(node, ast.Dict))
+    return {key.value for node in nodes for key in node.keys if isinstance(key, ast.Constant)}
+
+
+def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:
+    """Yield the codes, the strings that may be the variant, and the fields of each call that writes a finding."""
+    for module in map(ast.parse, SOURCES):
+        functions = {node.name: node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
+        for function in functions.values():
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"finding", "written"}:
+                    continue
+                code, variant = node.args[:2]
+                names = {keyword.arg for keyword in node.keywords if keyword.arg}
+                if any(keyword.arg is None for keyword in node.keywords):
+                    names |= dict_keys(function, functions)
+                codes = {Code[code.attr]} if isinstance(code, ast.Attribute) else set(Code)
+                yield codes, strings(module if isinstance(variant, ast.Name) else variant), names
+
+
+CALLS = list(calls())
+
+
+@pytest.mark.parametrize(("code", "variant", "text"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_finding_is_written_by_a_rule_that_gives_its_fields(code: Code, variant: str, text: FindingText) -> None:
+    writers = [names for codes, variants, names in CALLS if code in codes and variant in variants]
+    assert any(fields_of(text) <= names for names in writers), (code, variant, fields_of(text), writers)
+
+
+@pytest.mark.parametrize(("code", "variant", "text"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_finding_is_sentences_with_a_fix(code: Code, variant: str, text: FindingText) -> None:
+    found = written(code, variant, ("s", "s"), **{name: f"<{name}>" for name in fields_of(text)})
+    assert found.message.endswith((".", "?"))
+    assert found.fix.endswith(".")
+    assert found.sources == ("s",)
+    assert "{" not in f"{found.subject} {found.message} {found.requires} {found.found} {found.fix}"
+    with pytest.raises(KeyError):
+        written(code, f"no_{variant}")
+
+
+def test_lists_are_written_as_in_a_sentence() -> None:
+    assert [listed(()), listed(("a",)), listed(("a", "b")), listed("abc", "or")] == ["", "a", "a and b", "a, b or c"]
+    assert [span(()), span(("a",)), span(("a", "b")), span("abc")] == ["", "a", "a and b", "a to c"]
