@@ -102,13 +102,13 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.pypi.client import evidence, open_index
-    from envbuilder.refresh import propose, put_rows
+    from envbuilder.refresh import propose, rows_file
     from envbuilder.support.console import Console
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence())
     found = propose.refresh(proposer, version, package)
     if write:
-        for name in put_rows.write(found.tables):
+        for name in rows_file.write(found.tables):
             click.echo(f"wrote {name}", err=True)
     finish(found, form, propose.as_text)
 

@@ -57,7 +57,7 @@ def _matches(environment: Environment | Combination, name: str, selector: str) -
     try:
         return is_prefix(value, found)
     except ValueError as wrong:
-        raise UsageError(f"selector {selector!r}: {value!r} is no version", hint=_ONE.format(key)) from wrong
+        raise UsageError(f"selector {selector!r}: {value!r} is not a version", hint=_ONE.format(key)) from wrong
 
 
 def _hint(environments: tuple[Environment, ...], selector: str) -> str:

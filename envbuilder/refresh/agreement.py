@@ -1,4 +1,4 @@
-"""Compare a row of the catalogue with what the artefact says of itself, field by field."""
+"""Compare a row of the catalogue with the artefact, field by field."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
 Outcome = Literal["agrees", "recorded", "disagrees", "unchecked"]
 
 OUTCOMES: tuple[Outcome, ...] = ("disagrees", "unchecked", "recorded", "agrees")
-"""Every outcome, the one that needs a person first."""
+"""Every outcome, the most urgent first."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of one row: what the catalogue says, what the artefact says, and what came of it.
+    """One field of one row in the catalogue and in the artefact, and the outcome.
 
-    ``recorded`` is a disagreement that the row holds as the artefact's own contradiction; ``unchecked`` says in
-    ``note`` why nothing could be compared.
+    ``recorded`` is a disagreement that the row has as a contradiction; the ``note`` of ``unchecked`` is the reason.
     """
 
     row: str
@@ -40,7 +39,7 @@ def name_of(row: TensorflowRelease) -> str:
 
 
 def judge(row: TensorflowRelease, field: str, catalog: str, artefact: str, *, agrees: bool) -> Comparison:
-    """Turn one comparison into its outcome, looking up what the row records as contradictory."""
+    """Return the outcome of one comparison; contradictions in the row are ``recorded``."""
     known = next((one for one in row.contradictions if one.field == field and one.says == artefact), None)
     outcome: Outcome = "agrees" if agrees else "recorded" if known else "disagrees"
     note = known.but if known and not agrees else ""
@@ -48,18 +47,18 @@ def judge(row: TensorflowRelease, field: str, catalog: str, artefact: str, *, ag
 
 
 def unchecked(row: TensorflowRelease, field: str, why: str) -> Comparison:
-    """Say why a field could not be compared."""
+    """Report why a field could not be compared."""
     return Comparison(row=name_of(row), field=field, outcome="unchecked", note=why)
 
 
 def with_wheels(row: TensorflowRelease, wheels: tuple[WheelSet, ...]) -> Comparison:
-    """Compare the Pythons, machines and glibc of a release with the index's file names."""
+    """Compare the Pythons, architectures and glibc of a release with the file names on the index."""
     agrees = _wheel_values(row.wheels) == _wheel_values(wheels)
     return judge(row, "wheels", wheels_text(row.wheels), wheels_text(wheels), agrees=agrees)
 
 
 def _wheel_values(wheels: Iterable[WheelSet]) -> set[tuple[str, str, frozenset[str]]]:
-    """Return what has to agree: a tag that names the same machine and glibc in other words may differ."""
+    """Return the values that have to agree; a tag may name them differently."""
     return {(one.arch, one.glibc, frozenset(one.pythons)) for one in wheels}
 
 
@@ -69,7 +68,7 @@ def wheels_text(wheels: Iterable[WheelSet]) -> str:
 
 
 def with_metadata(row: TensorflowRelease, said: Metadata) -> Iterator[Comparison]:
-    """Compare the requirements with METADATA; what is printed is what only one side has."""
+    """Compare the requirements with METADATA; the texts are the differences."""
     same = row.requires_python == said.requires_python
     yield judge(row, "requires_python", row.requires_python, said.requires_python, agrees=same)
     for field, mine, theirs in (("requires", row.requires, said.requires), ("and_cuda", row.and_cuda, said.and_cuda)):
@@ -87,7 +86,7 @@ def with_metadata(row: TensorflowRelease, said: Metadata) -> Iterator[Comparison
 
 
 def with_build_info(row: TensorflowRelease, said: BuildInfo) -> Iterator[Comparison]:
-    """Compare what it was built with. A vaguer cuDNN (``8`` for ``8.1``) agrees; a CUDA without its minor does not."""
+    """Compare the build. A shorter cuDNN (``8`` for ``8.1``) agrees; a CUDA without its minor does not."""
     if said.gpu is None:
         yield unchecked(row, "gpu", "build_info does not state it")
     else:
@@ -111,7 +110,7 @@ def _version(row: TensorflowRelease, field: str, mine: str | None, theirs: str |
 
 
 def with_binary(row: TensorflowRelease, kernels: tuple[Kernels, ...]) -> Iterator[Comparison]:
-    """Compare the kernels of each origin, and the capabilities in sum, with what the wheel's libraries really hold."""
+    """Compare the kernels of each origin, and the sums of their capabilities, with the wheel's libraries."""
     mine_told, theirs_told = gpu_code.in_words(row.kernels), gpu_code.in_words(kernels)
     yield judge(row, "kernels", mine_told, theirs_told, agrees=row.kernels == kernels)
     held = (("cubins", row.cubins, gpu_code.cubins(kernels)), ("ptx", row.ptx, gpu_code.ptx(kernels)))
@@ -120,19 +119,19 @@ def with_binary(row: TensorflowRelease, kernels: tuple[Kernels, ...]) -> Iterato
 
 
 def with_searches(row: TensorflowRelease, searches: tuple[Search, ...], follows: str | None) -> Iterator[Comparison]:
-    """Compare where the libraries look for CUDA wheels, and what ``follows`` for those that the release opens."""
+    """Compare the folders that the libraries search, and the ``finds_cuda`` that follows."""
     mine, theirs = searches_text(row.searches), searches_text(searches)
     yield judge(row, "searches", mine, theirs, agrees=mine == theirs)
     yield judge(row, "finds_cuda", row.finds_cuda or "", follows or "", agrees=row.finds_cuda == follows)
 
 
 def with_openers(row: TensorflowRelease, names: tuple[str, ...]) -> Comparison:
-    """Compare what the library that opens CUDA has functions for."""
+    """Compare the functions of the library that opens CUDA."""
     return judge(row, "openers", " ".join(row.openers), " ".join(names), agrees=row.openers == names)
 
 
 def searches_text(searches: Iterable[Search]) -> str:
-    """Write in one line what libraries look into: ``libtensorflow_framework.so.2: cublas cudnn``; '' where nothing."""
+    """Write the searched folders in one line: ``libtensorflow_framework.so.2: cublas cudnn``."""
     return "; ".join(sorted(f"{one.object}: {' '.join(sorted(one.folders))}" for one in searches if one.folders))
 
 
@@ -141,10 +140,7 @@ def _yes(*, value: bool) -> str:
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """A wheel whose shared objects were read: their packed bytes, and the seconds that it took.
-
-    ``kept`` tells that the same wheel had been read before, and how long it took then.
-    """
+    """A wheel with its packed bytes and the seconds of reading; ``kept`` means that it was read in an earlier run."""
 
     row: str
     wheel: str
@@ -155,7 +151,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``catalog verify`` found, in the catalogue's order; with ``--binary`` the wheels that it read."""
+    """The comparisons of ``catalog verify`` in the catalogue's order; with ``--binary`` the wheels that it read."""
 
     schema: str = "envbuilder/catalog-verify/v1"
     comparisons: tuple[Comparison, ...]
@@ -163,7 +159,7 @@ class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def disagreements(self) -> tuple[Comparison, ...]:
-        """What has to be mended or recorded."""
+        """The comparisons to fix or to record."""
         return tuple(one for one in self.comparisons if one.outcome == "disagrees")
 
     def count(self, outcome: Outcome) -> int:
@@ -172,7 +168,7 @@ class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_text(document: VerifyDocument, *, everything: bool = False) -> str:
-    """Write the comparisons for a person: what disagrees first, the sum last; what agrees only on request."""
+    """Write the comparisons: disagreements first, the sum last; agreements only on request."""
     shown = [outcome for outcome in OUTCOMES if everything or outcome != "agrees"]
     lines = [_line(one) for outcome in shown for one in document.comparisons if one.outcome == outcome]
     total = ", ".join(f"{document.count(outcome)} {_SAID[outcome]}" for outcome in reversed(OUTCOMES))
@@ -181,7 +177,7 @@ def as_text(document: VerifyDocument, *, everything: bool = False) -> str:
 
 
 def _read(readings: Sequence[Reading]) -> str:
-    """Say how much was read: ``81 wheels, 36.1 GB of shared objects, 1290 s (80 of them read before)``."""
+    """Write the amount of reading: ``81 wheels, 36.1 GB of shared objects, 1290 s (80 of them read before)``."""
     size, time = sum(one.bytes_read for one in readings) / 1e9, sum(one.seconds for one in readings)
     before = sum(one.kept for one in readings)
     told = f" ({before} of them read before)" if before else ""
@@ -207,4 +203,4 @@ def _line(one: Comparison) -> str:
 
 
 _WIDTH = 80
-"""What is recorded already is shown up to this length; the document holds all of it."""
+"""Recorded contradictions are shown up to this length."""

@@ -1,4 +1,4 @@
-"""What a wheel says of itself: its file name, its METADATA and its ``build_info.py``, parsed into values."""
+"""A wheel's own statements: its file name, its METADATA and its ``build_info.py``, parsed into values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
+from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import (
     InvalidSdistFilename,
@@ -31,7 +32,7 @@ _ARCHES = ("x86_64", "aarch64")
 
 
 class WheelName(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Linux wheel's file name says; ``python`` is '' for a wheel that any Python 3 takes."""
+    """The parts of a Linux wheel's file name; ``python`` is '' for a wheel for any Python 3."""
 
     filename: str
     version: str
@@ -42,7 +43,7 @@ class WheelName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What METADATA says: requirements without and with the extra ``and-cuda``, sorted, the extra's marker removed."""
+    """Requirements without and with the extra ``and-cuda``, sorted, without the extra's marker."""
 
     requires_python: str
     requires: tuple[str, ...]
@@ -50,7 +51,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``build_info.py`` says; None and () where it does not say."""
+    """The content of ``build_info.py``; None and () for missing values."""
 
     gpu: bool | None = None
     cuda: str | None = None
@@ -60,7 +61,7 @@ class BuildInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wheel_name(filename: str) -> WheelName | None:
-    """Read the name of a Linux wheel; None for other systems, source distributions and names that are none."""
+    """Parse the name of a Linux wheel; None for other systems, source distributions and invalid names."""
     if "linux" not in filename:
         return None
     try:
@@ -93,7 +94,7 @@ def _glibc(platform: str) -> str:
 
 
 def wheel_sets(names: Iterable[WheelName]) -> tuple[WheelSet, ...]:
-    """Group one release's wheels by machine and tag, x86-64 first, Pythons in order."""
+    """Group one release's wheels by architecture and tag, x86-64 first, Pythons in order."""
     groups: dict[tuple[str, str, str], set[str]] = {}
     for name in names:
         groups.setdefault((name.arch, name.glibc, name.tag), set()).add(name.python)
@@ -105,16 +106,16 @@ def wheel_sets(names: Iterable[WheelName]) -> tuple[WheelSet, ...]:
 
 
 def metadata(text: str) -> Metadata:
-    """Read METADATA. A requirement that cannot be parsed is kept as it stands."""
-    head = text.partition("\n\n")[0]
-    fields = [line.partition(": ") for line in head.splitlines()]
-    requires_python = next((value for name, _, value in fields if name == "Requires-Python"), "")
+    """Read METADATA. A requirement that cannot be parsed stays as it is."""
+    raw, _ = parse_email(text)
     plain: set[str] = set()
     extra: set[str] = set()
-    for requirement, under in _requirements(value for name, _, value in fields if name == "Requires-Dist"):
+    for requirement, under in _requirements(raw.get("requires_dist", [])):
         if under in ("", EXTRA):
             (extra if under else plain).add(requirement)
-    return Metadata(requires_python=requires_python, requires=tuple(sorted(plain)), and_cuda=tuple(sorted(extra)))
+    return Metadata(
+        requires_python=raw.get("requires_python", ""), requires=tuple(sorted(plain)), and_cuda=tuple(sorted(extra))
+    )
 
 
 _OLD_STYLE = re.compile(r"^([A-Za-z0-9._\[\]-]+) *\(([^)]*)\)")
@@ -131,7 +132,7 @@ def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 @lru_cache(maxsize=8192)
 def normal(requirement: str) -> str:
-    """Write a requirement in the one way in which two equal ones are equal texts."""
+    """Normalise a requirement, so that equal ones are equal texts."""
     try:
         found = Requirement(requirement)
     except InvalidRequirement:
@@ -144,11 +145,11 @@ def normal(requirement: str) -> str:
 def build_info(source: str) -> BuildInfo:
     """Read ``build_info.py`` without running it: assignments, or one mapping of names to literals.
 
-    ``sm_80`` is machine code for 8.0; ``compute_80`` is machine code and PTX for it (cuda_configure.bzl). What is no
-    Python says nothing.
+    ``sm_80`` is machine code for 8.0; ``compute_80`` is machine code and PTX for it (cuda_configure.bzl). Invalid
+    Python has no content.
     """
     try:
-        with decoding.damaged("no Python"):
+        with decoding.damaged("not Python"):
             tree = ast.parse(source)
     except (SyntaxError, decoding.DamagedError):
         return BuildInfo()
@@ -187,7 +188,7 @@ def _pair(pair: tuple[ast.expr | None, ast.expr]) -> Iterator[tuple[str, object]
     name, value = pair
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
         with suppress(decoding.DamagedError):
-            with decoding.damaged("no literal"):
+            with decoding.damaged("not a literal"):
                 found = ast.literal_eval(value)
             yield name.value, found
 
@@ -207,7 +208,7 @@ def _text(value: object) -> str | None:
 
 
 def build_info_names(filename: str) -> tuple[str, ...]:
-    """Name the places where a wheel may keep ``build_info.py``: 1.15 to 2.1 and the oldest wheels have their own."""
+    """List the possible paths of ``build_info.py`` in a wheel: they differ in 1.15 to 2.1 and in the oldest wheels."""
     stem = "-".join(filename.split("-")[:2])
     return (
         f"tensorflow/{_BUILD_INFO}",
@@ -218,10 +219,10 @@ def build_info_names(filename: str) -> tuple[str, ...]:
 
 
 def release_order(version: str) -> Version:
-    """Order versions as installers do; raises packaging's InvalidVersion."""
+    """Order versions like installers. Raises packaging's InvalidVersion."""
     return Version(version)
 
 
 def is_prerelease(version: str) -> bool:
-    """Tell whether a version is an alpha, beta, candidate or development release."""
+    """Return True for an alpha, beta, candidate or development release."""
     return release_order(version).is_prerelease

@@ -1,4 +1,4 @@
-"""What an index holds of some projects, by version: the Linux wheels of each, read once."""
+"""The Linux wheels of projects on an index, by version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS = 16
 
 
 class Holdings:
-    """What the index holds of some projects, by version; a project's page is read once."""
+    """The wheels of some projects; a project's page is read once."""
 
     def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
         self._index = index
@@ -30,11 +30,11 @@ class Holdings:
         return tuple(self._of(project).get(version, ()))
 
     def versions(self, project: str) -> tuple[str, ...]:
-        """Return every version that has Linux wheels, oldest first."""
+        """Return every version with Linux wheels, oldest first."""
         return tuple(self._of(project))
 
     def can_install(self, requirement: str, python: str) -> bool:
-        """Tell whether some file meets a requirement on x86-64 Linux with this Python; a source distribution may."""
+        """Return True if a file, or a source distribution, meets a requirement on x86-64 Linux with this Python."""
         key = (requirement, python)
         if key not in self._answers:
             wanted = Requirement(requirement)
@@ -65,7 +65,7 @@ _Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
 
 
 def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
-    """Choose the wheel that stands for a release: the newest Python's."""
+    """Choose the wheel that represents a release: the newest Python's."""
     fitting = [(name, file) for name, file in wheels if name.arch == arch]
     best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
     return best[1] if best else None

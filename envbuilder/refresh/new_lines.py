@@ -1,7 +1,7 @@
-"""Find what the index holds of CUDA and cuDNN that the catalogue lacks: lines without a row, and newer wheels.
+"""Find lines of CUDA and cuDNN on the index without a row, and newer wheels.
 
-The index shows which libraries a toolkit brings and when its wheels came. It shows nothing of drivers, and nothing of
-the GPUs that a toolkit knows: these a person adds from the vendor's release notes.
+The index shows a toolkit's libraries and upload days. Drivers and supported GPUs come from the vendor's release
+notes: a person adds them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
 from envbuilder import versions
@@ -22,11 +23,11 @@ RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runt
 """The run time's wheels: without a suffix since CUDA 13."""
 
 TOOLKIT = "cuda-toolkit"
-"""A distribution without content, whose METADATA pins the wheel of each library that belongs to a toolkit."""
+"""An empty distribution; its METADATA pins the wheels of a toolkit's libraries."""
 
 
 def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> tuple[CudnnWheel, ...]:
-    """Read the list of each CUDA wheel that the catalogue keeps and the index shows; those that have changed."""
+    """Return the changed lists of CUDA wheels."""
     shown = [row for row in catalog.cudnn_wheels if held.versions(row.package)]
     read = (_wheel_list(row, held, today) for row in shown)
     return tuple(new for row, new in zip(shown, read, strict=True) if new.versions != row.versions)
@@ -41,24 +42,24 @@ def _wheel_list(row: CudnnWheel, held: Holdings, today: str) -> CudnnWheel:
 
 
 def first_day(files: Iterable[DistFile]) -> str:
-    """Return the day on which the first of a version's files came (``2025-06-05``), '' where the index is silent."""
+    """Return the upload day of a version's first file (``2025-06-05``), or ''."""
     return min((file.uploaded for file in files if file.uploaded), default="")
 
 
 def toolkits(catalog: Catalog, index: PackageIndex, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
-    """Make a row for each line of toolkits whose run time is on the index and that has none."""
+    """Make a row for each line of toolkits with a run time on the index and without a row."""
     known = ((line, catalog.newest_toolkit(versions.major(line))) for line in _without_row(catalog, held))
     return tuple(_toolkit(line, before, index, held, today) for line, before in known if before is not None)
 
 
 def first_of_major(catalog: Catalog, held: Holdings) -> tuple[str, ...]:
-    """Name the lines of toolkits that no row is made for: nothing of an older major holds for a new one."""
+    """List the new lines for which no row can be made: the first of a major has no older row as a model."""
     new = _without_row(catalog, held)
     return tuple(line for line in new if catalog.newest_toolkit(versions.major(line)) is None)
 
 
 def _without_row(catalog: Catalog, held: Holdings) -> list[str]:
-    """List the lines of toolkits whose run time is on the index, final, and that have no row."""
+    """List the lines of toolkits with a final run time on the index and without a row."""
     there = (text for name in RUNTIMES for text in held.versions(name) if not artefact.is_prerelease(text))
     lines = {versions.minor(text) for text in there}
     return sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
@@ -81,21 +82,20 @@ def _toolkit(line: str, before: CudaToolkit, index: PackageIndex, held: Holdings
 
 
 def _pins(line: str, index: PackageIndex) -> tuple[Requirement, ...]:
-    """Return what the newest toolkit of a line pins; nothing where there is no such distribution."""
+    """Return the pins of the newest toolkit of a line, if there is such a distribution."""
     every = [file for file in index.files(TOOLKIT) if file.filename.endswith(".whl")]
     of_line = [file for file in every if versions.minor(file.filename.split("-")[1]) == line]
     if not of_line:
         return ()
     newest = max(of_line, key=lambda file: artefact.release_order(file.filename.split("-")[1]))
-    lines = index.metadata(newest).partition("\n\n")[0].splitlines()
-    told = (text.partition(": ")[2] for text in lines if text.startswith("Requires-Dist: "))
-    return tuple({one.name: one for one in map(Requirement, told)}.values())
+    raw, _ = parse_email(index.metadata(newest))
+    return tuple({one.name: one for one in map(Requirement, raw.get("requires_dist", []))}.values())
 
 
 def _sonames(
     pins: Iterable[Requirement], known: tuple[str, ...], index: PackageIndex, held: Holdings
 ) -> dict[str, str]:
-    """Read what the libraries of pinned wheels are called, by their names without a number."""
+    """Read the names of the libraries in pinned wheels, by their names without a number."""
     wanted = {stem(name) for name in known}
     brought = {word for name in wanted for word in (name.removeprefix("lib").lower(), "cuda-runtime")}
     names: dict[str, str] = {}
@@ -117,7 +117,7 @@ def stem(soname: str) -> str:
 
 
 def cudnn_lines(catalog: Catalog, held: Holdings, today: str) -> tuple[Cudnn, ...]:
-    """Make a row for each line of cuDNN whose wheels are on the index and that has none."""
+    """Make a row for each line of cuDNN with wheels on the index and without a row."""
     return tuple(_cudnn_rows(catalog, held, today))
 
 

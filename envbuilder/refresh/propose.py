@@ -1,4 +1,4 @@
-"""Make rows for releases that the catalogue lacks, from what their artefacts say; a person reviews them."""
+"""Propose rows for missing releases from their artefacts; a person reviews them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWhee
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, PackageIndex
-from envbuilder.refresh import artefact, emit, new_lines
+from envbuilder.refresh import artefact, new_lines
 from envbuilder.refresh.evidence import Evidence, Progress, Reader
 from envbuilder.refresh.holdings import Holdings, newest_python
+from envbuilder.refresh.rows_file import as_yaml
 from envbuilder.refresh.verify_catalog import read_build_info
 
 NIGHTLY = "tf-nightly"
@@ -29,10 +30,10 @@ OLDEST = "1.13"
 
 
 class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``catalog refresh`` proposes: rows of releases, of lines of CUDA and cuDNN, and lists of CUDA wheels.
+    """The proposals of ``catalog refresh``: rows of releases, of lines of CUDA and cuDNN, and lists of CUDA wheels.
 
-    ``compared`` says what was looked at; where every list is empty, nothing of it is missing. ``left`` is what
-    could not be compared or made a row of from there: a person does it. An index shows nothing of drivers.
+    ``compared`` lists what was compared; if there are no rows, none is missing. ``left`` lists what could not be
+    compared or proposed: a person does it. An index has no information about drivers.
     """
 
     schema: str = "envbuilder/catalog-refresh/v1"
@@ -45,7 +46,7 @@ class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> dict[str, tuple[Row, ...]]:
-        """The rows by the table that they belong to; tables without any are left out."""
+        """The rows by their table; empty tables are left out."""
         every: dict[str, tuple[Row, ...]] = {
             "tensorflow": self.proposals,
             "cuda": self.cuda,
@@ -56,9 +57,9 @@ class RefreshDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") -> tuple[str, ...]:
-    """List versions on the index that have no row, oldest first.
+    """List versions on the index without a row, oldest first.
 
-    Of pre-releases only those newer than the newest final release count; of nightly builds the newest alone.
+    Pre-releases count only if newer than the newest final release; of nightly builds only the newest counts.
     """
     there = Holdings(index, [package]).versions(package)
     if package == NIGHTLY:
@@ -75,14 +76,16 @@ def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") 
 
 
 def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = None) -> RefreshDocument:
-    """Propose rows for the versions wanted, or for all that the catalogue lacks of a distribution.
+    """Propose rows for the wanted versions, or for all missing ones of a distribution.
 
-    Without either, all distributions are compared, and the lines and wheels of CUDA and cuDNN. A version that has a row
-    is read again, and keeps what no wheel says (see `Proposer.propose`). Raises UsageError for a package that is no
-    TensorFlow.
+    Without either, all distributions are compared, and the lines and wheels of CUDA and cuDNN. A version with a row is
+    read again, and keeps the fields that no wheel has (see `Proposer.propose`). Raises UsageError for a package that is
+    not a TensorFlow distribution.
     """
     if package not in {None, NIGHTLY, *PACKAGES}:
-        raise UsageError(f"{package} is no TensorFlow distribution", hint=f"one of: {', '.join(PACKAGES)}, {NIGHTLY}")
+        raise UsageError(
+            f"{package} is not a TensorFlow distribution", hint=f"one of: {', '.join(PACKAGES)}, {NIGHTLY}"
+        )
     catalog, index = proposer.catalog, proposer.index
     named = (package,) if package is not None else PACKAGES[:1] if wanted else PACKAGES
     proposals = tuple(
@@ -107,26 +110,26 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
     )
 
 
-_UNSEEN = "{} is not on the index that is asked: nothing of it was compared"
-_FIRST = "CUDA {} is the first of its major: its row is written by hand, for nothing of an older one holds for it"
+_UNSEEN = "{} is not on the configured index: it was not compared"
+_FIRST = "CUDA {} is the first of its major: write its row by hand, because no older row is a model for it"
 
 
 def as_text(document: RefreshDocument) -> str:
-    """Write what is proposed as the YAML of each table, what is left as its comments; or that nothing is missing."""
+    """Write the proposals as YAML with the remaining work as comments, or that nothing is missing."""
     if document.tables or document.left:
-        tables = (f"{name}:\n{emit.rows(rows)}".rstrip("\n") for name, rows in document.tables.items())
+        tables = (f"{name}:\n{as_yaml(rows)}".rstrip("\n") for name, rows in document.tables.items())
         return "\n".join((*(f"# {one}" for one in document.left), *tables))
     return f"nothing is missing: compared were {', '.join(document.compared)}"
 
 
 def today() -> str:
-    """Return the date that a proposal carries: 2026-11-20."""
+    """Return the date of a proposal: 2026-11-20."""
     return datetime.now(tz=UTC).date().isoformat()
 
 
 @dataclass(frozen=True)
 class Proposer:
-    """Makes complete rows from artefacts; ``today`` is the date that they carry."""
+    """Makes complete rows from artefacts, with ``today`` as their date."""
 
     catalog: Catalog
     index: PackageIndex
@@ -137,9 +140,9 @@ class Proposer:
     def propose(self, version: str, package: str = "tensorflow") -> TensorflowRelease:
         """Make a complete row for one release (``reviewed: false``).
 
-        Where ``build_info.py`` is silent, CUDA comes from the lower bounds of the extra; capabilities always come
-        from the library's fat binaries. A release that has a row keeps what no wheel says: its day, its contradictions,
-        its vetted CUDA wheels and bounds. Raises NoClaimError where the index has no such wheel.
+        Without a CUDA in ``build_info.py``, it comes from the lower bounds of the extra; capabilities always come
+        from the library's fat binaries. A release with a row keeps the fields that no wheel has: its day,
+        contradictions, reviewed CUDA wheels and bounds. Raises NoClaimError if the index has no such wheel.
         """
         wheels = Holdings(self.index, [package]).wheels(package, version)
         file = newest_python(wheels)
@@ -217,7 +220,7 @@ def _with_binary(row: TensorflowRelease, seen: Evidence, openers: tuple[str, ...
 
 
 def _of_no_use(said: artefact.Metadata, wheel: str) -> tuple[Contradiction, ...]:
-    """Record that a CPU build has the extra all the same, as every ``tensorflow-cpu`` since 2.14 has."""
+    """Record the useless extra of a CPU build, as in every ``tensorflow-cpu`` since 2.14."""
     if not said.and_cuda:
         return ()
     but = "a CPU build: the extra brings CUDA wheels that it never opens"
@@ -232,13 +235,13 @@ def _before(catalog: Catalog, package: str, version: str) -> TensorflowRelease |
 
 
 def _caps(before: TensorflowRelease | None, version: str) -> tuple[str, ...]:
-    """Keep the bounds of an earlier patch of the same line; a new line's are not known."""
+    """Return the bounds of an earlier patch of the same line; those of a new line are not known."""
     same = before is not None and versions.minor(before.version) == versions.minor(version)
     return before.caps if before is not None and same else ()
 
 
 def _lowest(requirement: str, held: Holdings) -> str | None:
-    """Pin a CUDA wheel at the oldest version that the extra admits: what the release was built with."""
+    """Pin a CUDA wheel at the oldest version that the extra admits, the version of the build."""
     wanted = Requirement(requirement)
     if not wanted.name.startswith("nvidia-"):
         return None
@@ -247,7 +250,7 @@ def _lowest(requirement: str, held: Holdings) -> str | None:
 
 
 def _lined(version: str | None) -> str | None:
-    """Return the line of a version; None where it is not known, or says its major alone."""
+    """Return the line of a version; None for an unknown version or a major alone."""
     return versions.minor(version) if version and versions.names_line(version) else None
 
 
@@ -258,7 +261,7 @@ def _line(pins: Iterable[str], prefix: str) -> str | None:
 def _libraries(
     before: TensorflowRelease | None, cuda: str | None, cudnn: str | None, catalog: Catalog
 ) -> tuple[str, ...]:
-    """Name what the release before opened, as this release's CUDA and cuDNN call it; () where that is not known."""
+    """Return the libraries of the previous release under the names of this CUDA and cuDNN; () if not known."""
     toolkit = catalog.toolkit(cuda) if cuda else None
     if before is None or toolkit is None or cudnn is None:
         return ()
@@ -268,7 +271,7 @@ def _libraries(
 
 
 def _keeping(known: TensorflowRelease, made: TensorflowRelease) -> TensorflowRelease:
-    """Take over what a person found and no wheel says, from the row that a release has."""
+    """Copy the fields that people found from the existing row of a release."""
     kept: dict[str, Any] = {name: getattr(known, name) for name in _FOUND_BY_PEOPLE if getattr(known, name)}
     silent = {name: getattr(known, name) for name in ("cuda", "cudnn") if getattr(made, name) is None}
     row = msgspec.structs.replace(made, **kept, **silent)

@@ -1,4 +1,4 @@
-"""Read from a PTX payload which GPUs and drivers can compile it: its ``.target`` and ``.version``, packed or not.
+"""The ``.target`` and ``.version`` of a PTX payload, packed or not: the GPUs and drivers that can compile it.
 
 The text decides, not the entry's header: the header's architecture number is 90 for ``sm_90`` and for ``sm_90a``.
 ``fatbinary`` packs a payload as a bare LZ4 block (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md) or, from
@@ -29,7 +29,7 @@ LZ4, ZSTD = 0x2000, 0x8000
 
 _FIELDS = struct.Struct("<HHIQIIHHIIIQQQ")
 _HEADS = (512, 16 * 1024)
-"""How much of the text is looked at, in bytes; more where the directives follow a long comment."""
+"""The bytes of the text that are read; more if the directives follow a long comment."""
 
 _LARGEST_WINDOW = 24
 """The logarithm of the most memory, in bytes, that a zstd frame may ask for."""
@@ -39,7 +39,7 @@ _TARGET = re.compile(rb"^[ \t]*\.target[ \t][^\n]{0,64}?\b(sm_\d{2,3}[af]?)\b", 
 
 
 def read(entry: Entry) -> Ptx:
-    """Read an entry of PTX; where its text gives nothing, the ISA is what the entry's header says."""
+    """Read an entry of PTX; without directives in its text, the ISA is the one in the entry's header."""
     if len(entry.header) < _FIELDS.size:
         return Ptx(None, "")
     with decoding.damaged("no entry"):  # its length was looked at
@@ -63,7 +63,7 @@ def _text(payload: bytes, flags: int, length: int) -> bytes:
 
 
 def zstd_head(packed: bytes, limit: int) -> bytes:
-    """Unpack the first ``limit`` bytes of a zstd frame; nothing where it is damaged, too large or zstd is absent."""
+    """Unpack the first ``limit`` bytes of a zstd frame; nothing if it is damaged or too large, or without zstd."""
     if zstd is None:
         return b""
     options = {int(zstd.DecompressionParameter.window_log_max): _LARGEST_WINDOW}
@@ -73,7 +73,7 @@ def zstd_head(packed: bytes, limit: int) -> bytes:
 
 
 def lz4_head(packed: bytes, limit: int) -> bytes:
-    """Unpack the first ``limit`` bytes of an LZ4 block; what comes before the damage where it is damaged or cut."""
+    """Unpack the first ``limit`` bytes of an LZ4 block; of a damaged one, the part before the damage."""
     out = bytearray()
     at = 0
     try:
@@ -96,7 +96,7 @@ _SHORTEST_MATCH = 4
 
 
 def _length(packed: bytes, at: int, nibble: int) -> tuple[int, int]:
-    """Read a length that begins with four bits and goes on in bytes for as long as they are 255."""
+    """Read a length: four bits, continued in bytes as long as they are 255."""
     length = nibble
     if nibble == 15:  # noqa: PLR2004 - all four bits
         while packed[at] == 255:  # noqa: PLR2004 - a full byte
@@ -106,7 +106,7 @@ def _length(packed: bytes, at: int, nibble: int) -> tuple[int, int]:
 
 
 def _repeat(out: bytearray, distance: int, length: int) -> None:
-    """Append what stands ``distance`` bytes back; it may overlap with what it appends."""
+    """Append the bytes ``distance`` back; source and target may overlap."""
     start = len(out) - distance
     seen = bytes(out[start : start + length])
     out += (seen * (length // len(seen) + 1))[:length]

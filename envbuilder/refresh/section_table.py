@@ -1,8 +1,8 @@
-"""Read the sections of a shared object that goes by in pieces: their names, and where each stands in the file.
+"""Names and offsets of the sections of a shared object, read from a stream of pieces.
 
-An ELF file says at its beginning where the section table is; the table, and the names that it points to, stand behind
-the contents (https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.sheader.html). So they are kept as they go by. Where
-the names are is known only from the table: what stands around the last ``.shstrtab`` in the file is kept until then.
+The header of an ELF file has the offset of the section table; the table and the names are behind the contents
+(https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.sheader.html). The table is kept when it passes. The offset of the
+names is in the table, so the bytes around the last ``.shstrtab`` are kept until then.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from envbuilder.support import decoding
 _ELF = b"\x7fELF\x02\x01"
 _OWN_NAME = b".shstrtab\0"
 _NAMES = 64 * 1024
-"""How much is kept to either side of a place that may be the names' table; in TensorFlow it has 0.5 kB."""
+"""Bytes kept on each side of a possible table of names; in TensorFlow it has 0.5 kB."""
 
 _LAST_PLACES = 8
-"""How many are kept. There are thousands, as machine code for GPUs is in ELF too; the file's own comes after all."""
+"""The number of such places. There are thousands, because machine code for GPUs is ELF too; the file's own is last."""
 
 _MOST_SECTIONS = 4096
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A section: its name, where it begins in the file and how long it is, in bytes."""
+    """A section: its name, its offset in the file and its size in bytes."""
 
     name: str
     offset: int
@@ -37,7 +37,7 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class SectionWatch:
-    """Passes a file's pieces on unchanged; `sections` answers when all have gone by."""
+    """Passes a file's pieces on unchanged; then `sections` has the result."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -47,7 +47,6 @@ class SectionWatch:
         self._offset = 0
 
     def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the pieces."""
         for piece in pieces:
             self._note(piece)
             yield piece
@@ -71,7 +70,7 @@ class SectionWatch:
         self._offset += len(piece)
 
     def sections(self) -> tuple[Section, ...]:
-        """Return the sections that stand in the file, in its order; none where it is no ELF file or is damaged."""
+        """Return the sections in the order of the file; none for a damaged file or another format."""
         if not self._table.content:
             return ()
         with decoding.damaged("no table of sections"):
@@ -88,26 +87,26 @@ class SectionWatch:
 
 
 class _Span:
-    """A part of the file from ``start`` up to ``stop``, filled as the file goes by."""
+    """A part of the file from ``start`` to ``stop``, filled piece by piece."""
 
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop = start, stop
         self.content = b""
 
     def take(self, offset: int, piece: bytes) -> None:
-        """Take what belongs here of a piece that stands at ``offset``; pieces come in order."""
+        """Take the overlap with a piece at ``offset``; pieces come in order."""
         wanted = self.start + len(self.content)
         if offset <= wanted < min(self.stop, offset + len(piece)):
             self.content += piece[wanted - offset : self.stop - offset]
 
     def part(self, offset: int, size: int) -> bytes | None:
-        """Return a part, None where it does not all lie in here."""
+        """Return a part; None if it is not completely inside."""
         at = offset - self.start
         return self.content[at : at + size] if at >= 0 and at + size <= len(self.content) else None
 
 
 def _table_span(head: bytes) -> _Span:
-    with decoding.damaged("no ELF header"):  # it is whole: the caller waits for all of its bytes
+    with decoding.damaged("not an ELF header"):  # complete: the caller waits for all of its bytes
         header = _HEADER.unpack(head)
     offset, size, count = header[6], header[11], header[12]
     if size != SECTION.size or count > _MOST_SECTIONS:

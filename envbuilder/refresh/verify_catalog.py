@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -12,18 +12,18 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog.library_search import finds_cuda
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import CudnnWheel, TensorflowRelease
+from envbuilder.catalog.rows import CudnnWheel, PackageRelease, TensorflowRelease
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
-from envbuilder.refresh import agreement, artefact, upload_days
+from envbuilder.refresh import agreement, artefact, new_lines
 from envbuilder.refresh.agreement import Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Reader
 from envbuilder.refresh.holdings import JOBS, Holdings, newest_python
 from envbuilder.support.console import Console, Task
 
 Progress = Callable[[str], None]
-"""Told the name of each row when it is done."""
+"""Called with the name of each completed row."""
 
 
 def verify(
@@ -32,11 +32,10 @@ def verify(
     rows: tuple[TensorflowRelease, ...] | None = None,
     progress: Progress = lambda _: None,
 ) -> tuple[Comparison, ...]:
-    """Compare TensorFlow rows and their CUDA wheels with the index, in the order given.
+    """Compare TensorFlow rows and their CUDA wheels with the index, in the given order.
 
-    Without ``rows`` that is the whole catalogue, with its lists of CUDA wheels' versions. What an index fails to
-    answer becomes an ``unchecked`` comparison; only an index that does not list TensorFlow itself raises
-    IndexUnavailableError.
+    Without ``rows`` all are compared, and the lists of CUDA wheels' versions. A failed request is an ``unchecked``
+    comparison; only an index without TensorFlow itself raises IndexUnavailableError.
     """
     chosen = catalog.tensorflow if rows is None else rows
     held = Holdings(index, sorted({row.package for row in chosen}))
@@ -49,7 +48,7 @@ def verify(
     with ThreadPoolExecutor(JOBS) as pool:
         wheels, packages = (catalog.cudnn_wheels, catalog.package_releases) if rows is None else ((), ())
         lines = tuple(each for found in pool.map(lambda row: _cudnn_line(row, held), wheels) for each in found)
-        beyond = tuple(upload_days.of_packages(packages, held))
+        beyond = tuple(_package_days(packages, held))
         return (*(each for found in pool.map(one, chosen) for each in found), *lines, *beyond)
 
 
@@ -62,22 +61,22 @@ def run(
     binary: bool = False,
     kept: Cache | None = None,
 ) -> VerifyDocument:
-    """Do what ``catalog verify`` is asked: the versions wanted (all where none), by their libraries with ``binary``.
+    """Run ``catalog verify`` for the wanted versions (default: all), with ``binary`` by their libraries.
 
-    What was read of a wheel is kept in ``kept``, so that a run that was stopped goes on where it was.
-    Raises UsageError for a version without a row.
+    Readings of wheels are cached in ``kept``, so that an interrupted run continues. Raises UsageError for a version
+    without a row.
     """
     rows = _rows(catalog, wanted)
     if not binary:
         with console.live(), console.task("catalog verify") as task:
             count = _Count(task, len(rows))
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, count.done))
-    builds = [row for row in rows if row.gpu]  # tensorflow-gpu too: that it is the same build is what its wheel says
+    builds = [row for row in rows if row.gpu]  # tensorflow-gpu too: only its wheel shows that it is the same build
     return _by_binaries(builds, index, Reader(index, kept, console.say), named=bool(wanted))
 
 
 class _Count:
-    """Tells a task how many rows are done, now and then; rows are done by several threads."""
+    """Counts completed rows for a task; several threads complete them."""
 
     def __init__(self, task: Task, total: int) -> None:
         self._task, self._total, self._done, self._lock = task, total, 0, Lock()
@@ -104,7 +103,7 @@ def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease,
 
 
 def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo | None:
-    """Read what a TensorFlow wheel says that it was built with; None where it holds no ``build_info.py``."""
+    """Read the ``build_info.py`` of a TensorFlow wheel, or None."""
     for name in artefact.build_info_names(file.filename):
         content = index.member(file, name)
         if content is not None:
@@ -114,7 +113,7 @@ def read_build_info(index: PackageIndex, file: DistFile) -> artefact.BuildInfo |
 
 def _release(row: TensorflowRelease, index: PackageIndex, held: Holdings) -> Iterator[Comparison]:
     wheels = held.wheels(row.package, row.version)
-    yield upload_days.of_release(row, held)
+    yield _release_day(row, held)
     yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
     file = newest_python(wheels)
     if file is None:
@@ -173,7 +172,7 @@ def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
 
 
 def _cudnn_line(row: CudnnWheel, held: Holdings) -> tuple[Comparison, ...]:
-    """Compare a CUDA wheel line: what only the catalogue or only the index holds, and the days of what both do."""
+    """Compare the versions of a CUDA wheel line, and the upload days of common ones."""
     try:
         there = [v for v in held.versions(row.package) if not artefact.is_prerelease(v)]
     except IndexUnavailableError as error:
@@ -187,14 +186,60 @@ def _cudnn_line(row: CudnnWheel, held: Holdings) -> tuple[Comparison, ...]:
         catalog=f"{len(row.versions)} versions" if agrees else " ".join(gone),
         artefact=f"{len(there)} versions" if agrees else " ".join(new),
     )
-    return (kept, upload_days.of_wheels(row, held)) if not gone else (kept,)
+    return (kept, _wheel_days(row, held)) if not gone else (kept,)
+
+
+def _uploaded(held: Holdings, project: str, version: str) -> str:
+    return new_lines.first_day(file for _, file in held.wheels(project, version))
+
+
+def _release_day(row: TensorflowRelease, held: Holdings) -> Comparison:
+    """Compare the upload day of a TensorFlow release."""
+    return _day(agreement.name_of(row), "released", row.released, _uploaded(held, row.package, row.version))
+
+
+def _wheel_days(row: CudnnWheel, held: Holdings) -> Comparison:
+    """Compare the upload days of a CUDA wheel line, version by version."""
+    there = [_uploaded(held, row.package, version) for version in row.versions]
+    if not any(there):
+        return _day(row.package, "uploaded", " ".join(row.uploaded), "")
+    pairs = list(zip(row.versions, row.uploaded or ("",) * len(row.versions), there, strict=True))
+    wrong = [(version, mine, theirs) for version, mine, theirs in pairs if mine != theirs]
+    return Comparison(
+        row=row.package,
+        field="uploaded",
+        outcome="disagrees" if wrong else "agrees",
+        catalog="; ".join(f"{version} {mine}" for version, mine, _ in wrong) or f"{len(pairs)} days",
+        artefact="; ".join(f"{version} {theirs}" for version, _, theirs in wrong) or f"{len(pairs)} days",
+    )
+
+
+def _package_days(rows: Iterable[PackageRelease], held: Holdings) -> Iterator[Comparison]:
+    """Compare the first releases beyond the bounds that wheels lack."""
+    for row in rows:
+        name = Requirement(row.bound).name
+        try:
+            yield _day(f"{name} {row.version}", "released", row.released, _uploaded(held, name, row.version))
+        except IndexUnavailableError as error:
+            yield Comparison(row=f"{name} {row.version}", field="released", outcome="unchecked", note=str(error))
+
+
+def _day(row: str, field: str, mine: str, theirs: str) -> Comparison:
+    if not theirs:
+        return Comparison(
+            row=row,
+            field=field,
+            outcome="unchecked",
+            note="the index has no wheel of it now, or states no day of upload",
+        )
+    same = mine == theirs
+    return Comparison(row=row, field=field, outcome="agrees" if same else "disagrees", catalog=mine, artefact=theirs)
 
 
 def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tuple[tuple[Comparison, ...], Reading]:
-    """Compare a row's GPU code, and where it looks for CUDA, with the wheel's shared objects.
+    """Compare a row's GPU code, and the folders that it searches for CUDA, with the wheel's shared objects.
 
-    Raises NoClaimError where the index has no such wheel or the wheel no GPU code, IndexUnavailableError where the
-    index fails.
+    Raises NoClaimError for a missing wheel or one without GPU code, IndexUnavailableError if the index fails.
     """
     file = newest_python(held.wheels(row.package, row.version))
     if file is None:
@@ -223,9 +268,9 @@ def verify_binary(row: TensorflowRelease, held: Holdings, reader: Reader) -> tup
 def _by_binaries(
     rows: Sequence[TensorflowRelease], index: PackageIndex, reader: Reader, *, named: bool
 ) -> VerifyDocument:
-    """Compare one release after another; of all of them, what an index fails to answer is unchecked.
+    """Compare one release after another; failed requests are unchecked.
 
-    Raises NoClaimError or IndexUnavailableError for a release that was named, or where none could be read.
+    Raises NoClaimError or IndexUnavailableError for a ``named`` release, or if none could be read.
     """
     held = Holdings(index, sorted({row.package for row in rows}))
     comparisons: list[Comparison] = []

@@ -20,7 +20,7 @@ from envbuilder.catalog import gpu_code, library_search, store
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
 from envbuilder.jobs import listing
-from envbuilder.refresh import emit
+from envbuilder.refresh.rows_file import as_yaml
 
 CATALOG = store.load()
 TABLES = tuple(Catalog.__struct_fields__)
@@ -40,9 +40,9 @@ def test_every_row_has_its_source(table: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_rows_survive_being_written(table: str) -> None:
-    """What `emit` writes is read back as the same rows, and any YAML reader sees text where text is meant."""
+    """Rows in YAML are read back as the same rows, and any YAML reader sees text where text is meant."""
     rows = getattr(CATALOG, table)
-    text = f"{table}:\n{emit.rows(rows)}"
+    text = f"{table}:\n{as_yaml(rows)}"
     assert getattr(store.parse(((table, text.encode()),)), table) == rows
     for row in yaml.safe_load(text)[table]:
         for key in ("version", "branch", "cuda", "cudnn", "compute_capability", "glibc", "python"):

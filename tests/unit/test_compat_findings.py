@@ -30,7 +30,7 @@ def dict_keys(function: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) 
     """Return the keys of the dictionaries in a function and in those of its module that it calls."""
     called = [functions[one.id] for one in ast.walk(function) if isinstance(one, ast.Name) and one.id in functions]
     nodes = (node for one in (function, *called) for node in ast.walk(one) if isinstance(node, ast.Dict))
-    return {key.value for node in nodes for key in node.keys if isinstance(key, ast.Constant)}
+    return {str(key.value) for node in nodes for key in node.keys if isinstance(key, ast.Constant)}
 
 
 def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:

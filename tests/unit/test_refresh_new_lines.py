@@ -112,7 +112,7 @@ def test_an_index_without_a_distribution_was_not_compared_with_it(tmp_path: Path
     index, _ = opened(tmp_path / "simple")
     found = propose.refresh(propose.Proposer(CATALOG, index, TODAY), ())
     assert found.compared[0] == "tensorflow-cpu"
-    assert "# tensorflow is not on the index that is asked" in propose.as_text(found)
+    assert "# tensorflow is not on the configured index" in propose.as_text(found)
 
 
 def test_a_new_cudnn_says_what_its_wheels_names_say(root: Path) -> None:

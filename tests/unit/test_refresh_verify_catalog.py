@@ -20,11 +20,12 @@ from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile
-from envbuilder.refresh import agreement, emit
+from envbuilder.refresh import agreement
 from envbuilder.refresh.agreement import Comparison
 from envbuilder.refresh.evidence import Evidence, Opening, Reader
 from envbuilder.refresh.holdings import Holdings
 from envbuilder.refresh.propose import Proposer, missing, refresh
+from envbuilder.refresh.rows_file import as_yaml
 from envbuilder.refresh.verify_catalog import run, verify, verify_binary
 from envbuilder.support.console import Console
 
@@ -368,7 +369,7 @@ def test_what_is_missing_is_proposed_whole(index: Client) -> None:
     assert "inferred" in row.note
     found = outcomes(verify(Catalog(tensorflow=(row,)), index))
     assert "disagrees" not in found.values()
-    text = b"tensorflow:\n" + emit.rows([row]).encode()
+    text = b"tensorflow:\n" + as_yaml([row]).encode()
     assert store.parse((("tensorflow.yaml", text),)).tensorflow == (row,)
 
 

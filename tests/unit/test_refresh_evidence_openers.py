@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.refresh.opener_functions import Openers
+from envbuilder.refresh.evidence import Openers
 
 _MANGLED = b"\0_ZN3tsl8internal16CachedDsoLoader%dGet%sDsoHandleEv\0"
 

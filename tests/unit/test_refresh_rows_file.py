@@ -7,7 +7,7 @@ import pytest
 
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import Gpu
-from envbuilder.refresh.put_rows import key_of, put
+from envbuilder.refresh.rows_file import key_of, put
 
 CATALOG = store.load()
 TABLES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yaml", "tensorflow": "tensorflow.yaml"}

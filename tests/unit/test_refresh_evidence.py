@@ -12,7 +12,7 @@ from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
-from envbuilder.refresh import wheel_code
+from envbuilder.refresh import evidence
 from envbuilder.refresh.device_code import Origin, groups
 
 DATA = Path(__file__).parents[1] / "data"
@@ -36,7 +36,7 @@ def test_every_library_of_a_wheel_is_read(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(wheel("tensorflow", "9.0", members=members))
     said: list[str] = []
     file = DistFile(project="tensorflow", filename=NAME, url=(tmp_path / NAME).as_uri())
-    found = wheel_code.read(file, client(tmp_path), said.append)
+    found = evidence.gpu_code(file, client(tmp_path), said.append)
     assert {one.library: one.groups for one in found} == {
         "tensorflow/libtensorflow_cc.so.2": groups([LIBRARY]),
         "tensorflow/python/_small.so": groups([OTHER]),
@@ -64,4 +64,4 @@ def test_a_library_that_no_compiler_makes_is_the_wheel_s_fault(tmp_path: Path) -
     """What the reader refuses becomes an error of ours that names the wheel and the library."""
     index = Hostile(IndexConfig(url="file:///nowhere"), Cache(tmp_path / "cache"))
     with pytest.raises(IndexUnavailableError, match=r"x\.whl: tensorflow\.so: more than 1024 kinds"):
-        wheel_code.read(DistFile(project="tensorflow", filename="x.whl", url="file:///x.whl"), index)
+        evidence.gpu_code(DistFile(project="tensorflow", filename="x.whl", url="file:///x.whl"), index)
