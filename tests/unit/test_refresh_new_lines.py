@@ -160,7 +160,7 @@ def test_of_nightly_builds_the_newest_is_read(root: Path) -> None:
     proposer = propose.Proposer(msgspec.structs.replace(CATALOG, tensorflow=(before,)), index, TODAY)
     (row,) = propose.refresh(proposer, (), propose.NIGHTLY).proposals
     assert (row.package, row.version, row.cpu_features) == ("tf-nightly", "2.23.0.dev20261026", ("avx",))
-    with pytest.raises(UsageError, match="no TensorFlow"):
+    with pytest.raises(UsageError, match="not a TensorFlow"):
         propose.refresh(proposer, (), "torch")
 
 
