@@ -118,7 +118,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
 
     ``kind`` is both in one word, as in ``H100/535``. ``ran_on`` is the driver of the verdict for a PASSED, ``age_s``
     its age in seconds; ``why`` is the reason of any other state. ``suites`` are the digests of all suites that ran
-    there, ``rehearsed`` those that ran against this class simulated, which proves nothing.
+    there.
     """
 
     kind: str
@@ -132,7 +132,6 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
     signers: tuple[str, ...] = ()
     why: str = ""
     suites: tuple[str, ...] = ()
-    rehearsed: tuple[str, ...] = ()
 
 
 class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):

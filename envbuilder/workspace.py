@@ -94,14 +94,6 @@ class Workspace:
         """Return the folder of the verdict on a registry's digest until it is attached there."""
         return self.out / _ATTACHED / digest.removeprefix("sha256:")[:32]
 
-    def rehearsed(self, digest_: str, host: str) -> Path:
-        """Return the folder of the results of a simulated host, apart from real ones."""
-        return self.attached(digest_) / "rehearsals" / digest(host.encode()).removeprefix("sha256:")[:16]
-
-    @property
-    def fleet_logs(self) -> Path:
-        return self.out / "fleet" / "logs"
-
     @property
     def history(self) -> Path:
         """The store of all verdicts."""

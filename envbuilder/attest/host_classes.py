@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from typing import assert_never
 
@@ -19,12 +18,9 @@ from envbuilder.attest.requirements import (
     age_s,
     gpu_matches,
 )
-from envbuilder.attest.statements import REHEARSAL, VerdictPredicate
 from envbuilder.attest.trust_policy import ELSEWHERE, Decision, TrustedStatement, decide
 from envbuilder.errors import UsageError
-from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.verdict import KindStanding, Verdict
-from envbuilder.versions import is_prefix
+from envbuilder.verdict import KindStanding
 
 
 class HostClass(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,47 +85,21 @@ def decide_by_class(
                 same_gpu=same_gpu,
             ),
             now,
-            _rehearsed(digest, evidence, kind, demand, same_gpu),
         )
         for kind in kinds
     )
 
 
-def _rehearsed(
-    digest: str, evidence: tuple[TrustedStatement, ...], kind: HostClass, demand: Requirement, same_gpu: SameGpu
-) -> tuple[str, ...]:
-    """Return the suites that ran with a simulated driver of this class. Unreadable statements are ignored."""
-    found = []
-    for one in evidence:
-        if one.statement.predicate_type == REHEARSAL and kind.gpu:
-            with suppress(MalformedError):
-                verdict: Verdict = parsed(one.statement.predicate, VerdictPredicate, "a rehearsal").verdict
-                if verdict.image.digest == digest and _is_of(verdict, kind, demand, same_gpu):
-                    found.append(verdict.suite)
-    return tuple(dict.fromkeys(found))
-
-
-def _is_of(verdict: Verdict, kind: HostClass, demand: Requirement, same_gpu: SameGpu) -> bool:
-    named = verdict.environment.id if verdict.environment is not None else None
-    return (
-        verdict.host.driver is not None
-        and is_prefix(kind.driver, verdict.host.driver)
-        and any(same_gpu(kind.gpu, gpu.name) for gpu in verdict.host.gpus)
-        and demand.environment in (None, named)
-    )
-
-
 def reasons(added: ClassDecision) -> tuple[Refusal, ...]:
     """Return the refusals of a class, each with the class's name."""
-    found = _reasons(added.decision, added.standing.rehearsed)
+    found = _reasons(added.decision)
     return tuple(msgspec.structs.replace(refusal, message=f"{added.kind}: {refusal.message}") for refusal in found)
 
 
 _NOTHING_REAL = "no real verdict is from this host class"
-_REHEARSED = ": only a simulated driver was tried, which proves nothing; run it on a host with this GPU and driver"
 
 
-def _reasons(decision: Decision, rehearsed: tuple[str, ...]) -> tuple[Refusal, ...]:
+def _reasons(decision: Decision) -> tuple[Refusal, ...]:
     """Return the refusals of a class, without those of verdicts of other classes."""
     match decision.state:
         case "passed":
@@ -137,9 +107,7 @@ def _reasons(decision: Decision, rehearsed: tuple[str, ...]) -> tuple[Refusal, .
         case "failed":
             return decision.failures
         case "missing":
-            return (
-                Refusal(reason=RefusalReason.KIND_MISSING, message=_NOTHING_REAL + (_REHEARSED if rehearsed else "")),
-            )
+            return (Refusal(reason=RefusalReason.KIND_MISSING, message=_NOTHING_REAL),)
         case "stale" | "inconclusive" | "refused":
             elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE}
             return tuple(one for one in decision.refusals if not one.statement or one.statement not in elsewhere)
@@ -147,7 +115,7 @@ def _reasons(decision: Decision, rehearsed: tuple[str, ...]) -> tuple[Refusal, .
             assert_never(never)
 
 
-def _added(kind: HostClass, decision: Decision, now: datetime, rehearsed: tuple[str, ...]) -> ClassDecision:
+def _added(kind: HostClass, decision: Decision, now: datetime) -> ClassDecision:
     verdict = decision.verdict
     standing = KindStanding(
         kind=str(kind),
@@ -155,10 +123,9 @@ def _added(kind: HostClass, decision: Decision, now: datetime, rehearsed: tuple[
         driver=kind.driver,
         state=decision.state,
         suites=decision.suites,
-        rehearsed=rehearsed,
     )
     if verdict is None:
-        why = "; ".join(dict.fromkeys(refusal.message for refusal in _reasons(decision, rehearsed)))
+        why = "; ".join(dict.fromkeys(refusal.message for refusal in _reasons(decision)))
         standing = msgspec.structs.replace(standing, why=why)
     else:
         standing = msgspec.structs.replace(

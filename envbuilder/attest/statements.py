@@ -19,7 +19,6 @@ VERDICT = f"{OURS}verdict/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
-REHEARSAL = "urn:envbuilder:rehearsal/v1"
 """The type of a result with a simulated driver. It is outside the namespace of attestations: it meets no requirement,
 and older versions ignore it."""
 
@@ -112,13 +111,6 @@ class VerdictPredicate(msgspec.Struct, frozen=True, kw_only=True):
 def verdict_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement:
     """Return the statement of a complete verdict. Raises PublishError if the verdict names no digest."""
     return about(name, _digest(verdict), VERDICT, VerdictPredicate(verdict=verdict, allowed=allowed))
-
-
-def rehearsal_statement(name: str, verdict: Verdict) -> Statement:
-    """Return the statement of a simulated verdict, which proves nothing. Raises PublishError for a real one."""
-    if not verdict.unreal or verdict.image.digest is None:
-        raise PublishError("only what was simulated, about a digest, is a rehearsal", hint="state it as a verdict")
-    return about(name, verdict.image.digest, REHEARSAL, VerdictPredicate(verdict=verdict))
 
 
 def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement | None:

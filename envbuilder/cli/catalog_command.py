@@ -130,9 +130,9 @@ def look_command(image: str, form: str) -> None:
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs import base_found
+    from envbuilder.jobs import base
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    found = base_found.look_into(connect(), image, Workspace(Path.cwd()), store.load(), Console().say)
-    finish(found, form, base_found.as_text)
+    found = base.inspect(connect(), image, Workspace(Path.cwd()), store.load(), Console().say)
+    finish(found, form, base.as_text)

@@ -225,11 +225,3 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
 def _diff(path: str, old: bytes, new: bytes) -> str:
     before, after = (decoding.lossy(text).splitlines(keepends=True) for text in (old, new))
     return "".join(difflib.unified_diff(before, after, fromfile=path, tofile=f"{path} (as it should be)"))
-
-
-@dataclass(frozen=True)
-class Relocked:
-    """How many locks a renewal changed, and how many it left as they were."""
-
-    changed: int
-    same: int

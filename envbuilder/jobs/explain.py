@@ -1,4 +1,4 @@
-"""Explain a finding code, or why an environment of a matrix is what it is."""
+"""Explain a finding code or an environment of a matrix."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
 
 
 def _matrices(matrix: str | None, root: Path, catalog: Catalog) -> Iterator[tuple[Matrix, Catalog]]:
-    """Read the matrix that was named, else every one that ships."""
+    """Read the named matrix, or every shipped one."""
     if matrix is not None:
         yield read_known(matrix, root, catalog)
         return
@@ -93,32 +93,31 @@ def _environment(matrix: str, environment: Environment, catalog: Catalog) -> Exp
 
 
 _WHY = {
-    "package": "it is what has wheels for this flavour and this Python; for the CPU the small one first",
-    "python": "it is what the system brings",
-    "os": "the newest Python that has a wheel, on a system that needs no registry where there is one",
-    "cuda": "the wheels that this release was built and tested with, or the nearest that it can load",
+    "package": "it has wheels for this flavour and this Python; the small one first for the CPU",
+    "python": "the system's own",
+    "os": "the newest Python with a wheel, preferably on a system that needs no registry",
+    "cuda": "the wheels that this release was built and tested with, or the closest that it can load",
     "cudnn": "of the same wheels",
 }
-"""Why the resolver chooses what it chooses, by axis."""
+"""Reason of the resolver's choice, by axis."""
 
 
 def _reasons(row: Environment) -> tuple[str, ...]:
-    """Give a sentence for every choice, in the order in which they are made."""
+    """Return a sentence for each choice, in order."""
     lines = []
     for axis, why in _WHY.items():
         value = getattr(row, axis)
         if value is not None:
-            lines.append(f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else 'as the matrix says'}")
+            lines.append(f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else 'from the matrix'}")
     if row.minimum_driver is not None:
         floor = f"driver {row.minimum_driver} or newer"
-        lines.append(f"{floor}: the minimum of CUDA {row.cuda}, minor-version compatibility counted")
+        lines.append(f"{floor}: the minimum of CUDA {row.cuda}, including minor-version compatibility")
     if row.constraints:
-        lines.append(f"bounds {', '.join(row.constraints)}: needed to load, and not in its own metadata")
+        lines.append(f"bounds {', '.join(row.constraints)}: needed to load, but missing in its own metadata")
     return tuple(lines)
 
 
 def as_text(document: ExplainDocument) -> str:
-    """Write an explanation for people."""
     if document.explanation is not None:
         return _explanation(document.explanation)
     row = document.environment or document.rejection

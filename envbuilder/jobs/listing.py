@@ -1,22 +1,22 @@
-"""Show the catalogue's tables to a person, or as one document."""
+"""List the catalogue's tables, or rows of one that selectors match."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Row, Tables, TensorflowRelease
-from envbuilder.errors import UsageError
-from envbuilder.jobs import listing_filter
+from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.support.console import table as aligned
 
 
 class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The catalogue, whole or one table of it."""
-
     schema: str = "envbuilder/catalog/v1"
     catalog: Catalog
 
@@ -33,7 +33,7 @@ def _text(name: str) -> Callable[[Any], str]:
 
 
 def _cell(name: str) -> Callable[[Any], str]:
-    """Write whatever a field holds: the parts of a list beside each other, a truth value as a word."""
+    """Return a function that writes any field: a list as words, a truth value as yes or no."""
 
     def read(row: Any) -> str:  # noqa: ANN401 - a row of any table
         value = getattr(row, name)
@@ -115,43 +115,45 @@ _CHOSEN: dict[str, Columns] = {
         ("symptom", _text("symptom")),
     ),
 }
-"""The columns of tables that hold more than a line can show, or are better read in other words."""
+"""Columns of tables with too many fields for a line, or with better words."""
 
 
 def own_columns(kind: type[Row]) -> Columns:
-    """Make a column of each field that a kind of fact has beyond those of every row."""
+    """Return a column for each field of a row type that not every row has."""
     names = [name for name in kind.__struct_fields__ if name not in Row.__struct_fields__]
     return tuple((name.replace("_", " "), _cell(name)) for name in names)
 
 
 def _kinds() -> dict[str, type[Row]]:
-    """Return the row type of each table, in the order of `Tables`."""
+    """Return the row type of each table."""
     return {name: get_args(kind)[0] for name, kind in get_type_hints(Tables).items()}
 
 
 TABLES: dict[str, Columns] = {name: _CHOSEN.get(name) or own_columns(kind) for name, kind in _kinds().items()}
-"""The columns of each table, in the order in which they are shown."""
+"""The columns of each table, in order."""
 
 
 def list_catalog(catalog: Catalog, table: str | None, selectors: Sequence[str] = ()) -> CatalogDocument:
-    """Return the whole catalogue or one table, or of that the rows that selectors ask for (see `listing_filter`).
+    """Return the complete catalogue, one table, or the rows of it that selectors match.
 
-    Raises UsageError for a table that there is not, and for selectors without a table.
+    A selector is a glob on a row's names (``RTX 50*``; leading words may be omitted) or on a field
+    (``compute_capability=9.0``); case does not matter. Raises UsageError for an unknown table or field and for
+    selectors without a table, NothingSelectedError for a selector that matches no row.
     """
     if table is None:
         if selectors:
             raise UsageError("a selector needs a table", hint="such as `envbuilder catalog list gpus -s 'RTX 50*'`")
         return CatalogDocument(catalog=catalog)
     _known(table)
-    rows = listing_filter.kept(table, getattr(catalog, table), selectors)
-    kept: dict[str, Any] = {table: rows}
-    return CatalogDocument(catalog=Catalog(**kept))
+    rows = _selected(table, getattr(catalog, table), selectors)
+    selected: dict[str, Any] = {table: rows}
+    return CatalogDocument(catalog=Catalog(**selected))
 
 
 def as_text(document: CatalogDocument, table: str | None, *, sources: bool = False) -> str:
-    """Align one table, or say what tables there are; ``sources`` adds below each row where it comes from.
+    """Write one table, or the names of all; ``sources`` adds the sources of each row below it.
 
-    Raises UsageError for a table that there is not.
+    Raises UsageError for an unknown table.
     """
     if table is None:
         return "\n".join(f"{name:<14}{len(getattr(document.catalog, name)):>5} rows" for name in TABLES)
@@ -166,7 +168,7 @@ def as_text(document: CatalogDocument, table: str | None, *, sources: bool = Fal
 
 
 def _origin(row: Row) -> Iterator[str]:
-    """Say where a row was read, how it was checked, and what else is to be known of it."""
+    """Yield a row's sources, verification and note."""
     for source in row.source:
         yield f"    source: {source}"
     yield f"    verified: {row.verified}"
@@ -178,3 +180,69 @@ def _known(table: str) -> Columns:
     if table not in TABLES:
         raise UsageError(f"the catalogue has no table {table!r}", hint="one of: " + ", ".join(TABLES))
     return TABLES[table]
+
+
+_NAMES = ("name", "package", "version", "branch", "first", "bound", "aliases", "smi_names")
+"""Fields with names of a row."""
+
+_FIELD = re.compile(r"([a-z_]+)=(?!=)(.*)")
+"""``field=value``; ``tensorflow-gpu==2.11.0`` is a name."""
+
+
+def _selected(table: str, rows: tuple[Row, ...], selectors: Sequence[str]) -> tuple[Row, ...]:
+    if not selectors or not rows:
+        return rows
+    wanted: set[int] = set()
+    for selector in selectors:
+        matched = {place for place, row in enumerate(rows) if _matches(table, row, selector)}
+        if not matched:
+            raise NothingSelectedError(f"no row of {table} matches {selector!r}", hint=_hint(rows, selector))
+        wanted |= matched
+    return tuple(row for place, row in enumerate(rows) if place in wanted)
+
+
+def _matches(table: str, row: Row, selector: str) -> bool:
+    matched = _FIELD.fullmatch(selector)
+    if matched is None:
+        return any(_alike(text, selector) or _alike(text, f"* {selector}") for text in names_of(row))
+    field, value = matched.groups()
+    if field not in row.__struct_fields__:
+        known = ", ".join(row.__struct_fields__)
+        raise UsageError(f"selector {selector!r}: rows of {table} have no field {field!r}", hint=f"one of: {known}")
+    return any(_alike(text, value) for text in _texts(row, field))
+
+
+def _alike(text: str, pattern: str) -> bool:
+    return fnmatchcase(text.lower(), pattern.lower())
+
+
+def names_of(row: Row) -> Iterator[str]:
+    """Yield all names of a row; for a release also ``distribution==version``."""
+    for field in _NAMES:
+        if field in row.__struct_fields__:
+            yield from _texts(row, field)
+    if {"package", "version"} <= set(row.__struct_fields__):
+        yield "==".join(text for field in ("package", "version") for text in _texts(row, field))
+
+
+def _texts(row: Row, field: str) -> Iterator[str]:
+    value = getattr(row, field)
+    match value:
+        case None:
+            yield ""
+        case bool():
+            yield "yes" if value else "no"
+        case tuple():
+            yield from map(str, value)
+        case _:
+            yield str(value)
+
+
+def _hint(rows: tuple[Row, ...], selector: str) -> str:
+    matched = _FIELD.fullmatch(selector)
+    field, value = matched.groups() if matched else ("", selector)
+    texts = (text for row in rows for text in (_texts(row, field) if field else names_of(row)))
+    known = {text.lower(): text for text in texts if text}
+    near = difflib.get_close_matches(value.lower(), known, n=3, cutoff=0.5)
+    shown = [known[text] for text in near] or list(known.values())[:3]
+    return "near misses: " + ", ".join(f"{field}={text}" if field else text for text in shown)

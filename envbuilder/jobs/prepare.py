@@ -1,4 +1,4 @@
-"""Lock and render for every environment of some matrices: what ``envbuilder lock`` and ``render`` do."""
+"""Lock and render the environments of several matrices."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from envbuilder.workspace import Workspace, folder_contents, folders_in
 
 @dataclass(frozen=True)
 class Relocked:
-    """How many locks a renewal changed, and how many it left as they were."""
+    """Numbers of changed and unchanged locks."""
 
     changed: int
     same: int
 
 
 def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> Relocked:
-    """Resolve every chosen environment anew and write its context, or say that this waits for the next build.
+    """Resolve every selected environment again and write its context.
 
-    That is so where a form leaves something out of what is locked, and no build has found out yet what.
+    A context is left to the next build if its list of removed files is not known yet.
     """
     changed, seen = 0, set[str]()
     for choice in choices:
@@ -36,23 +36,23 @@ def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) 
             if not waits:
                 write_context(environment, text, workspace)
             after = _locks(workspace, environment)
-            told = "unchanged" if after == before else "locked"
-            console.say(f"{environment.id}: {told}{'; `envbuilder build` derives what it leaves out' if waits else ''}")
+            result = "unchanged" if after == before else "locked"
+            console.say(f"{environment.id}: {result}{'; `envbuilder build` finds its removed files' if waits else ''}")
             changed += after != before
             seen.add(environment.id)
     return Relocked(changed, len(seen) - changed)
 
 
 def _locks(workspace: Workspace, environment: Environment) -> dict[str, bytes]:
-    """Return the locks of a context: the environment's, and those of its system, where it has any."""
+    """Return the locks of a context: the environment's and its system's."""
     there = folder_contents(workspace.context(environment.id))
     return {name: there[name] for name in (lockfile.LOCK, SYSTEM_LOCK, CUDNN_LOCK) if name in there}
 
 
 def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> int:
-    """Write every chosen environment's context, locking those that have no lock yet; return how many there are.
+    """Write the context of every selected environment, with a lock if it has none; return their number.
 
-    Raises UsageError, after all others are written, where no build has found out yet what a form leaves out.
+    Raises UsageError at the end if the removed files of some are not known yet.
     """
     count, waiting = 0, []
     for choice in choices:
@@ -66,20 +66,20 @@ def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Cons
                 write_context(environment, text, workspace)
                 count += 1
     if waiting:
-        told = f"{', '.join(waiting)}: what this form leaves out is not known yet ({count} contexts are current)"
+        message = f"{', '.join(waiting)}: the removed files are not known yet ({count} contexts are current)"
         words = " ".join(f"-s {name}" for name in waiting)
-        raise UsageError(told, hint=f"`envbuilder build {words}` derives it, once")
+        raise UsageError(message, hint=f"`envbuilder build {words}` derives them, once")
     return count
 
 
 def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool) -> tuple[Difference, ...]:
-    """Compare every chosen context; with ``whole``, folders that no matrix gives are differences too."""
+    """Compare every selected context; with ``whole``, report folders of no matrix too."""
     known = {environment.id for choice in choices for environment in choice.environments}
     found = [d for choice in choices for environment in choice.environments for d in stale(environment, workspace)]
     if whole and workspace.images.is_dir():
         orphans = sorted(folder.name for folder in folders_in(workspace.images))
         found += [
-            Difference(str(workspace.context(name)), f"{workspace.context(name)}: no matrix gives this: delete it\n")
+            Difference(str(workspace.context(name)), f"{workspace.context(name)}: in no matrix: delete it\n")
             for name in orphans
             if name not in known
         ]

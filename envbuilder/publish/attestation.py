@@ -18,7 +18,6 @@ from envbuilder.attest.statements import (
     Allowance,
     Statement,
     encode,
-    rehearsal_statement,
     result_statement,
     verdict_statement,
 )
@@ -159,11 +158,6 @@ def state(
     return _attach_all(manifest, every, tools)
 
 
-def state_rehearsal(name: str, manifest: Manifest, verdict: Verdict, tools: PublishTools) -> tuple[str, ...]:
-    """Sign and attach the verdict of a simulated driver, which proves nothing. Raises PublishError for a real one."""
-    return _attach_all(manifest, (rehearsal_statement(name, verdict),), tools)
-
-
 def _attach_all(manifest: Manifest, every: tuple[Statement, ...], tools: PublishTools) -> tuple[str, ...]:
     attached = []
     for each in every:
@@ -191,16 +185,12 @@ class PublishSession:
 
 @dataclass(frozen=True)
 class Attachment:
-    """The image to attach a verdict to, and the conditions; ``folder`` stores the verdict until it is attached.
-
-    A ``rehearsal`` is of a simulated driver: its verdict is attached as a rehearsal, and not at all if it was real.
-    """
+    """The image to attach a verdict to, and the conditions; ``folder`` stores the verdict until it is attached."""
 
     reference: Reference
     folder: Path
     terms: ValidationTerms
     fresh: bool = False
-    rehearsal: bool = False
 
 
 def by_digest(target: str | None) -> Reference:
@@ -218,8 +208,8 @@ def attach_verdict(attachment: Attachment, tools: PublishTools) -> Verdict:
     """Validate the image and attach its verdict, a FAILED one too.
 
     A verdict of an interrupted run under the same conditions is attached first, so that a FAILED is not lost by
-    trying again. Raises PublishError for an unknown image and for a simulated verdict that is not a rehearsal,
-    InfrastructureError if the registry or the engine fails.
+    trying again. Raises PublishError for an unknown image and for a simulated verdict, InfrastructureError if the
+    registry or the engine fails.
     """
     reference = attachment.reference
     manifest = tools.repository.manifest(reference.digest)
@@ -229,8 +219,7 @@ def attach_verdict(attachment: Attachment, tools: PublishTools) -> Verdict:
         journal = Journal(attachment.folder / "journal.jsonl")
         again = attachment.fresh or not _is_waiting(journal)
         verdict = validated(attachment.folder, reference, manifest, journal, tools, attachment.terms, again=again)
-        attach_statements = state_rehearsal if attachment.rehearsal else state
-        stored = attach_statements(reference.name, manifest, verdict, tools)
+        stored = state(reference.name, manifest, verdict, tools)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
     return verdict

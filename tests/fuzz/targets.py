@@ -408,7 +408,7 @@ def envelope_seeds() -> list[bytes]:
 def trusted(data: bytes) -> None:
     """Judge the same bytes as a statement, and as predicates, that a trusted key signed."""
     about = _about(data)
-    kinds = (statements.VERDICT, statements.REHEARSAL)
+    kinds = (statements.VERDICT, statements.TEST_RESULT)
     found = [
         statements.Statement(
             subject=(statements.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data)

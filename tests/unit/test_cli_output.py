@@ -48,7 +48,7 @@ from envbuilder.controls.run import ControlRow, ControlsDocument
 from envbuilder.environment import Combination
 from envbuilder.finding import Code
 from envbuilder.jobs import (
-    base_found,
+    base,
     clean,
     doctor,
     explain,
@@ -520,7 +520,7 @@ def cases(folder: Path) -> Iterator[Case]:
     for everything in (False, True):
         yield Case(("catalog", "verify"), COMPARED, partial(agreement.as_text, everything=everything))
     for found in (LOOKED, msgspec.structs.replace(LOOKED, libraries=(), disagreements=(), refused="it has musl")):
-        yield Case(("catalog", "look"), found, base_found.as_text)
+        yield Case(("catalog", "look"), found, base.as_text)
     rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:], cuda=CATALOG.cuda[-1:], cudnn_wheels=CATALOG.cudnn_wheels)
     for proposed in (rows, RefreshDocument(proposals=(), compared=("tensorflow", "cuDNN's lines"))):
         yield Case(("catalog", "refresh"), proposed, propose.as_text)

@@ -9,8 +9,7 @@ from laws import examples
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import NothingSelectedError, UsageError
-from envbuilder.jobs.listing import TABLES, as_text, list_catalog
-from envbuilder.jobs.listing_filter import called
+from envbuilder.jobs.listing import TABLES, as_text, list_catalog, names_of
 
 CATALOG = load()
 
@@ -45,7 +44,7 @@ def test_rows_are_selected_by_name_and_by_field(
             list_catalog(CATALOG, table, selectors)
         return
     rows = getattr(list_catalog(CATALOG, table, selectors).catalog, table)
-    assert sorted(next(iter(called(row))) if table == "gpus" else _own(row) for row in rows) == sorted(names)
+    assert sorted(next(iter(names_of(row))) if table == "gpus" else _own(row) for row in rows) == sorted(names)
 
 
 def _own(row: object) -> str:
@@ -68,7 +67,7 @@ def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
 def test_a_row_is_found_by_each_of_its_names(data: st.DataObject) -> None:
     """Whatever a GPU is called leads to its row, whatever the case."""
     row = data.draw(st.sampled_from(CATALOG.gpus))
-    name = data.draw(st.sampled_from(list(called(row))))
+    name = data.draw(st.sampled_from(list(names_of(row))))
     assert row in list_catalog(CATALOG, "gpus", (name.upper().replace("[", "[[]"),)).catalog.gpus
 
 
