@@ -65,7 +65,7 @@ def compiled(libraries: Libraries, cache: Path) -> dict[str, bytes]:
 
 
 def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, folder: Path) -> None:
-    with temporary_folder("compile", folder.parent) as work:  # beside its target, which it is moved to
+    with temporary_folder("compile", folder.parent) as work:  # on the disk of its target, to be moved there
         for source, text in sources.items():
             with writing(work / source):
                 (work / source).write_bytes(text)

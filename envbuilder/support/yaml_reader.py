@@ -115,7 +115,7 @@ class _Reader:
     def refuse(self, node: yaml.Node, key: str, message: str) -> object:
         """Note a problem at a node's line."""
         if len(self.problems) >= MAX_PROBLEMS:
-            self.problems.append(Problem(self.path, node.start_mark.line + 1, "", "and more: mend these first"))
+            self.problems.append(Problem(self.path, node.start_mark.line + 1, "", "and more: fix these first"))
             raise _TooManyError
         self.problems.append(Problem(self.path, node.start_mark.line + 1, key, message))
         return _Refused
@@ -273,7 +273,7 @@ _TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("timestamp", "bool", 
 
 
 def _misread(node: yaml.ScalarNode) -> str | None:
-    """Say what other YAML readers make of an unquoted scalar, where that is not the text that stands there."""
+    """Return another YAML reader's value of an unquoted scalar, if it is not the text in the file."""
     if node.style is not None:
         return None
     try:

@@ -77,8 +77,7 @@ def request(base: str, folder: Path, line: str) -> BuildRequest:
     return BuildRequest(context=folder, tag="tiny:built", network="none")
 
 
-def test_a_build_that_fills_the_disk_says_so_and_leaves_nothing(small: SmallEngine, base: str, tmp_path: Path) -> None:
-    """It is the machine's trouble, not the build's; what frees the disk is named, and the next build is right."""
+def test_build_that_fills_the_disk_says_so_and_leaves_nothing(small: SmallEngine, base: str, tmp_path: Path) -> None:
     engine = small.connect()
     with pytest.raises(InfrastructureError, match="disk is full") as told:
         engine.build(request(base, tmp_path, "dd if=/dev/zero of=/big bs=1M count=400"), lambda _: None)
@@ -86,15 +85,13 @@ def test_a_build_that_fills_the_disk_says_so_and_leaves_nothing(small: SmallEngi
     assert engine.build(request(base, tmp_path, "touch /small"), lambda _: None).id
 
 
-def test_a_build_without_inodes_says_so(small: SmallEngine, base: str, tmp_path: Path) -> None:
-    """A disk that holds no more files is full as well, although bytes are left."""
+def test_build_without_inodes_says_so(small: SmallEngine, base: str, tmp_path: Path) -> None:
     many = "i=0; while [ $i -lt 5000 ]; do : >/f$i || exit 1; i=$((i+1)); done"
     with pytest.raises(InfrastructureError, match="disk is full"):
         small.connect().build(request(base, tmp_path, many), lambda _: None)
 
 
-def test_a_container_on_a_full_disk_is_no_verdict_and_leaves_nothing(small: SmallEngine, base: str) -> None:
-    """Nothing can be copied into it: our error, no container, no volume; with room again it runs."""
+def test_container_on_a_full_disk_is_no_verdict_and_leaves_nothing(small: SmallEngine, base: str) -> None:
     spec = ContainerSpec(
         base, ("/bin/sh", "-c", "cat /envbuilder/a | wc -c || echo ran"), files={"a": b"x" * (4 << 20)}
     )
@@ -110,8 +107,7 @@ def test_a_container_on_a_full_disk_is_no_verdict_and_leaves_nothing(small: Smal
     assert small.left() == ""
 
 
-def test_a_base_on_a_full_disk_is_our_error(small: SmallEngine, base: str, tmp_path: Path) -> None:
-    """An import that the disk cannot take ends in the machine's trouble, and is not there in part."""
+def test_base_on_a_full_disk_is_our_error(small: SmallEngine, base: str, tmp_path: Path) -> None:
     engine = small.connect()
     write_tiny_root(tmp_path / "base.tar")
     small.fill()
@@ -123,8 +119,7 @@ def test_a_base_on_a_full_disk_is_our_error(small: SmallEngine, base: str, tmp_p
     assert engine.image("tiny:other") is None
 
 
-def test_a_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp_path: Path) -> None:
-    """`build` on an engine whose disk is too small ends with 5, the room that is needed, and a next step."""
+def test_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp_path: Path) -> None:
     shutil.copytree(
         REPOSITORY / "images" / "tf2.20.0-py311-cpu-bookworm", tmp_path / "images/tf2.20.0-py311-cpu-bookworm"
     )
@@ -142,8 +137,8 @@ def test_a_command_says_beforehand_that_there_is_no_room(small: SmallEngine, tmp
     assert "Traceback" not in done.stderr
 
 
-def test_a_disk_that_stands_still_is_waited_for(small: SmallEngine, base: str, tmp_path: Path) -> None:
-    """While every write waits, a build waits too; when the disk goes on, so does it, and its image is right."""
+def test_disk_that_stands_still_is_waited_for(small: SmallEngine, base: str, tmp_path: Path) -> None:
+    """While every write waits, a build waits too; it continues with the disk, and its image is right."""
     frozen = subprocess.run(["fsfreeze", "-f", small.folder / "disk"], check=False).returncode == 0
     if not frozen:
         pytest.skip("this file system cannot be frozen")

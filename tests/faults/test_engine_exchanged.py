@@ -91,8 +91,8 @@ ALWAYS = (EXCHANGES[1], EXCHANGES[3])
 @pytest.mark.parametrize(
     "exchange", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in EXCHANGES]
 )
-def test_a_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
-    """Whoever ended it, it was not the image: exit 5 with a next step, and the next command leaves nothing behind."""
+def test_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
+    """Exit 5 with a next step, and the next command removes what is left."""
     engine = own.connect()
     began = time.monotonic()
     ended: list[BaseException] = []
@@ -131,8 +131,7 @@ _GONE = "from envbuilder.engine import containers; containers._is_abandoned = la
 @pytest.mark.engine
 @pytest.mark.full
 @pytest.mark.parametrize("exchange", EXCHANGES[3:5], ids=lambda one: one.name)
-def test_a_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange: Exchange, tmp_path: Path) -> None:
-    """It is the machine's trouble, not the Dockerfile's; the engine that comes after builds it."""
+def test_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange: Exchange, tmp_path: Path) -> None:
     engine = own.connect()
     other = threading.Timer(AFTER_S, exchange.happens, (own,))
     other.start()
@@ -145,17 +144,16 @@ def test_a_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchan
 
 @pytest.mark.engine
 def test_what_a_container_does_to_itself_is_its_own(own: OwnEngine) -> None:
-    """A first program that ends with a signal's code says something of the image, and its limit is ours."""
     engine = own.connect()
     assert run(engine, "exit 137").exit_code == 137
     assert run(engine, "sleep 20", time_limit=1.0).timed_out
     assert run(engine, "sleep 20", overdue=lambda: True).exit_code == 137
 
 
-def test_an_engine_that_has_forgotten_a_container_has_not_seen_its_end(
+def test_engine_that_has_forgotten_a_container_has_not_seen_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that says nothing of it, or breaks off, is another engine than the one that ran it: no verdict, in time."""
+    """No events, or an answer that breaks off, mean another engine: no verdict."""
     monkeypatch.setattr(containers, "_EVENTS_S", 0.5)
 
     def told(*actions: str) -> bytes:
@@ -207,10 +205,9 @@ OTHER = (
     ],
     ids=["info", "image", "names", "tag", "push", "pull", "remove", "prune", "sweep", "run", "build"],
 )
-def test_an_engine_that_speaks_another_version_now_is_told(
+def test_engine_that_speaks_another_version_now_is_told(
     message: str, asked: Callable[[DockerEngine, Path], object], tmp_path: Path
 ) -> None:
-    """Upgraded between two calls, it takes no more of the version that it said: its failure, and what to do next."""
 
     def refuses(handler: Handler) -> None:
         handler.send(json.dumps({"message": message}).encode(), 400)

@@ -66,8 +66,8 @@ def request(context: Path, base: str, extra: dict[str, bytes] | None = None, *, 
     return BuildRequest(context, tag, extra=extra or {}, labels={"scratch": base}, no_cache=no_cache)
 
 
-def test_a_container_is_closed(engine: DockerEngine, base: str) -> None:
-    """No network but loopback, no capabilities, no new privileges, a foreign user, a root that cannot be written."""
+def test_container_is_closed(engine: DockerEngine, base: str) -> None:
+    """Only the loopback network; no capabilities, no new privileges, another user, a read-only root."""
     out, err, _ = shell(engine, base, "id -u; ls /sys/class/net; cat /proc/self/status; touch /x")
     assert out.splitlines()[:2] == ["65534", "lo"]
     assert "CapEff:\t0000000000000000" in out
@@ -76,14 +76,12 @@ def test_a_container_is_closed(engine: DockerEngine, base: str) -> None:
     assert "Read-only" in err
 
 
-def test_a_closed_container_knows_localhost(engine: DockerEngine, base: str) -> None:
-    """A program may serve itself: its own machine has its name, where no other is to be reached."""
+def test_closed_container_knows_localhost(engine: DockerEngine, base: str) -> None:
     out, _, _ = shell(engine, base, "cat /etc/hosts")
     assert "127.0.0.1\tlocalhost" in out.splitlines()
 
 
 def test_scratch_is_writable_and_files_are_not(engine: DockerEngine, base: str) -> None:
-    """Scratch takes files; the files that were copied in can be run and not changed."""
     files = {"deep/tool": b"#!/bin/sh\necho ran\n"}
     out, err, _ = shell(
         engine, base, "/envbuilder/deep/tool; touch /tmp/ok && ls /tmp; touch /envbuilder/x", files=files
@@ -93,7 +91,6 @@ def test_scratch_is_writable_and_files_are_not(engine: DockerEngine, base: str) 
 
 
 def test_mounts_are_read_only(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """A host path is there to be read and cannot be written, by root neither."""
     (tmp_path / "fact").write_text("from the host")
     tmp_path.chmod(0o777)
     out, err, _ = shell(engine, base, "cat /m/fact; touch /m/x", mounts={str(tmp_path): "/m"}, user="0:0")
@@ -113,8 +110,8 @@ def test_limits_hold(engine: DockerEngine, base: str) -> None:
     assert "fork" in err.lower()
 
 
-def test_a_container_is_kept_from_the_host(engine: DockerEngine, base: str) -> None:
-    """Open files, core files, the size of a file and of scratch space, and the control groups in sight are bounded."""
+def test_container_is_kept_from_the_host(engine: DockerEngine, base: str) -> None:
+    """Limits of open files, core files, file size and scratch space; control groups of the host are hidden."""
     out, _, _ = shell(engine, base, "ulimit -n; ulimit -c; ulimit -f; cat /proc/self/mounts", memory=256 << 20)
     files, core, size, *mounts = out.splitlines()
     assert (files, core) == ("16384", "0")
@@ -131,15 +128,13 @@ def test_a_container_is_kept_from_the_host(engine: DockerEngine, base: str) -> N
 
 
 def test_output_arrives_while_it_runs(engine: DockerEngine, base: str) -> None:
-    """What a container prints is handed on at once, not in the end."""
     times: list[float] = []
     spec = ContainerSpec(base, ("/bin/sh", "-c", "echo a; sleep 1; echo b"))
     engine.run(spec, lambda _: times.append(time.monotonic()), print)
     assert times[-1] - times[0] > 0.7
 
 
-def test_a_program_that_the_image_lacks_is_the_images_fault(engine: DockerEngine, base: str) -> None:
-    """A missing interpreter ends like a shell would end, with the reason on stderr."""
+def test_program_that_the_image_lacks_is_the_images_fault(engine: DockerEngine, base: str) -> None:
     err = bytearray()
     ended = engine.run(ContainerSpec(base, ("python3",)), print, err.extend)
     assert ended.exit_code == 127
@@ -149,14 +144,12 @@ def test_a_program_that_the_image_lacks_is_the_images_fault(engine: DockerEngine
     assert (ended.exit_code, ended.refusal) == (127, "")
 
 
-def test_a_container_that_closes_its_output_is_waited_for(engine: DockerEngine, base: str) -> None:
-    """The exit code is that of the end, although the output ended before."""
+def test_container_that_closes_its_output_is_waited_for(engine: DockerEngine, base: str) -> None:
     _, _, ended = shell(engine, base, "exec >&- 2>&-; sleep 1; exit 5")
     assert (ended.exit_code, ended.seconds > 0.9) == (5, True)
 
 
 def test_containers_run_side_by_side(engine: DockerEngine, base: str) -> None:
-    """One engine serves several threads, each with its own output."""
     said: dict[int, str] = {}
 
     def one(number: int) -> None:
@@ -171,8 +164,8 @@ def test_containers_run_side_by_side(engine: DockerEngine, base: str) -> None:
 
 
 @pytest.mark.parametrize(("sent", "swept"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)], ids=["Ctrl-C", "killed"])
-def test_an_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: signal.Signals, swept: int) -> None:
-    """Ctrl-C removes the container and its volume; what a killed process leaves, the next sweep removes."""
+def test_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: signal.Signals, swept: int) -> None:
+    """Ctrl-C removes the container and its volume; the next sweep removes those of a killed process."""
     command = [sys.executable, "-c", INTERRUPTED, base]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -192,7 +185,7 @@ def left_of(engine: DockerEngine, pid: int) -> tuple[int, int]:
 
 
 def test_what_the_host_lends_to_a_step_is_in_no_layer(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """A bind-mounted bundle and a proxy's password are seen by the step, and are in no byte of the saved image."""
+    """A mounted bundle and a proxy's password are visible to the step, and in no byte of the saved image."""
     (tmp_path / "Dockerfile").write_text(
         f"FROM {base}\n"
         "RUN --mount=type=bind,source=host,target=/run/host --mount=type=cache,target=/cache "
@@ -221,8 +214,8 @@ def layer_files(saved: bytes) -> list[str]:
             return [member.name for member in layer if not member.isdir()]
 
 
-def test_an_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """Only a change of what a step is given runs it again: not another file, not other times, not another folder."""
+def test_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    """Only a change of a step's own input runs it again: not another file, other times, or another folder."""
     text = f"FROM {base}\nRUN --mount=type=bind,source=host,target=/run/host cat /run/host/a; echo {uuid.uuid4()}\n"
 
     def kinds(folder: str, content: bytes, other: str) -> set[str]:
@@ -239,8 +232,7 @@ def test_an_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: s
     assert kinds("changed", b"not the same\n", "2") == {"started"}
 
 
-def test_a_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """An exception on this side cancels the step that runs on the engine's."""
+def test_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     seconds = f"97{uuid.uuid4().int % 10000}"
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN echo up; sleep {seconds}\n")
 
@@ -262,8 +254,7 @@ def running(words: str) -> list[str]:
     return [line for line in lines if line.strip() == words]
 
 
-def test_a_pushed_image_comes_back_by_its_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """The digest that a push answers names the same image at a real registry."""
+def test_pushed_image_comes_back_by_its_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     with docker_registry(tmp_path) as host:
         name = f"{host}/team/image:one"
         engine.tag(base, name)
@@ -276,8 +267,7 @@ def test_a_pushed_image_comes_back_by_its_digest(engine: DockerEngine, base: str
     engine.remove(pulled.digests[0])
 
 
-def test_a_registrys_base_is_built_on_by_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """A base from a registry is pinned by digest, and a build on it needs the registry no longer."""
+def test_registrys_base_is_built_on_by_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     with docker_registry(tmp_path / "registry") as host:
         name = f"{host}/team/base:bookworm"
         engine.tag(base, name)
@@ -298,7 +288,6 @@ def test_a_registrys_base_is_built_on_by_digest(engine: DockerEngine, base: str,
 
 
 def test_no_engine_is_a_clear_error() -> None:
-    """Without an engine the error says what to do next, and is not the image's."""
     command = [sys.executable, "-c", "from envbuilder.engine.docker import connect; connect()"]
     environment = {**os.environ, "DOCKER_HOST": "unix:///nonexistent.sock"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

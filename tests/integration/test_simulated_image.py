@@ -103,15 +103,14 @@ def said(engine: Engine, gpu: Built) -> dict[str, str]:
         ("unknown-error", "CUDA_ERROR_UNKNOWN: unknown error"),
     ],
 )
-def test_tensorflow_names_the_driver_s_error(host: str, message: str, said: dict[str, str]) -> None:
-    """A start that fails is printed in TensorFlow's own words, and no GPU is listed."""
+def test_tensorflow_names_the_drivers_error(host: str, message: str, said: dict[str, str]) -> None:
     assert "failed call to cuInit" in said[host]
     assert message in said[host]
     assert "GPUS 0\n" in said[host]
 
 
-def test_an_old_driver_is_refused_by_the_cuda_runtime_itself(said: dict[str, str]) -> None:
-    """TensorFlow lists the GPU, and the run time that it loads refuses the driver: its message, not ours."""
+def test_old_driver_is_refused_by_the_cuda_runtime_itself(said: dict[str, str]) -> None:
+    """TensorFlow lists the GPU, and the CUDA runtime refuses the driver with its own message."""
     message = "ERROR cudaGetDevice() failed. Status: CUDA driver version is insufficient for CUDA runtime version"
     assert "GPUS 1\n" in said["old-driver"]
     assert message in said["old-driver"]
@@ -119,18 +118,16 @@ def test_an_old_driver_is_refused_by_the_cuda_runtime_itself(said: dict[str, str
 
 @pytest.mark.parametrize(("host", "count"), [("one", 1), ("eight", 8)])
 def test_every_gpu_is_enumerated(host: str, count: int, said: dict[str, str]) -> None:
-    """One GPU or eight: TensorFlow lists each with the name and compute capability of the profile."""
     assert f"GPUS {count}\n" in said[host]
     assert said[host].count("GPU NVIDIA H100 PCIe 9 0\n") == count
 
 
-def test_the_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: dict[str, str]) -> None:
-    """With a driver that is new enough the run time goes on to private tables, which only a real driver has."""
+def test_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: dict[str, str]) -> None:
+    """With a driver that is new enough, the runtime reads private tables that only a real driver has."""
     assert "ERROR cudaGetDevice() failed. Status: named symbol not found" in said["one"]
 
 
-def test_a_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Built) -> None:
-    """Eight healthy GPUs: seen by NVML, CUDA and TensorFlow alike, and still not a success."""
+def test_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Built) -> None:
     simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
     request = ValidationRequest.of(gpu, simulate=simulation)
     verdict = validate(engine, request)

@@ -1,4 +1,4 @@
-"""An engine in memory, held to the same contract tests as the real one: for tests of stages, never for verdicts."""
+"""An engine in memory, which passes the same contract tests as the real one; for tests of stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from envbuilder.errors import BuildFailedError, InfrastructureError
 
 @dataclass(frozen=True)
 class Script:
-    """What a container of a fake engine does: what it prints, how it exits, how long it says it took."""
+    """What a container of a fake engine prints, its exit code and its duration."""
 
     stdout: bytes = b""
     stderr: bytes = b""
@@ -46,12 +46,9 @@ class Script:
 class FakeEngine:
     """An `Engine` whose containers follow ``script`` and whose registry is ``registry`` (reference → image).
 
-    ``builds`` and ``runs`` keep what was asked for, ``stages`` builds of one stage; ``files`` are what layers hold, by
-    diff id.
-
-    A Dockerfile is followed as far as its shape goes: FROM needs an
-    image that is there or an earlier stage, ``RUN echo …`` prints, ``RUN exit N`` fails, every other instruction
-    succeeds.
+    ``builds``, ``stages`` (builds of one stage) and ``runs`` record the requests; ``files`` are layers by diff id.
+    Of a Dockerfile, FROM needs a stored image or an earlier stage, ``RUN echo …`` prints, ``RUN exit N`` fails, and
+    every other instruction succeeds.
     """
 
     script: Callable[[ContainerSpec], Script] = lambda _: Script()
@@ -66,11 +63,10 @@ class FakeEngine:
     _store: dict[str, Image] = field(default_factory=dict)
 
     def info(self) -> EngineInfo:
-        """Describe the engine."""
         return EngineInfo("fake", "1", "fake", self.gpu_runtime)
 
     def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
-        """Put an image into the store, its id made from its content."""
+        """Put an image into the store; its id depends on its content."""
         diff_id = _digest(content or tag.encode())
         image = Image(
             id=_digest(json.dumps([diff_id, dict(labels or {})], sort_keys=True).encode()),
@@ -87,14 +83,12 @@ class FakeEngine:
         return self._named(image)
 
     def image(self, reference: str) -> Image | None:
-        """Look an image up by tag, id or digest."""
         for tag, image in self._store.items():
             if reference in {tag, image.id, *image.digests} or f"{reference}:latest" == tag:
                 return self._named(image)
         return None
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
-        """Follow a Dockerfile and keep an image made from the whole context."""
         (self.stages if request.target else self.builds).append(request)
         entries = context_entries(request.context, request.extra)
         arguments = dict(request.build_args)
@@ -114,23 +108,19 @@ class FakeEngine:
         return self.add(request.tag, b"".join(stream(entries)), request.labels)
 
     def import_base(self, tar: Path, tag: str, labels: Mapping[str, str]) -> Image:
-        """Make an image of one layer from a tar."""
         return self.add(tag, tar.read_bytes(), labels)
 
     def reach(self, reference: str) -> None:
-        """Ask the fake registry."""
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not reach {reference}: no such host")
 
     def pull(self, reference: str) -> Image:
-        """Fetch an image from the fake registry."""
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not pull {reference}: no such host")
         self._store[reference] = self.registry[reference]
         return self._named(self._store[reference])
 
     def push(self, reference: str) -> str:
-        """Put a tag into the fake registry and return a digest of it."""
         image = self._required(reference, "push")
         digest = _digest(b"manifest " + image.id.encode())
         by_digest = f"{reference.rpartition(':')[0]}@{digest}"
@@ -139,17 +129,15 @@ class FakeEngine:
         return digest
 
     def tag(self, image: str, reference: str) -> None:
-        """Give an image a further name."""
         self._store[reference] = self._required(image, "tag")
 
     def remove(self, reference: str) -> None:
-        """Take a tag out of the store."""
         self._store.pop(reference, None)
 
     def run(
         self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
     ) -> ContainerResult:
-        """Print what the script says; a script that takes longer than the time limit is killed, without waiting."""
+        """Follow the script; one that is longer than the time limit is killed at once."""
         self._required(spec.image, "create a container of")
         if spec.gpus != "none" and not self.gpu_runtime:
             raise InfrastructureError("this engine cannot hand GPUs over: could not select device driver")
@@ -172,7 +160,7 @@ class FakeEngine:
 
     @contextmanager
     def export(self, reference: str) -> Iterator[Iterable[bytes]]:
-        """Stream an archive that holds a manifest alone."""
+        """Stream an archive with only a manifest."""
         image = self._required(reference, "save")
         manifest = json.dumps([{"Config": image.id, "RepoTags": [reference], "Layers": []}]).encode()
         buffer = io.BytesIO()
@@ -188,20 +176,17 @@ class FakeEngine:
         yield (LayerStream(iter(self.files.get(layer.diff_id, ())), layer.diff_id) for layer in layers)
 
     def sweep(self) -> int:
-        """Forget what an interrupted run left behind."""
         count, self.left_behind = self.left_behind, 0
         return count
 
     def names(self, repository: str) -> tuple[str, ...]:
-        """List the tags of a repository that the store holds."""
         return tuple(sorted(tag for tag in self._store if tag.rpartition(":")[0] == repository))
 
     def prune(self, label: str) -> int:  # noqa: ARG002 - the port's signature
-        """Free nothing: an image here goes with its last tag."""
+        """Free nothing: an image is removed with its last tag."""
         return 0
 
     def trim_cache(self, keep: int) -> int:
-        """Trim the cache that ``cache`` says there is."""
         freed = max(0, self.cache - keep)
         self.cache -= freed
         return freed
@@ -222,13 +207,13 @@ class FakeEngine:
 
 
 def _instructions(text: str) -> list[str]:
-    """Split a Dockerfile into its instructions, each on one line."""
+    """Return the instructions of a Dockerfile, each on one line."""
     whole = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE)
     return [line.strip() for line in re.sub(r"\\\n", " ", whole).splitlines() if line.strip()]
 
 
 def _follow(request: BuildRequest, instruction: str, on_step: Callable[[Step], None]) -> None:
-    """Report one instruction as BuildKit would. Raises BuildFailedError where it exits non-zero."""
+    """Report one instruction as BuildKit does. Raises BuildFailedError if it exits non-zero."""
     on_step(Step("started", instruction))
     words = shlex.split(instruction) if instruction.startswith(("RUN echo", "RUN exit")) else []
     if words[:2] == ["RUN", "echo"]:

@@ -28,8 +28,7 @@ def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str =
     return str(path)
 
 
-def test_a_base_of_one_s_own_is_a_system(tmp_path: Path) -> None:
-    """A base that was looked into is an `os` of its matrix: its Python, its image by digest, CUDA by wheels."""
+def test_base_of_ones_own_is_a_system(tmp_path: Path) -> None:
     workspace = keep(tmp_path, PLAIN)
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
     assert (gpu.os, gpu.python, gpu.id) == ("corp", "3.10", "tf2.13.1-py310-cu11.8-cudnn8.6-corp")
@@ -39,8 +38,8 @@ def test_a_base_of_one_s_own_is_a_system(tmp_path: Path) -> None:
     assert not gpu.on_registry_base.brings_cuda
 
 
-def test_a_base_with_cuda_brings_it(tmp_path: Path) -> None:
-    """The CUDA that was found takes the place of the wheels."""
+def test_base_with_cuda_brings_it(tmp_path: Path) -> None:
+    """The CUDA of the base replaces the wheels."""
     workspace = keep(tmp_path, WITH_CUDA)
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
     assert (gpu.cuda, gpu.cudnn, gpu.cuda_wheels, gpu.loader_folders) == ("11.8", "8.6.0", (), ())
@@ -50,8 +49,7 @@ def test_a_base_with_cuda_brings_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left_out", [name for name in SONAMES if name != "libcudart.so.11.0"])
-def test_a_library_that_was_not_found_is_refused_before_a_build(left_out: str, tmp_path: Path) -> None:
-    """Whichever library TensorFlow opens and the base lacks, the plan refuses it by that name."""
+def test_library_that_was_not_found_is_refused_before_a_build(left_out: str, tmp_path: Path) -> None:
     held = tuple(one for one in WITH_CUDA.libraries if one.soname != left_out)
     cudnn = "" if left_out == "libcudnn.so.8" else WITH_CUDA.cudnn
     keep(tmp_path, msgspec.structs.replace(WITH_CUDA, libraries=held, cudnn=cudnn))
@@ -63,8 +61,7 @@ def test_a_library_that_was_not_found_is_refused_before_a_build(left_out: str, t
         choose(matrix(tmp_path, flavor="gpu"), (), Workspace(tmp_path), CATALOG)
 
 
-def test_a_tensorflow_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """TensorFlow 2.4 opens libcusolver.so.10, which a base with CUDA 11.8 does not have."""
+def test_tensorflow_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     keep(tmp_path, WITH_CUDA)
     options = PlanOptions(matrix(tmp_path, flavor="gpu", tensorflow="2.4.4"))
     document = plan_matrix(options, tmp_path, CATALOG)
@@ -80,19 +77,16 @@ def problem(name: str, root: Path) -> str:
     return f"{found.message}; {caught.value.hint}"
 
 
-def test_a_base_that_nobody_looked_into_is_refused_with_the_command(tmp_path: Path) -> None:
-    """The answer to an unknown base is the command that makes it known."""
+def test_base_that_nobody_looked_into_is_refused_with_the_command(tmp_path: Path) -> None:
     assert f"envbuilder catalog look {IMAGE}" in problem(matrix(tmp_path), tmp_path)
 
 
-def test_a_refused_base_says_why(tmp_path: Path) -> None:
-    """What was found to speak against an image is said wherever a matrix names it."""
+def test_refused_base_says_why(tmp_path: Path) -> None:
     keep(tmp_path, msgspec.structs.replace(PLAIN, libc="musl", refused="its C library is musl"))
     assert "its C library is musl" in problem(matrix(tmp_path), tmp_path)
 
 
-def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """A matrix may name one of the base's Pythons, and no other."""
+def test_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
     keep(tmp_path, PLAIN)
     assert "it has no Python 3.9 with venv; it holds 3.10" in problem(
         matrix(tmp_path, more=", python: '3.9'"), tmp_path
@@ -100,8 +94,7 @@ def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert read_known(matrix(tmp_path, more=", python: '3.10'"), tmp_path, CATALOG)[1].system("corp") is not None
 
 
-def test_a_system_s_name_is_taken(tmp_path: Path) -> None:
-    """A base cannot go by the name of a system of the catalogue."""
+def test_systems_name_is_taken(tmp_path: Path) -> None:
     keep(tmp_path, PLAIN)
     path = Path(matrix(tmp_path))
     path.write_text(path.read_text().replace("corp", "debian-bookworm"))
@@ -125,8 +118,8 @@ def test_a_system_s_name_is_taken(tmp_path: Path) -> None:
         ("corp: {", "'../../x': {"),
     ],
 )
-def test_a_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Path) -> None:
-    """No tag that may move, no second instruction, no option, no path: each is refused at its line."""
+def test_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Path) -> None:
+    """Tags, further instructions, options and paths are refused."""
     path = Path(matrix(tmp_path))
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(InputError) as caught:
@@ -136,7 +129,6 @@ def test_a_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: P
 
 @pytest.mark.parametrize("where", ["matrix", "row"])
 def test_packages_of_the_system_need_apt(where: str, tmp_path: Path) -> None:
-    """A base with dnf takes none, and says so at once; without such a wish it is a base like others."""
     keep(tmp_path, msgspec.structs.replace(PLAIN, system="rhel", release="9.4", packages="dnf"))
     path = Path(matrix(tmp_path))
     assert read_known(str(path), tmp_path, CATALOG)[1].system("corp") is not None

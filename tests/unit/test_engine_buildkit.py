@@ -50,8 +50,7 @@ def vertex(*, started: int = 0, completed: int = 0, error: str = "", cached: boo
     return block(1, parts + (block(7, error.encode()) if error else b""))
 
 
-def test_a_recorded_failure_names_its_step_and_last_lines() -> None:
-    """The failed step of a real build is found, with what it printed, free of terminal codes."""
+def test_recorded_failure_names_its_step_and_last_lines() -> None:
     trace, steps = replay("failed.jsonl")
     failure = trace.failure()
     assert failure is not None
@@ -62,7 +61,6 @@ def test_a_recorded_failure_names_its_step_and_last_lines() -> None:
 
 
 def test_recorded_output_comes_in_whole_lines() -> None:
-    """A rewritten progress line shows its last state; a line without an end is not lost."""
     _, steps = replay("failed.jsonl")
     assert [step.text for step in steps if step.name.startswith("[2/3]") and step.kind == "log"] == [
         "one",
@@ -72,29 +70,25 @@ def test_recorded_output_comes_in_whole_lines() -> None:
 
 
 def test_recorded_steps_take_time() -> None:
-    """The seconds of a step that ran are those that the builder reports."""
     _, steps = replay("failed.jsonl")
     (done,) = [step for step in steps if step.name.startswith("[2/3]") and step.kind == "done"]
     assert 0.1 < done.seconds < 60
 
 
 def test_recorded_cache_hits_are_told_from_work() -> None:
-    """A second build of the same context reports its steps as cached, never as started."""
     trace, steps = replay("cached.jsonl")
     assert {step.kind for step in steps if "RUN" in step.name} == {"cached"}
     assert trace.failure() is None
 
 
 def test_every_recorded_step_ends_once() -> None:
-    """No step ends twice although the builder reports some of them several times."""
     for name in ("failed.jsonl", "cached.jsonl"):
         _, steps = replay(name)
         ends = [step.name for step in steps if step.kind in {"done", "cached", "failed"}]
         assert len(ends) == len(set(ends)) > 3
 
 
-def test_an_error_after_the_end_counts() -> None:
-    """A step that is visited again and fails then has failed."""
+def test_error_after_the_end_counts() -> None:
     trace = Trace()
     messages = (vertex(started=5, completed=6), vertex(started=7), vertex(started=7, completed=8, error="gone"))
     kinds = [step.kind for message in messages for step in trace.feed(message)]
@@ -102,8 +96,7 @@ def test_an_error_after_the_end_counts() -> None:
     assert trace.failure() is not None
 
 
-def test_a_cancelled_step_is_not_the_cause() -> None:
-    """Steps that were cancelled because another failed are not what failed."""
+def test_cancelled_step_is_not_the_cause() -> None:
     trace = Trace()
     list(trace.feed(vertex(started=5, completed=6, error="context canceled")))
     assert trace.failure() is None
@@ -111,7 +104,6 @@ def test_a_cancelled_step_is_not_the_cause() -> None:
 
 @given(st.text(alphabet=st.sampled_from("ab\n"), max_size=40), st.integers(1, 7))
 def test_lines_do_not_depend_on_how_they_are_cut(text: str, size: int) -> None:
-    """However the builder cuts a step's output into messages, the lines are the same."""
     trace = Trace()
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     steps = [step for piece in pieces for step in trace.feed(log(piece))] + list(trace.finish())
@@ -120,7 +112,7 @@ def test_lines_do_not_depend_on_how_they_are_cut(text: str, size: int) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    """Bytes that are no protobuf raise ValueError, and nothing else; those that are keep their length."""
+    """Bytes that are not protobuf raise ValueError, and nothing else."""
     try:
         found = list(fields(data))
     except ValueError:
@@ -138,13 +130,11 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         (b"\x09\x01\x00\x00\x00\x00\x00\x00\x00", [(1, 1)]),
     ],
 )
-def test_the_wire_format(data: bytes, found: list[tuple[int, int | bytes]]) -> None:
-    """The examples of the format's own documentation are read as it says."""
+def test_wire_format(data: bytes, found: list[tuple[int, int | bytes]]) -> None:
     assert list(fields(data)) == found
 
 
 @pytest.mark.parametrize("data", [b"\x08", b"\x12\x07test", b"\x0d\x01", b"\x0b", b"\x08" + b"\xff" * 11])
-def test_a_broken_message_is_refused(data: bytes) -> None:
-    """What is cut short, or uses a wire type that was never in proto3, is refused."""
+def test_broken_message_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="byte"):
         list(fields(data))

@@ -66,28 +66,24 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_it_says_what_it_is(bench: Bench) -> None:
-    """An engine names itself, its version and its builder."""
     info = bench.engine.info()
     assert info.name
     assert info.version
     assert info.builder
 
 
-def test_an_imported_base_has_one_layer_and_its_labels(bench: Bench) -> None:
-    """A base is one layer of the tar's size, with the labels that were asked for."""
+def test_imported_base_has_one_layer_and_its_labels(bench: Bench) -> None:
     image = bench.engine.image(bench.base)
     assert image is not None
     assert image.labels["made"] == "of the host"
     assert [layer.size > 1 << 20 for layer in image.layers] == [True]
 
 
-def test_an_unknown_image_is_none(bench: Bench) -> None:
-    """Looking up what is not there is an answer, not an error."""
+def test_unknown_image_is_none(bench: Bench) -> None:
     assert bench.engine.image("scratch-nonsuch:never") is None
 
 
 def test_build_reports_each_step_and_keeps_the_image(bench: Bench, tmp_path: Path) -> None:
-    """Every step begins before it ends, what it prints comes in between, and the image is found by name and id."""
     steps: list[Step] = []
     request = replace(bench.request(tmp_path, "first", "RUN echo hello world"), no_cache=True)
     image = bench.engine.build(request, steps.append)
@@ -98,8 +94,7 @@ def test_build_reports_each_step_and_keeps_the_image(bench: Bench, tmp_path: Pat
     assert bench.engine.image(f"{bench.prefix}-first:t") == bench.engine.image(image.id) == image
 
 
-def test_a_stage_builds_on_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
-    """A stage is a base by its name, and an instruction may go on over several lines, with comments between."""
+def test_stage_builds_on_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
     lines = ("FROM ${BASE} AS tools", "RUN echo \\", "# said first", "    one", "FROM tools", "RUN echo two")
     steps: list[Step] = []
     bench.engine.build(replace(bench.request(tmp_path, "stages", *lines), no_cache=True), steps.append)
@@ -107,14 +102,12 @@ def test_a_stage_builds_on_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_build_keeps_labels(bench: Bench, tmp_path: Path) -> None:
-    """Labels arrive as they were given, spaces and quotes included."""
     labels = {"scratch": bench.prefix, "org.envbuilder.test": 'a "quoted" $word'}
     image = bench.engine.build(replace(bench.request(tmp_path, "labels"), labels=labels), lambda _: None)
     assert labels.items() <= dict(image.labels).items()
 
 
 def test_extra_files_are_part_of_the_context(bench: Bench, tmp_path: Path) -> None:
-    """A file that is only in ``extra`` can be copied, and changes the image."""
     request = bench.request(tmp_path, "extra", "COPY added.txt /added.txt")
     one = bench.engine.build(replace(request, extra={"added.txt": b"1"}), lambda _: None)
     two = bench.engine.build(replace(request, extra={"added.txt": b"2"}), lambda _: None)
@@ -122,14 +115,12 @@ def test_extra_files_are_part_of_the_context(bench: Bench, tmp_path: Path) -> No
 
 
 def test_extra_files_stay_in_the_context(bench: Bench, tmp_path: Path) -> None:
-    """A path that leaves the context is refused before anything is sent."""
     request = replace(bench.request(tmp_path, "first"), extra={"../outside": b""})
     with pytest.raises(UsageError, match="outside"):
         bench.engine.build(request, lambda _: None)
 
 
-def test_a_failed_step_is_named(bench: Bench, tmp_path: Path) -> None:
-    """A build that fails says which step did, and reports it as failed."""
+def test_failed_step_is_named(bench: Bench, tmp_path: Path) -> None:
     steps: list[Step] = []
     with pytest.raises(BuildFailedError, match="RUN exit 3") as caught:
         bench.engine.build(bench.request(tmp_path, "failing", "RUN exit 3"), steps.append)
@@ -137,15 +128,14 @@ def test_a_failed_step_is_named(bench: Bench, tmp_path: Path) -> None:
     assert [step.kind for step in steps if "RUN exit 3" in step.name] == ["started", "failed"]
 
 
-def test_a_missing_base_is_not_the_images_fault(bench: Bench, tmp_path: Path) -> None:
-    """A base that is nowhere is the infrastructure's failure, not a failed build."""
+def test_missing_base_is_not_the_images_fault(bench: Bench, tmp_path: Path) -> None:
     request = replace(bench.request(tmp_path, "nobase"), build_args={"BASE": "scratch-nonsuch:never"})
     with pytest.raises(InfrastructureError, match="scratch-nonsuch"):
         bench.engine.build(request, lambda _: None)
 
 
 def test_what_the_caller_raises_passes_through(bench: Bench, tmp_path: Path) -> None:
-    """An exception of the caller's own, an OSError even, is not taken for the engine's."""
+    """An exception of the caller, even an OSError, is not taken for the engine's."""
 
     def full(_: Step) -> None:
         raise OSError("the log's disk is full")
@@ -155,7 +145,6 @@ def test_what_the_caller_raises_passes_through(bench: Bench, tmp_path: Path) -> 
 
 
 def test_tags_come_and_go(bench: Bench) -> None:
-    """An image stays while it has a tag; taking away what is not there is no error."""
     bench.engine.tag(bench.base, f"{bench.prefix}:other")
     image = bench.engine.image(f"{bench.prefix}:other")
     assert image is not None
@@ -170,7 +159,6 @@ def test_tags_come_and_go(bench: Bench) -> None:
 
 
 def test_run_keeps_the_streams_apart(bench: Bench) -> None:
-    """What a container writes to stdout and stderr arrives separately, with its exit code."""
     out, err = bytearray(), bytearray()
     spec = ContainerSpec(bench.base, (SH, "-c", "echo out; echo err >&2; exit 7"))
     ended = bench.engine.run(spec, out.extend, err.extend)
@@ -179,8 +167,7 @@ def test_run_keeps_the_streams_apart(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("script", [MANY_BYTES, MANY_LINES])
-def test_a_flood_is_stopped(bench: Bench, script: str) -> None:
-    """A container that prints too much, in bytes or in lines, is killed; what came before is whole, and it is said."""
+def test_flood_is_stopped(bench: Bench, script: str) -> None:
     out = bytearray()
     spec = ContainerSpec(bench.base, (SH, "-c", script), output=200_000, lines=5_000)
     ended = bench.engine.run(spec, out.extend, lambda _: None)
@@ -191,42 +178,36 @@ def test_a_flood_is_stopped(bench: Bench, script: str) -> None:
     assert b"never" not in out
 
 
-def test_the_time_limit_kills(bench: Bench) -> None:
-    """A container that outlives its limit is killed, and says so."""
+def test_time_limit_kills(bench: Bench) -> None:
     ended = bench.engine.run(ContainerSpec(bench.base, (SH, "-c", "sleep 30"), time_limit=0.5), print, print)
     assert ended.timed_out
     assert ended.exit_code == 137
     assert ended.seconds < 10
 
 
-def test_a_container_of_no_image_is_refused(bench: Bench) -> None:
-    """Running an image that is not there is the infrastructure's failure."""
+def test_container_of_no_image_is_refused(bench: Bench) -> None:
     with pytest.raises(InfrastructureError, match="scratch-nonsuch"):
         bench.engine.run(ContainerSpec("scratch-nonsuch:never", ("true",)), print, print)
 
 
-def test_a_pull_that_nothing_answers_fails(bench: Bench) -> None:
-    """A registry that is not there is the infrastructure's failure."""
+def test_pull_that_nothing_answers_fails(bench: Bench) -> None:
     with pytest.raises(InfrastructureError, match="pull"):
         bench.engine.pull("127.0.0.1:1/scratch/nonsuch:never")
     with pytest.raises(InfrastructureError, match="reach"):
         bench.engine.reach("127.0.0.1:1/scratch/nonsuch:never")
 
 
-def test_an_export_is_an_archive_with_a_manifest(bench: Bench) -> None:
-    """What is exported can be read as an image archive."""
+def test_export_is_an_archive_with_a_manifest(bench: Bench) -> None:
     with bench.engine.export(bench.base) as chunks, tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         assert "manifest.json" in archive.getnames()
 
 
 def test_exporting_nothing_fails(bench: Bench) -> None:
-    """An image that is not there cannot be exported."""
     with pytest.raises(InfrastructureError), bench.engine.export("scratch-nonsuch:never") as chunks:
         list(chunks)
 
 
 def test_nothing_of_a_finished_run_is_left_to_sweep(bench: Bench) -> None:
-    """A run that ended leaves nothing that a sweep would find."""
     bench.engine.sweep()
     bench.engine.run(ContainerSpec(bench.base, (SH, "-c", "true"), files={"a": b""}), print, print)
     assert bench.engine.sweep() == 0

@@ -88,8 +88,7 @@ class CutNvml(FakeNvml):
         return SimpleNamespace(total=((80 if handle == 0 else 16) if isinstance(handle, int) else 10) << 30)
 
 
-def test_a_gpu_that_is_cut_is_its_slices() -> None:
-    """Each slice is a device with its own name and memory, of its board's architecture; a whole GPU beside it stays."""
+def test_gpu_that_is_cut_is_its_slices() -> None:
     gpus = host.describe(nvml=CutNvml()).gpus
     assert [(gpu.name, gpu.memory >> 30, gpu.compute_capability) for gpu in gpus] == [
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, "9.0"),
@@ -98,8 +97,7 @@ def test_a_gpu_that_is_cut_is_its_slices() -> None:
     ]
 
 
-def test_a_host_with_gpus() -> None:
-    """The driver and every GPU are described, bytes and text alike, and NVML is closed again."""
+def test_host_with_gpus() -> None:
     nvml = FakeNvml()
     seen = host.describe(nvml=nvml)
     assert seen.driver == "535.104.05"
@@ -113,7 +111,6 @@ def test_a_host_with_gpus() -> None:
 
 @pytest.mark.parametrize("question", [name for name in dir(FakeNvml) if name.startswith("nvml")])
 def test_one_refused_question_costs_its_answer_alone(question: str) -> None:
-    """Whatever NVML refuses, a description is returned, and GPUs that can be reached are still listed."""
     seen = host.describe(nvml=FakeNvml(question))
     whole = host.describe(nvml=FakeNvml())
     same = [name for name in ("kernel", "cpus", "cpu_model", "memory") if getattr(seen, name) == getattr(whole, name)]
@@ -124,26 +121,22 @@ def test_one_refused_question_costs_its_answer_alone(question: str) -> None:
 
 
 def test_persistence_is_that_of_every_gpu() -> None:
-    """One GPU without persistence mode is enough to say that it is off."""
     assert host.describe(nvml=FakeNvml(persistence=(1, 0))).persistence is False
 
 
-def test_a_driver_without_nvml_is_still_seen(tmp_path: Path) -> None:
-    """The kernel module names the driver where its library is absent."""
+def test_driver_without_nvml_is_still_seen(tmp_path: Path) -> None:
     (tmp_path / "sys/module/nvidia").mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/version").write_text("450.80.02\n")
     assert host.describe(tmp_path, FakeNvml("nvmlInit")).driver == "450.80.02"
 
 
-def test_an_unknown_host_is_described_by_nothing(tmp_path: Path) -> None:
-    """Where nothing can be read, fields are empty; it can still be written into a verdict."""
+def test_unknown_host_is_described_by_nothing(tmp_path: Path) -> None:
     seen = host.describe(tmp_path, FakeNvml("nvmlInit"))
     assert (seen.driver, seen.gpus, seen.memory, seen.persistence) == (None, (), 0, None)
     assert msgspec.json.decode(msgspec.json.encode(seen), type=type(seen)) == seen
 
 
 def test_this_host() -> None:
-    """The real binding is asked on whatever host this runs; processors, kernel and memory are there."""
     seen = host.describe()
     assert seen.cpus >= 1
     assert seen.memory > 1 << 28
@@ -153,7 +146,6 @@ def test_this_host() -> None:
 
 @pytest.mark.parametrize(("flags", "answer"), [("fpu avx avx2", True), ("fpu sse4_2", False), (None, None)])
 def test_avx_is_read_from_the_processors_flags(tmp_path: Path, flags, answer) -> None:
-    """AVX is there, is not, or the processor does not say."""
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"flags\t\t: {flags}\n" if flags else "processor: 0\n")
     assert host.has_avx(tmp_path) is answer

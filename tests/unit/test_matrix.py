@@ -18,8 +18,7 @@ RULES = st.builds(
 )
 
 
-def test_the_product_comes_in_the_order_of_the_axes() -> None:
-    """Two releases on two systems in two flavours are eight combinations, the last axis turning fastest."""
+def test_product_comes_in_the_order_of_the_axes() -> None:
     wanted, left_out = expand(MATRIX)
     assert [(c.tensorflow, c.os, c.flavor) for c in wanted[:3]] == [
         ("2.19.1", "debian-bookworm", "cpu"),
@@ -31,8 +30,7 @@ def test_the_product_comes_in_the_order_of_the_axes() -> None:
 
 
 @given(st.lists(RULES, max_size=4))
-def test_an_exclude_never_adds_a_combination(rules: list[Exclude]) -> None:
-    """Whatever is excluded, what remains was there before, and nothing is lost between the two lists."""
+def test_exclude_never_adds_a_combination(rules: list[Exclude]) -> None:
     every = set(expand(MATRIX)[0])
     wanted, left_out = expand(Matrix(name="m", axes=AXES, exclude=tuple(rules)))
     assert set(wanted) <= every
@@ -40,26 +38,22 @@ def test_an_exclude_never_adds_a_combination(rules: list[Exclude]) -> None:
 
 
 @given(st.permutations(AXES.tensorflow), st.permutations(AXES.os))
-def test_the_order_of_values_is_irrelevant(releases: list[str], systems: list[str]) -> None:
-    """Values in another order give the same set of combinations."""
+def test_order_of_values_is_irrelevant(releases: list[str], systems: list[str]) -> None:
     axes = Axes(tensorflow=tuple(releases), os=tuple(systems), flavor=("gpu", "cpu"))
     assert set(expand(Matrix(name="m", axes=axes))[0]) == set(expand(MATRIX)[0])
 
 
-def test_an_empty_exclude_rule_excludes_nothing() -> None:
-    """A rule that names no key matches nothing, rather than everything."""
+def test_empty_exclude_rule_excludes_nothing() -> None:
     assert expand(Matrix(name="m", axes=AXES, exclude=(Exclude(reason="typo"),)))[0] == expand(MATRIX)[0]
 
 
 def test_cpu_combinations_have_no_cuda() -> None:
-    """A CUDA axis multiplies the GPU flavour alone."""
     axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), cuda=("12.5", "12.6"))
     wanted, _ = expand(Matrix(name="m", axes=axes))
     assert [(c.flavor, c.cuda) for c in wanted] == [("cpu", None), ("gpu", "12.5"), ("gpu", "12.6")]
 
 
 def test_included_rows_are_added_once() -> None:
-    """A row that the product has already is not there twice."""
     rows = (
         Include(tensorflow="2.20.0", os="debian-bookworm"),
         Include(tensorflow="2.15.1", packages=("numpy==2.0.0",)),
@@ -70,7 +64,6 @@ def test_included_rows_are_added_once() -> None:
 
 
 def test_forms_are_an_axis_of_their_own() -> None:
-    """Both forms of every combination, or one of them excluded; unsaid, it is everything as installed."""
     axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), form=("devel", "runtime"))
     wanted, _ = expand(Matrix(name="m", axes=axes))
     assert [(c.flavor, c.form) for c in wanted] == [

@@ -117,8 +117,8 @@ PIP: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", list(PIP))
-def test_pip_s_settings_are_those_that_pip_has(case: str, python: Path, tmp_path: Path) -> None:
-    """Every option that the real pip would use has the value that is read, and no other is read."""
+def test_pips_settings_are_those_that_pip_has(case: str, python: Path, tmp_path: Path) -> None:
+    """Every option of the real pip has the value that is read here."""
     files, given = PIP[case]
     write(tmp_path, files)
     own = environ(tmp_path, given)
@@ -140,7 +140,6 @@ def test_pip_s_settings_are_those_that_pip_has(case: str, python: Path, tmp_path
 
 
 def test_pip_itself_names_the_same_files(python: Path, tmp_path: Path) -> None:
-    """``pip config debug`` looks for the files that are looked for here, in its own order of kinds."""
     own = environ(tmp_path, {"PIP_CONFIG_FILE": "ROOT/none.conf"})
     told = subprocess.run(
         [python / "bin/python", "-m", "pip", "config", "debug"], env=own, capture_output=True, text=True, check=True
@@ -149,8 +148,7 @@ def test_pip_itself_names_the_same_files(python: Path, tmp_path: Path) -> None:
     assert {str(path) for path in pip_files(own, python)} == theirs
 
 
-def test_a_broken_file_is_a_mistake_with_its_place(tmp_path: Path) -> None:
-    """A file of either that cannot be parsed is named; nothing goes on with half of it."""
+def test_broken_file_is_a_mistake_with_its_place(tmp_path: Path) -> None:
     for place, text in (("user", "no section\n"), ("uv user", "[[index]\n")):
         write(tmp_path, {place: text})
         with pytest.raises(UsageError, match="fix"):
@@ -241,8 +239,8 @@ def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("case", list(UV))
-def test_uv_s_indexes_are_those_that_uv_has(case: str, tmp_path: Path) -> None:
-    """The real uv takes a package from the same indexes in the same order: the further ones, and the main one last."""
+def test_uvs_indexes_are_those_that_uv_has(case: str, tmp_path: Path) -> None:
+    """The real uv takes a package from the same indexes in the same order; the main one is last."""
     files, given = UV[case]
     write(tmp_path, files)
     for version, name in enumerate("abcdef", start=1):
@@ -271,7 +269,7 @@ BOTH: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 
 @pytest.mark.parametrize("case", list(BOTH))
 def test_every_client_uses_the_same_main_index(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catalogue, lock, build and setup agree: variables over files, uv over pip, the user over the system."""
+    """Catalogue, lock, build and setup agree: variables before files, uv before pip, the user before the system."""
     files, given, main = BOTH[case]
     write(tmp_path, {"global": section("system"), **files})
     own = environ(tmp_path, given)
@@ -289,7 +287,7 @@ def test_every_client_uses_the_same_main_index(case: str, tmp_path: Path, monkey
 
 
 def test_it_is_asked_before_any_package_is_installed(tmp_path: Path) -> None:
-    """On a fresh machine `scripts/setup` asks with the standard library alone."""
+    """`scripts/setup` runs it with the standard library only."""
     config = tmp_path / "pip.conf"
     config.write_text("[global]\nindex-url = https://index.example.org/simple\n")
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PIP_CONFIG_FILE": str(config)}
@@ -300,7 +298,6 @@ def test_it_is_asked_before_any_package_is_installed(tmp_path: Path) -> None:
 
 
 def test_uv_is_told_what_only_pip_knows(tmp_path: Path) -> None:
-    """Indexes, certificates and proxy of pip's settings reach uv; places on this machine only where that is asked."""
     bundle = tmp_path / "ca.pem"
     bundle.write_text("x")
     text = f"[global]\nextra-index-url = https://e.example file:///opt/x\nfind-links = /opt/w\ncert = {bundle}\nproxy = http://p:1\n"
@@ -321,8 +318,7 @@ CREDENTIALS = "user:" + SECRET
 SIGNED = "Basic " + b64encode(b"user:s3cret!word").decode()
 
 
-def test_the_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None:
-    """The index's own host gets user and password, and neither an address nor the cache holds them."""
+def test_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None:
     site = Site(secret=SIGNED)
     site.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
     with serving(site):
@@ -338,8 +334,8 @@ def test_the_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("by_tls", [False, True], ids=["http", "https"])
-def test_a_redirect_takes_no_credentials_along_and_leaves_no_tls(tmp_path: Path, *, by_tls: bool) -> None:
-    """Another host is asked without them; one without TLS is not asked at all where the index itself has it."""
+def test_redirect_takes_no_credentials_along_and_leaves_no_tls(tmp_path: Path, *, by_tls: bool) -> None:
+    """Another host gets no credentials; one without TLS gets no request if the index has TLS."""
     other = Site()
     other.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
     file = certificate(tmp_path) if by_tls else None
@@ -359,7 +355,6 @@ def test_a_redirect_takes_no_credentials_along_and_leaves_no_tls(tmp_path: Path,
 
 
 def test_credentials_are_for_a_scheme_a_host_and_a_port() -> None:
-    """The same host in clear text, or at another port, is another place; a scheme's own port may be named or not."""
     held = IndexConfig(
         url="https://ann:pw@Index.example/simple", extra=("http://bob:pw@local.example:80/",)
     ).credentials
@@ -390,15 +385,13 @@ def test_credentials_are_for_a_scheme_a_host_and_a_port() -> None:
     ],
 )
 def test_credentials_are_left_out_of_messages(text: str, shown: str) -> None:
-    """User and password of an address are replaced; everything else is as it was."""
     assert redacted(text) == shown
     error = InfrastructureError(text, hint=text)
     assert str(error) == f"{shown}\n  next: {shown}"
     assert error.args == (shown,)
 
 
-def test_an_index_that_fails_is_named_without_credentials(tmp_path: Path) -> None:
-    """A connection's error, in whoever's words, holds no password."""
+def test_index_that_fails_is_named_without_credentials(tmp_path: Path) -> None:
     config = IndexConfig(url=f"http://{CREDENTIALS}@127.0.0.1:9/simple", proxy=f"http://{CREDENTIALS}@127.0.0.1:9")
     with pytest.raises(IndexUnavailableError) as caught:
         Client(config, Cache(tmp_path)).files("probe")
@@ -406,8 +399,7 @@ def test_an_index_that_fails_is_named_without_credentials(tmp_path: Path) -> Non
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index of pip's with a password (on loopback) is used for the lock, by the real uv, and is not in it."""
+def test_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(secret=SIGNED)
     site.add("tensorflow-cpu", "tensorflow_cpu-2.20.0-py3-none-any.whl", wheel("tensorflow_cpu", "2.20.0", {"a": b"b"}))
     with serving(site):
@@ -434,5 +426,4 @@ def _environment() -> Environment:
 
 
 def test_without_configuration_the_clients_own_default_holds() -> None:
-    """No setting gives what pip or uv itself would use, over TLS."""
     assert read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url.startswith("https://")

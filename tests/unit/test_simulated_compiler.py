@@ -118,8 +118,8 @@ def ask(text: str, program: str, cache: Path, place: Path, visible: str | None =
     return answers
 
 
-def test_a_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
-    """Devices, contexts, memory and modules answer as on the profile's host; a launch is refused, never faked."""
+def test_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
+    """Devices, contexts, memory and modules answer as on the profile's host; a launch is refused."""
     seen = ask("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", CUDA, cache, tmp_path)
     assert seen["cuInit"] == 0
     assert (seen["version"], seen["count"], seen["name"]) == (12020, 2, "NVIDIA A100-SXM4-80GB")
@@ -151,16 +151,16 @@ GENERATED = Path(__file__).parents[1] / "data" / "device_code" / "generated_2.20
         ("driver=535.104.05,gpu=GTX 980", 209),
     ],
 )
-def test_a_generated_kernel_is_taken_as_the_real_driver_takes_it(
+def test_generated_kernel_is_taken_as_the_real_driver_takes_it(
     host: str, result: int, cache: Path, tmp_path: Path
 ) -> None:
-    """Machine code first, else PTX: refused by its ISA (222) or, for sm_90a, on every GPU but 9.0 (209)."""
+    """Machine code first, then PTX: refused by its ISA (222) or, for sm_90a, on every GPU but 9.0 (209)."""
     assert ask(host, BUNDLE.format([str(GENERATED)]), cache, tmp_path)["results"] == [result]
 
 
 @pytest.mark.parametrize("cut", [17, 60, 100, 4000])
-def test_a_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path) -> None:
-    """Whatever a bundle's own lengths say, nothing beyond its room is read: the driver answers and lives."""
+def test_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path) -> None:
+    """The driver reads nothing beyond a bundle's end, whatever its lengths are."""
     whole = GENERATED.read_bytes()
     spoilt = tmp_path / "spoilt"
     spoilt.write_bytes(whole[:cut] + b"\xff" * (len(whole) - cut))
@@ -177,18 +177,16 @@ def test_a_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path
         ("unknown-error", 999, "unknown error"),
     ],
 )
-def test_a_failed_start_leaves_the_driver_unusable(
+def test_failed_start_leaves_the_driver_unusable(
     fail: str, code: int, sentence: str, cache: Path, tmp_path: Path
 ) -> None:
-    """Initialisation answers the injected code in the driver's own words, and later calls say so."""
     seen = ask(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache, tmp_path)
     assert (seen["cuInit"], seen["sentence"]) == (code, sentence)
     assert seen["cuDeviceGetCount"] == 3
     assert seen["cuDriverGetVersion"] == 0, "the version can be asked for without a device"
 
 
-def test_an_error_can_be_put_on_any_entry_point(cache: Path, tmp_path: Path) -> None:
-    """A memory error strikes where a context is made, after enumeration."""
+def test_error_can_be_put_on_any_entry_point(cache: Path, tmp_path: Path) -> None:
     seen = ask("driver=535.104.05,gpu=A100,fail=ecc", CUDA, cache, tmp_path)
     assert (seen["cuInit"], seen["count"], seen["cuDevicePrimaryCtxRetain"]) == (0, 1, 214)
 
@@ -205,7 +203,7 @@ def test_an_error_can_be_put_on_any_entry_point(cache: Path, tmp_path: Path) -> 
     ],
 )
 def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str], cache: Path, tmp_path: Path) -> None:
-    """CUDA_VISIBLE_DEVICES chooses and orders; with none left the driver says that there is no device."""
+    """CUDA_VISIBLE_DEVICES selects and orders; without any the driver reports no device."""
     text = "driver=535.104.05,gpu=NVIDIA A100-SXM4-40GB,gpu=NVIDIA H100 PCIe"
     seen = ask(text, CUDA, cache, tmp_path, visible)
     assert seen["cuInit"] == (0 if names else 100)
@@ -215,7 +213,6 @@ def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str],
 
 
 def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
-    """The management library, asked through its real binding, reports the same host."""
     text = "driver=535.104.05,gpu=A100,gpu=H100,fail=ecc"
     seen = ask(text, NVML, cache, tmp_path)
     host = profiles.parse(text, load())
@@ -227,15 +224,14 @@ def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
     assert len({gpu["uuid"] for gpu in seen["gpus"]}) == len({gpu["bus"] for gpu in seen["gpus"]}) == 2
 
 
-def test_nvml_refuses_another_version_s_module(cache: Path, tmp_path: Path) -> None:
-    """The mismatch has the words that nvidia-smi prints."""
+def test_nvml_refuses_another_versions_module(cache: Path, tmp_path: Path) -> None:
     seen = ask("driver=535.104.05,gpu=A100,fail=driver-mismatch", NVML, cache, tmp_path)
     assert seen == {"error": "Driver/library version mismatch", "code": 18}
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads the libraries back")
-def test_the_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
-    """They need nothing but the C library, and of it nothing newer than the oldest image has."""
+def test_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
+    """They need only the C library, and no symbol that is newer than in the oldest image."""
     for name, content in compiler.libraries(cache).items():
         path = tmp_path / Path(name).name
         path.write_bytes(content)
@@ -250,7 +246,6 @@ def test_the_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
 
 
 def test_libraries_are_compiled_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same sources, flags and compiler give the cached files; a cache elsewhere gives the same bytes."""
     first = compiler.libraries(cache)
     written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")}
     assert compiler.libraries(cache) == first
@@ -258,8 +253,7 @@ def test_libraries_are_compiled_once(cache: Path, tmp_path: Path, monkeypatch: p
     assert compiler.libraries(tmp_path) == first
 
 
-def test_a_host_without_a_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No traceback: what is missing and how to get it."""
+def test_host_without_a_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "")
     with pytest.raises(InfrastructureError, match="no C compiler") as refused:
@@ -267,8 +261,7 @@ def test_a_host_without_a_compiler_is_told(tmp_path: Path, monkeypatch: pytest.M
     assert "gcc" in refused.value.hint
 
 
-def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler's own words reach the user."""
+def test_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken-cc"
     broken.write_text("#!/bin/sh\necho no such target >&2\nexit 1\n")
     broken.chmod(0o755)
@@ -277,8 +270,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
         compiler.libraries(tmp_path / "cache")
 
 
-def test_the_image_s_own_paths_come_after_the_simulated_driver(cache: Path) -> None:
-    """An image's LD_LIBRARY_PATH is kept, behind the driver."""
+def test_images_own_paths_come_after_the_simulated_driver(cache: Path) -> None:
     simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,fail=no-nvml", load()), cache=cache)
     merged = simulation.environment({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64", "HOME": "/root"})
     assert merged["LD_LIBRARY_PATH"] == "/envbuilder/simulated:/usr/local/cuda/lib64"

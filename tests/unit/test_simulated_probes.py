@@ -80,14 +80,12 @@ def identity(host: str, cache: Path, place: Path, probe: str = "identity") -> di
     ],
 )
 def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
-    """The driver itself says what is wrong with it, and each way has its code; a package that works is a warning."""
     answer = identity(host, cache, tmp_path)
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
     assert answer["outcome"] == outcome
 
 
-def test_the_host_s_gpus_are_described(cache: Path, tmp_path: Path) -> None:
-    """Driver, CUDA and every GPU with name, capability and memory, for the verdict's host."""
+def test_hosts_gpus_are_described(cache: Path, tmp_path: Path) -> None:
     data = identity("driver=535.104.05,gpu=A100,gpu=T4,memory=12", cache, tmp_path)["data"]
     assert (data["driver"], data["cuda"], data["count"]) == ("535.104.05", "12.2", 2)
     assert [gpu["compute_capability"] for gpu in data["gpus"]] == ["8.0", "7.5"]
@@ -109,7 +107,6 @@ def test_the_host_s_gpus_are_described(cache: Path, tmp_path: Path) -> None:
     ],
 )
 def test_contexts_are_made(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
-    """A GPU that is taken, full or damaged is found by making a context on it, each under its own code."""
     answer = identity(host, cache, tmp_path, "contexts")
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
     assert answer["outcome"] == ("failed" if codes else "passed")
@@ -119,7 +116,6 @@ def test_contexts_are_made(host: str, codes: list[str], cache: Path, tmp_path: P
     "host", ["driver=535.104.05,gpu=A100,fail=no-device", "driver=535.104.05,gpu=A100,fail=hidden"]
 )
 def test_without_gpus_no_context_is_tried(host: str, cache: Path, tmp_path: Path) -> None:
-    """Where the driver offers no GPU its own check says why; this one is skipped, and nothing is a success."""
     assert identity(host, cache, tmp_path, "contexts")["outcome"] == "skipped"
 
 
@@ -136,7 +132,7 @@ def test_without_gpus_no_context_is_tried(host: str, cache: Path, tmp_path: Path
     ],
 )
 def test_generated_kernels_are_handed_to_the_driver(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
-    """What stands in TensorFlow's own objects decides: by machine code, by PTX that compiles, or by neither."""
+    """The kernels in TensorFlow's own objects decide: machine code, PTX that compiles, or neither."""
     answer = identity(host, cache, tmp_path, "generated")
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
     assert answer["measurements"]["generated_kernels"]["value"] == 2

@@ -14,8 +14,7 @@ def parse(text: str) -> Profile:
     return profiles.parse(text, load())
 
 
-def test_a_driver_brings_its_branch_s_cuda_and_the_gpu_its_capability() -> None:
-    """Driver and GPU come from the catalogue, printed as nvidia-smi prints them."""
+def test_driver_brings_its_branchs_cuda_and_the_gpu_its_capability() -> None:
     host = parse("driver=470.57.02,gpu=A100,gpus=8")
     assert (host.driver, host.libcuda, host.cuda) == ("470.57.02", "470.57.02", "11.4")
     assert len(host.gpus) == len(host.visible) == 8
@@ -24,13 +23,11 @@ def test_a_driver_brings_its_branch_s_cuda_and_the_gpu_its_capability() -> None:
     assert host.forced == ()
 
 
-def test_a_gpu_written_as_the_driver_prints_it_keeps_that_name() -> None:
-    """One of several printed names is not replaced by the first."""
+def test_gpu_written_as_the_driver_prints_it_keeps_that_name() -> None:
     assert parse("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB").gpus[0].name == "NVIDIA A100-SXM4-80GB"
 
 
 def test_different_gpus_stand_side_by_side() -> None:
-    """``gpu=`` repeats, and ``memory=`` overrides the catalogue's."""
     host = parse("driver=535.104.05,gpu=A100,gpu=T4,memory=7")
     assert [gpu.compute_capability for gpu in host.gpus] == ["8.0", "7.5"]
     assert {gpu.memory for gpu in host.gpus} == {7 << 30}
@@ -53,12 +50,11 @@ def test_different_gpus_stand_side_by_side() -> None:
 def test_what_the_driver_answers_follows_from_the_failure_or_the_combination(
     text: str, forced: tuple[tuple[str, int], ...]
 ) -> None:
-    """Failures by name or code; a library newer than the module works only where forward compatibility allows it."""
+    """A library newer than the kernel module works only as forward compatibility allows."""
     assert parse(text).forced == forced
 
 
-def test_forward_compatibility_brings_the_library_s_cuda() -> None:
-    """The CUDA version is the library's, the driver version the kernel module's."""
+def test_forward_compatibility_brings_the_librarys_cuda() -> None:
     host = parse("driver=470.57.02,libcuda=555.42.02,gpu=A100")
     assert (host.driver, host.cuda) == ("470.57.02", "12.5")
 
@@ -71,8 +67,7 @@ def test_forward_compatibility_brings_the_library_s_cuda() -> None:
         "driver=470.57.02,gpu=A100,fail=no-device",
     ],
 )
-def test_a_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
-    """The host has the GPU, the driver shows none: that difference is what a check has to see."""
+def test_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
     host = parse(text)
     assert len(host.gpus) == 1
     assert host.visible == ()
@@ -99,7 +94,6 @@ def test_a_gpu_that_the_driver_does_not_serve_is_not_visible(text: str) -> None:
     ],
 )
 def test_what_does_not_fit_the_grammar_is_refused(text: str, why: str) -> None:
-    """Every refusal says what is wrong and how to write it."""
     with pytest.raises(UsageError, match=why) as refused:
         parse(text)
     assert profiles.EXAMPLE in refused.value.hint
@@ -107,13 +101,11 @@ def test_what_does_not_fit_the_grammar_is_refused(text: str, why: str) -> None:
 
 @pytest.mark.parametrize("text", ["driver=999.1.1,gpu=A100", "driver=470.57.02,gpu=Voodoo 3"])
 def test_what_the_catalogue_lacks_is_no_claim(text: str) -> None:
-    """An unknown driver or GPU is not guessed."""
     with pytest.raises(NoClaimError):
         parse(text)
 
 
-def test_the_statements_hold_what_the_libraries_read() -> None:
-    """One statement a line; a driver's CUDA as cuDriverGetVersion numbers it."""
+def test_statements_hold_what_the_libraries_read() -> None:
     lines = profiles.statements(parse("driver=525.60.13,gpu=Tesla T4,fail=ecc")).splitlines()
     assert lines[:2] == ["driver 525.60.13", "cuda 12000"]
     assert "force cuDevicePrimaryCtxRetain 214" in lines

@@ -19,8 +19,7 @@ STUB = Libraries(
 )
 
 
-def test_the_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
-    """The same question compiles once; another soname, or another link, is another library in a folder of its own."""
+def test_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
     first = compiled(STUB, tmp_path)
     (folder,) = tmp_path.iterdir()
     (folder / "libone.so").write_bytes(b"from the cache")
@@ -37,7 +36,6 @@ def test_the_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_who_cannot_be_compiled_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure says what was to be compiled, and leaves nothing in the cache that could serve."""
     monkeypatch.setenv("CC", "false")
     with pytest.raises(InfrastructureError, match="could not compile a stub"):
         compiled(STUB, tmp_path)

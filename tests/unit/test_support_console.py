@@ -9,7 +9,6 @@ from envbuilder.support.console import Console, describe, table
 
 
 def test_progress_is_on_standard_error_and_says_each_thing_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal a task prints a line a change, and standard output stays for results."""
     console = Console()
     with console.live(), console.task("env") as task:
         for text in ("one", "one", "two"):
@@ -20,11 +19,9 @@ def test_progress_is_on_standard_error_and_says_each_thing_once(capsys: pytest.C
 
 
 def test_columns_line_up() -> None:
-    """Every column starts at the same place in each row, and no line ends in blanks."""
     assert table(("a", "b"), (("long", "x"), ("s", ""))) == "a     b\nlong  x\ns"
 
 
-def test_a_log_step_shows_its_last_line() -> None:
-    """A step that prints is shown by what it printed last; others by their names."""
+def test_log_step_shows_its_last_line() -> None:
     assert describe(Step("log", "RUN x", "one\n two  \n")) == "two"
     assert describe(Step("started", "RUN   x")) == "RUN x"

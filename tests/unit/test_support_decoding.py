@@ -33,14 +33,13 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("kind", [ImageRecord, Verdict])
 def test_damaged_json_is_one_exception(data: bytes, kind: type[msgspec.Struct]) -> None:
-    """Nesting, encodings, numbers and shapes that do not fit all end in DamagedError."""
+    """Nesting, encodings, numbers and shapes all end in DamagedError."""
     with pytest.raises(decoding.DamagedError):
         decoding.from_json(data, kind)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_end_otherwise(data: bytes) -> None:
-    """Arbitrary bytes are decoded or refused, as JSON, as MessagePack and as text."""
     for read in (
         lambda: decoding.from_json(data, ImageRecord),
         lambda: decoding.from_msgpack(data, tuple[ImageRecord, ...]),
@@ -57,20 +56,17 @@ def test_no_bytes_end_otherwise(data: bytes) -> None:
     "error", [zlib.error("bad block"), struct.error("too short"), IndexError(), RecursionError(), MemoryError()]
 )
 def test_what_a_parser_of_ours_raises_is_damage_too(error: Exception) -> None:
-    """Errors of zlib and struct, and those without a text, become DamagedError with a name for what is wrong."""
     with pytest.raises(decoding.DamagedError, match=r"a wheel: ."), decoding.damaged("a wheel"):
         raise error
 
 
 def test_what_is_not_about_the_bytes_passes() -> None:
-    """An OSError while reading, or a user's Ctrl-C, is not the bytes' fault."""
     for error in (OSError(5, "I/O"), KeyboardInterrupt()):
         with pytest.raises(type(error)), decoding.damaged("a wheel"):
             raise error
 
 
 def test_values_are_converted_or_refused() -> None:
-    """Plain values that do not fit a type are damage as bytes are."""
     assert decoding.converted({"a": 1}, dict[str, int]) == {"a": 1}
     with pytest.raises(decoding.DamagedError):
         decoding.converted({"a": "x"}, dict[str, int])
@@ -79,7 +75,6 @@ def test_values_are_converted_or_refused() -> None:
 
 
 def test_rows_that_cannot_be_read_are_left_out() -> None:
-    """A field that no reader takes, an open quote, NUL and bytes that are no text leave the other rows alone."""
     data = b"a.py,sha256=x,3\n" + b"b" * 200_000 + b',,\n\0c.py,\xff,4\r\n"d,e.py",,\n"f'
     assert list(decoding.csv_rows(data)) == [
         ["a.py", "sha256=x", "3"],
@@ -122,6 +117,6 @@ print("read")
 
 @pytest.mark.parametrize("number", range(3))
 def test_threads_may_meet_a_type_at_once(number: int) -> None:
-    """Eight threads decode into the same types for the first time: none sees what another has half found out."""
+    """Eight threads decode into the same types for the first time."""
     ended = subprocess.run([sys.executable, "-c", FIRST_TIME], capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout) == (0, "read\n"), (number, ended.stderr[-500:])

@@ -72,7 +72,7 @@ def ends(pid: int) -> bool:
     ],
 )
 def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
-    """Whatever ends the starter, a kill too, ends the program and all that it has started, however it was started."""
+    """Any end of the starter, also SIGKILL, ends the program and all of its descendants."""
     environment = {**os.environ, "PYTHONPATH": str(Path(subprocesses.__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
         pid = number_in(tmp_path / "pid")
@@ -81,8 +81,7 @@ def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals,
     assert ends(pid)
 
 
-def test_an_answer_is_whole() -> None:
-    """Exit code, both outputs and what was read are the program's own, in any bytes."""
+def test_answer_is_whole() -> None:
     done = run(["sh", "-c", "cat; printf '\\377' >&2; exit 3"], within=30, stdin=b"\xfe read")
     assert (done.code, done.out, done.errors) == (3, b"\xfe read", b"\xff")
     assert (done.text, done.complaint) == ("\ufffd read", "\ufffd")
@@ -90,7 +89,6 @@ def test_an_answer_is_whole() -> None:
 
 @pytest.mark.parametrize("brief", [True, False])
 def test_no_such_program_is_our_error(*, brief: bool, tmp_path: Path) -> None:
-    """A program that is not there, is a folder, or may not be run, is the machine's trouble with a next step."""
     (tmp_path / "text").write_text("no program")
     for name in ("envbuilder-no-such-program", str(tmp_path), str(tmp_path / "text")):
         with pytest.raises(ProgramError, match="cannot be started") as told:
@@ -100,8 +98,7 @@ def test_no_such_program_is_our_error(*, brief: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("brief", [True, False])
-def test_a_program_without_end_is_ended(*, brief: bool) -> None:
-    """The limit of time holds whether it prints, is silent, or has closed its output; nothing of it is left."""
+def test_program_without_end_is_ended(*, brief: bool) -> None:
     sleep = f"sleep 3{os.getpid()}"
     lines = (sleep, f"{sleep} & wait", f"exec >&- 2>&-; exec {sleep}", "while :; do echo x; sleep 0.01; done")
     for line in lines:
@@ -114,34 +111,31 @@ def test_a_program_without_end_is_ended(*, brief: bool) -> None:
 
 
 def test_output_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that prints more than its bound is ended, and is no matter of this process's memory."""
     monkeypatch.setattr(subprocesses, "MOST_OUTPUT", 1 << 20)
     with pytest.raises(ProgramError, match="printed more"):
         run(["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done"], within=60)
 
 
-def test_a_held_pipe_does_not_hold_the_caller() -> None:
-    """A program that ended has ended, although something else keeps its output open."""
+def test_held_pipe_does_not_hold_the_caller() -> None:
+    """The program has ended, although another process keeps its output open."""
     began = time.monotonic()
     assert run(["sh", "-c", "sleep 20 & echo done"], within=60).out == b"done\n"
     assert time.monotonic() - began < ENDS_S
 
 
-def test_the_block_ends_the_program(tmp_path: Path) -> None:
-    """Leaving the block ends the program, and it did not end well."""
+def test_block_ends_the_program(tmp_path: Path) -> None:
     with started(["sh", "-c", "echo $$ >pid; exec sleep 300"], folder=tmp_path) as process:
         pid = number_in(tmp_path / "pid")
     assert ends(pid)
     assert process.returncode not in (None, 0)
 
 
-def test_a_signal_is_passed_on() -> None:
-    """A program that dies of a signal is not taken for one that ended well."""
+def test_signal_is_passed_on() -> None:
     assert run(["sh", "-c", "kill -9 $$"], within=30).code == -signal.SIGKILL
 
 
 def test_both_who_end_descendants_find_the_same() -> None:
-    """The lifeline and the suite's own end, each of the standard library alone, name the same living processes."""
+    """The lifeline and the suite have separate code for it, because each uses only the standard library."""
     with subprocess.Popen(
         ["sh", "-c", "sleep 60 & sh -c 'sleep 60 & wait' & echo on; wait"], stdout=subprocess.PIPE
     ) as shell:

@@ -35,7 +35,6 @@ STEERING = {
 
 @pytest.mark.parametrize(("foreign", "printed"), STEERING.values(), ids=STEERING.keys())
 def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
-    """Control sequences go with all of their text; what a person should read stays."""
     assert terminal_text.text(foreign) == printed
 
 
@@ -55,21 +54,19 @@ def test_nothing_steers_a_terminal(foreign: str, printed: str) -> None:
     ],
 )
 def test_no_ci_system_takes_orders(order: str) -> None:
-    """A command at the start of any line is broken up, and can still be read."""
     text = terminal_text.text(f"before\n{order}")
     assert order.strip() not in text
     assert text.replace(" ", "").endswith(order.strip().replace(" ", ""))
 
 
 def test_what_only_looks_like_an_order_stays() -> None:
-    """C++ names, headings and words inside of a line are left alone."""
     for text in ("tsl::errors::Internal", "see ::error", "## Title", "::1"):
         assert terminal_text.text(text) == text
 
 
 @given(st.text())
 def test_cleaning_is_done_once(foreign: str) -> None:
-    """Cleaning twice is cleaning once, a line is one line, and no control character is left."""
+    """Cleaning is idempotent, a line is one line, and no control character is left."""
     once = terminal_text.text(foreign)
     assert terminal_text.text(once) == once
     assert not [char for char in once if (ord(char) < 32 and char not in "\t\n") or 127 <= ord(char) < 160]
@@ -78,7 +75,6 @@ def test_cleaning_is_done_once(foreign: str) -> None:
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=3))
 def test_json_means_the_same(document: dict[str, str]) -> None:
-    """A JSON text says the same afterwards and holds no control of a terminal."""
     safe = terminal_text.json_text(json.dumps(document, ensure_ascii=False))
     assert json.loads(safe) == document
     assert not any(127 <= ord(char) < 160 for char in safe)
@@ -98,19 +94,16 @@ def test_json_means_the_same(document: dict[str, str]) -> None:
         ("\n\n  ", ""),
     ],
 )
-def test_a_text_of_others_is_one_line_that_commands_nothing(foreign: str, line: str) -> None:
-    """No line's end of any kind, no escape, nothing unseen, and no form of a CI system's command comes through."""
+def test_text_of_others_is_one_line_that_commands_nothing(foreign: str, line: str) -> None:
     assert terminal_text.line(foreign) == line
 
 
 def test_markdown_is_text_and_mentions_nobody() -> None:
-    """Markup, HTML and mentions are read as they stand."""
     assert terminal_text.markdown("@everyone **a** <b>\n# c") == "@\u200beveryone \\*\\*a\\*\\* &lt;b&gt; \\# c"
 
 
 @pytest.mark.parametrize("reference", ["#12", "@a/b", "!7", "GH-3", "owner/repo#4", "~bug", "%1.0"])
 def test_markdown_refers_to_nothing(reference: str) -> None:
-    """What a tracker turns into a link to an issue, a person or a label is broken up, and reads the same."""
     written = terminal_text.markdown(f"see {reference} there")
     assert "\u200b" in written
     assert written.replace("\u200b", "").replace("\\", "") == f"see {reference} there"
@@ -118,7 +111,6 @@ def test_markdown_refers_to_nothing(reference: str) -> None:
 
 @pytest.mark.parametrize("address", ["https://evil.example/a", "http://x", "HTTPS://x", "www.evil.example", "ftp://x"])
 def test_markdown_has_no_link_of_others(address: str) -> None:
-    """A bare address is no link: the escape that keeps it from being one is not shown."""
     written = terminal_text.markdown(f"go to {address} now")
     html = MarkdownIt("gfm-like", {"linkify": False}).render(written)
     assert address not in written
@@ -127,15 +119,13 @@ def test_markdown_has_no_link_of_others(address: str) -> None:
 
 @given(st.text())
 def test_inline_code_has_one_end(foreign: str) -> None:
-    """Nothing ends the code, the cell or the line before its end."""
     written = terminal_text.code(foreign)
     assert written.startswith("`")
     assert written.endswith("`")
     assert not set(written[1:-1]) & set("`|\n")
 
 
-def test_a_cell_cannot_forge_a_row() -> None:
-    """A newline in a table's cell stays in its row."""
+def test_cell_cannot_forge_a_row() -> None:
     rows = table(("name", "verdict"), (("a\nb  PASSED", "FAILED"),)).splitlines()
     assert len(rows) == 2
     assert rows[1].endswith("FAILED")
@@ -145,14 +135,13 @@ def test_a_cell_cannot_forge_a_row() -> None:
     "foreign", ["a" * 1_000_000, "\x1b]" * 300_000, "\x1b[" * 300_000, "\n" * 500_000, " " * 500_000]
 )
 def test_long_text_is_no_work(foreign: str) -> None:
-    """A megabyte of anything takes linear time: well below the bound of 3 s on a loaded machine."""
+    """A megabyte of anything takes linear time: well below 3 s on a busy machine."""
     began = time.perf_counter()
     terminal_text.text(foreign)
     assert time.perf_counter() - began < 3.0
 
 
 def test_no_message_has_an_endless_line() -> None:
-    """Of a line that nobody can read the middle is left out; its beginning, its end and the other lines stay."""
     said = EnvbuilderError(f"first\nvalue {'x' * 3_000_000} ends\nlast", hint="y" * 9000)
     first, value, last = said.message.split("\n")
     assert (first, last) == ("first", "last")

@@ -12,19 +12,16 @@ from envbuilder import versions
     [("2.20.0", True), ("2.20.0.post1", True), ("2.21.0rc0", False), ("2.0.0b1", False), ("2.5.0.dev1", False)],
 )
 def test_what_is_final(text: str, *, final: bool) -> None:
-    """Releases and post-releases are final; candidates, betas and development versions are not."""
     assert versions.is_final(text) is final
 
 
-def test_the_nearer_version_has_the_smaller_distance() -> None:
-    """Distance is counted number by number, the first ones first, in either direction."""
+def test_nearer_version_has_the_smaller_distance() -> None:
     near = sorted(("11.8", "12.0", "11.1", "10.2"), key=lambda text: versions.distance(text, "11.2"))
     assert near == ["11.1", "11.8", "10.2", "12.0"]
     assert versions.distance("8.9.7", "8.6") == versions.distance("8.6", "8.9.7") == (0, 3)
 
 
 def test_what_is_unknown_agrees_with_nothing() -> None:
-    """An unknown version is of no major line, not even of another unknown one's."""
     assert versions.same_major("12.5", "12.0")
     assert not versions.same_major("11.8", "12.0")
     assert not versions.same_major(None, "12.0")
@@ -34,14 +31,12 @@ def test_what_is_unknown_agrees_with_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["", "nightly", "cu12", "-1"])
 def test_what_is_no_version_has_no_key(text: str) -> None:
-    """A text that is no version is told apart without an exception; the strict form raises."""
     assert versions.key_or_none(text) is None
     with pytest.raises(ValueError, match="not a version"):
         versions.key(text)
 
 
 def test_one_version_has_several_spellings_and_what_is_unknown_is_like_nothing() -> None:
-    """Equality is that of versions, not of texts; neither what is unknown nor what is no version equals anything."""
     assert versions.same("2.20", "2.20.0")
     assert versions.same("2.21.0-rc1", "2.21.0rc1")
     assert not versions.same("2.2.0", "2.20.0")
@@ -51,7 +46,6 @@ def test_one_version_has_several_spellings_and_what_is_unknown_is_like_nothing()
 
 
 def test_what_is_unknown_comes_before_every_version() -> None:
-    """Sorting by `order` never raises, and does not take the unknown for version 0."""
     texts = ["3.9", None, "3.11", "", "0"]
     assert sorted(texts, key=versions.order) == [None, "", "0", "3.9", "3.11"]
 
@@ -59,8 +53,7 @@ def test_what_is_unknown_comes_before_every_version() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "named"), [("12.5.1", "12.5", True), ("12.5", "12.5", True), ("12", "12", False)]
 )
-def test_a_line_says_no_more_than_its_version(text: str, line: str, *, named: bool) -> None:
-    """A major alone stays one: it names no line that `minor` would make up."""
+def test_line_says_no_more_than_its_version(text: str, line: str, *, named: bool) -> None:
     assert versions.line(text) == line
     assert versions.names_line(text) is named
 
@@ -81,8 +74,7 @@ def test_a_line_says_no_more_than_its_version(text: str, line: str, *, named: bo
         ("", None),
     ],
 )
-def test_a_pin_is_one_version_of_one_distribution(text: str, pin: tuple[str, str] | None) -> None:
-    """The name comes normalised and without extras; what admits several versions, or none, is no pin."""
+def test_pin_is_one_version_of_one_distribution(text: str, pin: tuple[str, str] | None) -> None:
     assert versions.pin_or_none(text) == pin
     if pin is None:
         with pytest.raises(ValueError, match="not a pin"):
@@ -92,7 +84,7 @@ def test_a_pin_is_one_version_of_one_distribution(text: str, pin: tuple[str, str
 
 
 def test_what_is_no_version_is_abbreviated_by_none() -> None:
-    """A signed statement may name anything as a driver: it is no host of any kind, and no error."""
+    """A signed attestation may have any text as a driver: it matches no host class, without an error."""
     assert not versions.is_prefix("535", "`35.104.05")
     assert not versions.is_prefix("535", "")
     assert versions.is_prefix("535", "535.104.05")
@@ -117,8 +109,8 @@ def test_what_is_no_version_is_abbreviated_by_none() -> None:
         ("12.4", "12", False),
     ],
 )
-def test_a_version_stands_for_those_that_it_abbreviates(short: str, full: str, *, stands: bool) -> None:
-    """A line for all of its own, a release for no candidate of it, a candidate for itself."""
+def test_version_stands_for_those_that_it_abbreviates(short: str, full: str, *, stands: bool) -> None:
+    """A line for all of its versions, a release for none of its candidates, a candidate for itself."""
     assert versions.is_prefix(short, full) is stands
 
 
@@ -126,6 +118,5 @@ def test_a_version_stands_for_those_that_it_abbreviates(short: str, full: str, *
     "short", ["", "new", "2.19.1,2.20.0", "2.20.0 ", "2.20.0;", "2.20.", "2.20.*", "12.4 or 12.5", "2.20.0\n"]
 )
 def test_what_is_more_or_less_than_a_version_abbreviates_none(short: str) -> None:
-    """Its first numbers are not what was asked for."""
     with pytest.raises(ValueError, match="not a version"):
         versions.is_prefix(short, "2.20.0")

@@ -37,8 +37,7 @@ from envbuilder.workspace import (
 )
 
 
-def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the disk fails half-way, the old file stands and nothing is left beside it."""
+def test_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     write_atomically(path, b"old")
 
@@ -52,8 +51,7 @@ def test_a_failed_write_leaves_the_old_content(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_cut_document_is_no_document(tmp_path: Path) -> None:
-    """A document that was cut, or is of another kind, reads as absent rather than as something."""
+def test_cut_document_is_no_document(tmp_path: Path) -> None:
     path = tmp_path / "m.json"
     write_document(path, Measurement(1.5, "s"))
     assert read_document(path, Measurement) == Measurement(1.5, "s")
@@ -64,7 +62,6 @@ def test_a_cut_document_is_no_document(tmp_path: Path) -> None:
 
 @given(st.dictionaries(st.text(max_size=8), st.binary(max_size=8), max_size=4))
 def test_keys_do_not_depend_on_order(parts: dict[str, bytes]) -> None:
-    """The same contents in another order have the same key."""
     assert content_key(parts) == content_key(dict(reversed(parts.items())))
 
 
@@ -73,12 +70,11 @@ def test_keys_do_not_depend_on_order(parts: dict[str, bytes]) -> None:
     st.dictionaries(st.text(max_size=4), st.binary(max_size=4), max_size=3),
 )
 def test_different_contents_have_different_keys(one: dict[str, bytes], other: dict[str, bytes]) -> None:
-    """No two different sets of files share a key, wherever bytes move between names and contents."""
+    """Moving bytes between names and contents changes the key."""
     assert (content_key(one) == content_key(other)) == (one == other)
 
 
-def test_a_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
-    """A matrix in the folder wins; one that ships is found from anywhere; a wrong name lists what ships."""
+def test_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
     assert find_matrix(None, tmp_path) == shipped("matrices") / "quickstart.yaml"
     assert find_matrix("matrices/tensorflow.yaml", tmp_path) == shipped("matrices") / "tensorflow.yaml"
     own = tmp_path / "own.yaml"
@@ -92,7 +88,6 @@ def test_a_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
 
 
 def test_what_is_written_below_out_is_found_there(tmp_path: Path) -> None:
-    """Each list finds the documents of its own kind, sorted, and none of another's."""
     workspace = Workspace(tmp_path)
     paths = {
         workspace.verdicts: (workspace.verdict("a"), workspace.verdict("b")),
@@ -117,7 +112,6 @@ def test_what_is_written_below_out_is_found_there(tmp_path: Path) -> None:
 
 
 def test_folders_are_below_the_root(tmp_path: Path) -> None:
-    """Contexts and results stand under images/ and out/."""
     workspace = Workspace(tmp_path)
     write_atomically(workspace.context("a") / "host/README", b"x")
     assert folder_contents(workspace.context("a")) == {"host/README": b"x"}
@@ -138,7 +132,6 @@ DAMAGE = {"not UTF-8": b'{"value":"\xff"}', "cut": b'{"value":', "empty": b"", "
 
 @pytest.mark.parametrize("data", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damage_is_set_aside_and_named(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A damaged document reads as absent, lies beside its name afterwards, and is named on standard error."""
     path = tmp_path / "m.json"
     path.write_bytes(data)
     assert read_document(path, Measurement) is None
@@ -147,7 +140,6 @@ def test_damage_is_set_aside_and_named(data: bytes, tmp_path: Path, capsys: pyte
 
 
 def test_another_versions_document_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON of another shape is no damage: it stays where it is."""
     path = tmp_path / "m.json"
     path.write_text('{"schema": "envbuilder/other/v9"}')
     assert read_document(path, Measurement) is None
@@ -155,8 +147,7 @@ def test_another_versions_document_is_left_alone(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
-def test_a_seal_tells_every_changed_byte(tmp_path: Path) -> None:
-    """A document with a checksum reads as it was written, or not at all: whichever byte changes."""
+def test_seal_tells_every_changed_byte(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     write_document(path, _Sealed("a name"))
     whole = path.read_bytes()
@@ -166,8 +157,7 @@ def test_a_seal_tells_every_changed_byte(tmp_path: Path) -> None:
         assert read_document(path, _Sealed) in (None, _Sealed("a name"))
 
 
-def test_a_cache_answers_whole_or_not_at_all(tmp_path: Path) -> None:
-    """What was kept comes back; one changed byte, a cut or a foreign file is as good as nothing."""
+def test_cache_answers_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "c"
     cache(path, b"content")
     assert cached(path) == b"content"
@@ -178,15 +168,13 @@ def test_a_cache_answers_whole_or_not_at_all(tmp_path: Path) -> None:
     assert cached(tmp_path / "nothing") is None
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    """A file where a folder belongs keeps nothing and stops nothing."""
+def test_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cache(tmp_path / "file" / "c", b"content")
     assert cached(tmp_path / "file" / "c") is None
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    """A temporary file of a process that is gone goes with the next write; a living process's stays."""
     path = tmp_path / "a[1].json"
     owners = (f"{2**22 + 1}_5", f"{2**22 + 2}_5", owner(), f"{os.getpid()}_5")
     dead, young, alive, another = (tmp_path / f".a[1].json.{name}.99.tmp" for name in owners)
@@ -198,8 +186,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([path, young, alive])
 
 
-def test_a_process_that_nobody_has_reaped_is_gone() -> None:
-    """It stands in the kernel's list until its parent asks how it ended, and does nothing any more."""
+def test_process_that_nobody_has_reaped_is_gone() -> None:
+    """A zombie is listed until its parent waits for it, and does nothing any more."""
     with subprocess.Popen(["sleep", "60"]) as process:
         stat = Path(f"/proc/{process.pid}/stat")
         name = f"{process.pid}_{stat.read_text().rpartition(')')[2].split()[19]}"
@@ -212,10 +200,10 @@ def test_a_process_that_nobody_has_reaped_is_gone() -> None:
         assert stat.exists(), "it was not asked yet"
 
 
-def test_a_killed_process_s_folder_goes_although_its_number_came_again(
+def test_killed_processs_folder_goes_although_its_number_came_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A number alone is not a process: one that has it now and began at another time keeps no folder alive."""
+    """A process number can be reused; the start time tells the processes apart."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     gone, reused = tmp_path / f"envbuilder-a-{2**22 + 1}_5-0xab", tmp_path / f"envbuilder-a-{os.getpid()}_5-0xcd"
     other = tmp_path / f"envbuilder-b-{2**22 + 1}_5-0xab"
@@ -233,7 +221,6 @@ def test_a_killed_process_s_folder_goes_although_its_number_came_again(
 
 @pytest.mark.parametrize("obstacle", ["a file for a folder", "a folder for the file"])
 def test_what_stands_in_the_way_is_named(obstacle: str, tmp_path: Path) -> None:
-    """A write that cannot be made is exit 5, with the path and the next step."""
     path = tmp_path / "out" / "a.json"
     if obstacle == "a folder for the file":
         path.mkdir(parents=True)
@@ -260,7 +247,6 @@ def test_every_file_of_a_folder_of_inputs_is_valid(folder: str, read: Callable[[
 
 @pytest.mark.parametrize("what", ["a pipe", "a device"])
 def test_what_is_no_file_is_never_waited_for(what: str, tmp_path: Path) -> None:
-    """A pipe without a writer, or a device without end, in place of a file of ours is told at once."""
     path = tmp_path / "a.json"
     if what == "a pipe":
         os.mkfifo(path)
@@ -272,7 +258,6 @@ def test_what_is_no_file_is_never_waited_for(what: str, tmp_path: Path) -> None:
 
 
 def test_what_a_user_gives_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user may give a pipe, which is read; a device without end is refused."""
     monkeypatch.setattr(workspace, "_MOST_OF_A_PIPE", 1 << 20)
     os.mkfifo(tmp_path / "pipe")
     threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"content",), daemon=True).start()
@@ -281,8 +266,7 @@ def test_what_a_user_gives_has_an_end(tmp_path: Path, monkeypatch: pytest.Monkey
         read_users(Path("/dev/zero"))
 
 
-def test_a_name_that_is_no_text_can_be_written_down(tmp_path: Path) -> None:
-    """A document that holds the name of a file in another encoding is written and read all the same."""
+def test_name_that_is_no_text_can_be_written_down(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     write_document(path, {"path": os.fsdecode(b"/a/\xff")})
     assert read_document(path, dict[str, str]) == {"path": "/a/\ufffd"}
