@@ -41,8 +41,8 @@ STEPS = {"back by minutes": -600, "back by hours": -6 * 3600, "forth by hours": 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
 @pytest.mark.parametrize("stops_at", ["attaching", "tagged"])
-def test_an_interrupted_publication_goes_on_under_another_clock(world: World, stops_at: str, step: int) -> None:
-    """What was kept stands only while its time has come and is not past; in the end the image is believed, now."""
+def test_interrupted_publication_resumes_after_clock_change(world: World, stops_at: str, step: int) -> None:
+    """A stored verdict counts only within its time; in the end the image verifies, now."""
     moments = [NOW]
     judged = []
 
@@ -71,8 +71,7 @@ def test_an_interrupted_publication_goes_on_under_another_clock(world: World, st
 
 
 @pytest.mark.parametrize("seconds", [-6 * 3600, 6 * 3600])
-def test_nothing_ends_before_it_begins(seconds: int, tmp_path: Path) -> None:
-    """Set by hours meanwhile, by a C library that moves the wall's clock alone: the span is what went by."""
+def test_duration_is_right_if_the_clock_is_set(seconds: int, tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")

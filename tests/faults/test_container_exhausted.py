@@ -176,8 +176,8 @@ def run(engine: DockerEngine, image: str, greed: Greed, mark: str) -> tuple[Cont
 @pytest.mark.parametrize(
     "greed", [pytest.param(one, id=one.name, marks=() if one.fast else pytest.mark.full) for one in GREEDY]
 )
-def test_a_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, image: str, greed: Greed) -> None:
-    """It ends as it should, in bounded time; no container, volume or process is left, and the next one runs."""
+def test_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, image: str, greed: Greed) -> None:
+    """No container, volume or process is left, and the next container runs."""
     mark, began = uuid4().hex, time.monotonic()
     ended, said = run(engine, image, greed, mark)
     assert time.monotonic() - began < WITHIN_S
@@ -194,8 +194,7 @@ def test_a_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine
     assert again.exit_code == 0
 
 
-def test_what_is_left_would_be_counted(engine: DockerEngine, image: str) -> None:
-    """A process of such a container is found by its mark while it runs."""
+def test_a_running_process_of_a_container_is_found(engine: DockerEngine, image: str) -> None:
     mark = uuid4().hex
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, engine, image, Greed("", "sleep 3"), mark)

@@ -108,8 +108,7 @@ def changes(site: Site, change: Callable[[Site], None], after: int) -> None:
 
 
 @pytest.mark.parametrize(("change", "after"), ROWS)
-def test_a_lock_is_of_one_index_or_none(site: Site, change: Callable[[Site], None], after: int) -> None:
-    """Whenever it changes, a lock holds hashes that the index has stated, or there is none and the code says why."""
+def test_lock_has_hashes_of_the_index_or_is_not_written(site: Site, change: Callable[[Site], None], after: int) -> None:
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     changes(site, change, after)
     text, refused = "", None
@@ -129,10 +128,7 @@ def test_a_lock_is_of_one_index_or_none(site: Site, change: Callable[[Site], Non
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
-def test_what_a_lock_names_is_installed_or_nothing_is(
-    site: Site, change: Callable[[Site], None], tmp_path: Path
-) -> None:
-    """Between lock and build, by the build's own installer: the locked bytes, or a failure that names them."""
+def test_locked_wheel_is_installed_or_nothing(site: Site, change: Callable[[Site], None], tmp_path: Path) -> None:
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     (tmp_path / "requirements.lock").write_text(lock_alone(environment, "2.36", "demo==1.0"))
     change(site)
@@ -150,10 +146,9 @@ def test_what_a_lock_names_is_installed_or_nothing_is(
 
 
 @pytest.mark.parametrize(("change", "after"), ROWS)
-def test_what_a_client_reads_is_one_wheels_or_nothing(
+def test_client_reads_one_wheel_or_fails(
     site: Site, change: Callable[[Site], None], after: int, tmp_path: Path
 ) -> None:
-    """METADATA and a member are of the one wheel or of the other, never of both, or the index has failed."""
     client = Client(IndexConfig(url=site.url), Cache(tmp_path))
     changes(site, change, after)
     found, refused = set(), None
@@ -183,10 +178,7 @@ def test_what_a_client_reads_is_one_wheels_or_nothing(
     ],
     ids=["another digest", "another version", "another project", "a login", "nothing", "bytes"],
 )
-def test_metadata_that_is_not_the_wheels_is_not_believed(
-    site: Site, beside: bytes, digest: str, tmp_path: Path
-) -> None:
-    """What is served beside a wheel and disagrees with it is passed over: the wheel's own is read, and kept."""
+def test_metadata_of_another_wheel_is_refused(site: Site, beside: bytes, digest: str, tmp_path: Path) -> None:
     site.beside[NAME] = (beside, digest)
     client = Client(IndexConfig(url=site.url), Cache(tmp_path))
     (file,) = client.files("demo")
@@ -194,8 +186,8 @@ def test_metadata_that_is_not_the_wheels_is_not_believed(
     assert "Summary: old" in Client(IndexConfig(url=site.url), Cache(tmp_path)).metadata(file)
 
 
-def test_metadata_by_its_digest_is_believed(site: Site, tmp_path: Path) -> None:
-    """Served beside the wheel under the digest that the page states, it is taken, and the wheel is not read."""
+def test_metadata_with_the_stated_digest_is_used(site: Site, tmp_path: Path) -> None:
+    """The wheel itself is not read."""
     own = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nSummary: beside\n"
     site.beside[NAME] = (own, hashlib.sha256(own).hexdigest())
     client = Client(IndexConfig(url=site.url), Cache(tmp_path))
@@ -204,8 +196,7 @@ def test_metadata_by_its_digest_is_believed(site: Site, tmp_path: Path) -> None:
     assert not [path for path, _ in site.asked if path.endswith(".whl")]
 
 
-def test_a_clock_that_is_put_back_keeps_no_page_for_ever(site: Site, tmp_path: Path) -> None:
-    """A page that was read by a clock that was ahead is read again, not believed until that time has come."""
+def test_cached_page_from_the_future_is_read_again(site: Site, tmp_path: Path) -> None:
     times = [2e9]
     client = Client(IndexConfig(url=site.url), Cache(tmp_path), now=lambda: times[0])
     assert len(client.files("demo")) == 1

@@ -83,8 +83,8 @@ def attempted(world: World, say: Callable[[str], None]) -> InfrastructureError |
 
 @pytest.mark.parametrize("breaks", [fills, locks])
 @pytest.mark.parametrize("step", range(STEPS))
-def test_a_disk_that_fails_at_any_step_ends_clearly_and_goes_on(world: World, step: int, breaks: Break) -> None:
-    """Whenever it happens: an error of the host that names the file, no public tag that is not believed; then all."""
+def test_publication_resumes_after_a_disk_failure_at_any_step(world: World, step: int, breaks: Break) -> None:
+    """The error names the file, and no public tag lacks its attestations; the next run completes."""
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -108,8 +108,8 @@ def test_a_disk_that_fails_at_any_step_ends_clearly_and_goes_on(world: World, st
 
 
 @pytest.mark.parametrize("breaks", [fills, locks])
-def test_a_disk_that_fails_before_anything_leaves_the_registry_alone(world: World, breaks: Break) -> None:
-    """What cannot be written down is not begun, and no suite runs for it."""
+def test_disk_failure_before_the_first_step_changes_nothing(world: World, breaks: Break) -> None:
+    """Without a journal nothing begins, and no suite runs."""
     breaks(world.folder)
 
     def never(_: Reference) -> NoReturn:

@@ -75,8 +75,8 @@ def ended(world: World, process: subprocess.Popen[str], sent: signal.Signals, st
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-def test_a_registry_that_dies_at_any_step_is_told(registry: Registry, world: World, step: int) -> None:
-    """No answer is no success: an error of the registry's or the host's code, with a next step, and in time."""
+def test_registry_killed_at_any_step_is_reported(registry: Registry, world: World, step: int) -> None:
+    """The error has an exit code of the registry or the host, and a next step, in time."""
     began = time.monotonic()
     error = ended(world, registry.process, signal.SIGKILL, step)
     assert time.monotonic() - began < MOST_S
@@ -88,8 +88,7 @@ def test_a_registry_that_dies_at_any_step_is_told(registry: Registry, world: Wor
 
 @pytest.mark.full
 @pytest.mark.parametrize("step", [0, 1, 3, 5])
-def test_a_registry_that_freezes_is_given_up_and_taken_up_again(registry: Registry, world: World, step: int) -> None:
-    """It is waited for within bounds; once it goes on, what is public is believed, and the next run does the rest."""
+def test_frozen_registry_ends_in_time_and_the_next_run_completes(registry: Registry, world: World, step: int) -> None:
     began = time.monotonic()
     error = ended(world, registry.process, signal.SIGSTOP, step)
     assert time.monotonic() - began < MOST_S

@@ -144,10 +144,9 @@ LOST = [
 
 
 @pytest.mark.parametrize(("loss", "step"), LOST)
-def test_what_a_registry_loses_meanwhile_is_told_and_made_again(
+def test_lost_content_of_a_registry_is_reported_and_pushed_again(
     bench: Bench, loss: Callable[[State], None], step: int
 ) -> None:
-    """At any step: no public tag leads to what is not believed, a yes is one, and a rerun makes all of it whole."""
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -183,8 +182,8 @@ FORGOTTEN = {
 
 @pytest.mark.parametrize("pattern", FORGOTTEN.values(), ids=FORGOTTEN.keys())
 @pytest.mark.parametrize("older", [0, 1], ids=["the first", "over an older one"])
-def test_a_registry_that_says_yes_and_keeps_nothing_is_told(bench: Bench, pattern: str, older: int) -> None:
-    """Nothing is called published that cannot be read back; moving tags stay where they were, and a rerun mends it."""
+def test_registry_that_stores_nothing_is_reported(bench: Bench, pattern: str, older: int) -> None:
+    """Only what was read back counts as published; moving tags do not move, and the next run completes."""
     if older:
         bench.world.engine.add("scratch:0", labels={"number": "0"})  # type: ignore[attr-defined]
         assert publish(bench.world.publication("scratch:0"), bench.world.tools()).published
@@ -201,8 +200,7 @@ def test_a_registry_that_says_yes_and_keeps_nothing_is_told(bench: Bench, patter
     assert [tag for tag in PUBLIC if not bench.is_whole(tag)] == []
 
 
-def test_a_registry_that_answers_late_is_waited_for(bench: Bench) -> None:
-    """Where what was written can be read a moment later only, as behind several servers, that is no failure."""
+def test_eventually_consistent_registry_is_waited_for(bench: Bench) -> None:
     times = iter(range(100))
     bench.state.forgets = lambda _, path: (
         re.search("/manifests/(pin|latest)", path) is not None and next(times) % 2 == 0
@@ -213,8 +211,7 @@ def test_a_registry_that_answers_late_is_waited_for(bench: Bench) -> None:
 
 @pytest.mark.engine  # docker-registry is installed with the engine
 @pytest.mark.parametrize("step", range(1, 5))
-def test_a_real_registrys_garbage_collection_is_told_and_made_again(step: int, tmp_path: Path) -> None:
-    """docker-registry collects after the staged manifest was deleted: an error that says what to do, then all again."""
+def test_garbage_collection_of_docker_registry_is_reported_and_repaired(step: int, tmp_path: Path) -> None:
     said: list[str] = []
     with docker_registry(tmp_path / "registry") as address:
         engine = PushingEngine()

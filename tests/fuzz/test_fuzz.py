@@ -52,7 +52,7 @@ def test_parser_survives_damaged_input(target: Target) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_parser_survives_much_damaged_input(target: Target) -> None:
-    fuzz(target, 500)
+    fuzz(target, 200)
 
 
 @pytest.mark.parametrize("path", FIXED, ids=lambda path: f"{path.parent.name}-{path.name}")

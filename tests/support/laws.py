@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-MORE = 5
+MORE = 3
 
 
 def examples(count: int) -> settings:
-    """Try so many examples, and five times as many under the profile ``explore``."""
+    """Try so many examples, and three times as many under the profile ``explore``."""
     explore = settings.get_current_profile_name() == "explore"
     return settings(max_examples=count * MORE if explore else count, deadline=None)

@@ -15,8 +15,7 @@ Refused = pytest.fail.Exception
 
 
 @pytest.mark.parametrize("address", [("192.0.2.1", 80), ("2001:db8::1", 80, 0, 0), ("example.invalid", 443)])
-def test_other_machines_are_refused(address: tuple[str, int]) -> None:
-    """Connecting to another machine fails the test, however it is written, before anything is sent."""
+def test_connection_to_another_machine_fails(address: tuple[str, int]) -> None:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family) as tried, pytest.raises(Refused, match="network"):
         tried.connect(address)
@@ -27,27 +26,23 @@ def test_other_machines_are_refused(address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("path", ENGINES)
-def test_engines_are_refused(path: str) -> None:
-    """The engine's socket fails the test, under each of its usual names, whether or not an engine is there."""
+def test_socket_of_an_engine_is_refused(path: str) -> None:
     with socket.socket(socket.AF_UNIX) as tried, pytest.raises(Refused, match="engine"):
         tried.connect(path)
 
 
-def test_an_engine_on_loopback_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that DOCKER_HOST names is one, wherever it listens."""
+def test_engine_on_loopback_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENVBUILDER_TESTS_ENGINE", "tcp://127.0.0.1:2375")
     check_address(("127.0.0.1", 2376))
     with pytest.raises(Refused, match="engine"):
         check_address(("127.0.0.1", 2375))
 
 
-def test_no_handler_of_exceptions_takes_it_for_an_answer() -> None:
-    """Code that expects a network to fail cannot swallow the refusal."""
+def test_refusal_is_not_an_exception() -> None:
     assert not issubclass(Refused, Exception)
 
 
-def test_loopback_is_free(tmp_path: Path) -> None:
-    """A server that a test starts itself is reached, by TCP and by a Unix socket."""
+def test_servers_of_the_test_are_reached(tmp_path: Path) -> None:
     for family, address in ((socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_UNIX, str(tmp_path / "s"))):
         with socket.socket(family) as server, socket.socket(family) as client:
             server.bind(address)
@@ -57,15 +52,14 @@ def test_loopback_is_free(tmp_path: Path) -> None:
             accepted.close()
 
 
-def test_children_are_told() -> None:
-    """Programs that a test starts find no engine and no package index."""
+def test_child_processes_find_no_engine_and_no_index() -> None:
     program = "import os; print(os.environ['DOCKER_HOST'], os.environ['UV_OFFLINE'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["unix:///nonexistent/docker.sock", "1"]
 
 
-def test_a_mark_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a mark nothing is replaced; without one, everything is, and put back afterwards."""
+def test_mark_opens_network_and_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mark everything is replaced, and restored afterwards."""
     outside = socket.socket
     with closed(network=True):
         assert socket.socket is outside
