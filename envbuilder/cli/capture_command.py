@@ -48,6 +48,6 @@ def _run(python: str, path: Path) -> str:
         raise InfrastructureError(error.message, hint="--python takes the path of a Python") from error
     if done.code:
         raise InfrastructureError(
-            f"{python} could not run it:\n{done.complaint.strip()[-2000:]}", hint="needs Python 3.6"
+            f"{python} could not run it:\n{done.error_text.strip()[-2000:]}", hint="needs Python 3.6"
         )
     return done.text

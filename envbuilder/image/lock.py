@@ -49,7 +49,7 @@ def lock(
         words += [] if dependencies else ["--no-deps"]
         done = _uv([*words, "--find-links", str(wheels)] if wheels else words, environment.added.indexes)
         if done.code:
-            raise _failure(environment, done.complaint)
+            raise _failure(environment, done.error_text)
         return users_text(result)
 
 
@@ -83,7 +83,7 @@ def uv_binary() -> str:
     return find_uv_bin()
 
 
-def _uv(arguments: list[str], own: tuple[str, ...]) -> subprocesses.Ended:
+def _uv(arguments: list[str], own: tuple[str, ...]) -> subprocesses.CompletedProgram:
     """Run uv with the indexes of this host, and before them ``own``, those of a matrix.
 
     What one of these has is taken from there alone, whatever the strategy is between others: a package of a team's own

@@ -246,6 +246,6 @@ def _run(words: list[str], hint: str) -> str:
             hint="lock on a host with apt, Debian's or Ubuntu's; what is locked is committed, and renders anywhere",
         ) from error
     if done.code:
-        said = " ".join(line for line in done.complaint.splitlines() if line.startswith("E:"))
+        said = " ".join(line for line in done.error_text.splitlines() if line.startswith("E:"))
         raise InfrastructureError(f"apt cannot resolve the system's packages: {said or 'no reason given'}", hint=hint)
     return done.text

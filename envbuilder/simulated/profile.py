@@ -21,30 +21,23 @@ _UNKNOWN_MEMORY_GIB = 16
 
 Forcing = tuple[str, int]
 
-MISMATCH = (("cuInit", 803), ("nvmlInit_v2", 18))
-REFUSED = (("cuInit", 804),)
+_REFUSED = (("cuInit", 804),)
 
 FAILURES: dict[str, tuple[str, tuple[Forcing, ...]]] = {
     "no-device": ("the container was given no GPU", ()),
     "hidden": ("NVML sees the GPUs, CUDA none (CUDA_VISIBLE_DEVICES is empty)", (("cuInit", 100),)),
-    "driver-mismatch": ("the library is not the kernel module's version", MISMATCH),
-    "forward-compat": ("a compatibility package on a GPU that it is not for", REFUSED),
+    "driver-mismatch": ("the library is not the kernel module's version", (("cuInit", 803), ("nvmlInit_v2", 18))),
+    "forward-compat": ("a compatibility package on a GPU that it is not for", _REFUSED),
     "not-ready": ("the fabric manager of an NVSwitch machine is not running", (("cuInit", 802),)),
     "not-initialised": ("the driver says that it was not initialised", (("cuInit", 3),)),
     "unknown-error": ("the kernel's memory module is missing or stale", (("cuInit", 999),)),
     "stub": ("the link-time stub instead of a driver", (("cuInit", 34),)),
-    "busy": (
-        "another process holds the GPU exclusively",
-        (("cuDevicePrimaryCtxRetain", 46), ("cuCtxCreate_v2", 46)),
-    ),
+    "busy": ("another process has the GPU", (("cuDevicePrimaryCtxRetain", 46), ("cuCtxCreate_v2", 46))),
     "out-of-memory": (
         "the GPU's memory is taken",
         (("cuDevicePrimaryCtxRetain", 2), ("cuCtxCreate_v2", 2), ("cuMemAlloc_v2", 2)),
     ),
-    "ecc": (
-        "an uncorrectable memory error",
-        (("cuDevicePrimaryCtxRetain", 214), ("cuCtxCreate_v2", 214)),
-    ),
+    "ecc": ("an uncorrectable memory error", (("cuDevicePrimaryCtxRetain", 214), ("cuCtxCreate_v2", 214))),
     "gpu-lost": ("a GPU has fallen off the bus", (("cuInit", 999), ("nvmlDeviceGetHandleByIndex_v2", 15))),
     "no-nvml": ("the container lacks NVML (the utility capability was not asked for)", ()),
 }
@@ -87,7 +80,7 @@ def parse(text: str, catalog: Catalog) -> Profile:
     version if it is not the driver's; ``memory`` is in GiB. Raises UsageError for other texts, NoClaimError for a
     driver or GPU that is not in the catalogue.
     """
-    given = _words(text)
+    given = _arguments(text)
     driver = _version(given, "driver")
     libcuda = _version(given, "libcuda") if "libcuda" in given else driver
     module, library = _branch(catalog, driver), _branch(catalog, libcuda)
@@ -125,7 +118,7 @@ def statements(profile: Profile) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _words(text: str) -> dict[str, tuple[str, ...]]:
+def _arguments(text: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for word in text.split(","):
         key, equals, value = (part.strip() for part in word.partition("="))
@@ -228,6 +221,6 @@ def _combination(
     if versions.key(libcuda) < versions.key(driver):
         return (("cuInit", 803),)
     if not all(gpu.data_center for gpu in gpus):
-        return REFUSED
+        return _REFUSED
     toolkit = catalog.toolkit(_branch(catalog, libcuda).cuda)
     return () if toolkit and module.branch in toolkit.forward_compat else (("cuInit", 803),)

@@ -14,8 +14,8 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.support import subprocesses
 from envbuilder.workspace import packaged, read_kept, temporary_folder, writing
 
-# What keeps the libraries loadable in old images: no fortified or newer-than-needed entry points of the C library
-# (a test reads them back), nothing exported but what the sources say, nothing of the build host inside.
+# So that old images can load the libraries: no fortified or new functions of the C library (a test reads them back),
+# no exports but those of the sources, and no trace of the build host.
 _FLAGS = (
     *("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-stack-protector", "-U_FORTIFY_SOURCE"),
     *("-Wl,--build-id=none", "-Wl,-z,noexecstack", "-s"),
@@ -25,23 +25,16 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 @dataclass(frozen=True)
 class Library:
-    """One library: its sources, the name that it bears inside ('' for none), and options for what it links."""
+    """One library: its sources, its soname ('' for none), and linker options."""
 
     sources: tuple[str, ...]
     soname: str = ""
     links: tuple[str, ...] = ()
 
-    def options(self) -> tuple[str, ...]:
-        """Return the compiler options of this library."""
-        return ((f"-Wl,-soname,{self.soname}",) if self.soname else ()) + self.links
-
 
 @dataclass(frozen=True)
 class Libraries:
-    """Libraries that are compiled together.
-
-    ``name`` names them in the cache, ``what`` is a phrase for people; ``package`` holds the sources and ``headers``.
-    """
+    """Libraries that are compiled together: ``name`` for the cache, ``what`` for people, ``package`` of the sources."""
 
     name: str
     what: str
@@ -51,9 +44,9 @@ class Libraries:
 
 
 def compiled(libraries: Libraries, cache: Path) -> dict[str, bytes]:
-    """Return the libraries by file name, from the cache where sources, options and compiler are the same.
+    """Return the libraries by file name, cached by sources, options and compiler.
 
-    Raises InfrastructureError where no C compiler is found, or where it fails.
+    Raises InfrastructureError if there is no C compiler, or if it fails.
     """
     names = {*libraries.headers, *(name for library in libraries.members.values() for name in library.sources)}
     sources = {name: packaged(package_files(libraries.package) / name) for name in sorted(names)}
@@ -70,23 +63,25 @@ def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, 
             with writing(work / source):
                 (work / source).write_bytes(text)
         for name, library in libraries.members.items():
-            made = work / "made" / name
-            made.parent.mkdir(parents=True, exist_ok=True)
-            command = [compiler, *_FLAGS, "-o", str(made), *library.sources, *library.options()]
-            _call(command, work, libraries.what)
+            output = work / "compiled" / name
+            output.parent.mkdir(parents=True, exist_ok=True)
+            soname = (f"-Wl,-soname,{library.soname}",) if library.soname else ()
+            _run(
+                [compiler, *_FLAGS, "-o", str(output), *library.sources, *soname, *library.links], work, libraries.what
+            )
         for name in libraries.members:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (work / "made" / name).replace(folder / name)
+            (work / "compiled" / name).replace(folder / name)
 
 
-def _call(command: list[str], work: Path, what: str) -> None:
+def _run(command: list[str], work: Path, what: str) -> None:
     hint = "set CC to a C compiler that makes shared libraries for this machine"
     try:
         done = subprocesses.run(command, within=120, folder=work)
     except subprocesses.ProgramError as error:
         raise InfrastructureError(f"{command[0]} could not compile {what}: {error.message}", hint=hint) from error
     if done.code:
-        raise InfrastructureError(f"{command[0]} could not compile {what}:\n{done.complaint.strip()}", hint=hint)
+        raise InfrastructureError(f"{command[0]} could not compile {what}:\n{done.error_text.strip()}", hint=hint)
 
 
 def _compiler(what: str) -> str:
@@ -95,7 +90,7 @@ def _compiler(what: str) -> str:
         if found:
             return found
     raise InfrastructureError(
-        f"{what}: compiled when first used, and this host has no C compiler",
+        f"{what}: they are compiled at their first use, and this host has no C compiler",
         hint="install gcc (Debian: apt-get install gcc libc6-dev), or set CC",
     )
 
@@ -104,7 +99,7 @@ def _digest(libraries: Libraries, sources: Mapping[str, bytes], compiler: str) -
     try:
         version = subprocesses.run([compiler, "--version"], within=60, brief=True).out
     except subprocesses.ProgramError as error:
-        raise InfrastructureError(f"{compiler} does not say its version: {error.message}", hint="set CC") from error
+        raise InfrastructureError(f"{compiler} does not report its version: {error.message}", hint="set CC") from error
     parts = [version, *(flag.encode() for flag in _FLAGS)]
     parts += [repr((name, library)).encode() for name, library in sorted(libraries.members.items())]
     parts += [part for name in sorted(sources) for part in (name.encode(), sources[name])]

@@ -44,7 +44,7 @@ class ProgramError(InfrastructureError):
 
 
 @dataclass(frozen=True)
-class Ended:
+class CompletedProgram:
     """The exit code and the output of a program."""
 
     code: int
@@ -56,7 +56,7 @@ class Ended:
         return decoding.lossy(self.out)
 
     @property
-    def complaint(self) -> str:
+    def error_text(self) -> str:
         return decoding.lossy(self.errors)
 
 
@@ -68,7 +68,7 @@ def run(
     folder: Path | None = None,
     stdin: bytes = b"",
     brief: bool = False,
-) -> Ended:
+) -> CompletedProgram:
     """Run a program to its end; ``stdin`` is its input, of a few kilobytes at most.
 
     It ends when this process ends, even by a kill. A ``brief`` program, which answers at once, starts faster instead.
@@ -83,7 +83,7 @@ def run(
             stream.write(stdin)
         out, errors = _output(process, command[0], until)
         try:
-            return Ended(process.wait(max(0.0, until - time.monotonic())), out, errors)
+            return CompletedProgram(process.wait(max(0.0, until - time.monotonic())), out, errors)
         except subprocess.TimeoutExpired as error:
             raise ProgramError(
                 f"{command[0]} did not end within {within:.0f} s", hint="run it by hand to see why"

@@ -118,7 +118,7 @@ def _fetch_pytest(python: str, folder: Path) -> None:
             f"cannot fetch pytest for Python {python}: {error.message}", hint="try again"
         ) from error
     if done.code:
-        last = "\n".join(done.complaint.strip().splitlines()[-3:])
+        last = "\n".join(done.error_text.strip().splitlines()[-3:])
         raise InfrastructureError(
             f"cannot fetch pytest for Python {python}: {last}",
             hint="check the index that uv is configured for, or write the tests as scripts",

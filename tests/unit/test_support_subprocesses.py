@@ -84,7 +84,7 @@ def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals,
 def test_answer_is_whole() -> None:
     done = run(["sh", "-c", "cat; printf '\\377' >&2; exit 3"], within=30, stdin=b"\xfe read")
     assert (done.code, done.out, done.errors) == (3, b"\xfe read", b"\xff")
-    assert (done.text, done.complaint) == ("\ufffd read", "\ufffd")
+    assert (done.text, done.error_text) == ("\ufffd read", "\ufffd")
 
 
 @pytest.mark.parametrize("brief", [True, False])
