@@ -54,7 +54,6 @@ def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdic
 
 
 def written_codes() -> set[Code]:
-    """Return every code in the sources of the suite: an attribute on the host, a text in the probes."""
     by_name = {code.value: code for code in Code}
     sources = [*(PACKAGE / "validation").rglob("*.py"), *(PACKAGE / "probes" / "suite").glob("*.py")]
     found = set()
@@ -266,8 +265,6 @@ def test_controls_are_selected_by_name_in_the_order_of_the_table() -> None:
 
 
 class Shelf:
-    """An index of one project whose wheels hold one file."""
-
     def files(self, project: str) -> tuple[DistFile, ...]:
         names = ("nvidia_x_cu12-9.1.0-py3-none-manylinux2014_aarch64.whl", "nvidia_x_cu12-9.1.0-py3-none-x86_64.whl")
         return tuple(DistFile(project=project, filename=name, url=name) for name in names)

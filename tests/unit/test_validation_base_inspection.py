@@ -42,12 +42,10 @@ CUDA: Layer = {
 
 
 def found(*layers: Layer, name: str = "", **image: object) -> BaseFacts:
-    """Look into an image of these layers."""
     return found_in(image_of(*layers), replace(IMAGE, **image), PINNED, CATALOG, name=name)  # type: ignore[arg-type]
 
 
-def test_a_plain_base() -> None:
-    """System, C library, Python with venv and the program that installs packages are found; there is no CUDA."""
+def test_plain_base_has_system_libc_python_and_installer() -> None:
     facts = found(DEBIAN, PYTHON)
     assert (facts.system, facts.release, facts.libc, facts.packages) == ("debian", "12", "glibc", "apt")
     assert [(one.version, one.path, one.venv) for one in facts.pythons] == [("3.11", "/usr/bin/python3.11", True)]
@@ -57,29 +55,25 @@ def test_a_plain_base() -> None:
     assert facts.libc_version.startswith("2.")
 
 
-def test_cuda_is_what_its_files_say_and_the_loader_finds() -> None:
-    """CUDA's and cuDNN's versions are of the files' own bytes, whatever these are called."""
+def test_cuda_version_of_a_base_comes_from_files_that_the_loader_finds() -> None:
     facts = found(DEBIAN, PYTHON, {**CUDA, f"{LIB}/libcudart.so.11.0": "libcudart.so.11.8.89"})
     assert (facts.cuda, facts.cudnn) == ("11.8", "8.6.0")
     assert {one.soname for one in facts.libraries} >= {"libcudart.so.11.0", "libcublas.so.11", "libcudnn.so.8"}
 
 
-def test_a_name_proves_nothing() -> None:
-    """A run time of 11.2 that is called 11.8.89 is of 11.2."""
+def test_file_name_of_a_cuda_runtime_is_ignored() -> None:
     facts = found(DEBIAN, PYTHON, CUDA, {f"{LIB}/libcudart.so.11.8.89": run_time(11020)})
     assert facts.cuda == "11.2"
 
 
-def test_what_the_loader_does_not_find_is_not_brought() -> None:
-    """Libraries of wheels, and those in a folder that no loader looks into, are no CUDA of the base."""
+def test_libraries_outside_the_loader_path_do_not_belong_to_the_base() -> None:
     lost = {path.replace(LIB, "opt/cuda/lib"): what for path, what in CUDA.items()}
     wheels = {path.replace(LIB, "usr/lib/python3/site-packages/nvidia"): what for path, what in CUDA.items()}
     assert found(DEBIAN, PYTHON, lost, wheels).libraries == ()
     assert found(DEBIAN, PYTHON, lost, env={"LD_LIBRARY_PATH": "/opt/cuda/lib"}).cuda == "11.8"
 
 
-def test_tools_and_forward_compatibility() -> None:
-    """Ptxas with libdevice where XLA looks, and the driver of the compatibility package, are told."""
+def test_base_has_xla_tools_and_forward_compatibility_libraries() -> None:
     devel = {
         "usr/local/cuda-11.8/bin/ptxas": b"\x7fELF",
         "usr/local/cuda-11.8/nvvm/libdevice/libdevice.10.bc": b"BC",
@@ -112,13 +106,11 @@ ALPINE: Layer = {"etc/os-release": b"ID=alpine\nVERSION_ID=3.20.1\n", "lib/ld-mu
         (({**DEBIAN, "etc/os-release": b"ID=\n"},), "amd64", "its os-release does not say"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(layers: tuple[Layer, ...], architecture: str, says: str) -> None:
-    """musl, another machine, no Python and nothing that would bring one: each is said."""
+def test_unusable_base_is_refused_with_the_reason(layers: tuple[Layer, ...], architecture: str, says: str) -> None:
     assert says in found(*layers, architecture=architecture).refused
 
 
-def test_a_red_hat_base_with_a_python_is_a_base() -> None:
-    """Dnf is not needed where nothing has to be installed."""
+def test_red_hat_base_with_python_needs_no_dnf() -> None:
     python = {"usr/bin/python3.11": b"#!", "usr/lib/python3.11/venv/__init__.py": b""}
     facts = found(RED_HAT, python)
     assert facts.refused == ""
@@ -127,8 +119,7 @@ def test_a_red_hat_base_with_a_python_is_a_base() -> None:
     assert (row.python, row.package_source) == ("3.11", "")
 
 
-def test_the_python_that_packages_would_bring() -> None:
-    """A Debian base without Python gets the one of its release; one that is wanted and not there is refused."""
+def test_debian_base_without_python_gets_the_one_of_its_release() -> None:
     facts = found(DEBIAN)
     row = as_system("corp", facts, None, CATALOG.systems)
     assert row is not None
@@ -136,8 +127,7 @@ def test_the_python_that_packages_would_bring() -> None:
     assert as_system("corp", facts, "3.9", CATALOG.systems) is None
 
 
-def test_several_pythons_the_newest_or_the_one_that_is_named() -> None:
-    """Of several Pythons the newest is taken, the others are offered, and one that is named stands alone."""
+def test_newest_python_of_a_base_is_used_unless_one_is_named() -> None:
     both = {"usr/local/bin/python3.9": b"#!", "usr/local/lib/python3.9/venv/__init__.py": b""}
     facts = found(DEBIAN, PYTHON, both)
     row, named = (as_system("corp", facts, wanted, CATALOG.systems) for wanted in (None, "3.9"))
@@ -147,14 +137,12 @@ def test_several_pythons_the_newest_or_the_one_that_is_named() -> None:
     assert named.pythons == ("3.9",)
 
 
-def test_a_file_that_is_no_program_is_no_python() -> None:
-    """A Python without the right to be executed is none."""
+def test_file_without_execute_permission_is_not_a_python() -> None:
     data = LayerFile("usr/bin/python3.11", "file", mode=0o644, size=0)
     assert found(DEBIAN, {**PYTHON, "usr/bin/python3.11": data}).pythons == ()
 
 
-def test_the_catalogue_s_row_is_compared() -> None:
-    """An image that goes by a published name and is another is said to be, field by field."""
+def test_base_that_differs_from_its_catalogue_row_is_reported_by_field() -> None:
     name = "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
     env = {"NVIDIA_REQUIRE_CUDA": CATALOG.image(name).require_cuda}  # type: ignore[union-attr]
     facts = found(DEBIAN, PYTHON, CUDA, {f"{LIB}/libcudart.so.11.8.89": run_time(11020)}, name=name, env=env)
@@ -165,16 +153,14 @@ def test_the_catalogue_s_row_is_compared() -> None:
     assert found(DEBIAN, PYTHON, CUDA, name="other/image:1").disagreements == ()
 
 
-def test_an_image_without_a_digest_cannot_be_a_base() -> None:
-    """What no registry knows cannot be named in a matrix, and the answer says what to do."""
+def test_image_without_a_digest_cannot_be_a_base() -> None:
     engine = FakeEngine()
     engine.add("made-here:1")
     with pytest.raises(InfrastructureError, match="has no digest"):
         inspect_base(engine, "made-here:1", CATALOG, pytest.fail)
 
 
-def test_an_image_is_pulled_where_it_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base is fetched by the engine, and its facts are kept under the digest that the registry knows it by."""
+def test_missing_base_is_pulled_and_known_by_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     engine = FakeEngine()
     made = replace(engine.add("other:1"), digests=(PINNED,))

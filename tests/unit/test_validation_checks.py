@@ -29,14 +29,12 @@ SOURCES = {path.name: path.read_bytes() for path in SUITE.rglob("*") if "__pycac
 
 
 def functions(module: str) -> set[str]:
-    """Name what a probe's module defines at its top."""
     tree = ast.parse((SUITE / f"{module}.py").read_text())
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_each_check_can_run(check: Check) -> None:
-    """Its probe exists, its group exists, and what it needs is another check that is made wherever it is."""
+def test_each_check_has_its_probe_group_and_needs(check: Check) -> None:
     if check.group == "host":
         assert (check.name in HOST_CHECKS, check.probe, check.only_with != "") == (True, "", True)
     else:
@@ -52,14 +50,12 @@ def test_each_check_can_run(check: Check) -> None:
         assert need.profile == "quick" or check.profile == "full"
 
 
-def test_names_are_unique_and_every_level_has_checks() -> None:
-    """A verdict can be read by names, and no level is empty."""
+def test_check_names_are_unique_and_every_level_has_checks() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert {check.level for check in CHECKS} == set(LEVELS)
 
 
-def test_selection() -> None:
-    """A CPU image meets no GPU check; the full profile adds and never drops; without a lock nothing is held to one."""
+def test_selected_checks_follow_from_flavor_profile_and_lock() -> None:
     quick = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x"))
     full = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x", profile="full"))
     assert [check.name for check in full] == [check.name for check in CHECKS]
@@ -74,8 +70,7 @@ def test_selection() -> None:
     assert "secrets" not in {check.name for check in suite_plan.select(Facts(flavor="cpu", place="here"))}
 
 
-def test_a_plan_holds_every_check_once_in_its_group() -> None:
-    """The runner's document has each check of the container once, with the facts, and needs before what needs them."""
+def test_plan_contains_every_check_once_after_its_needs() -> None:
     checks = suite_plan.select(Facts(flavor="gpu", profile="full"))
     plan = json.loads(suite_plan.plan(checks, Facts(flavor="gpu", libraries=("libcudart.so.12",))))
     names = [check["name"] for group in plan["groups"] for check in group["checks"]]
@@ -130,8 +125,7 @@ def f(a):
     )
 
 
-def test_the_suite_is_its_folder() -> None:
-    """What goes into a container is every file of the suite's folder and none from elsewhere, without annotations."""
+def test_container_gets_every_file_of_the_suite_without_annotations() -> None:
     there = SOURCES
     made = suite_plan.probe_files()
     assert made.keys() == there.keys()
@@ -146,7 +140,6 @@ def test_the_suite_is_its_folder() -> None:
 
 
 def session(*lines: dict[str, Any]) -> tuple[Session, list[Progress]]:
-    """Feed a session with the runner's lines, byte by byte."""
     heard: list[Progress] = []
     made = Session((CHECKS[0], CHECKS[1]), heard.append, token="k")
     for byte in b'"noise"\n' + message_lines(START, *lines, token="k"):
@@ -154,8 +147,7 @@ def session(*lines: dict[str, Any]) -> tuple[Session, list[Progress]]:
     return made, heard
 
 
-def test_a_session_keeps_results_and_names_what_is_missing() -> None:
-    """A check without an answer is an error with a finding that says why, never absent."""
+def test_check_without_an_answer_is_an_error() -> None:
     first = {"name": CHECKS[0].name, "tier": CHECKS[0].level, "outcome": "passed"}
     made, heard = session({"event": "begin", "name": CHECKS[0].name}, {"event": "result", "result": first})
     results = made.results(Unfinished("not run: the container ran out of memory"))
@@ -186,8 +178,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE.keys())
-def test_message_of_another_shape_is_a_violation(payload: bytes) -> None:
-    """Whoever holds the key and writes nonsense ends no command in a traceback: the run's messages are amiss."""
+def test_malformed_message_is_a_protocol_violation(payload: bytes) -> None:
     made = Session((CHECKS[0],), lambda _: None, token="k")
     made.feed(b'k {"event":"start"}\nk ' + payload + b"\n")
     assert any("cannot be read" in text for text in made.violations())
@@ -195,8 +186,7 @@ def test_message_of_another_shape_is_a_violation(payload: bytes) -> None:
     assert made.identity is None
 
 
-def test_a_base_that_was_accepted_without_tools_is_not_asked_to_assemble() -> None:
-    """Where the host knows that a base has no ptxas, nothing tries it; everywhere else it is tried."""
+def test_base_accepted_without_tools_skips_the_assembly_check() -> None:
     facts = suite_plan.Facts(flavor="gpu", environment="x")
     names = [
         {check.name for check in suite_plan.select(msgspec.structs.replace(facts, without_tools=known))}

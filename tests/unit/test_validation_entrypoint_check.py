@@ -20,7 +20,6 @@ OWN, FRESH = (next(check for check in CHECKS if check.name == name) for name in 
 
 
 def product(spec: ContainerSpec) -> list[float]:
-    """Compute what the program in the command is asked for."""
     left, right = (json.loads(text) for text in re.search(r"left, right = (.*), (\[\[.*)\n", spec.command[-1]).groups())  # type: ignore[union-attr]
     return [
         float(sum(x * y for x, y in zip(row, column, strict=True)))
@@ -30,28 +29,25 @@ def product(spec: ContainerSpec) -> list[float]:
 
 
 def printed(spec: ContainerSpec, **more: object) -> bytes:
-    """Print what an image that works does."""
     said = {"product": product(spec), "absent": [], "unreadable": []} | more
     return b"Welcome!\nenvbuilder-user-start " + json.dumps(said).encode() + b"\n"
 
 
 def started(script: Callable[[ContainerSpec], Script], check: Check = OWN) -> tuple[CheckResult, list[ContainerSpec]]:
-    """Start an image whose containers do this."""
     engine = FakeEngine(script=script)
     image = engine.add("some:image")
     return check_entrypoint(engine, image, check, threading.Event()), engine.runs
 
 
-def test_a_healthy_image_passes_as_its_users_start_it() -> None:
-    """Its own entrypoint and user are kept, nothing of ours is put in, and the network stays closed."""
+def test_healthy_image_passes_with_its_own_entrypoint_and_user() -> None:
+    """Nothing is added to it, and the network stays closed."""
     result, (spec,) = started(lambda spec: Script(stdout=printed(spec)))
     assert result.outcome == "passed", result.observed
     assert spec.entrypoint
     assert (spec.user, spec.network, dict(spec.files), spec.read_only) == ("", "none", {}, False)
 
 
-def test_a_fresh_user_meets_a_read_only_root() -> None:
-    """The other start is that of a cluster: a user that the image does not know, and nothing to write on."""
+def test_unknown_user_starts_on_a_read_only_root() -> None:
     result, (spec,) = started(lambda spec: Script(stdout=printed(spec)), FRESH)
     assert result.outcome == "passed"
     assert spec.read_only
@@ -74,16 +70,14 @@ def test_a_fresh_user_meets_a_read_only_root() -> None:
     ],
     ids=["swallows", "odd", "broken", "wrong", "preload", "unreadable", "refuses", "hangs", "memory", "floods"],
 )
-def test_whatever_keeps_users_from_it_is_named(script: Callable[[ContainerSpec], Script], text: str) -> None:
-    """Each is USER_START, and says what is wrong."""
+def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpec], Script], text: str) -> None:
     result, _ = started(script)
     assert result.outcome == "failed"
     assert [found.code for found in result.findings] == [Code.USER_START]
     assert text in result.observed
 
 
-def test_an_image_with_python3_alone_is_started_so() -> None:
-    """Where there is no python, python3 is what its users call."""
+def test_image_without_python_is_started_with_python3() -> None:
     result, runs = started(
         lambda spec: (
             Script(exit_code=127, refusal="no python") if spec.command[0] == "python" else Script(stdout=printed(spec))

@@ -35,8 +35,7 @@ from envbuilder.verdict import CheckResult
         ("", None),
     ],
 )
-def test_the_note_of_every_release(note: str, says: bool | None) -> None:  # noqa: FBT001
-    """As 2.0 to 2.3, 2.4 and later wrote it; what says nothing of CUDA is no claim."""
+def test_build_record_of_every_release_is_read(note: str, says: bool | None) -> None:  # noqa: FBT001
     files = image_of({f"{SITE}/tensorflow/python/platform/build_info.py": note.encode()})
     assert says_cuda(files) is says
 
@@ -45,8 +44,7 @@ def test_the_note_of_every_release(note: str, says: bool | None) -> None:  # noq
     ("flavor", "note", "found"),
     [("gpu", "False", 1), ("gpu", "True", 0), ("cpu", "False", 0), ("gpu", "", 0)],
 )
-def test_a_build_without_cuda_in_a_gpu_environment_is_called_that(flavor: str, note: str, found: int) -> None:
-    """Its own note says so, and no object of its holds code for GPUs: what it does not look for follows from that."""
+def test_cpu_build_in_a_gpu_environment_is_not_a_gpu_build(flavor: str, note: str, found: int) -> None:
     text = f"build_info = {{'is_cuda_build': {note}}}" if note else ""
     named = {"tensorflow/__init__.py": b"1", "tensorflow/python/platform/build_info.py": text.encode()}
     subject = outside(image_of(package("tensorflow_cpu", "2.20.0", named)), facts={"flavor": flavor})
@@ -76,8 +74,9 @@ LIST = '{"schema": "envbuilder/omissions/v1"}'
         ({omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, [FORM_LABEL]),
     ],
 )
-def test_what_is_said_of_a_form_holds(labels: dict[str, str], carried: str, known: str, named: list[str]) -> None:
-    """The form in label and document, and the list in image, label and on this host, are one; what is not, is named."""
+def test_contradictory_claims_about_the_variant_are_reported(
+    labels: dict[str, str], carried: str, known: str, named: list[str]
+) -> None:
     text = msgspec.json.encode({**DOCUMENT, "form": "runtime"})
     there = {"opt/envbuilder/environment.json": text, **({LIST_AT: carried.encode()} if carried else {})}
     said = [one.subject for one in claims(outside(image_of(there), omissions=known, labels=labels)).findings]
@@ -86,8 +85,7 @@ def test_what_is_said_of_a_form_holds(labels: dict[str, str], carried: str, know
     assert all(name in one for name, one in zip(named, about, strict=True))
 
 
-def test_of_a_list_of_omissions_libraries_are_told() -> None:
-    """Files that nothing names and whole distributions are; headers and a list that no label names are not."""
+def test_removed_libraries_come_from_the_list_of_removed_files() -> None:
     left = (
         omissions.LeftOut("nvidia/nvshmem/lib/libnvshmem_host.so.3", 1, 1, "d", "unnamed"),
         omissions.LeftOut("nvidia/nvshmem/include/", 1, 1, "d", "compilers"),
@@ -115,10 +113,9 @@ def test_of_a_list_of_omissions_libraries_are_told() -> None:
         ({}, {"form": "runtime"}, []),
     ],
 )
-def test_form_is_compared_with_what_the_host_knows(
+def test_variant_is_compared_with_the_hosts_record(
     facts: dict[str, Any], said: dict[str, Any], named: list[str]
 ) -> None:
-    """An image whose labels and document agree on another form than this host knows is found."""
     labels = {FORM_LABEL: str(said["form"])} if "form" in said else {}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, **said})})
     about = {one.subject for one in claims(outside(there, labels=labels, facts=facts)).findings}
@@ -126,8 +123,7 @@ def test_form_is_compared_with_what_the_host_knows(
     assert {one for one in about if "form" in one} == wanted
 
 
-def test_an_image_as_installed_names_no_list_of_omissions() -> None:
-    """Where this host says that everything is in it, a label that names such a list does not hold."""
+def test_complete_image_must_not_name_a_list_of_removed_files() -> None:
     labels = {omissions.LABEL: lockfile.digest(LIST)}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
     said = [one.subject for one in claims(outside(there, labels=labels, facts={"form": "devel"})).findings]

@@ -23,8 +23,7 @@ from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.layer_scan import MAX_KEPT, scan
 
 
-def test_layers_are_stacked() -> None:
-    """A later layer replaces and deletes; a folder that it empties holds its own files alone; links are followed."""
+def test_later_layer_replaces_deletes_and_empties() -> None:
     files = image_of(
         {"a/b": b"1", "a/c": b"1", "d/e": b"1", "lib": "usr/lib", "usr/lib/x": b"1"},
         {"a/b": b"2", "a/c": None, "d": LayerFile("d", "emptied"), "d/f": b"2"},
@@ -35,13 +34,11 @@ def test_layers_are_stacked() -> None:
     assert files.file("lib/x") is not None
 
 
-def test_a_circle_of_links_ends() -> None:
-    """Links that lead to each other lead nowhere, and end."""
+def test_circular_links_end() -> None:
     assert image_of({"a": "b", "b": "a"}).file("a/c") is None
 
 
-def test_a_layer_that_was_read_costs_nothing(tmp_path: Path) -> None:
-    """A layer's record comes from the cache the second time; a spoilt record is read anew."""
+def test_known_layer_comes_from_the_cache_unless_it_is_damaged(tmp_path: Path) -> None:
     engine = FakeEngine()
     image = engine.add("ours:1")
     reads = 0
@@ -62,7 +59,6 @@ def test_a_layer_that_was_read_costs_nothing(tmp_path: Path) -> None:
 
 
 def elf(*, machine: int = 62, section_at: int = 64, size: int = 4096) -> bytes:
-    """Write an ELF header with one empty section table entry at the place given."""
     head = b"\x7fELF\x02\x01\x01" + bytes(9)
     return (head + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 0, section_at, 0, 64, 56, 0, 64, 1, 0)).ljust(
         size, b"\0"
@@ -79,23 +75,20 @@ def elf(*, machine: int = 62, section_at: int = 64, size: int = 4096) -> bytes:
         (elf()[:80], Code.FILES_DIFFER),
     ],
 )
-def test_damaged_binaries_and_those_of_other_machines(content: bytes, code: Code | None) -> None:
-    """A binary that was cut off, or is of another architecture than the image's, is a finding."""
+def test_damaged_binaries_and_those_of_other_architectures_are_found(content: bytes, code: Code | None) -> None:
     found = binaries(outside(image_of({"opt/venv/lib/python3.11/site-packages/x.so": content}))).findings
     assert [one.code for one in found] == ([code] if code else [])
 
 
 @pytest.mark.parametrize("name", ["libcudart.so.12", "libcufft.so.11"])
-def test_a_library_that_is_none_is_named(name: str) -> None:
-    """A library of CUDA that is text, or a link to nothing, is missing whatever its name says."""
+def test_cuda_library_that_is_text_or_a_dangling_link_is_missing(name: str) -> None:
     path = f"opt/venv/lib/python3.11/site-packages/nvidia/x/lib/{name}"
     for what in (b"<html>404</html>", "/nowhere"):
         (one,) = binaries(outside(image_of({path: what}))).findings
         assert (one.code, one.subject) == (Code.MISSING_LIBRARY, name)
 
 
-def test_a_text_without_an_end_is_bounded(tmp_path: Path) -> None:
-    """A name in a binary's tables that never ends is cut: a hostile file costs no memory."""
+def test_endless_name_in_a_binary_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "x.so"
     content = bytearray(elf() + b"A" * (1 << 20))
     content[64 + 24 : 64 + 32] = struct.pack("<Q", 4096)  # where its only section, the names, begins
@@ -105,22 +98,19 @@ def test_a_text_without_an_end_is_bounded(tmp_path: Path) -> None:
 
 
 class Withholding(FakeEngine):
-    """An engine whose archive holds a layer in a form that nobody can read, and so gives none."""
-
     @contextmanager
     def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
         yield iter(())
 
 
-def test_a_layer_that_is_not_given_is_no_empty_layer(tmp_path: Path) -> None:
-    """Of an unknown form (zstd), or left out: nothing is said of the image, least of all that nothing was found."""
+def test_missing_layer_is_an_error_not_an_empty_layer(tmp_path: Path) -> None:
     engine = Withholding()
     with pytest.raises(InfrastructureError, match="did not provide 1 of its layers"):
         read_image(engine, engine.add("a:b", b"content"), Cache(tmp_path))
 
 
-def test_a_file_behind_its_own_soname_may_be_called_otherwise() -> None:
-    """CUPTI's file is called by its year and its soname leads to it; a soname that leads elsewhere is told."""
+def test_file_may_have_another_name_if_its_soname_links_to_it() -> None:
+    """CUPTI's file is named by its year."""
     folder = "usr/lib/x86_64-linux-gnu"
     cupti = shared_object("libcupti.so.11.2")
     whole: Layer = {f"{folder}/libcupti.so.2020.3.1": cupti, f"{folder}/libcupti.so.11.2": "libcupti.so.2020.3.1"}
@@ -134,30 +124,26 @@ def test_a_file_behind_its_own_soname_may_be_called_otherwise() -> None:
         assert [one.code.value for one in binaries(outside(image_of(wrong))).findings] == ["CUDA_MISMATCH"], wrong
 
 
-def test_a_library_that_only_begins_like_nvidia_s_may_have_another_name() -> None:
-    """Debian's libcurl has a second name, of another version, that leads to it; a CUDA library has none."""
+def test_libcurl_may_have_two_names_and_a_cuda_library_may_not() -> None:
     for stem, found in (("libcurl-gnutls", []), ("libcufft", ["CUDA_MISMATCH"])):
         folder = "usr/lib/x86_64-linux-gnu"
         there: Layer = {f"{folder}/{stem}.so.4": shared_object(f"{stem}.so.4"), f"{folder}/{stem}.so.3": f"{stem}.so.4"}
         assert [one.code.value for one in binaries(outside(image_of(there))).findings] == found
 
 
-def test_an_entry_below_a_link_lies_where_the_link_leads() -> None:
-    """An engine unpacks through the links of folders, those of the same layer and of layers below."""
+def test_entry_below_a_link_is_unpacked_to_its_target() -> None:
     files = image_of({"lib": "usr/lib", "lib/x.so": b"1"}, {"lib/y.so": b"2", "usr/lib/x.so": None, "lib/.x": b"3"})
     assert {path for path, seen in files.paths.items() if seen.row.kind == "file"} == {"usr/lib/y.so", "usr/lib/.x"}
     assert files.paths["usr/lib/y.so"].row.path == "usr/lib/y.so"
 
 
-def test_a_link_over_a_folder_hides_what_was_below_it() -> None:
-    """Whether or not the folder had an entry of its own; what the layer puts there lies behind the link."""
+def test_link_over_a_folder_hides_its_files() -> None:
     files = image_of({"opt/p/os.py": b"1", "srv/q/os.py": b"2"}, {"opt/p": "/srv/q", "opt/p/more.py": b"3"})
     assert set(files.paths) == {"opt/p", "srv/q/os.py", "srv/q/more.py"}
     assert [one.layer for one in files.hidden["opt/p/os.py"]] == [0]
 
 
-def test_a_further_name_is_what_the_first_was_when_it_was_given() -> None:
-    """A path that is unpacked again gets a file of its own; what was linked to it before keeps the former one."""
+def test_hard_link_keeps_the_content_of_its_time() -> None:
     rows = (
         entry("a", b"evil"),
         LayerFile("b", "same", target="a"),
@@ -170,8 +156,7 @@ def test_a_further_name_is_what_the_first_was_when_it_was_given() -> None:
     assert digests["a"] == hashlib.sha256(b"good").digest()
 
 
-def test_of_two_entries_of_one_path_the_last_counts() -> None:
-    """Its row and its content; where that is too large to be kept, there is none, and not the first one's."""
+def test_last_of_two_entries_of_a_path_counts() -> None:
     path = f"{SITE}/x-1.dist-info/RECORD"
     large = LayerFile(path, "file", size=MAX_KEPT + 1, pieces=lambda: iter([b"x" * (MAX_KEPT + 1)]))
     for second, kept in ((entry(path, b"second"), b"second"), (large, None), (LayerFile(path, "folder"), None)):
@@ -180,16 +165,14 @@ def test_of_two_entries_of_one_path_the_last_counts() -> None:
         assert dict(files.kept()) == ({path: kept} if kept else {})
 
 
-def test_a_whiteout_behind_a_file_of_its_layer_deletes_that() -> None:
-    """In front of one it deletes what layers below have, and the file stands."""
+def test_whiteout_after_a_file_of_its_layer_deletes_it() -> None:
     for order, left in ((("x", "gone"), set()), (("gone", "x"), {"d/x"})):
         made = {"x": entry("d/x", b"2"), "gone": LayerFile("d/x", "deleted")}
         layer = scan(LayerStream(iter([made[name] for name in order]), "x"))
         assert set(ImageFiles((record({"d/x": b"1"}), layer)).paths) == left
 
 
-def test_what_was_hidden_is_known_layer_by_layer() -> None:
-    """The first content and the one of a layer in between are told apart; what comes back as it was is not changed."""
+def test_hidden_entries_are_known_by_layer() -> None:
     files = image_of({"x": b"1", "y": b"1"}, {"x": b"2", "y": b"2"}, {"x": b"3", "y": b"1"})
     assert [one.layer for one in files.hidden["x"]] == [0, 1]
     found = files.was("x", 1)

@@ -42,15 +42,13 @@ PATH = {"PATH": "/opt/venv/bin:/usr/bin"}
         ({}, ["error"]),
     ],
 )
-def test_start_up_requirement(env: dict[str, str], severities: list[str]) -> None:
-    """A requirement must be readable, ask for no more than the image's CUDA, admit newer drivers, be in force."""
+def test_start_up_requirement_must_be_valid_and_admit_newer_drivers(env: dict[str, str], severities: list[str]) -> None:
     looked = requirement(outside(image_of(), env=env, facts={"flavor": "gpu", "cuda": "12.5"}))
     assert [one.severity.value for one in looked.findings] == severities
     assert {one.code for one in looked.findings} <= {Code.CONTAINER_REQUIREMENT}
 
 
-def test_an_image_of_others_need_not_ask_anything() -> None:
-    """Without a requirement an image of others is as its makers wanted it."""
+def test_foreign_image_needs_no_start_up_requirement() -> None:
     facts = {"flavor": "gpu", "cuda": "12.5", "environment": ""}
     assert requirement(outside(image_of(), env={}, facts=facts)).findings == ()
 
@@ -97,16 +95,14 @@ def test_an_image_of_others_need_not_ask_anything() -> None:
         ),
     ],
 )
-def test_a_variable_that_breaks_something_is_named(env: dict[str, str], code: Code, subject: str) -> None:
-    """Each is an error under one code that names the variable, and nothing else is."""
+def test_variable_that_breaks_the_image_is_the_only_error(env: dict[str, str], code: Code, subject: str) -> None:
     facts = {"flavor": "gpu", "python": "3.11"}
     looked = configuration(outside(image_of(ROOT), env={**PATH, **env}, facts=facts))
     errors = [one for one in looked.findings if one.severity is Severity.ERROR]
     assert [(one.code, one.subject) for one in errors] == [(code, subject)]
 
 
-def test_a_usual_configuration_is_left_alone() -> None:
-    """What our images set, and what users commonly do, is no finding."""
+def test_usual_configuration_has_no_finding() -> None:
     env = {
         **PATH,
         "PYTHONUNBUFFERED": "1",
@@ -130,8 +126,7 @@ def test_a_usual_configuration_is_left_alone() -> None:
         ({"user": "nobodyknows"}, "USER"),
     ],
 )
-def test_what_cannot_start_is_named(image: dict[str, Any], subject: str) -> None:
-    """An entry point, command or user that is not in the image: it cannot start."""
+def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], subject: str) -> None:
     (one,) = configuration(outside(image_of(ROOT), env=PATH, facts={"python": "3.11"}, **image)).findings
     assert (one.code, one.severity, one.subject) == (Code.IMAGE_CONFIGURATION, Severity.ERROR, subject)
 
@@ -149,8 +144,7 @@ def test_what_cannot_start_is_named(image: dict[str, Any], subject: str) -> None
         {"MALLOC_ARENA_MAX": "1", "TF_NUM_INTEROP_THREADS": "0", "TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": ""},
     ],
 )
-def test_what_python_takes_is_no_finding(env: dict[str, str]) -> None:
-    """Values that Python, its C library and TensorFlow take as they are meant."""
+def test_valid_values_have_no_finding(env: dict[str, str]) -> None:
     looked = configuration(outside(image_of(ROOT), env={**PATH, **env}, facts={"python": "3.11"}))
     assert looked.findings == ()
 
@@ -162,8 +156,7 @@ def test_what_python_takes_is_no_finding(env: dict[str, str]) -> None:
         *("GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES", "BASH_ENV", "SHELLOPTS"),
     ],
 )
-def test_what_changes_every_program_is_told(name: str) -> None:
-    """It breaks nothing that was tried, and every program of the image runs otherwise for it: a warning."""
+def test_variable_that_changes_every_program_is_a_warning(name: str) -> None:
     (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
@@ -177,15 +170,13 @@ def test_what_changes_every_program_is_told(name: str) -> None:
         ("CUDA_DISABLE_PTX_JIT", "1"),
     ],
 )
-def test_what_names_gpus_of_one_host_is_told(name: str, value: str) -> None:
-    """It serves the host that it was written on, and hides other GPUs elsewhere: a warning."""
+def test_variable_that_names_gpus_of_one_host_is_a_warning(name: str, value: str) -> None:
     facts = {"python": "3.11", "flavor": "gpu"}
     (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: value}, facts=facts)).findings
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
 
-def test_byte_code_in_the_place_of_sources_is_an_error() -> None:
-    """A folder of byte code that Python is sent to runs instead of the sources that were compared."""
+def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
     cached: Layer = {**ROOT, f"opt/cache/{SITE}/six.cpython-311.pyc": b"x"}
     env = {**PATH, "PYTHONPYCACHEPREFIX": "/opt/cache"}
     (one,) = configuration(outside(image_of(cached), env=env, facts={"python": "3.11"})).findings
@@ -202,16 +193,14 @@ def test_byte_code_in_the_place_of_sources_is_an_error() -> None:
         (None, 0, "1000", 1),
     ],
 )
-def test_temporary_files_have_room(mode: int | None, uid: int, user: str, found: int) -> None:
-    """The image's user may write to /tmp, or it is told: absent, a link to nowhere, or somebody else's."""
+def test_tmp_that_the_user_cannot_write_to_is_reported(mode: int | None, uid: int, user: str, found: int) -> None:
     many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
     tmp: Layer = {} if mode is None else {"tmp": LayerFile("tmp", "folder", mode=mode, uid=uid)}
     looked = configuration(outside(image_of({**many, **tmp}), env=PATH, facts={"python": "3.11"}, user=user))
     assert [one.subject for one in looked.findings] == ["/tmp"] * found
 
 
-def test_a_python_with_capabilities_is_an_error() -> None:
-    """The kernel refuses to start it where they are not granted, as in every closed container."""
+def test_python_with_file_capabilities_is_an_error() -> None:
     python = LayerFile(
         "opt/venv/bin/python", "file", mode=0o755, size=2, has_capabilities=True, pieces=lambda: iter([b"#!"])
     )
@@ -229,8 +218,7 @@ def test_a_python_with_capabilities_is_an_error() -> None:
         ({"HOME": "/srv"}, "srv/.keras/keras.json"),
     ],
 )
-def test_the_file_of_keras_s_settings_is_read_where_keras_would(env: dict[str, str], path: str) -> None:
-    """Another backend there breaks whoever imports Keras, other numbers change what it computes; elsewhere neither."""
+def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, str], path: str) -> None:
     accounts: Layer = {**ROOT, "etc/passwd": b"envbuilder:x:1000:1000::/home/x:/bin/sh\n"}
 
     def found(settings: bytes, place: str = path, **more: str) -> list[tuple[Severity, str]]:
@@ -265,15 +253,13 @@ def test_the_file_of_keras_s_settings_is_read_where_keras_would(env: dict[str, s
         (b'{"a": "' + b"x" * (1 << 20) + b'"}', [Severity.WARNING]),
     ],
 )
-def test_settings_of_keras_are_read_as_python_reads_them(settings: bytes, severities: list[Severity]) -> None:
-    """Its JSON has NaN, and other types than the usual; what no Python reads, or is too large to read, is told."""
+def test_keras_settings_are_read_as_python_reads_json(settings: bytes, severities: list[Severity]) -> None:
     there = image_of({**ROOT, "root/.keras/keras.json": settings})
     findings = configuration(outside(there, env={**PATH, "HOME": "/root"}, facts={"python": "3.11"})).findings
     assert [one.severity for one in findings if one.subject == "keras.json"] == severities
 
 
-def test_a_system_without_a_list_of_accounts_has_no_such_user() -> None:
-    """A folder in the place of the list, or none at all in a whole system: a user by name cannot be started as."""
+def test_user_by_name_without_etc_passwd_is_an_error() -> None:
     many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
     room = {"tmp": LayerFile("tmp", "folder", mode=0o1777)}
     there = {**many, **room, "etc/passwd": LayerFile("etc/passwd", "folder", mode=0o755)}
@@ -282,8 +268,7 @@ def test_a_system_without_a_list_of_accounts_has_no_such_user() -> None:
     assert configuration(outside(image_of(there), env=PATH, facts={"python": "3.11"}, user="1000")).findings == ()
 
 
-def test_an_environment_that_is_reached_by_a_link_is_the_same() -> None:
-    """A PATH that leads through another name of the environment's folder leads to its Python."""
+def test_environment_behind_a_link_is_the_same_environment() -> None:
     tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
     folder = LayerFile(f"{SITE}/tensorflow", "folder", mode=0o755)
     venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", folder.path: folder}

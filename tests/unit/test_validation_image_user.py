@@ -13,17 +13,14 @@ PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/ho
 
 
 def folder(path: str, mode: int = 0o755, uid: int = 0) -> dict[str, LayerFile]:
-    """Make a folder."""
     return {path: LayerFile(path, "folder", mode=mode, uid=uid)}
 
 
 def module(path: str, mode: int = 0o644, uid: int = 0) -> dict[str, LayerFile]:
-    """Make a module."""
     return {path: LayerFile(path, "file", mode=mode, uid=uid, size=1, pieces=lambda: iter([b"x"]))}
 
 
 def closed(user: str, *more: dict[str, LayerFile]) -> list[str]:
-    """Return what is closed to a user in an image that is open but for what is given."""
     names = ("opt", "opt/venv", SITE, f"{SITE}/tensorflow")
     layer = {**PASSWD}
     for part in (*(folder(name) for name in names), module(f"{SITE}/tensorflow/__init__.py"), *more):
@@ -32,8 +29,8 @@ def closed(user: str, *more: dict[str, LayerFile]) -> list[str]:
     return [one.found for one in found if one.code is Code.USER_START]
 
 
-def test_what_is_open_is_no_finding() -> None:
-    """Modes that others, a group or the owner himself may read by; root reads everything."""
+def test_readable_packages_have_no_finding() -> None:
+    """By mode for others, a group or the owner; root reads everything."""
     own = {**module(f"{SITE}/a.py", 0o600, 1000), **module(f"{SITE}/b.py", 0o640), **folder(f"{SITE}/c", 0o700, 1000)}
     assert closed("envbuilder", own) == []
     assert closed("1000:1000", own) == []
@@ -50,11 +47,9 @@ def test_what_is_open_is_no_finding() -> None:
         (folder(SITE, 0o744), f"/{SITE}"),
     ],
 )
-def test_the_outermost_thing_that_is_closed_is_named(shut: dict[str, LayerFile], named: str) -> None:
-    """A file, a package, the environment itself: once, and not everything below it."""
+def test_outermost_unreadable_path_is_reported_once(shut: dict[str, LayerFile], named: str) -> None:
     assert closed("envbuilder", shut) == [named]
 
 
-def test_what_no_program_imports_does_not_matter() -> None:
-    """A closed note of an installer keeps nothing from starting."""
+def test_unreadable_notes_of_an_installer_do_not_matter() -> None:
     assert closed("envbuilder", module(f"{SITE}/notes.txt", 0o600)) == []

@@ -14,7 +14,6 @@ from envbuilder.verdict import CheckLevel, CheckResult, Measurement, Outcome, re
 
 
 def result(level: CheckLevel, outcome: Outcome = "passed", name: str = "", **more: object) -> CheckResult:
-    """Make one check's result."""
     return CheckResult(name=name or f"{level}-check", level=level, outcome=outcome, **more)  # type: ignore[arg-type]
 
 
@@ -22,8 +21,7 @@ CPU = (result("static"), result("load"), result("cpu"))
 GPU = (*CPU, result("gpu"))
 
 
-def test_everything_passed_is_passed() -> None:
-    """A CPU image needs three levels, a GPU image four, several GPUs five; then it is PASSED at the last of them."""
+def test_all_required_levels_passed_is_passed() -> None:
     assert (judge(CPU, flavor="cpu").verdict, judge(CPU, flavor="cpu").level) == ("PASSED", "cpu")
     assert (judge(GPU, flavor="gpu").verdict, judge(GPU, flavor="gpu").level) == ("PASSED", "gpu")
     every = (*GPU, result("multi-gpu"))
@@ -34,8 +32,7 @@ def test_everything_passed_is_passed() -> None:
     assert required_levels("cpu", 8) == ("static", "load", "cpu")
 
 
-def test_a_gpu_image_without_a_gpu_is_inconclusive() -> None:
-    """Skipped GPU checks leave it INCONCLUSIVE at the level that was reached, each named with its reason."""
+def test_gpu_image_without_a_gpu_is_inconclusive() -> None:
     skipped = result("gpu", "skipped", "gpu-matmul", observed="no NVIDIA driver on this host")
     told = judge((*CPU, skipped), flavor="gpu")
     assert (told.verdict, told.level) == ("INCONCLUSIVE", "cpu")
@@ -43,20 +40,17 @@ def test_a_gpu_image_without_a_gpu_is_inconclusive() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["failed", "error", "timeout"])
-def test_what_is_not_success_fails(outcome: Outcome) -> None:
-    """A failed, crashed or hanging check of a required level fails the image and ends its level below that level."""
+def test_failed_crashed_or_hanging_check_fails_the_image(outcome: Outcome) -> None:
     told = judge((result("static"), result("load", outcome), result("cpu")), flavor="cpu")
     assert (told.verdict, told.level) == ("FAILED", "static")
 
 
-def test_one_gpu_does_not_need_several() -> None:
-    """Skipped multi-GPU checks do not keep an image on one GPU from PASSED."""
+def test_multi_gpu_checks_are_not_required_with_one_gpu() -> None:
     told = judge((*GPU, result("multi-gpu", "skipped", observed="one GPU")), flavor="gpu", gpus=1)
     assert (told.verdict, told.level) == ("PASSED", "gpu")
 
 
-def test_simulated_is_never_passed() -> None:
-    """With a simulated driver nothing is PASSED and no level above cpu is reached."""
+def test_simulated_driver_never_passes() -> None:
     told = judge(GPU, flavor="gpu", gpus=1, simulated=True)
     assert (told.verdict, told.level) == ("INCONCLUSIVE", "cpu")
     assert "simulated" in told.reasons[-1]
@@ -95,17 +89,14 @@ def test_budgets_add_a_result_each() -> None:
 
 
 def error(code: Code, subject: str = "x") -> Finding:
-    """Make an error."""
     return Finding(code=code, severity=Severity.ERROR, subject=subject, message="it is wrong")
 
 
 def failed_result(*findings: Finding, name: str = "import") -> CheckResult:
-    """Make the failed failed_result of a check."""
     return CheckResult(name=name, level="load", outcome="failed", findings=findings)
 
 
 def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
-    """Return the codes that are still errors in a container's failed_result, beside a cause."""
     (told,) = mark_consequences([failed_result(effect)], Causes((cause,), frozenset(files)))
     return [one.code for one in told.findings if one.severity is Severity.ERROR]
 

@@ -18,7 +18,6 @@ PIECE = 1 << 12
 
 
 def _large(dynamic_at: int, size: int) -> bytes:
-    """Make a shared object whose dynamic section and texts are far from both of its ends."""
     texts = b"\0libmiddle.so.1\0"
     dynamic = struct.pack("<QQQQQQ", 5, dynamic_at + 48, 14, 1, 0, 0)
     header = (
@@ -31,7 +30,6 @@ def _large(dynamic_at: int, size: int) -> bytes:
 
 
 def recorded(content: bytes) -> str:
-    """Scan a layer with this one file, and return the soname that its record has."""
 
     def pieces() -> Iterator[bytes]:
         for at in range(0, len(content), PIECE):
@@ -94,7 +92,6 @@ def test_a_layer_of_files_without_number_is_refused(monkeypatch: pytest.MonkeyPa
 
 
 def library(symbol: str, content: bytes, *, rodata: bytes = b"", section: bytes = b".rodata") -> mmap.mmap:
-    """Make a 64-bit ELF file that exports one symbol of this content, laid out as System V has it."""
     names = b"\0" + symbol.encode() + b"\0"
     table = b"\0.dynsym\0.dynstr\0" + section + b"\0.shstrtab\0"
     at, places = 64 + 56, []

@@ -19,8 +19,6 @@ MODULES = sorted(name for name in probe_files() if name.endswith(".py"))
 
 
 class Bare(ast.NodeTransformer):
-    """Takes annotations out of a tree, as `without_annotations` does in a text."""
-
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
         return None if node.module == "__future__" else node
 
@@ -87,7 +85,6 @@ def test_what_would_be_no_module_any_more_is_refused() -> None:
 
 
 def pythons() -> Iterator[tuple[str, str]]:
-    """Find the old Pythons of this host: on PATH, or below pyenv's folder."""
     for version in ("3.6", "3.7", "3.8"):
         kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python3"))
         found = next((str(path) for path in kept), None) or shutil.which(f"python{version}")

@@ -16,13 +16,11 @@ TOUCHED: Layer = {NOTE: SYSTEM[NOTE]}
 
 
 def found(*layers: Layer) -> list[str]:
-    """Look at the Python of a small whole image of ours with these layers above it."""
     subject = outside(image_of(SYSTEM, *layers))
     return [one.message for look in (interpreters, wrong_homes) for one in look(subject, {SITE})]
 
 
-def test_the_python_that_an_environment_was_made_with_is_no_finding() -> None:
-    """Nor is a note that a later layer writes once more as it was, nor a link that it makes again."""
+def test_original_python_has_no_finding() -> None:
     assert found() == []
     assert found(TOUCHED, {"opt/venv/bin/python3": SYSTEM["opt/venv/bin/python3"]}) == []
 
@@ -38,28 +36,24 @@ def test_the_python_that_an_environment_was_made_with_is_no_finding() -> None:
         ({"opt/venv/bin/python3.11": b"#!/bin/sh\n", NOTE: SYSTEM[NOTE]}, "is not an interpreter"),
     ],
 )
-def test_another_interpreter_is_named_though_the_note_is_touched(layer: Layer, named: str) -> None:
-    """By whichever name it is called: the note in the same layer, or a later one, makes no difference."""
+def test_replaced_interpreter_is_reported_even_if_pyvenv_cfg_is_rewritten(layer: Layer, named: str) -> None:
     for layers in ((layer,), ({**layer, **TOUCHED},), (layer, TOUCHED), (layer, layer)):
         assert any(named in message for message in found(*layers)), layers
 
 
-def test_an_interpreter_that_was_deleted_before_is_still_known() -> None:
-    """What stood there first is what the environment was made with, whatever a layer in between did."""
+def test_interpreter_deleted_in_between_is_still_compared() -> None:
     (message, *_) = found({"opt/venv/bin/python3": None}, {"opt/venv/bin/python3": EVIL, **TOUCHED})
     assert "replaced the" in message
 
 
 @pytest.mark.parametrize(("content", "is_whole"), [(SYSTEM["usr/bin/python3.11"], True), (EVIL, False)])
-def test_a_copy_is_the_home_s_own_python(content: bytes, is_whole: bool) -> None:  # noqa: FBT001 - a parameter
-    """An environment may hold a copy of its home's interpreter, and no other program."""
+def test_copy_of_the_home_s_interpreter_is_allowed(content: bytes, is_whole: bool) -> None:  # noqa: FBT001 - a parameter
     copied = {path: row for path, row in SYSTEM.items() if not path.startswith("opt/venv/bin/")}
     subject = outside(image_of({**copied, "opt/venv/bin/python3": content}))
     assert (list(interpreters(subject, {SITE})) == []) is is_whole
 
 
-def test_a_python_that_calls_itself_its_home_is_no_copy() -> None:
-    """A note that names the environment's own folder makes no witness of what lies there."""
+def test_environment_cannot_be_its_own_home() -> None:
     own: Layer = {**SYSTEM, "opt/venv/bin/python3": EVIL, NOTE: b"home = /opt/venv/bin\n"}
     assert list(interpreters(outside(image_of(own)), {SITE}))
 
@@ -76,14 +70,12 @@ def test_a_python_that_calls_itself_its_home_is_no_copy() -> None:
         (b"home =\n", "names no home"),
     ],
 )
-def test_an_edited_note_is_named_once(note: bytes, named: str) -> None:
-    """A home in capitals, behind blanks or another line's end; another home; none; packages of the system let in."""
+def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
     (message,) = found({NOTE: note})
     assert named in message
 
 
-def test_homes_are_read_as_python_reads_them() -> None:
-    """Names have no case and no blanks around them; the same home twice is one."""
+def test_homes_in_pyvenv_cfg_are_read_as_python_reads_them() -> None:
     assert homes(b"Home=/a\n home = /a \nversion = 3\nhomely = /b\nHOME\t=\t/c") == ["/a", "/c"]
 
 
@@ -106,8 +98,7 @@ GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"ver
         ({"srv/v/os.py": b"x"}, "v", "/srv", "/srv/v/os.py"),
     ],
 )
-def test_a_module_in_front_is_named(layer: Layer, env: str, workdir: str, named: str) -> None:
-    """As source, byte code or extension, as a package of each, behind a link, and by the names that Python asks for."""
+def test_module_that_hides_an_installed_one_is_reported(layer: Layer, env: str, workdir: str, named: str) -> None:
     subject = outside(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, workdir=workdir)
     (one,) = hiding_modules(subject, {SITE})
     assert one.code is Code.FILES_DIFFER
@@ -123,13 +114,11 @@ def test_a_module_in_front_is_named(layer: Layer, env: str, workdir: str, named:
         ({}, f"/{SITE}", f"/{SITE}"),
     ],
 )
-def test_what_shadows_nothing_is_not(layer: Layer, env: str, workdir: str) -> None:
-    """Modules of names of their own, folders that are no packages, what no start looks for, the packages themselves."""
+def test_module_that_hides_nothing_is_not_reported(layer: Layer, env: str, workdir: str) -> None:
     subject = outside(image_of(GOOD, layer), env={"PYTHONPATH": env}, workdir=workdir)
     assert list(hiding_modules(subject, {SITE})) == []
 
 
-def test_a_relative_entry_counts_from_where_the_image_starts() -> None:
-    """An empty one is that folder itself."""
+def test_relative_path_entry_starts_at_the_working_folder() -> None:
     subject = outside(image_of(GOOD), env={"PYTHONPATH": "a::/b/../c"}, workdir="/srv")
     assert entries(subject, "PYTHONPATH") == ["srv/a", "srv", "c"]

@@ -55,8 +55,7 @@ HUGGING = b"hf_" + b"abcdEFGH" * 4
         ("srv/code.py", b'url = "https://user:password@example.com"\n', None),
     ],
 )
-def test_files(path: str, head: bytes, severity: str | None) -> None:
-    """Keys and credentials are found by content and by name; templates, certificates and prose are not."""
+def test_files_with_credentials_are_found_and_templates_are_not(path: str, head: bytes, severity: str | None) -> None:
     found = [one for one in secrets(outside(image_of({path: head}))).findings if one.code is Code.SECRET_IN_IMAGE]
     assert [one.severity.value for one in found] == ([severity] if severity else [])
     assert [one.subject for one in found] == ([f"/{path}"] if severity else [])
@@ -77,8 +76,7 @@ def test_no_message_quotes_a_secret() -> None:
     assert not [value for value in ("hunter", "ghp_", "hf_", "AKIA") if value in told]
 
 
-def test_authorities_that_the_system_did_not_bring() -> None:
-    """A certificate in the bundle and not in the system's package was added by somebody."""
+def test_certificate_in_the_bundle_without_a_package_is_found() -> None:
     bundle, packaged = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/a.crt"
     assert secrets(outside(image_of({packaged: PEM, bundle: PEM}))).findings == ()
     (added,) = secrets(outside(image_of({packaged: PEM, bundle: PEM + OTHER}))).findings
@@ -87,8 +85,7 @@ def test_authorities_that_the_system_did_not_bring() -> None:
     assert (left.code, left.subject) == (Code.SECRET_IN_IMAGE, "/usr/local/share/ca-certificates/host.crt")
 
 
-def test_a_secret_that_a_later_layer_deletes_is_found() -> None:
-    """What one layer brings and the next deletes is still in the image; the finding names the layer."""
+def test_secret_deleted_by_a_later_layer_is_found() -> None:
     secret = b"[global]\nindex-url = https://user:word@example.com/simple\n"
     subject = outside(image_of({"etc/hostname": b"x"}, {"etc/pip.conf": secret}, {"etc/pip.conf": None}))
     looked = layers(subject)
@@ -101,16 +98,14 @@ def test_a_secret_that_a_later_layer_deletes_is_found() -> None:
     assert layers(outside(image_of({"etc/pip.conf": b"[global]\n"}))).findings == ()
 
 
-def test_a_package_s_own_example_is_no_secret() -> None:
-    """A key that a package's RECORD names is published with the package; a changed file with one is a warning."""
+def test_key_in_a_package_s_record_is_not_a_secret() -> None:
     ours = package("web", "1.0", {"web/test_key.py": KEY})
     assert secrets(outside(image_of(ours))).findings == ()
     changed = {**ours, f"{SITE}/web/test_key.py": KEY + b"changed"}
     assert [one.severity for one in secrets(outside(image_of(changed))).findings] == [Severity.WARNING]
 
 
-def test_rights_that_nobody_needs_are_warnings() -> None:
-    """A root shell, code that anybody may change, and root as the user are told, and fail nothing."""
+def test_setuid_world_writable_code_and_root_are_warnings() -> None:
     shell = LayerFile("opt/sh", "file", mode=0o4755, size=1, pieces=lambda: iter([b"x"]))
     code = LayerFile(f"{SITE}/a.py", "file", mode=0o666, size=1, pieces=lambda: iter([b"x"]))
     looked = secrets(outside(image_of({"opt/sh": shell, "a": code}), user="root"))
@@ -119,7 +114,6 @@ def test_rights_that_nobody_needs_are_warnings() -> None:
 
 
 def errors(**image: Any) -> list[Finding]:
-    """Judge an image of one file, and keep what makes it fail."""
     told = secrets(outside(image_of({"srv/a": b"a"}), **image)).findings
     return [one for one in told if one.severity is Severity.ERROR]
 
@@ -133,14 +127,12 @@ def errors(**image: Any) -> list[Finding]:
         'CMD ["serve" "--token=hunter2hunter2"]',
     ],
 )
-def test_a_value_that_was_set_anew_is_in_the_history(first: str) -> None:
-    """Emptying a variable takes nothing out of the instruction that gave it."""
+def test_replaced_value_in_the_history_is_found(first: str) -> None:
     (one,) = errors(history=(first, "ENV API_TOKEN=", 'CMD ["serve"]'), env={"API_TOKEN": ""}, command=("serve",))
     assert (one.code, "history" in one.message) == (Code.SECRET_IN_IMAGE, True)
 
 
-def test_what_still_stands_is_told_once() -> None:
-    """A variable that was never set anew is a finding of its own."""
+def test_current_value_of_a_variable_is_reported_once() -> None:
     env = {"API_TOKEN": "hunter2hunter2"}
     (one,) = errors(history=("ENV API_TOKEN=hunter2hunter2",), env=env)
     assert one.subject == "API_TOKEN"
@@ -159,8 +151,7 @@ def test_what_still_stands_is_told_once() -> None:
         "RUN |1 API_TOKEN_PROD=hunter2 /bin/sh -c true",
     ],
 )
-def test_a_build_step_that_holds_a_credential(text: str) -> None:
-    """As engineers write it: for curl, for ssh, for an account's password, as an argument of some stage."""
+def test_build_step_with_a_credential_is_found(text: str) -> None:
     (one,) = errors(history=(text,))
     assert one.code is Code.SECRET_IN_IMAGE
 
@@ -175,13 +166,11 @@ def test_a_build_step_that_holds_a_credential(text: str) -> None:
         "ENV GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D",
     ],
 )
-def test_a_build_step_that_holds_none(text: str) -> None:
-    """References to what is mounted, and what only looks alike."""
+def test_build_step_without_a_credential_is_not_found(text: str) -> None:
     assert errors(history=(text,)) == []
 
 
-def test_an_authority_among_the_certificates_is_named() -> None:
-    """A file where packages leave links, and one more in the bundle whose sources a later layer took away."""
+def test_added_authority_is_found_among_the_certificates() -> None:
     pem = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
     own = {"usr/share/ca-certificates/a.crt": pem, "etc/ssl/certs/ca-certificates.crt": pem}
     assert [one.code for one in secrets(outside(image_of(own, {"etc/ssl/certs/corp.pem": pem}))).findings] == [

@@ -46,7 +46,6 @@ NOISE = st.lists(st.sampled_from([b"ghp", b"_", b"-", b"K", b"AKI", b"I", b"J", 
 
 
 def found(path: str, content: bytes, piece: int = 1 << 20) -> list[str]:
-    """Search a file in pieces."""
     searched = FileSecrets(path)
     for at in range(0, len(content), piece):
         searched.take(bytearray(content[at : at + piece]))
@@ -135,7 +134,7 @@ JKS = b"\xfe\xed\xfe\xed" + bytes((0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0))
         ("srv/a", b"eyJ0eXAiOiJKV1QiLCJhbGciOiJSUzI1NiJ9.eyJ" + b"a1B2" * 4 + b"." + b"a1B2" * 6),
     ],
 )
-def test_a_credential_is_found_as_its_tool_writes_it(path: str, content: bytes) -> None:
+def test_credential_is_found_in_the_format_of_its_tool(path: str, content: bytes) -> None:
     """In text, in UTF-16, and in binary key stores."""
     assert found(path, content)
 

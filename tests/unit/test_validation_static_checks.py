@@ -40,13 +40,11 @@ MODULE = f"{SITE}/one.cpython-311-x86_64-linux-gnu.so"
 
 
 def real_object() -> bytes:
-    """Read a small shared object of this Python, which needs the C library."""
     folder = Path(importlib.util.find_spec("msgspec").origin or "").parent  # type: ignore[union-attr]
     return next(folder.glob("*.so")).read_bytes()
 
 
 def real_library(name: str) -> bytes:
-    """Read a library of this system."""
     found, _ = loader.Search().find(name)
     assert found is not None
     return Path(found).read_bytes()
@@ -55,7 +53,6 @@ def real_library(name: str) -> bytes:
 def codes(
     look: Callable[[ImageContext], CheckOutput], *layers: Layer, facts: Mapping[str, Any] | None = None, **image: Any
 ) -> Any:
-    """Look at an image, and return code and subject of every error."""
     subject = outside(image_of(FRAMEWORK, *layers), facts=facts, **image)
     return [(one.code.value, one.subject) for one in look(subject).findings if one.severity is Severity.ERROR]
 
@@ -73,8 +70,7 @@ def codes(
         ({"usr/lib/python3/dist-packages/six-1.egg-info": b"Name: six\nVersion: 1\n"}, []),
     ],
 )
-def test_the_installed_packages_are_the_locked_ones(layer: Layer, names: list[str]) -> None:
-    """One more, one less, one of another version, one twice: each is named; what another Python has is not."""
+def test_packages_that_differ_from_the_lock_are_reported(layer: Layer, names: list[str]) -> None:
     base = {f"{SITE}/numpy-2.4.6.dist-info": LayerFile(f"{SITE}/numpy-2.4.6.dist-info", "folder")}
     found = codes(locked, {**base, **package("numpy", "2.4.6", {})}, layer, facts={"locked": (("numpy", "2.4.6"),)})
     assert found == [("LOCK_MISMATCH", name) for name in names]
@@ -92,15 +88,13 @@ def test_the_installed_packages_are_the_locked_ones(layer: Layer, names: list[st
         ("nothing; sys_platform == 'linux'", "PACKAGE_CONFLICT"),
     ],
 )
-def test_requirements_are_read_for_the_images_own_python(requirement: str, code: str | None) -> None:
-    """A marker is decided by the image's Python and architecture, never by those of the host."""
+def test_requirement_markers_use_the_image_s_python(requirement: str, code: str | None) -> None:
     user = {f"{SITE}/a-1.dist-info/METADATA": f"Name: a\nVersion: 1\nRequires-Dist: {requirement}\n".encode()}
     found = codes(consistent, package("numpy", "2.4.6", {}), user, facts={"python": "3.12"})
     assert found == ([(code, "a")] if code else [])
 
 
-def test_needs_are_looked_for_in_the_image_alone() -> None:
-    """What the host has and the image lacks is missing; with it, and in the version that is needed, nothing is."""
+def test_dependencies_are_searched_only_in_the_image() -> None:
     module: Layer = {MODULE: real_object()}
     assert ("MISSING_LIBRARY", "libc.so.6") in codes(complete, module)
     system: Layer = {
@@ -112,14 +106,12 @@ def test_needs_are_looked_for_in_the_image_alone() -> None:
     assert {code for code, _ in codes(versions, module, old)} == {"GLIBC_TOO_OLD"}
 
 
-def test_a_damaged_library_is_there_all_the_same() -> None:
-    """It is named as damaged elsewhere: nobody is sent to look for a missing one."""
+def test_damaged_library_is_not_missing() -> None:
     cut: Layer = {f"{LIBRARIES}/libc.so.6": real_library("libc.so.6")[:-4096], MODULE: real_object()}
     assert ("MISSING_LIBRARY", "libc.so.6") not in codes(complete, cut)
 
 
-def test_a_second_cuda_on_the_loaders_path() -> None:
-    """Two files of one library are two stacks; one behind a link, or off the path, is none."""
+def test_second_cuda_on_the_loader_path_is_reported() -> None:
     code = real_object()
     first: Layer = {f"{LIBRARIES}/libcudart.so.12": code}
     second: Layer = {"opt/cuda/libcudart.so.12": code + b"x"}
@@ -129,8 +121,7 @@ def test_a_second_cuda_on_the_loaders_path() -> None:
     assert codes(only_one, first, {"opt/cuda/libcudart.so.12": f"/{LIBRARIES}/libcudart.so.12"}, env=path) == []
 
 
-def test_a_stub_in_the_place_of_the_driver() -> None:
-    """A small libcuda on the loader's path is no driver; in a folder that nothing searches it does no harm."""
+def test_stub_on_the_loader_path_is_reported() -> None:
     stub: Layer = {"usr/local/cuda/lib64/stubs/libcuda.so": b"x", "opt/d/libcuda.so.1": real_object()}
     assert codes(no_stub, stub) == []
     assert codes(no_stub, stub, env={"LD_LIBRARY_PATH": "/opt/d"}) == [("STUB_LIBCUDA", "libcuda.so.1")]
@@ -153,8 +144,8 @@ DRIVER = f"{LIBRARIES}/libcuda.so.550.54.15"
         ({"usr/lib64/libnvidia-nvvm.so.570.124.06": b"x"}, {}),
     ],
 )
-def test_a_driver_of_another_host_is_told(layer: Layer, env: dict[str, str]) -> None:
-    """Whole, empty as a committed container keeps it, or a link that leads nowhere: none of it belongs in an image."""
+def test_driver_libraries_in_the_image_are_reported(layer: Layer, env: dict[str, str]) -> None:
+    """Complete ones, empty ones of a committed container, and dangling links."""
     assert codes(no_stub, layer, env=env) == [("DRIVER_MISMATCH", "driver")]
     (warned,) = no_stub(outside(image_of(FRAMEWORK, layer), env=env, facts={"environment": ""})).findings
     assert (warned.code.value, warned.severity) == ("DRIVER_MISMATCH", Severity.WARNING)
@@ -172,13 +163,11 @@ def test_a_driver_of_another_host_is_told(layer: Layer, env: dict[str, str]) -> 
         ({f"{LIBRARIES}/libcudart.so.12": b"x", f"{LIBRARIES}/libcuda.so": b"x"}, {}),
     ],
 )
-def test_what_only_looks_like_a_driver_is_not_told(layer: Layer, env: dict[str, str]) -> None:
-    """CUDA's libraries for older drivers, a folder that nothing searches, what talks to the runtime or to Wayland."""
+def test_libraries_similar_to_a_driver_are_not_reported(layer: Layer, env: dict[str, str]) -> None:
     assert no_stub(outside(image_of(FRAMEWORK, layer), env=env)).findings == ()
 
 
-def test_tools_are_where_xla_looks() -> None:
-    """Ptxas beside TensorFlow, by a flag, or on PATH; one that may not be run is none."""
+def test_xla_tools_are_searched_where_xla_searches() -> None:
     device = f"{SITE}/nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc"
     whole: Layer = {f"{SITE}/nvidia/cuda_nvcc/bin/ptxas": b"x", device: b"BC\xc0\xde"}
     assert codes(tools, whole) == []
@@ -194,16 +183,14 @@ def test_tools_are_where_xla_looks() -> None:
 @pytest.mark.parametrize(
     ("settings", "others"), [(b"include-system-site-packages = true\n", True), (b"home = /usr\n", False)]
 )
-def test_whose_packages_are_seen(settings: bytes, others: bool) -> None:  # noqa: FBT001
-    """A virtual environment sees the system's packages only where its own settings say so."""
+def test_virtual_environment_sees_system_packages_only_if_configured(settings: bytes, others: bool) -> None:  # noqa: FBT001
     system = "usr/lib/python3/dist-packages"
     layer: Layer = {"opt/venv/pyvenv.cfg": settings, system: LayerFile(system, "folder")}
     subject = outside(image_of(FRAMEWORK, layer))
     assert ImagePython(subject.files, subject.image).sites == ((SITE, system) if others else (SITE,))
 
 
-def test_tools_of_a_base_that_is_known_to_have_none_are_a_warning() -> None:
-    """What was accepted with the base is told and does not fail the image; in any other image it is an error."""
+def test_missing_tools_of_a_base_accepted_without_them_are_a_warning() -> None:
     strict = tools(outside(image_of(FRAMEWORK), facts={"flavor": "gpu"}))
     known = tools(outside(image_of(FRAMEWORK), facts={"flavor": "gpu", "without_tools": True}))
     assert {one.severity for one in strict.findings} == {Severity.ERROR}
@@ -223,8 +210,7 @@ def test_tools_of_a_base_that_is_known_to_have_none_are_a_warning() -> None:
         ("py2.py3-none-any", 0),
     ],
 )
-def test_machine_code_for_another_python(tag: str, found: int) -> None:
-    """A folder of packages that was copied from a stage with another Python: its modules are not found."""
+def test_packages_for_another_python_are_reported(tag: str, found: int) -> None:
     there = image_of(package("lxml", "1.0", {"lxml/__init__.py": b"1"}, tag=tag))
     told = list(for_another_python(outside(there)))
     assert [one.code for one in told] == [Code.PACKAGE_CONFLICT] * found
@@ -233,8 +219,7 @@ def test_machine_code_for_another_python(tag: str, found: int) -> None:
     )
 
 
-def test_what_decides_and_was_not_read_is_named() -> None:
-    """A cache of the loader's that is padded beyond what is kept, or that comes after decoys which take all room."""
+def test_loader_cache_too_large_to_read_is_reported() -> None:
     padded: Layer = {**SYSTEM, "etc/ld.so.cache": b"glibc-ld.so.cache1.1" + bytes(MAX_KEPT)}
     found = [one for one in files(outside(image_of(padded))).findings if one.subject == "unread files"]
     assert [(one.severity, "/etc/ld.so.cache" in one.message) for one in found] == [(Severity.ERROR, True)]
@@ -279,8 +264,7 @@ WHOLE: Layer = {
         ({"env": {"NVIDIA_TF32_OVERRIDE": "0"}}, "warning"),
     ],
 )
-def test_settings_that_break_or_bend_a_start(image: dict[str, Any], severity: str | None) -> None:
-    """An account that another's name ends with, a list in single quotes, certificates, a zone, bent computing."""
+def test_settings_that_break_or_change_a_start_are_reported(image: dict[str, Any], severity: str | None) -> None:
     asked: dict[str, Any] = {"user": "root", **image}
     there = image_of(WHOLE)
     told = configuration(outside(there, facts={"python": ""}, **asked)).findings

@@ -27,7 +27,6 @@ SLACK_S = 8.0
 
 
 def run(script: Script, place: Place | None = None) -> Unfinished | None:
-    """Run a plan in a container that ends as the script says."""
     engine = FakeEngine(script=lambda _: script)
     engine.add("some:image")
     return in_container(
@@ -97,7 +96,6 @@ def test_token_is_only_on_standard_input() -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Wait until a killed process has ended; one that nobody waits for yet has ended too."""
     until = time.monotonic() + SLACK_S
     while time.monotonic() < until:
         try:
@@ -110,7 +108,6 @@ def is_gone(pid: int) -> bool:
 
 
 def with_child(tmp_path: Path, how: str, then: str) -> list[str]:
-    """Return a program that starts a long-lived child, writes its id to a file, and goes on."""
     program = (
         "import subprocess, sys, time\n"
         f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], {how})\n"
@@ -170,7 +167,6 @@ def test_error_of_the_reader_ends_the_process(tmp_path: Path) -> None:
 
 
 def checks(*names: str) -> tuple[Check, ...]:
-    """Make checks of the suite's own controls, each with more time than the run."""
     return tuple(
         Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
         for name in names

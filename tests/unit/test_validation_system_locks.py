@@ -31,12 +31,10 @@ STATED = "Package: {0}\nStatus: install ok installed\nArchitecture: amd64\nVersi
 
 
 def status(packages: dict[str, str]) -> bytes:
-    """Write dpkg's list of what is installed."""
     return "\n".join(STATED.format(*pair) for pair in packages.items()).encode()
 
 
 def cudnn(version: str = "8.6.0.163") -> dict[str, bytes]:
-    """Lay cuDNN's wheel where a build does, as uv leaves it."""
     told = f"Name: nvidia-cudnn-cu11\nVersion: {version}\n\n".encode()
     leaf = f"nvidia_cudnn_cu11-{version}.dist-info"
     record = row(LIBRARY, b"cudnn") + row(f"{leaf}/METADATA", told) + f"{leaf}/RECORD,,\n{leaf}/INSTALLER,,\n"
@@ -45,13 +43,11 @@ def cudnn(version: str = "8.6.0.163") -> dict[str, bytes]:
 
 
 def subject(*layers: Layer, system: dict[str, str] | None = None, above: int = 1, **more: Any) -> ImageContext:
-    """Put an image before the checks whose base is its lowest layer, with its locks as this host has them."""
     texts = {SYSTEM_LOCK: SYSTEM} if system is None else system
     return replace(outside(image_of({DPKG: status(BASE)}, *layers), **more), system=texts, locked_above=above)
 
 
 def told(what: ImageContext) -> list[tuple[str, str]]:
-    """Look at the packages, and return code and subject of every error."""
     return [(one.code.value, one.subject) for one in locked(what).findings if one.severity is Severity.ERROR]
 
 
@@ -68,8 +64,7 @@ def told(what: ImageContext) -> list[tuple[str, str]]:
         ({**BASE, **LOCKED, **dict.fromkeys("abcdefg", "1")}, ["a", "b", "c", "d", "system packages"]),
     ],
 )
-def test_the_system_holds_its_base_and_its_lock_and_nothing_else(there: dict[str, str], wrong: list[str]) -> None:
-    """Another version, one less, one more, one of the base's own: each is told, and a flood is counted."""
+def test_system_packages_must_equal_base_and_lock(there: dict[str, str], wrong: list[str]) -> None:
     assert told(subject({DPKG: status(there)})) == [("LOCK_MISMATCH", name) for name in wrong]
 
 
@@ -83,21 +78,18 @@ def test_the_system_holds_its_base_and_its_lock_and_nothing_else(there: dict[str
         b"package git\n",
     ],
 )
-def test_what_is_not_installed_whole_is_not_there(stated: bytes) -> None:
-    """Remains of a package, one that is half configured, one of another machine, one without a version are not it."""
+def test_package_that_is_not_fully_installed_is_absent(stated: bytes) -> None:
     rest = status({**BASE, "libcudart11.0": LOCKED["libcudart11.0"]})
     found = told(subject({DPKG: rest + b"\n" + stated}, above=0))
     assert found == [("LOCK_MISMATCH", "git")]
 
 
 @pytest.mark.parametrize("gone", [{DPKG: None}, {"var/lib/dpkg": None}, {DPKG: "/dev/null"}, {DPKG: b""}])
-def test_without_dpkgs_list_nothing_is_as_locked(gone: Layer) -> None:
-    """An image that lost the list, or emptied it, does not pass by saying nothing."""
+def test_image_without_dpkg_status_does_not_pass(gone: Layer) -> None:
     assert {code for code, _ in told(subject({DPKG: status({**BASE, **LOCKED})}, gone))} == {"LOCK_MISMATCH"}
 
 
-def test_what_was_asked_for_and_is_in_the_base_has_to_be_there() -> None:
-    """A lock's line for a package of the base installs nothing, and asks for it all the same."""
+def test_locked_package_of_the_base_must_be_installed() -> None:
     asked = {SYSTEM_LOCK: "# in the base: libc6=2.36-9\n# in the base: perl\n"}
     assert told(subject(system=asked)) == [("LOCK_MISMATCH", "perl")]
     other = {SYSTEM_LOCK: "# in the base: libc6=2.36-8\n"}
@@ -105,36 +97,31 @@ def test_what_was_asked_for_and_is_in_the_base_has_to_be_there() -> None:
 
 
 @pytest.mark.parametrize("base", [{}, {"libc6": "2.36-9"}])
-def test_more_may_be_installed_where_the_host_says_so(base: dict[str, str]) -> None:
-    """Above a base without Python, or one that the host does not know, what is locked counts, and nothing else."""
+def test_unlocked_packages_are_allowed_above_an_unknown_base(base: dict[str, str]) -> None:
     more = {DPKG: status({**BASE, **LOCKED, "curl": "7"})}
     assert told(replace(subject(more, above=0), locked_above=0)) == []
     without = replace(outside(image_of({DPKG: status(base)}, more)), system={SYSTEM_LOCK: SYSTEM}, locked_above=1)
     assert told(without) == []
 
 
-def test_an_image_of_others_has_no_such_lock() -> None:
-    """What nobody calls an environment of ours is not held to a lock of ours."""
+def test_foreign_image_has_no_system_lock() -> None:
     assert told(subject({DPKG: status({})}, facts={"environment": ""})) == []
 
 
-def test_a_hostile_list_is_printed_as_text() -> None:
-    """Names and versions are the image's: no control character of them reaches a terminal."""
+def test_control_characters_in_package_names_are_escaped() -> None:
     found = locked(subject({DPKG: status({**BASE, **LOCKED, "x\x1b[2J": "1\x07"})})).findings
     assert [one.code for one in found] == [Code.LOCK_MISMATCH]
     assert all(character.isprintable() for one in found for character in one.message + one.subject + one.found)
 
 
 def of_cudnn(*layers: Layer, system: dict[str, str] | None = None) -> list[Finding]:
-    """Look at the files of an image with cuDNN beside the system's CUDA."""
     texts = {SYSTEM_LOCK: SYSTEM, CUDNN_LOCK: CUDNN} if system is None else system
     what = subject({DPKG: status({**BASE, **LOCKED})}, *layers, system=texts)
     found = (*files(what).findings, *locked(what).findings)
     return [one for one in found if one.severity is Severity.ERROR]
 
 
-def test_cudnn_as_its_wheel_left_it_has_no_finding() -> None:
-    """Files as RECORD says, with an installer's notes and its lock file, are what they should be."""
+def test_cudnn_as_installed_has_no_finding() -> None:
     assert of_cudnn(cudnn(), {"opt/cudnn/.lock": b""}) == []
 
 
@@ -157,15 +144,13 @@ def test_cudnn_as_its_wheel_left_it_has_no_finding() -> None:
         ({"opt/cudnn": None}, "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
     ],
 )
-def test_cudnn_is_held_to_its_wheel(layer: Layer, code: str, name: str) -> None:
-    """A file swapped, gone or added, another version, another package, or all of it gone, is named under its code."""
+def test_changed_cudnn_is_reported_under_its_code(layer: Layer, code: str, name: str) -> None:
     found = [(one.code.value, one.subject) for one in of_cudnn(cudnn(), layer)]
     assert (code, name) in found
     assert {each for each, _ in found} <= {code, "FILES_DIFFER"}
 
 
 def environment() -> Environment:
-    """Resolve an environment that asks its system for git."""
     found = Resolver(load()).resolve(
         Combination(tensorflow="2.20.0", os="debian-bookworm", additions=Additions(system_packages=("git",)))
     )
@@ -183,10 +168,7 @@ def environment() -> Environment:
         (None, SYSTEM, ["system.lock in the image"]),
     ],
 )
-def test_what_an_image_says_of_its_system_is_what_the_host_has(
-    carried: str | None, label: str | None, wrong: list[str]
-) -> None:
-    """Label and lock in the image are this host's, or IMAGE_CLAIM says which is not."""
+def test_system_lock_of_the_image_must_be_the_host_s(carried: str | None, label: str | None, wrong: list[str]) -> None:
     layer: Layer = {"opt/envbuilder/system.lock": carried.encode()} if carried is not None else {}
     labels = {"org.envbuilder.system": lockfile.digest(label)} if label is not None else {}
     found = [one.subject for one in claims(subject(layer, labels=labels)).findings if "system" in one.subject]
@@ -195,8 +177,7 @@ def test_what_an_image_says_of_its_system_is_what_the_host_has(
 
 
 @pytest.mark.parametrize("carried", [None, b"", b"\xff", b"git\n", b"a  git_1_amd64.deb\n"])
-def test_an_image_that_asks_for_packages_carries_their_lock(carried: bytes | None) -> None:
-    """On a host that does not know the environment, an image without a lock that can be read is told of."""
+def test_image_with_system_packages_must_contain_a_valid_lock(carried: bytes | None) -> None:
     document = msgspec.json.encode(environment())
     layer: dict[str, bytes] = {"opt/envbuilder/environment.json": document}
     layer |= {"opt/envbuilder/system.lock": carried} if carried is not None else {}
@@ -205,8 +186,7 @@ def test_an_image_that_asks_for_packages_carries_their_lock(carried: bytes | Non
     assert "system.lock in the image" in [one.subject for one in claims(what).findings]
 
 
-def test_who_writes_a_list_again_installs_nothing() -> None:
-    """A library of the system that a later layer swapped is named, although its package's list came again with it."""
+def test_rewritten_dpkg_list_does_not_hide_a_swapped_library() -> None:
     path, listed = "usr/lib/x86_64-linux-gnu/libcufft.so.10", "var/lib/dpkg/info/libcufft10.list"
     packages = {**BASE, "libcufft10": "11.8"}
     own: Layer = {DPKG: status(packages), path: b"1", listed: f"/{path}\n".encode()}
@@ -217,8 +197,7 @@ def test_who_writes_a_list_again_installs_nothing() -> None:
     assert not [one for one in files(outside(image_of(own, upgraded))).findings if one.severity is Severity.ERROR]
 
 
-def test_a_list_of_no_package_excuses_nothing() -> None:
-    """A swapped library stays named where a list of a package that dpkg does not know claims it as its own."""
+def test_list_of_an_unknown_package_does_not_hide_a_swapped_library() -> None:
     path = "usr/lib/x86_64-linux-gnu/libz.so.1"
     own: Layer = {
         DPKG: status({**BASE, "zlib1g": "1"}),
@@ -235,8 +214,7 @@ def test_a_list_of_no_package_excuses_nothing() -> None:
 
 
 @pytest.mark.parametrize("layer", [b"2", None, "/opt/libcufft.so.11"])
-def test_a_package_s_library_outside_of_the_system_s_folders_stays_as_it_came(layer: bytes | str | None) -> None:
-    """NVIDIA's packages put theirs below /usr/local, and the loader is told: a later layer changes none of them."""
+def test_changed_library_of_a_package_below_usr_local_is_reported(layer: bytes | str | None) -> None:
     folder = "usr/local/cuda-12.5/targets/x86_64-linux/lib"
     own: Layer = {
         DPKG: status({**BASE, "libcufft-12-5": "11.2"}),

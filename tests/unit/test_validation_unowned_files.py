@@ -24,12 +24,10 @@ PYC = b"byte code"
 
 
 def errors(*layers: Layer, **more: Any) -> list[Finding]:
-    """Judge a small whole image of ours with these layers above it, and keep what makes it fail."""
     return [one for one in files(outside(image_of(GOOD, *layers), **more)).findings if one.severity is Severity.ERROR]
 
 
-def test_the_small_system_is_as_it_should_be() -> None:
-    """What the attacks start from has nothing amiss."""
+def test_unmodified_system_has_no_finding() -> None:
     assert errors() == []
 
 
@@ -56,37 +54,32 @@ def test_the_small_system_is_as_it_should_be() -> None:
         ({f"{SITE}/sitecustomize.so": EVIL}, "sitecustomize.so"),
     ],
 )
-def test_what_is_loaded_without_being_asked_for_is_named(layer: Layer, named: str) -> None:
-    """Libraries by link, by charset, by processor and by setting, and what Python runs at its start: one finding."""
+def test_file_that_is_loaded_automatically_is_reported(layer: Layer, named: str) -> None:
     (one,) = errors(layer)
     assert one.code is Code.FILES_DIFFER
     assert named in one.message
 
 
-def test_a_library_that_is_written_twice_is_named() -> None:
-    """What it is held to is what its package brought, not what a layer in between wrote."""
+def test_library_changed_twice_is_compared_with_its_package() -> None:
     swapped = {f"{ARCH}/libz.so.1.2": EVIL}
     (one,) = errors(swapped, swapped)
     assert "libz.so.1.2" in one.message
 
 
-def test_a_later_package_s_file_may_come_to_a_layer_once_more() -> None:
-    """What changes a file's mode copies it into a later layer: it is still what its newer package brought."""
+def test_file_copied_into_a_later_layer_unchanged_is_allowed() -> None:
     newer: Layer = {f"{ARCH}/libz.so.1.2": b"newer", "var/lib/dpkg/info/zlib.list": f"/{ARCH}/libz.so.1.2\n".encode()}
     assert errors(newer, {f"{ARCH}/libz.so.1.2": b"newer"}) == []
     assert len(errors(newer, {f"{ARCH}/libz.so.1.2": b"other"})) == 1
 
 
-def test_a_preload_is_named_where_its_folder_is_a_link() -> None:
-    """The loader follows the link; a search for the plain path would not."""
+def test_preload_file_in_a_linked_folder_is_reported() -> None:
     moved: Layer = {f"opt/{path}": content for path, content in SYSTEM.items() if path.startswith("etc/")}
     assert errors({"etc": "/opt/etc", **moved}) == []
     (one,) = errors({"etc": "/opt/etc", **moved, "opt/etc/ld.so.preload": b"/opt/x.so\n"})
     assert "ld.so.preload" in one.message
 
 
-def test_python_s_own_library_may_be_moved_and_not_be_changed() -> None:
-    """A folder that became a link holds what its packages brought, by another path."""
+def test_moved_python_library_is_allowed_and_a_changed_one_is_not() -> None:
     place = "usr/lib/python3.11"
     moved: Layer = {path.replace(place, "opt/p"): content for path, content in SYSTEM.items() if path.startswith(place)}
     assert errors({place: "/opt/p", **moved}) == []
@@ -94,8 +87,7 @@ def test_python_s_own_library_may_be_moved_and_not_be_changed() -> None:
     assert "a later layer replaced: /opt/p/os.py" in one.message
 
 
-def test_a_python_that_no_package_brought_is_held_to_its_first_layer() -> None:
-    """Its library lies below /usr/local, where no list of the system's speaks of it; byte code may come and go."""
+def test_python_without_a_package_is_compared_with_its_first_layer() -> None:
     own: Layer = {"usr/local/lib/python3.11/os.py": b"own", "usr/local/lib/python3.11/os.pyc": PYC}
     assert errors(own, {"usr/local/lib/python3.11/os.pyc": b"other"}) == []
     (one,) = errors(own, {"usr/local/lib/python3.11/os.py": b"other"})
@@ -113,8 +105,7 @@ def test_a_python_that_no_package_brought_is_held_to_its_first_layer() -> None:
         ("usr/lib/python3/dist-packages", {f"{ARCH}/libmine.so.1": EVIL}),
     ],
 )
-def test_a_record_accounts_for_nothing_but_its_own(place: str, unlocked_libraries: dict[str, bytes]) -> None:
-    """A distribution that no Python of the image sees, or whose RECORD leads out of its folder, vouches for nothing."""
+def test_record_covers_only_its_own_folder(place: str, unlocked_libraries: dict[str, bytes]) -> None:
     rows = "".join(row(f"/{path}", content) for path, content in unlocked_libraries.items())
     vouching: Layer = {
         f"{place}/mine-1.dist-info/RECORD": rows.encode(),
@@ -125,8 +116,7 @@ def test_a_record_accounts_for_nothing_but_its_own(place: str, unlocked_librarie
     assert next(iter(unlocked_libraries)) in one.message
 
 
-def test_a_record_hides_no_secret_outside_its_folder() -> None:
-    """A package's own examples are no secret; what its RECORD says of a home folder makes nothing there public."""
+def test_record_makes_no_secret_outside_its_folder_public() -> None:
     secret = b"machine a.example login b password hunter2\n"
     rows = row("/root/.netrc", secret).encode()
     info = {f"{SITE}/mine-1.dist-info/RECORD": rows, f"{SITE}/mine-1.dist-info/METADATA": b"Name: mine\nVersion: 1\n\n"}
@@ -134,8 +124,7 @@ def test_a_record_hides_no_secret_outside_its_folder() -> None:
     assert [one.code for one in found if one.severity is Severity.ERROR] == [Code.SECRET_IN_IMAGE]
 
 
-def test_a_library_s_name_makes_none_of_cuda_of_it() -> None:
-    """In a folder that the loader was told of, what is called like CUDA's is CUDA's by its own soname as well."""
+def test_cuda_library_needs_a_cuda_soname() -> None:
     layer: Layer = {
         **GOOD,
         "etc/ld.so.conf.d/x.conf": b"/opt/x\n",
@@ -151,8 +140,7 @@ def test_a_library_s_name_makes_none_of_cuda_of_it() -> None:
     assert ("libcudamine2.so" in one.message, "libcudart2.so" in one.message) == (True, False)
 
 
-def test_the_loader_s_cache_leads_to_what_it_names() -> None:
-    """A file of another name and soname is led astray to; one whose soname is the name asked for is not."""
+def test_loader_cache_entry_for_another_library_is_reported() -> None:
     there = image_of(
         {
             **GOOD,
@@ -180,33 +168,27 @@ OTHERS = {"environment": ""}
 
 
 def told(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
-    """Judge a small whole image with these layers above it."""
     return list(files(outside(image_of(base, *layers), **{"env": ENV, **more})).findings)
 
 
 def library_errors(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
-    """Judge it as one of ours, and keep what makes it fail."""
     return [one for one in told(*layers, base=base, **more) if one.severity is Severity.ERROR]
 
 
 def of(*kept: str) -> Layer:
-    """Make the list of one of the system's packages."""
     return {"var/lib/dpkg/info/more.list": "".join(f"/{path}\n" for path in kept).encode()}
 
 
 def conda(prefix: str, *kept: str) -> Layer:
-    """Make one of conda's lists."""
     names = ", ".join(f'"{path}"' for path in kept)
     return {f"{prefix}/conda-meta/mine-1.json".lstrip("/"): f'{{"files": [{names}]}}'.encode()}
 
 
 def byte_code(flags: int, modified: int = 0, size: int = len(SIX)) -> bytes:
-    """Make cached byte code by its header (PEP 552)."""
     return b"\xa7\r\r\n" + struct.pack("<III", flags, modified, size) + b"evil"
 
 
 def written(path: str, content: bytes, modified: int) -> LayerFile:
-    """Make a file of some time."""
     return LayerFile(path, "file", 0o644, size=len(content), modified=modified, pieces=lambda: iter([content]))
 
 
@@ -221,8 +203,7 @@ def written(path: str, content: bytes, modified: int) -> LayerFile:
         {**conda("usr", "lib/python3.11/sitecustomize.py"), "usr/lib/python3.11/sitecustomize.py": b"x"},
     ],
 )
-def test_a_list_of_packages_vouches_for_nothing_in_an_environment(layer: Layer) -> None:
-    """What conda's lists, or the system's, say of an environment's folder is no witness; in ours, conda is none."""
+def test_package_lists_do_not_cover_virtual_environments(layer: Layer) -> None:
     (one,) = library_errors(layer)
     assert (one.code, next(path for path in layer if "conda" not in path and "dpkg" not in path) in one.message) == (
         Code.FILES_DIFFER,
@@ -230,8 +211,7 @@ def test_a_list_of_packages_vouches_for_nothing_in_an_environment(layer: Layer) 
     )
 
 
-def test_libraries_of_conda_in_front_are_named() -> None:
-    """What a conda that was left behind puts before the system's libraries is of no package of ours."""
+def test_libraries_of_conda_before_the_system_s_are_reported() -> None:
     left = {**conda("opt/conda", "lib/libz.so.1"), "opt/conda/lib/libz.so.1": ELF}
     assert library_errors(left) == []
     (one,) = library_errors(left, env={**ENV, "LD_LIBRARY_PATH": "/opt/conda/lib"})
@@ -240,8 +220,7 @@ def test_libraries_of_conda_in_front_are_named() -> None:
 
 @pytest.mark.parametrize("root", ["usr/lib/python3.11", "usr/local/lib/python3.11", "opt/conda/lib/python3.11"])
 @pytest.mark.parametrize("name", ["numpy/__init__.py", "numpy.py", "lib-dynload/numpy.so", "numpy/core.pyc"])
-def test_what_is_added_to_a_python_s_own_library_is_named(root: str, name: str) -> None:
-    """It stands in front of every package, in a folder of its own too, and wherever that Python lies."""
+def test_code_added_to_python_s_library_is_reported(root: str, name: str) -> None:
     base: Layer = (
         {**WITH_PYTHON, f"{root}/os.py": b"name = 'posix'\n", f"{root}/{name}": b"1"}
         if "usr/lib" not in root
@@ -256,8 +235,7 @@ def test_what_is_added_to_a_python_s_own_library_is_named(root: str, name: str) 
 @pytest.mark.parametrize(
     "root", ["usr/local/lib/python3.11", "root/.local/share/uv/python/cpython-3.11.9/lib/python3.11"]
 )
-def test_what_goes_from_a_python_s_own_library_is_named(root: str) -> None:
-    """Modules that a slimmer image leaves out of a Python that no package brought: deleted alone, or with a folder."""
+def test_code_deleted_from_python_s_library_is_reported(root: str) -> None:
     own = {
         f"{root}/{path}": b"1" for path in ("os.py", "sqlite3/__init__.py", "ssl.py", "__pycache__/ssl.cpython-311.pyc")
     }
@@ -271,8 +249,7 @@ def test_what_goes_from_a_python_s_own_library_is_named(root: str) -> None:
     assert one.severity is Severity.WARNING
 
 
-def test_what_rpm_may_have_brought_is_not_told_apart() -> None:
-    """A layer in which rpm or apk installed something may bring modules of the system's Python, and take them."""
+def test_layer_with_rpm_or_apk_may_change_the_system_s_python() -> None:
     root = "usr/lib64/python3.9"
     base: Layer = {**WITH_PYTHON, f"{root}/os.py": b"1", f"{root}/hmac.py": b"1"}
     changed: Layer = {f"{root}/hmac.py": None, f"{root}/tkinter/__init__.py": b"1"}
@@ -283,8 +260,7 @@ def test_what_rpm_may_have_brought_is_not_told_apart() -> None:
     assert library_errors({**changed, "var/lib/rpm/rpmdb.sqlite": b"1"}, base=base) == []
 
 
-def test_a_python_that_lies_elsewhere_is_held_to_its_first_layer() -> None:
-    """A conda's, or one that uv fetched: its own library is changed by no later layer either."""
+def test_python_in_another_folder_is_compared_with_its_first_layer() -> None:
     root = "opt/conda/lib/python3.11"
     base: Layer = {
         **WITH_PYTHON,
@@ -296,8 +272,7 @@ def test_a_python_that_lies_elsewhere_is_held_to_its_first_layer() -> None:
     assert f"{root}/hmac.py" in one.message
 
 
-def test_modules_and_tools_that_the_system_brings_are_as_brought() -> None:
-    """Python's modules of the system's packages, and what CUDA makes machine code with, wherever that lies."""
+def test_changed_modules_and_compilers_of_system_packages_are_reported() -> None:
     there: dict[str, bytes | str] = {
         "usr/lib/python3/dist-packages/apt/__init__.py": b"1",
         "usr/local/cuda-12.5/bin/ptxas": ELF,
@@ -314,21 +289,18 @@ def test_modules_and_tools_that_the_system_brings_are_as_brought() -> None:
 CACHED = f"{SITE}/__pycache__/six.cpython-311.pyc"
 
 
-def test_byte_code_with_a_hash_of_its_source_is_no_better() -> None:
-    """The hash in its header is the source's, which anybody can write before any code."""
+def test_byte_code_with_the_hash_of_its_source_is_reported() -> None:
     (one,) = library_errors({CACHED: byte_code(3)})
     assert (one.code, CACHED in one.message) == (Code.FILES_DIFFER, True)
 
 
-def test_a_source_that_is_written_once_more_brings_no_other_byte_code() -> None:
-    """A layer that touches a source and forges what Python runs in its place did not install the source."""
+def test_rewritten_source_does_not_hide_forged_byte_code() -> None:
     forged: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED: byte_code(0, 7)}
     (one,) = library_errors(forged)
     assert CACHED in one.message
 
 
-def test_copies_of_sources_and_their_byte_code_are_as_they_were() -> None:
-    """Another owner or mode copies both into a later layer; a package that is installed anew brings both."""
+def test_copied_sources_and_byte_code_are_allowed() -> None:
     base: Layer = {**WITH_PYTHON, CACHED: byte_code(0)}
     copied = {f"{SITE}/six.py": SIX, CACHED: byte_code(0)}
     assert library_errors(copied, base=base) == []
@@ -338,8 +310,7 @@ def test_copies_of_sources_and_their_byte_code_are_as_they_were() -> None:
     assert library_errors({**anew, **touched}, base=base) == []
 
 
-def test_packages_of_another_folder_are_in_front_by_a_variable() -> None:
-    """PYTHONPATH to where pip put packages besides: they are installed, and in front of those of the lock."""
+def test_packages_in_pythonpath_that_hide_locked_ones_are_reported() -> None:
     other = {
         path.replace(SITE, "opt/extra/site-packages"): content
         for path, content in package("six", "1.0", {"six.py": b"0"}).items()
@@ -354,8 +325,7 @@ def test_packages_of_another_folder_are_in_front_by_a_variable() -> None:
 
 
 @pytest.mark.parametrize("name", ["pip", "setuptools", "wheel", "distribute"])
-def test_what_no_lock_has_to_name_accounts_for_itself_alone(name: str) -> None:
-    """A RECORD of pip's, or of setuptools', vouches for no code but its own."""
+def test_record_of_pip_covers_only_pip(name: str) -> None:
     for path in ("zz.pth", "sitecustomize.py", "helper.py"):
         (one,) = library_errors(package(name, "99.0", {path: b"x=1\n"}))
         assert f"{SITE}/{path}" in one.message

@@ -18,13 +18,11 @@ from envbuilder.verdict import HostRef, Verdict
 
 
 def gpu(*, persistence: bool | None, **more: object) -> dict[str, Any]:
-    """Describe a GPU as the probe of the driver does."""
     named = {"name": "Tesla T4", "uuid": "GPU-1", "compute_capability": "7.5", "memory": 16 << 30}
     return {**named, "persistence": persistence, **more}
 
 
 def verdict(*gpus: dict[str, Any]) -> Verdict:
-    """Validate an image whose probes answer for the driver alone, with these GPUs."""
     data = {"driver": "535.104.05", "cuda": "12.2", "gpus": gpus, "nodes": [], "count": len(gpus)}
     result = {"name": "driver", "tier": "gpu", "outcome": "passed", "data": data}
 
@@ -59,15 +57,13 @@ def test_persistence_mode_is_recorded(modes: tuple[bool | None, ...], *, recorde
     assert msgspec.json.decode(msgspec.json.encode(found.host), type=HostRef) == found.host
 
 
-def test_the_host_s_gpus_are_recorded_as_before() -> None:
-    """Each GPU is named with its capability, memory in bytes and serial; its mode is the host's, not its own."""
+def test_gpus_of_the_host_are_recorded() -> None:
     (seen,) = json.loads(msgspec.json.encode(verdict(gpu(persistence=True, later="unknown")).host))["gpus"]
     assert seen == {"name": "Tesla T4", "compute_capability": "7.5", "memory": 16 << 30, "uuid": "GPU-1"}
 
 
 @pytest.mark.parametrize(("uuid", "expected"), [("GPU-73696d75-6c61-7465-6420-475055202000", True), ("GPU-1", False)])
-def test_a_simulated_driver_is_known_without_being_told(uuid: str, *, expected: bool) -> None:
-    """Where the host itself has our simulated driver, the verdict says so, and that nothing was computed on a GPU."""
+def test_simulated_driver_on_the_host_is_recognised(uuid: str, *, expected: bool) -> None:
     found = verdict(gpu(persistence=None, uuid=uuid))
     assert found.simulated is expected
     assert any("simulated" in reason for reason in found.reasons) is expected
@@ -75,7 +71,6 @@ def test_a_simulated_driver_is_known_without_being_told(uuid: str, *, expected: 
 
 
 def told(*events: dict[str, Any]) -> tuple[Verdict, int]:
-    """Validate an image of others whose probes say this, and count the starts of containers, users' ones among them."""
     starts = []
 
     def script(spec: ContainerSpec) -> Script:
@@ -88,13 +83,11 @@ def told(*events: dict[str, Any]) -> tuple[Verdict, int]:
 
 
 def ended(name: str, outcome: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Say that a check began and ended."""
     result = {"name": name, "outcome": outcome, "duration_s": 1.0}
     return {"event": "begin", "name": name}, {"event": "result", "result": result}
 
 
-def test_an_image_that_has_hung_is_not_started_once_more_for_its_users() -> None:
-    """A hang before that start costs no second wait: it is skipped and says so; without one it is made."""
+def test_image_that_hung_skips_the_start_of_users() -> None:
     who = {"event": "identity", "identity": IDENTITY}
     verdict, starts = told(who, *ended("import", "passed"), *ended("first-op", "timeout"))
     (start,) = (check for check in verdict.checks if check.name == "user-start")
@@ -105,8 +98,7 @@ def test_an_image_that_has_hung_is_not_started_once_more_for_its_users() -> None
     assert more == starts + 1
 
 
-def test_a_python_that_hung_when_it_was_asked_is_asked_no_more() -> None:
-    """An image of others whose Python says nothing in its time has its verdict from that one wait."""
+def test_python_that_hung_is_not_queried_again() -> None:
     starts = []
 
     def script(spec: ContainerSpec) -> Script:

@@ -21,7 +21,6 @@ LIST = omissions.write(Omissions(lock=lockfile.digest(LOCK)))
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """Return a workspace with the context of an environment, its lock and its list."""
     made = Workspace(tmp_path)
     context = made.context(ID)
     context.mkdir(parents=True)
@@ -31,14 +30,12 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def image(**labels: str) -> Image:
-    """Describe an image with labels, those of ours by default."""
     told = {ENVIRONMENT_LABEL: ID, omissions.LABEL: lockfile.digest(LIST)}
     told |= {{"environment": ENVIRONMENT_LABEL, "listed": omissions.LABEL}[name]: text for name, text in labels.items()}
     return Image(id="sha256:1", tags=(), digests=(), size=0, labels=told, env={}, user="", architecture="amd64")
 
 
-def test_the_list_that_the_labels_name_is_this_hosts_word(workspace: Workspace) -> None:
-    """Same environment, same list, of the same lock: the context's own text."""
+def test_list_named_by_the_labels_is_the_host_s(workspace: Workspace) -> None:
     assert left_out(image(), workspace) == LIST
 
 
@@ -54,20 +51,17 @@ def test_the_list_that_the_labels_name_is_this_hosts_word(workspace: Workspace) 
         {"environment": "."},
     ],
 )
-def test_no_other_list_is(labels: dict[str, str], workspace: Workspace) -> None:
-    """Another digest or name, none, and a name that leads elsewhere, find no list."""
+def test_list_with_another_digest_or_name_is_ignored(labels: dict[str, str], workspace: Workspace) -> None:
     assert not left_out(image(**labels), workspace)
 
 
-def test_a_list_of_another_lock_is_not(workspace: Workspace) -> None:
-    """A context that was locked anew since the image was built says nothing of that image; nor does no image."""
+def test_list_of_another_lock_is_ignored(workspace: Workspace) -> None:
     (workspace.context(ID) / lockfile.LOCK).write_text(LOCK.replace("2.4.6", "2.4.7"))
     assert not left_out(image(), workspace)
     assert not left_out(None, workspace)
 
 
-def test_a_damaged_list_is_named(workspace: Workspace) -> None:
-    """What lies in the workspace and is no list is said with its path, not passed over."""
+def test_damaged_list_is_an_input_error(workspace: Workspace) -> None:
     (workspace.context(ID) / omissions.OMISSIONS).write_text("{")
     with pytest.raises(InputError, match=r"omissions\.json"):
         left_out(image(), workspace)

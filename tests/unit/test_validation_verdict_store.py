@@ -36,13 +36,10 @@ from envbuilder.workspace import Workspace, read_document, write_document
 
 @dataclass
 class Host:
-    """A host with a driver and GPUs as its kernel names them, and a suite that counts its runs."""
-
     folder: Path
     asked: list[str] = field(default_factory=list)
 
     def has(self, driver: str, *models: str) -> None:
-        """Put in a driver and GPUs."""
         (self.folder / "version").write_text(driver)
         for old in self.folder.glob("gpus/*/information"):
             old.unlink()
@@ -52,7 +49,6 @@ class Host:
             path.write_text(f"Model: \t\t {model}\nIRQ:   \t\t {len(self.asked) + 40}\nGPU UUID: \t GPU-{number}\n")
 
     def validate(self, *, image: str = "sha256:1", fresh: bool = False, **given: object) -> bool:
-        """Validate; tell whether anything was run for it."""
         request = ValidationRequest(image, environment=environment(), **given)  # type: ignore[arg-type]
         workspace = Workspace(self.folder)
         return validate_and_record(request, FakeEngine(), workspace, on_progress=lambda _: None, fresh=fresh)[1]
@@ -74,8 +70,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def test_the_same_is_not_run_again(host: Host) -> None:
-    """A verdict stands until something that it depends on changes; where a GPU's interrupt lies is no such thing."""
+def test_stored_verdict_is_reused_for_the_same_inputs(host: Host) -> None:
     assert not host.validate()
     host.has("535.104.05", "NVIDIA H100", "NVIDIA A100")
     assert not host.validate()
@@ -92,15 +87,13 @@ def test_the_same_is_not_run_again(host: Host) -> None:
     ],
     ids=["driver", "another GPU", "one GPU less", "no GPU"],
 )
-def test_another_kind_of_host_is_another_run(host: Host, driver: str, models: tuple[str, ...]) -> None:
-    """What was found on another driver or on other GPUs is nothing about these."""
+def test_other_driver_or_gpus_run_again(host: Host, driver: str, models: tuple[str, ...]) -> None:
     host.has(driver, *models)
     assert host.validate()
     assert not host.validate()
 
 
-def test_another_question_is_another_run(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Image, budgets, profile, GPUs that are handed over, and the suite itself: each has a verdict of its own."""
+def test_other_image_budgets_or_profile_run_again(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     changes: tuple[dict[str, object], ...] = (
         {"image": "sha256:2"},
         {"budgets": Budgets(import_s=1.0)},
@@ -114,10 +107,7 @@ def test_another_question_is_another_run(host: Host, monkeypatch: pytest.MonkeyP
     assert host.validate(lock="numpy==2", fresh=True)
 
 
-def test_what_is_interrupted_before_it_is_in_the_history_does_not_stand(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A verdict stands once everything was done for it: one that stood before would never come into the history."""
+def test_verdict_missing_in_the_history_is_not_reused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def stopped(history: object, verdicts: object) -> None:
         raise KeyboardInterrupt
@@ -133,22 +123,19 @@ def test_what_is_interrupted_before_it_is_in_the_history_does_not_stand(
     assert host.validate(image="sha256:3"), "it was interrupted before it was kept for good"
 
 
-def test_a_verdict_that_was_altered_stands_for_nothing(host: Host) -> None:
-    """One byte more in the file, and the suite runs again."""
+def test_altered_verdict_is_not_reused(host: Host) -> None:
     path = Workspace(host.folder).results(environment().id) / "verdict.json"
     path.write_bytes(path.read_bytes() + b" ")
     assert host.validate()
 
 
-def test_sound_verdicts_are_believed() -> None:
-    """PASSED and FAILED verdicts that follow from their results contradict nothing."""
+def test_consistent_verdicts_are_read() -> None:
     gpu = check("matmul", level="gpu")
     for sound in (verdict(), failed_verdict(level="static"), gpu_verdict(checks=(*verdict().checks, gpu))):
         assert contradiction(sound) == ""
 
 
-def test_a_host_may_give_cuda_one_of_its_gpus() -> None:
-    """Judged with one GPU of two (CUDA_VISIBLE_DEVICES), it is a PASSED at level gpu, and none of several."""
+def test_verdict_with_one_of_two_gpus_is_consistent() -> None:
     gpu = check("matmul", level="gpu")
     two = HostRef(driver="535.104.05", gpus=(H100, H100))
     one_used = gpu_verdict(checks=(*verdict().checks, gpu), host=two)
@@ -168,10 +155,9 @@ def test_a_host_may_give_cuda_one_of_its_gpus() -> None:
     ],
     ids=["a word", "a softer word", "a level", "no results", "simulated", "a level without a check"],
 )
-def test_a_word_that_its_results_do_not_bear_is_not_believed(
+def test_verdict_that_contradicts_its_results_is_refused(
     altered: Verdict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An altered word or level reads as no verdict, and is named; a user's own file is refused as input."""
     path = tmp_path / "verdict.json"
     write_document(path, altered)
     assert read_verdict(path) is None
@@ -181,8 +167,7 @@ def test_a_word_that_its_results_do_not_bear_is_not_believed(
     assert path.exists()
 
 
-def test_a_users_file_is_never_moved(tmp_path: Path) -> None:
-    """A file that is no verdict is refused and stays where it is; one that is not there is a usage error."""
+def test_invalid_file_of_the_user_is_refused_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "verdict.json"
     for content in (b"\xff", b"{}", b"[" * 100_000):
         path.write_bytes(content)
@@ -195,41 +180,35 @@ def test_a_users_file_is_never_moved(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Make a workspace with a verdict that was reached and kept; validating gives FAILED."""
     monkeypatch.setattr(recording, "validate", lambda *_, **__: failed_verdict())
     assert again(Workspace(tmp_path)) == ("FAILED", True)
     return Workspace(tmp_path)
 
 
 def again(workspace: Workspace) -> tuple[str, bool]:
-    """Validate, and return the word and whether anything was run."""
     request = ValidationRequest(image="sha256:1", environment=environment())
     found, fresh = validate_and_record(request, FakeEngine(), workspace, on_progress=lambda _: None)
     return found.verdict, fresh
 
 
-def test_what_stands_is_not_run_again(kept: Workspace) -> None:
-    """An unaltered verdict stands."""
+def test_unaltered_verdict_is_reused(kept: Workspace) -> None:
     assert again(kept) == ("FAILED", False)
 
 
-def test_an_altered_word_is_found_out(kept: Workspace) -> None:
-    """A FAILED that was turned into PASSED on the disk is set aside, and the image is validated again."""
+def test_failed_verdict_changed_to_passed_runs_again(kept: Workspace) -> None:
     path = kept.verdict(environment().id)
     path.write_text(path.read_text().replace('"verdict": "FAILED"', '"verdict": "PASSED"'))
     assert again(kept) == ("FAILED", True)
     assert path.with_name("verdict.json.damaged").exists()
 
 
-def test_results_that_were_altered_with_the_word_are_found_out(kept: Workspace) -> None:
-    """A verdict that is sound in itself and is not the one that was kept does not stand."""
+def test_consistently_altered_verdict_runs_again(kept: Workspace) -> None:
     write_document(kept.verdict(environment().id), verdict())
     assert again(kept) == ("FAILED", True)
 
 
 @pytest.mark.parametrize("name", ["verdict.json", "validated.json"])
-def test_no_damaged_byte_changes_the_answer(name: str, kept: Workspace) -> None:
-    """Any byte of what is kept may change: the answer stays FAILED, never a traceback and never another word."""
+def test_damaged_byte_never_changes_the_verdict(name: str, kept: Workspace) -> None:
     path = kept.results(environment().id) / name
     whole = path.read_bytes()
     chance = random.Random(7)  # noqa: S311 - the same damage in every run
@@ -241,8 +220,7 @@ def test_no_damaged_byte_changes_the_answer(name: str, kept: Workspace) -> None:
         whole = path.read_bytes()
 
 
-def test_a_record_of_an_earlier_version_is_not_enough(kept: Workspace) -> None:
-    """Without the digest of its verdict a key proves nothing: the image is validated again, once."""
+def test_record_without_a_checksum_runs_again(kept: Workspace) -> None:
     path = kept.results(environment().id) / "validated.json"
     found = read_document(path, Validated)
     assert found is not None
@@ -255,8 +233,7 @@ def test_a_record_of_an_earlier_version_is_not_enough(kept: Workspace) -> None:
 ALL = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+02:00"), gpu_verdict(), inconclusive_verdict())
 
 
-def test_what_is_added_comes_back_whole_and_in_order(tmp_path) -> None:
-    """Every verdict comes back as it was, by the time at which it ended, whatever zone wrote it."""
+def test_history_returns_verdicts_unchanged_in_order(tmp_path) -> None:
     history = History(tmp_path / "sub" / "history.sqlite3")
     assert history.since() == ()
     assert history.add(ALL) == len(ALL)
@@ -266,15 +243,13 @@ def test_what_is_added_comes_back_whole_and_in_order(tmp_path) -> None:
     assert found[0].finished == "2026-11-20T11:00:00+02:00"
 
 
-def test_adding_again_changes_nothing(tmp_path) -> None:
-    """A verdict is kept once, however often it is handed in."""
+def test_history_stores_a_verdict_once(tmp_path) -> None:
     history = History(tmp_path / "h")
     assert [history.add(ALL), history.add(ALL), history.add(())] == [len(ALL), 0, 0]
     assert len(history.since()) == len(ALL)
 
 
-def test_since_is_a_bound_that_counts_itself(tmp_path) -> None:
-    """A verdict that ended at the very time asked for is in the answer."""
+def test_since_includes_its_own_time(tmp_path) -> None:
     history = History(tmp_path / "h")
     history.add([verdict()])
     at = datetime(2026, 11, 20, 10, 3, tzinfo=UTC)
@@ -283,8 +258,7 @@ def test_since_is_a_bound_that_counts_itself(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM verdicts", "UPDATE verdicts SET verdict = 'PASSED'"])
-def test_the_file_itself_refuses_changes(tmp_path, statement) -> None:
-    """Not even another program can delete or change a row without first dropping the triggers."""
+def test_history_file_refuses_changes_of_rows(tmp_path, statement) -> None:
     path = tmp_path / "h"
     History(path).add([failed_verdict()])
     with sqlite3.connect(path) as connection, pytest.raises(sqlite3.Error, match="append-only"):
@@ -297,8 +271,7 @@ def _write(path: Path, writer: int) -> None:
         History(path).add([verdict(suite=digest(f"{writer}/{number}"))])
 
 
-def test_several_processes_write_at_once(tmp_path) -> None:
-    """Four processes that begin on a file that is not there yet lose nothing."""
+def test_history_survives_concurrent_writers(tmp_path) -> None:
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_write, args=(tmp_path / "h", writer)) for writer in range(4)]
     for process in processes:
@@ -309,8 +282,7 @@ def test_several_processes_write_at_once(tmp_path) -> None:
     assert len(History(tmp_path / "h").since()) == 80
 
 
-def test_a_foreign_or_newer_file_is_refused(tmp_path) -> None:
-    """What is no history of ours is left alone and named."""
+def test_foreign_or_newer_history_file_is_refused(tmp_path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to look at" * 10)
     with pytest.raises(InfrastructureError, match="text"):
         History(tmp_path / "text").since()
@@ -320,8 +292,7 @@ def test_a_foreign_or_newer_file_is_refused(tmp_path) -> None:
         History(tmp_path / "newer").since()
 
 
-def test_a_verdict_of_another_version_is_counted_not_shown(tmp_path) -> None:
-    """A document that this version cannot read breaks nothing, stays in the file, and is counted."""
+def test_verdict_of_another_version_is_counted_and_not_returned(tmp_path) -> None:
     history = History(tmp_path / "h")
     history.add([verdict()])
     with sqlite3.connect(history.path) as connection:
@@ -343,16 +314,14 @@ def test_a_verdict_of_another_version_is_counted_not_shown(tmp_path) -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_time_or_a_usage_error(text) -> None:
-    """`--since` never fails in another way, and never gives a time without a zone."""
+def test_invalid_time_is_a_usage_error(text) -> None:
     try:
         assert moment(text, datetime(2026, 11, 20, tzinfo=UTC)).tzinfo is not None
     except UsageError:
         return
 
 
-def test_since_reads_dates_and_ages() -> None:
-    """A date is its midnight in UTC, an age is counted back from now."""
+def test_since_accepts_dates_and_ages() -> None:
     now = datetime(2026, 11, 20, 12, tzinfo=UTC)
     assert moment("2026-11-01", now) == datetime(2026, 11, 1, tzinfo=UTC)
     assert moment("30d", now) == now - timedelta(days=30)
