@@ -25,7 +25,7 @@ RECORD_TOOL = "record.py"
 """The file of defects/ that writes RECORD entries."""
 
 
-class Run(msgspec.Struct, frozen=True, tag=True):
+class RunCommand(msgspec.Struct, frozen=True, tag=True):
     """A shell command, run as root in ``folder``, with or without the package index; ``tool`` is a mounted file."""
 
     command: str
@@ -68,7 +68,7 @@ class FromWheel(msgspec.Struct, frozen=True, tag=True):
         return self.to.rpartition("/")[2]
 
 
-Step = Run | Copy | Env | Entrypoint | FromWheel
+Step = RunCommand | Copy | Env | Entrypoint | FromWheel
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,10 +109,9 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def sources(self) -> tuple[str, ...]:
         """The files of the build context that its steps use."""
-        used = (
-            step.source if isinstance(step, Copy) else step.tool if isinstance(step, Run) else "" for step in self.steps
-        )
-        return tuple(dict.fromkeys(filter(None, used)))
+        copied = [step.source for step in self.steps if isinstance(step, Copy)]
+        tools = [step.tool for step in self.steps if isinstance(step, RunCommand) and step.tool]
+        return tuple(dict.fromkeys([*copied, *tools]))
 
 
 _PIP = (
@@ -125,9 +124,9 @@ def _steps(row: dict[str, Any]) -> tuple[Step, ...]:
     """Return the instructions for one step of the table. Raises ValueError for an unknown step."""
     match row:
         case {"run": command}:
-            return (Run(command, network=row.get("network", False)),)
+            return (RunCommand(command, network=row.get("network", False)),)
         case {"pip": pin}:
-            return (Run(_PIP.format(pin), network=True),)
+            return (RunCommand(_PIP.format(pin), network=True),)
         case {"env": variables}:
             return tuple(Env(name, value) for name, value in variables.items())
         case {"entrypoint": program}:
@@ -140,15 +139,15 @@ def _steps(row: dict[str, Any]) -> tuple[Step, ...]:
         case {"package": module}:
             return (_record("package", module),)
         case {"defect": module}:
-            load = Run(f"echo 'import {module}' > {{site}}/{module}.pth")
+            load = RunCommand(f"echo 'import {module}' > {{site}}/{module}.pth")
             return (Copy("envbuilder_defect.py", f"{{site}}/{module}.py"), load, _record("package", module))
         case {"record": files}:
             return (_record("update", *files, folder=row.get("folder", "{site}")),)
     raise ValueError(f"controls.yaml: unknown step: {row}")
 
 
-def _record(*words: str, folder: str = "{site}") -> Run:
-    return Run(f"python3 -IS /run/{RECORD_TOOL} {' '.join(words)}", folder=folder, tool=RECORD_TOOL)
+def _record(*words: str, folder: str = "{site}") -> RunCommand:
+    return RunCommand(f"python3 -IS /run/{RECORD_TOOL} {' '.join(words)}", folder=folder, tool=RECORD_TOOL)
 
 
 def _control(row: dict[str, Any]) -> Control:

@@ -13,7 +13,7 @@ from envbuilder.verdict import CheckResult, Verdict
 _RED = ("failed", "error", "timeout")
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a control: the codes, the failed checks, and what is wrong ('' if it is as expected)."""
 
     codes: tuple[Code, ...]
@@ -21,7 +21,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str = ""
 
 
-def answer(control: Control, verdict: Verdict) -> Answer:
+def evaluate(control: Control, verdict: Verdict) -> Evaluation:
     """Compare a verdict with the result that the control must have."""
     red = tuple(check for check in verdict.checks if check.outcome in _RED)
     codes = _distinct(code for check in red for code in _codes(check, Severity.ERROR))
@@ -31,7 +31,7 @@ def answer(control: Control, verdict: Verdict) -> Answer:
     wrong = wrong or _unexpected(control, verdict, codes)
     if not wrong and control.simulate and not verdict.simulated:
         wrong = "the verdict does not say that the driver was simulated"
-    return Answer(codes=codes, red=tuple(check.name for check in red), wrong=wrong)
+    return Evaluation(codes=codes, red=tuple(check.name for check in red), wrong=wrong)
 
 
 def _distinct(codes: Iterable[Code]) -> tuple[Code, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import assert_never
 
-from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, Run, Step
+from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, RunCommand, Step
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
@@ -34,7 +34,7 @@ def dockerfile(control: Control, python: str, lock: str, system: Mapping[str, st
 
 def _instruction(step: Step) -> str:
     match step:
-        case Run(command, network, folder, tool):
+        case RunCommand(command, network, folder, tool):
             mounts = f"{with_host()}\n    " if network else ""
             mounts += f"--mount=type=bind,source={tool},target=/run/{tool} " if tool else ""
             return f"RUN {mounts}{f'cd {folder} && ' if folder else ''}{command}"

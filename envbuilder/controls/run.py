@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.controls.control import Base, Control, FromWheel
-from envbuilder.controls.evaluate import answer
+from envbuilder.controls.evaluate import evaluate
 from envbuilder.controls.recipe import broken_lock, broken_system, defect_probes, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
@@ -120,7 +120,7 @@ class Controller:
         budgets = msgspec.structs.replace(request.budgets, **control.budgets)
         verdict = validate(self.engine, replace(request, budgets=budgets))
         record(self.workspace.control(control.name), verdict)
-        result = answer(control, verdict)
+        result = evaluate(control, verdict)
         return ControlRow(
             control=control.name,
             environment=good.environment.id,

@@ -85,8 +85,8 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
 
 def _system(files: ImageFiles) -> tuple[str, str]:
     content = files.content("etc/os-release") or files.content("usr/lib/os-release") or b""
-    told = dict(_FIELD.findall(decoding.lossy(content)))
-    return told.get("ID", ""), told.get("VERSION_ID", "")
+    fields = dict(_FIELD.findall(decoding.lossy(content)))
+    return fields.get("ID", ""), fields.get("VERSION_ID", "")
 
 
 def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
@@ -103,16 +103,16 @@ def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
 
 def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
     """Yield the Pythons on the image's PATH, each version once, in the order of a shell."""
-    seen: set[str] = set()
+    known: set[str] = set()
     for folder in image.env.get("PATH", _PATH).split(":"):
         for path in sorted(files.paths):
             if posixpath.dirname(path) != folder.strip("/"):
                 continue
             found = _PYTHON.match(posixpath.basename(path))
             real = files.file(path)
-            if found is None or real is None or not real.row.mode & 0o111 or found[1] in seen:
+            if found is None or real is None or not real.row.mode & 0o111 or found[1] in known:
                 continue
-            seen.add(found[1])
+            known.add(found[1])
             prefix = posixpath.dirname(posixpath.dirname(files.resolve(path)))
             module = f"{prefix}/lib/python{found[1]}/venv/__init__.py".lstrip("/")
             yield FoundPython(version=found[1], path=f"/{path}", venv=files.file(module) is not None)
@@ -121,9 +121,9 @@ def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
 def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]:
     """Yield the libraries that the image's loader finds by the soname of a file."""
     sonames = {
-        seen.row.binary.soname
-        for path, seen in files.paths.items()
-        if seen.row.binary is not None and "site-packages/" not in path and _OPENED.match(seen.row.binary.soname)
+        entry.row.binary.soname
+        for path, entry in files.paths.items()
+        if entry.row.binary is not None and "site-packages/" not in path and _OPENED.match(entry.row.binary.soname)
     }
     for soname in sorted(sonames):
         path, _ = search.find(soname)
@@ -160,15 +160,15 @@ def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Di
         ("glibc", row.glibc, facts.libc_version, versions.same(row.glibc, facts.libc_version)),
         ("require_cuda", row.require_cuda, facts.require_cuda, row.require_cuda in {"", facts.require_cuda}),
     )
-    for field, said, there, same in pairs:
+    for field, claimed, there, same in pairs:
         if not same:
-            yield Disagreement(field=field, catalog=said, image=there)
+            yield Disagreement(field=field, catalog=claimed, image=there)
 
 
-def _same_cudnn(said: str | None, there: str) -> bool:
+def _same_cudnn(claimed: str | None, there: str) -> bool:
     """Compare the shared prefix: the catalogue has one or four numbers, a library three."""
-    if not said or not there:
-        return not said and not there
-    ours, theirs = versions.numbers(said), versions.numbers(there)
+    if not claimed or not there:
+        return not claimed and not there
+    ours, theirs = versions.numbers(claimed), versions.numbers(there)
     shared = min(len(ours), len(theirs))
     return ours[:shared] == theirs[:shared]

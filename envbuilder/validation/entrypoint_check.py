@@ -47,7 +47,7 @@ os._exit(0)
 """
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _UserStart(msgspec.Struct, frozen=True):
     product: list[float]
     absent: list[str]
     unreadable: list[str]
@@ -149,13 +149,13 @@ def _wrong(ended: ContainerResult, output: _Output, product: list[int]) -> str:
             return text
     line = next((line for line in reversed(bytes(output.stdout).splitlines()) if line.startswith(_MARK)), b"")
     try:
-        answer = decoding.from_json(line.removeprefix(_MARK), _Answer)
+        answer = decoding.from_json(line.removeprefix(_MARK), _UserStart)
     except decoding.DamagedError:
         return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
     return _wrong_answer(answer, product)
 
 
-def _wrong_answer(answer: _Answer, product: list[int]) -> str:
+def _wrong_answer(answer: _UserStart, product: list[int]) -> str:
     if answer.product != product:
         return "the product that it printed is wrong"
     if answer.absent:

@@ -26,7 +26,7 @@ Rows = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Distribution:
+class InstalledPackage:
     """One installed distribution: its folder, its tags, and its RECORD (None without one)."""
 
     site: str
@@ -38,15 +38,15 @@ class Distribution:
     editable: bool = False
     scripts: frozenset[str] = field(default_factory=frozenset)
 
-    def vouches_for(self, path: str, *, beside: bool = True) -> bool:
-        """Return True if its RECORD may list this file: in its own folder or, with ``beside``, in its environment.
+    def vouches_for(self, path: str, *, in_environment: bool = True) -> bool:
+        """Return True if its RECORD may list this file, in its own folder or (``in_environment``) in its environment.
 
         Files in other package folders, and libraries of a system, never belong to it.
         """
         if path.startswith(f"{self.site}/"):
             return True
         prefix = posixpath.normpath(f"{self.site}/../../..")
-        if not beside or site_of(path) or not path.startswith(f"{prefix}/"):
+        if not in_environment or site_of(path) or not path.startswith(f"{prefix}/"):
             return False
         return prefix not in _OF_SYSTEMS or not path[len(prefix) + 1 :].startswith("lib")
 
@@ -62,7 +62,7 @@ def site_of(path: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
+def distributions(files: ImageFiles) -> tuple[InstalledPackage, ...]:
     """Return the distributions in all folders into which Python installs packages, sorted by folder."""
     found: dict[tuple[str, str], dict[str, bytes]] = {}
     for path, content in files.kept():
@@ -76,7 +76,7 @@ def distributions(files: ImageFiles) -> tuple[Distribution, ...]:
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))
 
 
-def distributions_at(files: ImageFiles, site: str) -> tuple[Distribution, ...]:
+def distributions_at(files: ImageFiles, site: str) -> tuple[InstalledPackage, ...]:
     """Return the distributions in a folder that no Python searches, sorted by name."""
     found: dict[str, dict[str, bytes]] = {}
     for path in files.paths:
@@ -89,14 +89,14 @@ def distributions_at(files: ImageFiles, site: str) -> tuple[Distribution, ...]:
     return tuple(_distribution(site, folder, kept) for folder, kept in sorted(found.items()))
 
 
-def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Distribution:
+def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> InstalledPackage:
     name, _, version = folder.removesuffix(".dist-info").partition("-")
-    told = _fields(kept.get("METADATA", b""))
-    return Distribution(
+    fields = _fields(kept.get("METADATA", b""))
+    return InstalledPackage(
         site=site,
         folder=folder,
-        name=distribution(told.get("Name", name)),
-        version=told.get("Version", version),
+        name=distribution(fields.get("Name", name)),
+        version=fields.get("Version", version),
         tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", kept.get("WHEEL", b"").decode("utf-8", "replace"))),
         rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,
         editable=re.search(rb'"editable"\s*:\s*true', kept.get("direct_url.json", b"")) is not None,
@@ -135,7 +135,7 @@ def _placed(path: str, site: str) -> str:
     return posixpath.normpath(posixpath.join("/", site, path)).lstrip("/")
 
 
-def of_wheel(record: bytes, distribution: Distribution) -> tuple[dict[str, str], frozenset[str]]:
+def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, str], frozenset[str]]:
     """Return the installed files of a wheel, and the paths of those that an installer may rewrite.
 
     Files below ``<name>-<version>.data`` are moved; the first line of scripts is rewritten.
@@ -159,7 +159,7 @@ def of_wheel(record: bytes, distribution: Distribution) -> tuple[dict[str, str],
     return rows, frozenset(rewritten)
 
 
-def made_by_installer(path: str, distribution: Distribution) -> bool:
+def made_by_installer(path: str, distribution: InstalledPackage) -> bool:
     """Return True if an installer adds this file: its notes, byte code, entry points."""
     folder, _, leaf = path.rpartition("/")
     if folder == f"{distribution.site}/{distribution.folder}" and leaf in _BY_INSTALLERS:

@@ -27,7 +27,7 @@ _FIX = "reinstall the package that brings it"
 
 def binaries(subject: ImageContext) -> CheckOutput:
     """Find damaged files, files for another architecture, and libraries that differ from their names."""
-    held = [(path, seen) for path, seen in subject.files.paths.items() if seen.row.binary is not None]
+    held = [(path, entry) for path, entry in subject.files.paths.items() if entry.row.binary is not None]
     findings = [*_damaged(held), *_machines(subject, held), *_names(subject), *_cudnn(subject), *_tools(subject)]
     findings += [*build_note(subject), *without_cuda(subject)]
     return CheckOutput(
@@ -35,43 +35,43 @@ def binaries(subject: ImageContext) -> CheckOutput:
         "complete binaries of the image's architecture, each true to its name",
         "; ".join(one.message for one in findings) or f"{len(held)} binaries",
         (("binaries", Measurement(len(held), "1")),),
-        frozenset(posixpath.basename(path) for path, seen in held if _is_damaged(path, seen)),
+        frozenset(posixpath.basename(path) for path, entry in held if _is_damaged(path, entry)),
     )
 
 
 def _damaged(held: list[tuple[str, StackedFile]]) -> Iterator[Finding]:
-    for path, seen in held:
-        binary = seen.row.binary
-        if binary is not None and _is_damaged(path, seen):
+    for path, entry in held:
+        binary = entry.row.binary
+        if binary is not None and _is_damaged(path, entry):
             text = f"{listed([path])} is damaged: {binary.damaged}"
             yield error(Code.FILES_DIFFER, f"/{path}"[:200], text, fix=_FIX)
 
 
-def _is_damaged(path: str, seen: StackedFile) -> bool:
-    return seen.row.binary is not None and bool(seen.row.binary.damaged) and _CODE_PATH.search(path) is not None
+def _is_damaged(path: str, entry: StackedFile) -> bool:
+    return entry.row.binary is not None and bool(entry.row.binary.damaged) and _CODE_PATH.search(path) is not None
 
 
 def _machines(subject: ImageContext, held: list[tuple[str, StackedFile]]) -> Iterator[Finding]:
-    said = subject.image.architecture
-    wanted = _MACHINES.get(said, "")
+    architecture = subject.image.architecture
+    wanted = _MACHINES.get(architecture, "")
     other: dict[str, list[str]] = {}
-    for path, seen in held:
-        machine = seen.row.binary.machine if seen.row.binary else ""
+    for path, entry in held:
+        machine = entry.row.binary.machine if entry.row.binary else ""
         if wanted and machine and machine != wanted and re.search(r"(?:site|dist)-packages/|bin/", path):
             other.setdefault(machine, []).append(path)
     for machine, paths in sorted(other.items()):
-        text = f"the image says {said}, and {len(paths)} files are for {machine}: {listed(paths)}"
+        text = f"the image says {architecture}, and {len(paths)} files are for {machine}: {listed(paths)}"
         severity = Severity.ERROR if len(paths) * 2 > len(held) else subject.severity
         yield finding(severity, Code.IMAGE_CLAIM, "architecture", text, requires=wanted, found=machine)
 
 
 def _names(subject: ImageContext) -> Iterator[Finding]:
     """Find libraries of CUDA whose soname differs from the name by which they are opened."""
-    for path, seen in subject.files.paths.items():
-        if seen.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):
+    for path, entry in subject.files.paths.items():
+        if entry.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):
             continue
         name = path.rpartition("/")[2]
-        if seen.row.kind == "link" and subject.files.resolve(path) not in subject.files.paths:
+        if entry.row.kind == "link" and subject.files.resolve(path) not in subject.files.paths:
             if "site-packages/" in path:
                 yield error(Code.MISSING_LIBRARY, name, f"{listed([path])} is a link to nothing", fix=_FIX)
             continue
@@ -86,8 +86,8 @@ def _names(subject: ImageContext) -> Iterator[Finding]:
 
 def _is_behind(subject: ImageContext, path: str) -> bool:
     """Return True if its soname is a link to the file: CUPTI's is named by year, ``libcupti.so.2020.3.1``."""
-    seen = subject.files.paths[path]
-    soname = seen.row.binary.soname if seen.row.binary is not None else ""
+    entry = subject.files.paths[path]
+    soname = entry.row.binary.soname if entry.row.binary is not None else ""
     return bool(soname) and subject.files.resolve(f"{posixpath.dirname(path)}/{soname}") == path
 
 
@@ -116,14 +116,14 @@ def _cudnn(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _tools(subject: ImageContext) -> Iterator[Finding]:
-    for path, seen in subject.files.paths.items():
+    for path, entry in subject.files.paths.items():
         if (
-            seen.row.kind == "file"
+            entry.row.kind == "file"
             and _LIBDEVICE.search(path)
-            and seen.row.head[:4] not in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+            and entry.row.head[:4] not in (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
         ):
             text = f"{listed([path])} is not bitcode: XLA cannot compile for GPUs"
             yield error(Code.XLA_TOOLS_MISSING, "libdevice.10.bc", text, fix=_FIX)
-        elif seen.row.kind == "file" and path.endswith("/bin/ptxas") and seen.row.binary is None:
+        elif entry.row.kind == "file" and path.endswith("/bin/ptxas") and entry.row.binary is None:
             text = f"{listed([path])} is not a program: XLA cannot compile for GPUs"
             yield error(Code.XLA_TOOLS_MISSING, "ptxas", text, fix=_FIX)

@@ -10,7 +10,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, omissions, system_lock
 from envbuilder.support import decoding
 from envbuilder.validation import system_locks
-from envbuilder.validation.file_records import Distribution, distributions
+from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, listed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.suite_plan import Facts
@@ -42,9 +42,9 @@ def document(files: ImageFiles) -> Environment | None:
     return found if _NAME.match(found.id) else None
 
 
-def contradicts_itself(told: Environment) -> bool:
+def contradicts_itself(declared: Environment) -> bool:
     """Return True if the flavour of a document differs from that in its id: then it is ignored."""
-    return ("-cpu" in told.id) != (told.flavor == "cpu")
+    return ("-cpu" in declared.id) != (declared.flavor == "cpu")
 
 
 def carried_lock(files: ImageFiles) -> str:
@@ -67,8 +67,8 @@ def carried_list(files: ImageFiles, label: str, lock: str) -> str:
 
 def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
     """Return the removed libraries in a list of removed files: distribution, and file or folder."""
-    told = omissions.parse(text) if text else omissions.Omissions()
-    gone = ((one.name, row) for one in told.distributions for row in one.left_out)
+    removed = omissions.parse(text) if text else omissions.Omissions()
+    gone = ((one.name, row) for one in removed.distributions for row in one.left_out)
     return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
 
 
@@ -85,7 +85,7 @@ def brings_cuda(files: ImageFiles) -> bool:
 def claims(subject: ImageContext) -> CheckOutput:
     """Compare labels, the environment document and the lock with the host's records and the files."""
     labels, files, facts = subject.image.labels, subject.files, subject.facts
-    told = document(files)
+    declared = document(files)
     framework = _framework(distributions(files))
     lock = files.content(LOCK)
     digest = lockfile.digest(decoding.lossy(lock)) if lock is not None else None
@@ -96,35 +96,39 @@ def claims(subject: ImageContext) -> CheckOutput:
         ("lock in the image", digest, facts.lock),
         (f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock),
     ]
-    rows += (*_of_form(subject, told), *_of_system(subject, told))
+    rows += (*_of_form(subject, declared), *_of_system(subject, declared))
     findings = []
-    if told is None:
+    if declared is None:
         what = "is damaged" if files.file(DOCUMENT) else "is missing"
         findings.append(_claim("environment.json", f"/{DOCUMENT} {what}, and labels name an environment"))
     else:
         rows += [
-            ("environment.json id", told.id, facts.environment),
-            ("environment.json flavor", told.flavor, told.flavor if contradicts_itself(told) else facts.flavor),
-            ("environment.json python", told.python, python),
-            ("environment.json tensorflow", told.tensorflow, version),
-            ("environment.json package", told.package, package),
+            ("environment.json id", declared.id, facts.environment),
+            (
+                "environment.json flavor",
+                declared.flavor,
+                declared.flavor if contradicts_itself(declared) else facts.flavor,
+            ),
+            ("environment.json python", declared.python, python),
+            ("environment.json tensorflow", declared.tensorflow, version),
+            ("environment.json package", declared.package, package),
         ]
     findings += [
         _claim(name, f"{name} says {_shown(claimed)}, and it is {_shown(actual)}", actual, claimed)
         for name, claimed, actual in rows
         if claimed != actual and (claimed or actual)
     ]
-    findings += _flavor(subject, told)
+    findings += _flavor(subject, declared)
     observed = "; ".join(one.message for one in findings) or f"{len(rows)} claims hold"
     return CheckOutput(tuple(findings), "every claim holds", observed)
 
 
-def _of_system(subject: ImageContext, told: Environment | None) -> Iterator[tuple[str, object, object]]:
+def _of_system(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
     """Yield the claims about the system's locks, each with the right value."""
     system = subject.system
     digest = system_lock.digest(system) if system else None
     yield f"label {SYSTEM_LABEL}", subject.image.labels.get(SYSTEM_LABEL), digest
-    needed = system_lock.needed(told) if told is not None else ()
+    needed = system_lock.needed(declared) if declared is not None else ()
     for name, path in system_locks.CARRIED.items():
         content = subject.files.content(path)
         held = lockfile.digest(decoding.lossy(content)) if content is not None else None
@@ -134,15 +138,15 @@ def _of_system(subject: ImageContext, told: Environment | None) -> Iterator[tupl
             yield f"{name} in the image", held and "none that can be read", "what its environment asks for"
 
 
-def _of_form(subject: ImageContext, told: Environment | None) -> Iterator[tuple[str, object, object]]:
-    """Yield what is said of an image's form, and of what it leaves out: each claim, and what it is to be."""
+def _of_form(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
+    """Yield the claims about the variant and the removed files, each with the right value."""
     labels, content = subject.image.labels, subject.files.content(LIST)
     label = labels.get(omissions.LABEL)
     carried = lockfile.digest(decoding.lossy(content)) if content is not None else None
-    own = (told.form or None) if told is not None else None
+    own = (declared.form or None) if declared is not None else None
     form = _form_to_be(subject.facts) if subject.facts.form else own
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
-    if told is not None:
+    if declared is not None:
         yield "environment.json form", own, form
     yield "list of omissions in the image", carried, label
     if subject.omissions:
@@ -156,15 +160,15 @@ def _form_to_be(facts: Facts) -> str | None:
     return facts.form if facts.form != WHOLE else None
 
 
-def _flavor(subject: ImageContext, told: Environment | None) -> Iterator[Finding]:
+def _flavor(subject: ImageContext, declared: Environment | None) -> Iterator[Finding]:
     """Find a flavour that differs from the id or the files: a GPU image that claims to be a CPU image."""
-    if told is not None and contradicts_itself(told):
-        yield _claim("flavor", f"environment.json says {told.flavor}, and its id {told.id} does not")
+    if declared is not None and contradicts_itself(declared):
+        yield _claim("flavor", f"environment.json says {declared.flavor}, and its id {declared.id} does not")
     elif subject.facts.flavor == "cpu" and brings_cuda(subject.files):
         yield _claim("flavor", "it claims to be a CPU image, and contains a CUDA build and a CUDA runtime")
 
 
-def _framework(there: tuple[Distribution, ...]) -> tuple[str | None, str | None, str | None]:
+def _framework(there: tuple[InstalledPackage, ...]) -> tuple[str | None, str | None, str | None]:
     """Return the distribution of TensorFlow, its version and its Python, from the files."""
     for name in FRAMEWORKS:
         for one in there:
@@ -177,8 +181,8 @@ def _framework(there: tuple[Distribution, ...]) -> tuple[str | None, str | None,
 def _cuda_objects(files: ImageFiles) -> list[str]:
     return [
         path
-        for path, seen in files.paths.items()
-        if seen.row.binary is not None and seen.row.binary.has_cuda_code and _FRAMEWORK_OBJECT.search(path)
+        for path, entry in files.paths.items()
+        if entry.row.binary is not None and entry.row.binary.has_cuda_code and _FRAMEWORK_OBJECT.search(path)
     ]
 
 
@@ -192,11 +196,11 @@ def says_cuda(files: ImageFiles) -> bool | None:
 
 def build_note(subject: ImageContext) -> Iterator[Finding]:
     """Find a contradiction between TensorFlow's build record and its shared objects about CUDA."""
-    objects, said = _cuda_objects(subject.files), says_cuda(subject.files)
-    if said is not None and said != bool(objects) and _framework(distributions(subject.files))[0]:
+    objects, claims_cuda = _cuda_objects(subject.files), says_cuda(subject.files)
+    if claims_cuda is not None and claims_cuda != bool(objects) and _framework(distributions(subject.files))[0]:
         what = f"hold code for GPUs: {listed(objects)}" if objects else "hold no code for GPUs"
         yield _claim(
-            "build_info.py", f"build_info.py says {'CUDA' if said else 'no CUDA'}, and the shared objects {what}"
+            "build_info.py", f"build_info.py says {'CUDA' if claims_cuda else 'no CUDA'}, and the shared objects {what}"
         )
 
 

@@ -90,8 +90,10 @@ class ImageFiles:
     @cached_property
     def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
         """Packages that dpkg lists as installed, for each layer with such a list, lowest first."""
-        told = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
-        return tuple((number, dpkg_status.versions(decoding.lossy(text))) for number, text in told if text is not None)
+        statuses = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
+        return tuple(
+            (number, dpkg_status.versions(decoding.lossy(text))) for number, text in statuses if text is not None
+        )
 
     def _stack(self, number: int, record: LayerRecord) -> None:
         """Add a layer as an engine unpacks it: entry by entry, through the links of folders."""
@@ -135,8 +137,8 @@ class ImageFiles:
         real = self._places[folder]
         return f"{real}/{name}" if real else name
 
-    def _hide(self, path: str, seen: StackedFile) -> None:
-        self.hidden[path] = (*self.hidden.get(path, ()), seen)
+    def _hide(self, path: str, entry: StackedFile) -> None:
+        self.hidden[path] = (*self.hidden.get(path, ()), entry)
         self._contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
@@ -167,10 +169,10 @@ class ImageFiles:
                 done = posixpath.dirname(done) if part == ".." else done
                 continue
             here = f"{done}/{part}" if done else part
-            seen = self.paths.get(here)
-            if seen is not None and seen.row.kind == "link" and links < _MOST_LINKS:
+            entry = self.paths.get(here)
+            if entry is not None and entry.row.kind == "link" and links < _MOST_LINKS:
                 links += 1
-                target = seen.row.target
+                target = entry.row.target
                 done = "" if target.startswith("/") else done
                 waiting = [piece for piece in target.split("/") if piece] + waiting
                 continue
@@ -179,10 +181,10 @@ class ImageFiles:
 
     def file(self, path: str) -> StackedFile | None:
         """Return the regular file to which a path leads; None if there is none."""
-        seen = self.paths.get(path)
-        if seen is None or seen.row.kind != "file":
-            seen = self.paths.get(self.resolve(path))
-        return seen if seen is not None and seen.row.kind == "file" else None
+        entry = self.paths.get(path)
+        if entry is None or entry.row.kind != "file":
+            entry = self.paths.get(self.resolve(path))
+        return entry if entry is not None and entry.row.kind == "file" else None
 
     def content(self, path: str) -> bytes | None:
         """Return the content of a file, if it is stored."""

@@ -44,8 +44,8 @@ class ImageSearch(Search):
     def read(self, path: str) -> Elf | None:
         """Return a file's record; None if it is missing or not a shared object; empty if it is damaged."""
         if path not in self._known:
-            seen = self._files.file(path)
-            binary = seen.row.binary if seen is not None else None
+            entry = self._files.file(path)
+            binary = entry.row.binary if entry is not None else None
             self._known[path] = RecordedElf(path, binary) if binary is not None else None
         return self._known[path]
 
@@ -64,13 +64,13 @@ class ImageSearch(Search):
         return self._folders.get(self._files.resolve(folder), [])
 
     def size(self, path: str) -> int:
-        seen = self._files.file(path)
-        return seen.row.size if seen is not None else 0
+        entry = self._files.file(path)
+        return entry.row.size if entry is not None else 0
 
     def runs(self, path: str) -> bool:
         """Return True if a path leads to a program that users may start."""
-        seen = self._files.file(path)
-        return seen is not None and bool(seen.row.mode & 0o111)
+        entry = self._files.file(path)
+        return entry is not None and bool(entry.row.mode & 0o111)
 
     @cached_property
     def _folders(self) -> dict[str, list[str]]:
@@ -120,8 +120,8 @@ class ImagePython:
     def objects(self, search: ImageSearch) -> list[str]:
         """Return every shared object of its packages, links resolved, sorted."""
         found: dict[str, str] = {}
-        for path, seen in self._below():
-            if seen.row.kind in ("file", "link") and _OBJECT.search(path):
+        for path, entry in self._below():
+            if entry.row.kind in ("file", "link") and _OBJECT.search(path):
                 found.setdefault(search.real(path), f"/{path}")
         return sorted(found)
 
@@ -131,21 +131,21 @@ class ImagePython:
 
     def _below(self) -> Iterator[tuple[str, StackedFile]]:
         places = tuple(f"{site}/" for site in self.sites)
-        for path, seen in self._files.paths.items():
+        for path, entry in self._files.paths.items():
             if path.startswith(places):
-                yield path, seen
+                yield path, entry
 
 
 def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     """Return the folders that the Python with TensorFlow searches: of its virtual environment, or of its prefix."""
-    every = sorted(path for path, seen in files.paths.items() if seen.row.kind == "folder" and SITE.search(path))
+    every = sorted(path for path, entry in files.paths.items() if entry.row.kind == "folder" and SITE.search(path))
     homes = [site for site in every if f"{site}/tensorflow" in files.paths]
     if not homes:
         return tuple(every)
     first = [folder.strip("/").rpartition("/")[0] for folder in image.env.get("PATH", "").split(":")]
     home = next((site for prefix in first for site in homes if prefix and site.startswith(f"{prefix}/lib/")), homes[0])
-    told = _configuration(files, home)
-    if told is not None and not _SYSTEM_SITE.search(told):
+    settings = _configuration(files, home)
+    if settings is not None and not _SYSTEM_SITE.search(settings):
         return (home,)
     version = re.search(r"/(python3\.\d+)/", home)
     others = [

@@ -14,11 +14,17 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.omissions import OfDistribution, Omissions
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.omit import digest_of_rows, is_below
-from envbuilder.validation.file_records import Distribution, digest_of, distributions, made_by_installer, of_wheel
+from envbuilder.validation.file_records import (
+    InstalledPackage,
+    digest_of,
+    distributions,
+    made_by_installer,
+    of_wheel,
+)
 from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
 from envbuilder.validation.layer_scan import KEPT
-from envbuilder.validation.system_locks import beside, unlocked_libraries
+from envbuilder.validation.system_locks import cudnn_distributions, unlocked_libraries
 from envbuilder.validation.unowned_files import missing_system_files, unowned_code
 from envbuilder.verdict import Measurement
 
@@ -81,7 +87,10 @@ def _compared(subject: ImageContext) -> CheckOutput:
     counts = {"files": 0, "wheels": 0, "proved": 0}
     unknown: dict[str, list[str]] = {}
     of_python = ((one, locked.get(one.name), omitted.of(one.name, one.version)) for one in there)
-    for one, package, leaves_out in (*of_python, *((one, package, None) for one, package in beside(subject))):
+    for one, package, leaves_out in (
+        *of_python,
+        *((one, package, None) for one, package in cudnn_distributions(subject)),
+    ):
         wheel = _wheel(subject, one, package)
         if wheel.content is None and package is not None and leaves_out is None:
             wheel = _pinned(subject, one, package, wheel)
@@ -89,7 +98,8 @@ def _compared(subject: ImageContext) -> CheckOutput:
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
         is_known = package is not None or not subject.is_managed
         tops = _OF_TOOLS.get(one.name) if subject.is_managed and package is None else None
-        brought = (path for path in compared.brought.union(one.rows or ()) if one.vouches_for(path, beside=is_known))
+        every = compared.brought.union(one.rows or ())
+        brought = (path for path in every if one.vouches_for(path, in_environment=is_known))
         owned.update(path for path in brought if tops is None or _is_own(one, path, tops))
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
@@ -127,8 +137,8 @@ def _unread(subject: ImageContext) -> Iterator[Finding]:
     files = subject.files
     large = [
         path
-        for path, seen in files.paths.items()
-        if seen.row.kind == "file" and KEPT.search(path) and not path.startswith(_ELSEWHERE_JUDGED)
+        for path, entry in files.paths.items()
+        if entry.row.kind == "file" and KEPT.search(path) and not path.startswith(_ELSEWHERE_JUDGED)
         if files.content(path) is None
     ]
     if large:
@@ -149,19 +159,19 @@ _OF_TOOLS: Mapping[str, frozenset[str]] = {
 """Tools that create an environment: no lock has to name them, and their RECORD may list only these files."""
 
 
-def _is_own(one: Distribution, path: str, tops: frozenset[str]) -> bool:
+def _is_own(one: InstalledPackage, path: str, tops: frozenset[str]) -> bool:
     top = path[len(one.site) + 1 :].partition("/")[0]
     return top in tops or top == one.folder
 
 
-def _wheel(subject: ImageContext, one: Distribution, package: Locked | None) -> WheelRecord:
+def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None) -> WheelRecord:
     """Return the RECORD of the locked wheel; none for another version, which the check `locked` reports."""
     if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
 
 
-def _pinned(subject: ImageContext, one: Distribution, package: Locked, wheel: WheelRecord) -> WheelRecord:
+def _pinned(subject: ImageContext, one: InstalledPackage, package: Locked, wheel: WheelRecord) -> WheelRecord:
     """Return the image's own RECORD if it equals the pinned RECORD of the wheel: then no index is queried."""
     if not versions.same(package.version, one.version):
         return wheel
@@ -169,7 +179,9 @@ def _pinned(subject: ImageContext, one: Distribution, package: Locked, wheel: Wh
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
-def _compare(subject: ImageContext, one: Distribution, wheel: WheelRecord, omitted: OfDistribution | None) -> _Compared:
+def _compare(
+    subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: OfDistribution | None
+) -> _Compared:
     found = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
@@ -187,25 +199,25 @@ def _compare(subject: ImageContext, one: Distribution, wheel: WheelRecord, omitt
         if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
             continue
         found.files += 1
-        seen = subject.files.file(path)
-        if seen is None:
+        entry = subject.files.file(path)
+        if entry is None:
             found.missing.append(path)
-        elif path not in rewritten and digest and _differs(seen.row.digest, digest):
+        elif path not in rewritten and digest and _differs(entry.row.digest, digest):
             found.changed.append(path)
         elif digest and not digest_of(b"", digest.partition("=")[0]):
             found.unread.append(path)
     return found
 
 
-def _edited(subject: ImageContext, there: tuple[Distribution, ...]) -> Mapping[str, list[str]]:
+def _edited(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Mapping[str, list[str]]:
     """Return programs that an installer made and a later layer changed, by distribution: no wheel lists them."""
     files = subject.files
     came: dict[str, tuple[int, str]] = {}
     for one in there:
-        seen = files.file(f"{one.site}/{one.folder}/METADATA")
-        for name in one.scripts if seen is not None else ():
+        entry = files.file(f"{one.site}/{one.folder}/METADATA")
+        for name in one.scripts if entry is not None else ():
             path = posixpath.normpath(f"{one.site}/../../../bin/{name}")
-            came[path] = max(came.get(path, (-1, "")), (seen.layer if seen else 0, one.name))  # two may bring it
+            came[path] = max(came.get(path, (-1, "")), (entry.layer if entry else 0, one.name))  # two may bring it
     found: dict[str, list[str]] = {}
     for path, (layer, name) in came.items():
         program = files.paths.get(path)
@@ -227,7 +239,7 @@ def _differs(content: bytes, digest: str) -> bool:
     return bool(actual) and actual != digest.rstrip("=")
 
 
-def _against(one: Distribution, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
+def _against(one: InstalledPackage, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
     """Return the files whose rows differ between the image's RECORD and the wheel's."""
     rows = one.rows or {}
     other = [
@@ -241,7 +253,7 @@ def _against(one: Distribution, brought: Mapping[str, str], rewritten: frozenset
     return other + more if one.rows is not None else []
 
 
-def _findings(subject: ImageContext, one: Distribution, found: _Compared) -> Iterator[Finding]:
+def _findings(subject: ImageContext, one: InstalledPackage, found: _Compared) -> Iterator[Finding]:
     name = f"{one.name} {one.version}"
     strict = subject.is_managed
     if one.rows is None and not _of_the_system(subject, one):
@@ -264,7 +276,7 @@ def _findings(subject: ImageContext, one: Distribution, found: _Compared) -> Ite
     yield from _missing(one, found.missing, strict=strict)
 
 
-def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator[Finding]:
+def _missing(one: InstalledPackage, missing: list[str], *, strict: bool) -> Iterator[Finding]:
     """Report missing files under the most specific code: a library, a tool of XLA, any other file."""
     name = f"{one.name} {one.version}"
     libraries = [path for path in missing if _LIBRARY.search(path)]
@@ -282,7 +294,7 @@ def _missing(one: Distribution, missing: list[str], *, strict: bool) -> Iterator
         yield warning(Code.FILES_DIFFER, one.name, text)
 
 
-def _of_the_system(subject: ImageContext, one: Distribution) -> bool:
+def _of_the_system(subject: ImageContext, one: InstalledPackage) -> bool:
     """Return True if the system's package manager installed it, which has its own lists."""
     return subject.is_of_system(f"{one.site}/{one.folder}/METADATA")
 
@@ -292,7 +304,7 @@ def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) ->
     return wheel.refuted == "image" or (subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes))
 
 
-def _unvouched(one: Distribution, wheel: WheelRecord, package: Locked) -> Finding:
+def _unvouched(one: InstalledPackage, wheel: WheelRecord, package: Locked) -> Finding:
     """Report that only the image's own RECORD or lock describes the files; the image's author wrote both."""
     how = wheel.why if package.hashes else "it has no hash, and every lock of envbuilder has one"
     what = "RECORD" if wheel.refuted == "image" else "lock"

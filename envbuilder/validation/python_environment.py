@@ -88,26 +88,26 @@ def _replaced(subject: ImageContext, prefix: str, path: str) -> str:
     for changed in dict.fromkeys((path, real)):
         if files.is_changed(changed) and not subject.is_of_system(changed):
             return f"{listed([changed])} replaced the file that the environment was made with"
-    seen, made = files.paths.get(real), files.paths.get(f"{prefix}/{_NOTE}")
-    if seen is None or made is None or seen.row.binary is None:
+    entry, made = files.paths.get(real), files.paths.get(f"{prefix}/{_NOTE}")
+    if entry is None or made is None or entry.row.binary is None:
         return ""
     if not _PYTHON.match(posixpath.basename(real)):
         return f"{listed([path])} leads to {listed([real])}, which is not a Python"
-    if subject.is_of_system(real) or seen.layer < subject.of_base:
+    if subject.is_of_system(real) or entry.layer < subject.of_base:
         return ""
     home = homes(files.content(f"{prefix}/{_NOTE}") or b"")[:1]
-    if seen.layer > made.layer or (posixpath.dirname(real) == f"{prefix}/bin" and not _is_copy(subject, home, seen)):
+    if entry.layer > made.layer or (posixpath.dirname(real) == f"{prefix}/bin" and not _is_copy(subject, home, entry)):
         return f"{listed([real])} replaced the Python that the environment was made with"
     return ""
 
 
-def _is_copy(subject: ImageContext, home: list[str], seen: StackedFile) -> bool:
+def _is_copy(subject: ImageContext, home: list[str], entry: StackedFile) -> bool:
     """Return True if an interpreter in an environment equals that of its home, byte for byte."""
     folder = subject.files.resolve(home[0]) if home else ""
-    if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(seen.row.path) + "/":
+    if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(entry.row.path) + "/":
         return False
     own = (subject.files.file(path) for path in _called(subject, posixpath.dirname(folder)))
-    return any(one is not None and one.row.digest == seen.row.digest for one in own)
+    return any(one is not None and one.row.digest == entry.row.digest for one in own)
 
 
 def _is_there(subject: ImageContext, path: str) -> bool:
@@ -122,8 +122,8 @@ def _is_of_base(subject: ImageContext, prefix: str, real: str, python: str) -> b
     """Return True if the interpreter and its settings come from a registry's base, unchanged above it."""
     files = subject.files
     for path in (f"{prefix}/{_NOTE}", *_beside(prefix, real), python, files.resolve(python)):
-        seen = files.paths.get(path)
-        if path in files.hidden if seen is None else seen.layer >= subject.of_base:
+        entry = files.paths.get(path)
+        if path in files.hidden if entry is None else entry.layer >= subject.of_base:
             return False
     return True
 

@@ -58,8 +58,8 @@ def _found(subject: ImageContext) -> Iterator[tuple[str, str, int]]:
 
 
 def _stands(subject: ImageContext, path: str, number: int) -> bool:
-    seen = subject.files.paths.get(path)
-    return seen is not None and seen.layer == number
+    entry = subject.files.paths.get(path)
+    return entry is not None and entry.layer == number
 
 
 def _published(subject: ImageContext) -> set[str]:
@@ -67,8 +67,8 @@ def _published(subject: ImageContext) -> set[str]:
     same: set[str] = set()
     for one in distributions(subject.files):
         for path, digest in (one.rows or {}).items():
-            seen = subject.files.paths.get(path) if one.vouches_for(path, beside=False) else None
-            if seen is not None and digest and digest == digest_of(seen.row.digest, digest.partition("=")[0]):
+            entry = subject.files.paths.get(path) if one.vouches_for(path, in_environment=False) else None
+            if entry is not None and digest and digest == digest_of(entry.row.digest, digest.partition("=")[0]):
                 same.add(path)
     return same
 
@@ -119,8 +119,8 @@ _TRUSTED = re.compile(r"\Aetc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
 
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
-    for path, seen in sorted(subject.files.paths.items()):
-        if path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and seen.row.kind == "file":
+    for path, entry in sorted(subject.files.paths.items()):
+        if path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and entry.row.kind == "file":
             text = f"a certificate of the build host is left in {listed([path])}"
             yield error(
                 Code.SECRET_IN_IMAGE, f"/{path}", text, fix="mount it in the steps that need it, copy it into none"
@@ -139,10 +139,10 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
 def _trusted(subject: ImageContext) -> Iterator[Finding]:
     """Find files among the certificates that OpenSSL looks up by name; packages put only links there."""
     severity = subject.severity
-    for path, seen in sorted(subject.files.paths.items()):
-        if not _TRUSTED.match(path) or path == _BUNDLE or seen.row.kind != "file":
+    for path, entry in sorted(subject.files.paths.items()):
+        if not _TRUSTED.match(path) or path == _BUNDLE or entry.row.kind != "file":
             continue
-        if seen.layer >= subject.of_base and seen.row.size and not subject.is_of_system(path):
+        if entry.layer >= subject.of_base and entry.row.size and not subject.is_of_system(path):
             text = f"an authority that no package brought is in {listed([path])}"
             fix = "mount it in the steps that need it, copy it into none"
             yield finding(severity, Code.SECRET_IN_IMAGE, f"/{path}", text, fix=fix)
@@ -166,7 +166,7 @@ def _as_packaged(subject: ImageContext, path: str) -> bool:
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
     """Report setuid programs, world-writable code and the user root as warnings."""
-    held = [(path, seen.row) for path, seen in subject.files.paths.items() if seen.row.kind == "file"]
+    held = [(path, entry.row) for path, entry in subject.files.paths.items() if entry.row.kind == "file"]
     raised = [
         path
         for path, row in held
@@ -181,8 +181,8 @@ def _permissions(subject: ImageContext) -> Iterator[Finding]:
     writable = [path for path, row in held if row.mode & 0o002 and (path.endswith(_CODE) or ".so." in path)]
     writable += [
         path
-        for path, seen in subject.files.paths.items()
-        if seen.row.kind == "folder" and seen.row.mode & 0o002 and not seen.row.mode & 0o1000 and site_of(path + "/")
+        for path, entry in subject.files.paths.items()
+        if entry.row.kind == "folder" and entry.row.mode & 0o002 and not entry.row.mode & 0o1000 and site_of(path + "/")
     ]
     if writable:
         text = f"any user of a container may change its code: {listed(writable)}"

@@ -19,7 +19,7 @@ class Secret(msgspec.Struct, frozen=True):
     what: str
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _TokenShape(msgspec.Struct, frozen=True):
     what: str
     hints: tuple[str, ...]
     pattern: str
@@ -31,7 +31,7 @@ class _Store(msgspec.Struct, frozen=True):
 
 
 class _Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    shapes: tuple[_Shape, ...]
+    shapes: tuple[_TokenShape, ...]
     address: str
     credential_files: tuple[str, ...]
     always_credentials: tuple[str, ...]

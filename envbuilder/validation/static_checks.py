@@ -94,7 +94,7 @@ def cudnn_version(files: ImageFiles, path: str) -> str | None:
     folder = posixpath.dirname(files.resolve(path))
     beside = [one for one in files.paths if posixpath.dirname(one) == folder and "/libcudnn" in one]
     found = (files.file(one) for one in sorted(beside))
-    binaries = (seen.row.binary for seen in found if seen is not None)
+    binaries = (entry.row.binary for entry in found if entry is not None)
     return next((binary.version for binary in binaries if binary is not None and binary.version), None)
 
 
@@ -169,15 +169,15 @@ def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
     """
     files, told = subject.files, loader_folders(subject)
     found: dict[Severity, list[str]] = {}
-    for path, seen in files.paths.items():
+    for path, entry in files.paths.items():
         folder, name = posixpath.split(path)
-        if seen.row.kind not in ("file", "link") or folder not in told or not _OF_DRIVER.match(name):
+        if entry.row.kind not in ("file", "link") or folder not in told or not _OF_DRIVER.match(name):
             continue
         end = files.file(path)
         is_stub = name in LOADED and end is not None and end.row.binary is not None and end.row.size < STUB_AT_MOST
         if is_stub or {"compat", "stubs"} & {*folder.split("/"), *files.resolve(path).split("/")}:
             continue
-        own = subject.is_managed and seen.layer >= subject.of_base
+        own = subject.is_managed and entry.layer >= subject.of_base
         found.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
     for severity, paths in found.items():
         text = (

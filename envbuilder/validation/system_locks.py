@@ -9,11 +9,11 @@ from envbuilder.image import dpkg_status, lockfile, system_lock
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
-from envbuilder.validation.file_records import Distribution, distributions_at
+from envbuilder.validation.file_records import InstalledPackage, distributions_at
 from envbuilder.validation.image_context import OBJECT, SHOWN, ImageContext, error, listed
 from envbuilder.validation.image_files import ImageFiles
 
-BESIDE = "opt/cudnn"
+CUDNN_FOLDER = "opt/cudnn"
 """Folder of cuDNN's wheel on a system whose packages bring CUDA."""
 
 CARRIED = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
@@ -37,12 +37,12 @@ def carried(files: ImageFiles) -> dict[str, str]:
     return found
 
 
-def beside(subject: ImageContext) -> tuple[tuple[Distribution, Locked | None], ...]:
+def cudnn_distributions(subject: ImageContext) -> tuple[tuple[InstalledPackage, Locked | None], ...]:
     """Return the distributions next to the system's CUDA, each with its row of the lock."""
     if CUDNN_LOCK not in subject.system:
         return ()
     locked = {package.name: package for package in lockfile.parse(subject.system[CUDNN_LOCK])}
-    return tuple((one, locked.get(one.name)) for one in distributions_at(subject.files, BESIDE))
+    return tuple((one, locked.get(one.name)) for one in distributions_at(subject.files, CUDNN_FOLDER))
 
 
 def unlocked(subject: ImageContext) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ def unlocked(subject: ImageContext) -> Iterator[Finding]:
     if CUDNN_LOCK in subject.system:
         pins = {package.name: package.version for package in lockfile.parse(subject.system[CUDNN_LOCK])}
         found: dict[str, set[str]] = {}
-        for one, _ in beside(subject):
+        for one, _ in cudnn_distributions(subject):
             found.setdefault(one.name, set()).add(one.version)
         yield from _differing(pins, {name: ", ".join(sorted(all_)) for name, all_ in found.items()}, whole=True)
 
@@ -96,7 +96,7 @@ def unlocked_libraries(subject: ImageContext, owned: set[str]) -> Iterator[Findi
     """Find libraries in the folder of cuDNN's wheel that the wheel did not bring; the loader searches it."""
     if CUDNN_LOCK not in subject.system or not subject.is_managed:
         return
-    inside = (path for path in subject.files.paths if path.startswith(f"{BESIDE}/") and path not in owned)
+    inside = (path for path in subject.files.paths if path.startswith(f"{CUDNN_FOLDER}/") and path not in owned)
     found = [path for path in inside if OBJECT.search(path) and subject.files.paths[path].row.kind != "folder"]
     if found:
         what = "libraries of no package next to cuDNN's"

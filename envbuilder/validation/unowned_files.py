@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from envbuilder.finding import Code, Finding
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
-from envbuilder.validation.file_records import Distribution, site_of
+from envbuilder.validation.file_records import InstalledPackage, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import ImageFiles, StackedFile, is_same
 from envbuilder.validation.python_environment import STDLIB, entries, hiding_modules, interpreters, wrong_homes
@@ -46,7 +46,7 @@ _OTHERS = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
 _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
 
 
-def unowned_code(subject: ImageContext, there: tuple[Distribution, ...], owned: set[str]) -> Iterator[Finding]:
+def unowned_code(subject: ImageContext, there: tuple[InstalledPackage, ...], owned: set[str]) -> Iterator[Finding]:
     """Find files that Python or the loader would use and that belong to no package."""
     weight = subject.severity
     sites = {one.site for one in there}
@@ -79,10 +79,10 @@ def missing_system_files(subject: ImageContext) -> list[str]:
 
 
 def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterator[str]:
-    for path, seen in subject.files.paths.items():
-        if seen.row.kind == "folder" or not _CODE.search(path) or path in owned or subject.is_of_system(path):
+    for path, entry in subject.files.paths.items():
+        if entry.row.kind == "folder" or not _CODE.search(path) or path in owned or subject.is_of_system(path):
             continue
-        if seen.layer < subject.of_base:
+        if entry.layer < subject.of_base:
             continue  # the base's own: files of rpm packages are not recorded
         site = site_of(path)
         if "/__pycache__/" in path:
@@ -94,7 +94,7 @@ def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterato
             yield path
 
 
-def _byte_code(subject: ImageContext, there: tuple[Distribution, ...]) -> Iterator[str]:
+def _byte_code(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Iterator[str]:
     """Find .pyc files that Python would load although a later layer wrote them.
 
     The header holds time and size, or a hash, of the source. If they fit, or the header disables the comparison, Python
@@ -102,25 +102,27 @@ def _byte_code(subject: ImageContext, there: tuple[Distribution, ...]) -> Iterat
     of its sources. A layer that writes the same source again counts only if it installs the package of that source.
     """
     files, paths = subject.files, subject.files.paths
-    for path, seen in paths.items():
-        match = _BYTE_CODE.match(path) if seen.row.kind == "file" else None
+    for path, entry in paths.items():
+        match = _BYTE_CODE.match(path) if entry.row.kind == "file" else None
         if match is None:
             continue
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
-        if source is None or len(seen.row.head) < 16:  # noqa: PLR2004 - PEP 552
+        if source is None or len(entry.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
         came = files.since(path)
         if came <= files.since(source.row.path) or _is_installed_in(subject, source, there, came):
             continue
-        if seen.layer < subject.of_base:
+        if entry.layer < subject.of_base:
             continue  # a build step of the base ran its Python
-        flags, modified, size = (int.from_bytes(seen.row.head[at : at + 4], "little") for at in (4, 8, 12))
+        flags, modified, size = (int.from_bytes(entry.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         if flags & 1 or (flags == 0 and (modified, size) == current):
             yield path
 
 
-def _is_installed_in(subject: ImageContext, source: StackedFile, there: tuple[Distribution, ...], layer: int) -> bool:
+def _is_installed_in(
+    subject: ImageContext, source: StackedFile, there: tuple[InstalledPackage, ...], layer: int
+) -> bool:
     """Return True if the package of a source was installed, or reinstalled, in the layer of its byte code."""
     path = source.row.path
     brought = subject.files.system.layer(path)
@@ -130,7 +132,7 @@ def _is_installed_in(subject: ImageContext, source: StackedFile, there: tuple[Di
         return brought >= layer
     records = (f"{one.site}/{one.folder}/RECORD" for one in there if path in (one.rows or {}))
     found = [subject.files.paths[record] for record in records if record in subject.files.paths]
-    return any(seen.layer >= layer for seen in found) or not found
+    return any(entry.layer >= layer for entry in found) or not found
 
 
 def _system(subject: ImageContext, *, deleted: bool) -> Iterator[str]:
@@ -178,19 +180,19 @@ def _libraries(subject: ImageContext, owned: set[str]) -> Iterator[str]:
     if files.paths.keys() & {_PRELOADED, files.resolve(_PRELOADED)}:
         yield _PRELOADED
     yield from _wrong_cache_entries(subject)
-    for path, seen in files.paths.items():
-        if seen.row.kind != "file" or path in owned or subject.is_of_system(path) or _is_cuda_library(path, seen):
+    for path, entry in files.paths.items():
+        if entry.row.kind != "file" or path in owned or subject.is_of_system(path) or _is_cuda_library(path, entry):
             continue
-        if seen.layer < subject.of_base:
+        if entry.layer < subject.of_base:
             continue
         in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and OBJECT.search(path)
         if _LOADER.match(path) or _PLUGGED.match(path) or in_told:
             yield path
 
 
-def _is_cuda_library(path: str, seen: StackedFile) -> bool:
+def _is_cuda_library(path: str, entry: StackedFile) -> bool:
     """Return True for a library of CUDA by name and, if it has one, by soname: a file name alone proves nothing."""
-    soname = seen.row.binary.soname if seen.row.binary is not None else ""
+    soname = entry.row.binary.soname if entry.row.binary is not None else ""
     return _OTHERS.search(path) is not None and (not soname or _OTHERS.search(soname) is not None)
 
 
@@ -198,11 +200,11 @@ def _wrong_cache_entries(subject: ImageContext) -> Iterator[str]:
     """Find files that the loader's cache gives for another library, by name and soname."""
     for name, paths in _cached(subject).items():
         for path in paths:
-            seen = subject.files.file(path)
-            if seen is None or posixpath.basename(path) == name or seen.row.binary is None:
+            entry = subject.files.file(path)
+            if entry is None or posixpath.basename(path) == name or entry.row.binary is None:
                 continue
-            if seen.row.binary.soname != name:
-                yield seen.row.path
+            if entry.row.binary.soname != name:
+                yield entry.row.path
 
 
 def _cached(subject: ImageContext) -> dict[str, list[str]]:
@@ -218,14 +220,14 @@ def _programs(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterat
     for place in dict.fromkeys(folders):
         for name in sorted(theirs):
             path = f"{place}/{name}"
-            seen, started = files.paths.get(path), files.file(path)
-            if seen is None or path in owned or subject.is_of_system(path):
+            entry, started = files.paths.get(path), files.file(path)
+            if entry is None or path in owned or subject.is_of_system(path):
                 continue
             if started is None or not started.row.mode & 0o111:
                 continue
-            if seen.layer < subject.of_base or (place in own and name.startswith(_OF_PYTHON)):
+            if entry.layer < subject.of_base or (place in own and name.startswith(_OF_PYTHON)):
                 continue
-            if seen.row.kind == "file" or (seen.row.kind == "link" and not _is_system(subject, path)):
+            if entry.row.kind == "file" or (entry.row.kind == "link" and not _is_system(subject, path)):
                 yield path
 
 
@@ -263,10 +265,10 @@ _KINDS_GONE = ("deleted", "emptied", "file", "link", "other")
 def _roots(files: ImageFiles) -> dict[str, int]:
     """Return every folder with a Python's own library, and the layer that brought it."""
     found: dict[str, int] = {}
-    for path, seen in files.paths.items():
+    for path, entry in files.paths.items():
         root = _ROOT.search(path) if path.endswith("/os.py") else None
         if root is not None and root.end() == len(path) - len("os.py"):
-            found[path[: root.end()]] = min(one.layer for one in (*files.hidden.get(path, ()), seen))
+            found[path[: root.end()]] = min(one.layer for one in (*files.hidden.get(path, ()), entry))
     return found
 
 
@@ -287,14 +289,14 @@ def added(subject: ImageContext, owned: set[str]) -> Iterator[str]:
     If system packages brought the library, all of its code must be theirs.
     """
     files = subject.files
-    for path, seen in files.paths.items():
-        if seen.row.kind == "folder" or "/python3." not in path or "/__pycache__/" in path:
+    for path, entry in files.paths.items():
+        if entry.row.kind == "folder" or "/python3." not in path or "/__pycache__/" in path:
             continue
         if not is_of_library(files, path) or path in owned or subject.is_of_system(path):
             continue
         root = _root_of(files, path)
-        since = files.hidden.get(path, (seen,))[0].layer
-        if seen.layer < subject.of_base or _is_by_others(files, path, since):
+        since = files.hidden.get(path, (entry,))[0].layer
+        if entry.layer < subject.of_base or _is_by_others(files, path, since):
             continue
         if since > _roots(files)[root] or subject.is_of_system(f"{root}os.py"):
             yield path

@@ -494,7 +494,7 @@ def installed_records(data: bytes) -> None:
     listed = {f"{SITE}/a-1.dist-info/RECORD": data}
     file_records.distributions(image_of(package("a", "1", {"a/__init__.py": b""}), listed))
     tuple(file_records.parse(data, "site"))
-    file_records.of_wheel(data, file_records.Distribution("site", "a-1.dist-info", "a", "1", frozenset(), {}))
+    file_records.of_wheel(data, file_records.InstalledPackage("site", "a-1.dist-info", "a", "1", frozenset(), {}))
 
 
 def image_packages(data: bytes) -> None:

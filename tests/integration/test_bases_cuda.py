@@ -14,7 +14,7 @@ from registries import docker_registry
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.controls.control import Control, FromWheel, Run
+from envbuilder.controls.control import Control, FromWheel, RunCommand
 from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
@@ -147,7 +147,7 @@ def broken(case: Case) -> tuple[Control, ...]:
         base="system-gpu",
         code=Code.MISSING_LIBRARY,
         broken="a library of the base's CUDA is gone",
-        steps=(Run(f"rm {case.folder}/libcufft.so* && ldconfig"),),
+        steps=(RunCommand(f"rm {case.folder}/libcufft.so* && ldconfig"),),
     )
     on_top = Control(
         name="base-and-wheels",
@@ -155,8 +155,8 @@ def broken(case: Case) -> tuple[Control, ...]:
         code=Code.TWO_CUDA_STACKS,
         broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
         steps=(
-            Run(ON_TOP, network=True),
-            Run("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
+            RunCommand(ON_TOP, network=True),
+            RunCommand("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
         ),
         added={"nvidia-cuda-runtime-cu11": "11.7.99"},
     )

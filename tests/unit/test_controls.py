@@ -17,8 +17,8 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.compat.plan import plan
 from envbuilder.controls import control as control_module
-from envbuilder.controls.control import RECORD_TOOL, Control, Copy, Env, FromWheel, Run, controls, named
-from envbuilder.controls.evaluate import answer
+from envbuilder.controls.control import RECORD_TOOL, Control, Copy, Env, FromWheel, RunCommand, controls, named
+from envbuilder.controls.evaluate import evaluate
 from envbuilder.controls.recipe import broken_lock, dockerfile
 from envbuilder.controls.run import STUB, environment_of, from_wheel
 from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageError
@@ -101,7 +101,7 @@ def test_simulated_hosts_of_controls_are_valid(one: Control) -> None:
 def test_every_copied_file_exists_and_every_locked_version_is_installed() -> None:
     for one in CONTROLS:
         assert all(name == STUB or (DEFECTS / name).is_file() for name in one.sources), one.name
-        installed = " ".join(step.command for step in one.steps if isinstance(step, Run))
+        installed = " ".join(step.command for step in one.steps if isinstance(step, RunCommand))
         repacked = any(isinstance(step, FromWheel) for step in one.steps) and " update " in installed
         assert repacked or all(f"{name}=={version}" in installed for name, version in one.locked.items()), one.name
 
@@ -121,7 +121,7 @@ def test_the_matrix_has_a_good_environment_for_every_control() -> None:
 def test_a_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
     steps = (
         Copy("a.so", "{site}/a.so"),
-        Run("rm b", folder="{site}"),
+        RunCommand("rm b", folder="{site}"),
         FromWheel("x", "1", "lib/c.so", "/lib/c.so"),
         Env("LD_LIBRARY_PATH", "/c"),
     )
@@ -138,7 +138,7 @@ def test_a_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
 
 
 def test_only_steps_with_network_get_the_certificates_and_index_of_the_host() -> None:
-    text = dockerfile(control(steps=(Run("pip install x", network=True), Run("rm y"))), "3.11", LOCK)
+    text = dockerfile(control(steps=(RunCommand("pip install x", network=True), RunCommand("rm y"))), "3.11", LOCK)
     steps = text.replace(" \\\n", " ").splitlines()  # as BuildKit reads it
     with_network, without = (line for line in steps if line.startswith("RUN"))
     assert "--mount=type=bind,source=host" in with_network
@@ -193,7 +193,7 @@ def test_a_control_is_right_if_its_code_is_the_only_error() -> None:
         warned("driver", Code.DRIVER_MINOR_COMPAT),
         check("gpu", "skipped"),
     )
-    result = answer(control(), found)
+    result = evaluate(control(), found)
     assert (result.wrong, result.codes, result.red) == ("", (Code.MISSING_LIBRARY,), ("libraries", "closure"))
 
 
@@ -213,7 +213,7 @@ FOUND = check("a", "failed", Code.MISSING_LIBRARY)
     ],
 )
 def test_a_control_with_another_result_is_wrong(found: Verdict, why: str) -> None:
-    assert why in answer(control(), found).wrong
+    assert why in evaluate(control(), found).wrong
 
 
 SLOW = warned("start-up", Code.SLOW_PHASE)
@@ -222,9 +222,9 @@ NEW_WHEEL = warned("files", Code.UNKNOWN)
 
 def test_a_control_of_a_warning_is_right_if_it_is_the_only_warning() -> None:
     slow = control(Code.SLOW_PHASE, warned=True, added={"mine": "1.0"})
-    result = answer(slow, verdict("PASSED", SLOW, NEW_WHEEL))
+    result = evaluate(slow, verdict("PASSED", SLOW, NEW_WHEEL))
     assert (result.wrong, result.codes) == ("", (Code.SLOW_PHASE,))
-    assert answer(control(Code.UNKNOWN, warned=True, added={"mine": "1.0"}), verdict("PASSED", NEW_WHEEL)).wrong == ""
+    assert evaluate(control(Code.UNKNOWN, warned=True, added={"mine": "1.0"}), verdict("PASSED", NEW_WHEEL)).wrong == ""
 
 
 @pytest.mark.parametrize(
@@ -239,21 +239,21 @@ def test_a_control_of_a_warning_is_right_if_it_is_the_only_warning() -> None:
     ],
 )
 def test_a_control_of_a_warning_with_another_result_is_wrong(found: Verdict, why: str) -> None:
-    assert why in answer(control(Code.SLOW_PHASE, warned=True, added={"mine": "1.0"}), found).wrong
+    assert why in evaluate(control(Code.SLOW_PHASE, warned=True, added={"mine": "1.0"}), found).wrong
 
 
 def test_a_good_environment_is_right_if_no_check_fails() -> None:
     good = control(None)
-    assert answer(good, verdict("PASSED", check("a", "passed"))).wrong == ""
-    assert answer(good, verdict("INCONCLUSIVE", check("a", "skipped"))).wrong == ""
-    assert "failed: IMAGE_CLAIM" in answer(good, verdict("FAILED", check("a", "failed", Code.IMAGE_CLAIM))).wrong
+    assert evaluate(good, verdict("PASSED", check("a", "passed"))).wrong == ""
+    assert evaluate(good, verdict("INCONCLUSIVE", check("a", "skipped"))).wrong == ""
+    assert "failed: IMAGE_CLAIM" in evaluate(good, verdict("FAILED", check("a", "failed", Code.IMAGE_CLAIM))).wrong
 
 
 def test_a_verdict_of_a_simulated_host_must_say_so() -> None:
     simulated = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
     red = check("driver", "failed", Code.DRIVER_TOO_OLD)
-    assert "simulated" in answer(simulated, verdict("FAILED", red)).wrong
-    assert answer(simulated, verdict("FAILED", red, simulated=True)).wrong == ""
+    assert "simulated" in evaluate(simulated, verdict("FAILED", red)).wrong
+    assert evaluate(simulated, verdict("FAILED", red, simulated=True)).wrong == ""
 
 
 def test_controls_are_selected_by_name_in_the_order_of_the_table() -> None:
