@@ -110,7 +110,6 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
 def _order(check: Check) -> dict[str, object]:
     return {
         "name": check.name,
-        "tier": check.level,
         "group": check.group,
         "probe": check.probe,
         "limit_s": check.limit_s,

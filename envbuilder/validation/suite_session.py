@@ -277,11 +277,6 @@ class Session:
         """Return the checks that began, in order."""
         return self._rules.began
 
-    @property
-    def ended(self) -> bool:
-        """Return True if the runner sent its last message."""
-        return self._rules.ended
-
     def feed(self, data: bytes) -> None:
         """Take more of the runner's output."""
         for document in self._reader.feed(data):

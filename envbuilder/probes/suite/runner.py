@@ -106,7 +106,7 @@ class SuiteRun:
         If a worker did not come to its first check, no other worker will.
         """
         if check is not IDENTITY and not end.is_cut:
-            rest_s = self.limits.rest_s if end.name else 0.0
+            rest_s = self.limits.scaled(self.limits.rest_s, self.import_s) if end.name else 0.0
             self.stop_at = min(self.stop_at, time.monotonic() + rest_s)
 
     @property

@@ -17,11 +17,12 @@ class Limits(NamedTuple):
 
     ``start_s``: until a worker begins its first check, and from one check to the next.
     ``rest_s``: what is left of the run after the first check that timed out.
-    ``slow_import_s``: a longer import doubles the limits of all checks. No quick check takes longer than the import.
+    ``slow_import_s``: a longer import doubles this rest and the limits of all checks. No quick check takes longer than
+    the import.
     """
 
     start_s: float = 45.0
-    rest_s: float = 20.0
+    rest_s: float = 10.0
     slow_import_s: float = 15.0
 
     def scaled(self, limit_s: float, import_s: float) -> float:
