@@ -114,14 +114,6 @@ def matrix(data: bytes) -> None:
         plan(found, store.load())
 
 
-def fleet(data: bytes) -> None:
-    parse_yaml(data, "f.yaml", tuple[FleetHost, ...])
-
-
-def policy(data: bytes) -> None:
-    parse_yaml(data, "p.yaml", Policy)
-
-
 def nodes(data: bytes) -> None:
     each(
         *(
@@ -221,10 +213,6 @@ def selector(data: bytes) -> None:
     )
 
 
-def driver_profile(data: bytes) -> None:
-    profile.parse(decoding.lossy(data)[:500], store.load())
-
-
 # Reports
 
 
@@ -233,14 +221,6 @@ def report(data: bytes) -> None:
     render.as_text(flattened(document))
     assert "\x1b" not in terminal_text.text(render.as_markdown(flattened(document)))
     json.loads(as_json(document))
-
-
-def capture(data: bytes) -> None:
-    captured.parse(decoding.lossy(data))
-
-
-def transcript(data: bytes) -> None:
-    clean(decoding.lossy(data))
 
 
 # Package indexes
@@ -604,8 +584,8 @@ def layer_record_seeds() -> list[bytes]:
 
 TARGETS: tuple[Target, ...] = (
     Target("matrix", matrix, files("matrices/*.yaml")),
-    Target("fleet", fleet, files("**/fleets/*.yaml")),
-    Target("policy", policy, files("envbuilder/upgrade/policy.yaml")),
+    Target("fleet", lambda data: parse_yaml(data, "f.yaml", tuple[FleetHost, ...]), files("**/fleets/*.yaml")),
+    Target("policy", lambda data: parse_yaml(data, "p.yaml", Policy), files("envbuilder/upgrade/policy.yaml")),
     Target("nodes", nodes),
     Target("lock", lock, files("images/*cpu*/requirements.lock")),
     Target("verdict", verdict, lambda: documents(*verdicts())),
@@ -615,10 +595,10 @@ TARGETS: tuple[Target, ...] = (
     Target("keys", key_files, key_seeds),
     Target("question", asked),
     Target("selector", selector),
-    Target("profile", driver_profile),
+    Target("profile", lambda data: profile.parse(decoding.lossy(data)[:500], store.load())),
     Target("report", report, files("tests/corpus/*.txt")),
-    Target("capture", capture),
-    Target("transcript", transcript),
+    Target("capture", lambda data: captured.parse(decoding.lossy(data))),
+    Target("transcript", lambda data: clean(decoding.lossy(data))),
     Target("wheel", wheel),
     Target("index", index),
     Target("locked-wheel", locked_wheel),
