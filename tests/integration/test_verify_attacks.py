@@ -1,8 +1,9 @@
 """One table of attacks on `verify`: each has its name, what is done, and the reason that it has to be refused for.
 
-Every row is run against docker-registry, which lists statements under tags, and against an OCI 1.1 registry with native
-referrers, both behind a front that can answer anything. '' stands for a yes: what strangers can attach or push must
-not make a no of it. Whatever happens, there is a document, written in time, and nothing of it moves a terminal.
+Every row is run against an OCI 1.1 registry with native referrers, some also against docker-registry, both behind a
+front that can answer anything. Rows that are data are in data/verify_attacks.yaml. An empty reason means accepted: a
+document that anybody can attach must not refuse an image. There is always an answer, in time, without control
+characters.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import peak_memory
 import pytest
+import yaml
 from factories import check as result
 from factories import digest, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict, verdict
 from hostile import Front, Rules, hostile
@@ -449,15 +452,6 @@ def threshold(count: int, *then: Callable[[Stage], Any]) -> Callable[[Stage], An
     return attack
 
 
-def expired(name: str, when: str, *then: Callable[[Stage], Any]) -> Callable[[Stage], Any]:
-    def attack(stage: Stage) -> None:
-        stage.expires[name] = when
-        for each in then:
-            each(stage)
-
-    return attack
-
-
 def retagged(stage: Stage) -> None:
     """Put the tag of one environment on the published image of another."""
     good(stage)
@@ -504,11 +498,7 @@ UNSIGNED = [Row(f"only {name} is attached", attaches(content), "UNREADABLE") for
 NOISE = [Row(f"a stranger attaches {name}", after_good(attaches(content)), "") for name, content in STRANGE]
 
 ENVELOPES = [
-    Row("nothing is attached", lambda _: None, "NO_STATEMENT"),
-    Row("a tag that is not there", good, "NO_IMAGE", target="absent"),
-    Row("a digest that is not there", good, "NO_IMAGE", target=digest("absent")),
     Row("the tag was moved to another image", moved, "TAG_MOVED", target="unvalidated"),
-    Row("signed by a stranger", says(gpu_verdict(), "eve"), "UNTRUSTED_KEY"),
     Row("signed by a stranger under a trusted name", seals(signatures=by_stranger), "BAD_SIGNATURE"),
     Row("no signature", seals(signatures=[]), "UNTRUSTED_KEY"),
     Row("signatures null", seals(signatures=None), "UNREADABLE"),
@@ -548,27 +538,6 @@ ENVELOPES = [
     Row("a stranger's signature beside the good one", beside({"sig": "AAAA", "keyid": "y"}), ""),
     Row("unknown fields in the envelope", seals(extra={"a": [1, 2]}), ""),
     Row("a terminal's control characters in a keyid", signature(sig="", keyid="\x1b[2J\nACCEPTED"), "UNTRUSTED_KEY"),
-    Row("two keys sign one statement, two are demanded", threshold(2, says(gpu_verdict(), "ann", "bob")), ""),
-    Row(
-        "two keys sign a statement each, two are demanded",
-        threshold(2, good, says(gpu_verdict(finished=LATER), "bob")),
-        "",
-    ),
-    Row("one key signs, two are demanded", threshold(2, good), "TOO_FEW_KEYS"),
-    Row("one key signs twice, two are demanded", threshold(2, says(gpu_verdict(), "ann", "ann")), "TOO_FEW_KEYS"),
-    Row("a stranger is the second of two", threshold(2, says(gpu_verdict(), "ann", "eve")), "TOO_FEW_KEYS"),
-    Row(
-        "the second of two failed it, earlier",
-        threshold(2, good, says(failed("cpu", finished="2026-11-20T09:00:00+00:00"), "bob")),
-        "TOO_FEW_KEYS",
-    ),
-    Row("the key has expired", expired("ann", "2026-11-20T11:00:00Z", good), "EXPIRED_KEY"),
-    Row("the key expires tomorrow", expired("ann", "2026-11-21T00:00:00Z", good), ""),
-    Row(
-        "one of two keys has expired",
-        threshold(2, expired("bob", LATER, says(gpu_verdict(), "ann", "bob"))),
-        "TOO_FEW_KEYS",
-    ),
 ]
 
 STATEMENTS = [
@@ -585,14 +554,6 @@ STATEMENTS = [
         "WRONG_SUBJECT",
     ),
     Row(
-        "a subject with another algorithm's digest",
-        signs(('"digest":{"sha256"', '"digest":{"sha512"')),
-        "WRONG_SUBJECT",
-    ),
-    Row("a subject by its name alone", signs(('"sha256":', '"sha0":')), "WRONG_SUBJECT"),
-    Row("a Statement v0.1", signs(("in-toto.io/Statement/v1", "in-toto.io/Statement/v0.1")), "UNREADABLE"),
-    Row("only another predicate", signs((statements.VERDICT, "https://slsa.dev/provenance/v1")), "NO_STATEMENT"),
-    Row(
         "the verdict is about another digest",
         lambda s: s.attach(s.seal(s.payload(gpu_verdict(image=ImageRef(id="x", digest=digest("o")))))),
         "WRONG_SUBJECT",
@@ -602,17 +563,6 @@ STATEMENTS = [
         lambda s: s.attach(s.seal(s.payload(gpu_verdict(image=ImageRef(id="x"))))),
         "WRONG_SUBJECT",
     ),
-    Row("simulated", says(gpu_verdict(simulated=True)), "SIMULATED"),
-    Row("INCONCLUSIVE", says(inconclusive_verdict()), "INCONCLUSIVE", Requirement(level="load")),
-    Row("FAILED", says(failed("cpu")), "FAILED", Requirement(level="static")),
-    Row("91 days old", says(gpu_verdict(finished="2026-08-21T11:59:00+00:00")), "EXPIRED"),
-    Row("six minutes in the future", says(gpu_verdict(finished="2026-11-20T12:06:00+00:00")), "EXPIRED"),
-    Row("the year 9999", says(gpu_verdict(finished="9999-12-31T23:59:59+00:00")), "EXPIRED"),
-    Row("the year 1, further west", says(gpu_verdict(finished="0001-01-01T00:00:00+23:59")), "UNREADABLE"),
-    Row("level too low", says(gpu_verdict()), "LEVEL_TOO_LOW", Requirement(level="multi-gpu")),
-    Row("another driver", good, "OTHER_DRIVER", Requirement(driver="550")),
-    Row("5350 is not 535", says(gpu_verdict(host=HostRef(driver="5350.1"))), "OTHER_DRIVER", Requirement(driver="535")),
-    Row("another GPU", good, "OTHER_GPU", Requirement(gpu="A100")),
     Row(
         "GH100 is not H100",
         says(gpu_verdict(host=HostRef(driver="535.1", gpus=(GpuSeen(name="NVIDIA GH100", compute_capability="9.0"),)))),
@@ -632,21 +582,11 @@ STATEMENTS = [
         "tf2.21.0-py311-cpu-bookworm",
     ),
     Row(
-        "another environment is meant",
-        good,
-        "OTHER_ENVIRONMENT",
-        Requirement(environment="tf2.20.0-py311-cpu-bookworm"),
-    ),
-    Row("another TensorFlow is meant", good, "OTHER_ENVIRONMENT", Requirement(tensorflow="2.19.1")),
-    Row("2.2 is not 2.20", good, "OTHER_ENVIRONMENT", Requirement(tensorflow="2.2")),
-    Row(
         "an image of no environment",
         says(gpu_verdict(environment=None)),
         "OTHER_ENVIRONMENT",
         Requirement(tensorflow="2.20"),
     ),
-    Row("the environment that is meant", good, "", Requirement(environment=gpu_environment().id, tensorflow="2.20")),
-    Row("its own tag with the image's id", good, "", Requirement(environment=f"{gpu_environment().id}-0123456789ab")),
 ]
 
 NEWER = [
@@ -662,9 +602,6 @@ NEWER = [
 ]
 FAILURES = [
     *[Row(name, after_good(says(value)), "FAILED", demand) for name, value, demand in NEWER],
-    Row("a FAILED of the same second", after_good(says(failed("cpu", finished=gpu_verdict().finished))), "FAILED"),
-    Row("a FAILED in the future", after_good(says(failed("cpu", finished="2027-01-01T00:00:00+00:00"))), "FAILED"),
-    Row("a FAILED by the second trusted key", after_good(says(failed("cpu"), "bob")), "FAILED"),
     *[
         Row(
             f"a FAILED in {level} of a host without a driver, {name} demanded",
@@ -681,65 +618,6 @@ FAILURES = [
         )
         if level != "cpu" or name in ("everything", "a GPU")
     ],
-    Row("a GPU FAILED of the same kind of host", after_good(says(failed("gpu"))), "FAILED", ON_H100),
-    Row(
-        "a GPU FAILED of the same kind, another release of the driver",
-        after_good(says(failed("gpu", host=HostRef(driver="535.230.02", gpus=gpu_verdict().host.gpus)))),
-        "FAILED",
-        ON_H100,
-    ),
-    Row("a GPU FAILED where no kind of host is demanded", after_good(says(failed("gpu", host=T4))), "FAILED"),
-    Row("a GPU FAILED of a host that names no GPU", after_good(says(failed("gpu", host=BARE))), "FAILED", ON_H100),
-    Row("a GPU FAILED of another GPU is shown", after_good(says(failed("gpu", host=T4))), "", ON_H100),
-    Row(
-        "a GPU FAILED of another branch is shown",
-        after_good(says(failed("gpu", host=HostRef(driver="550.1", gpus=gpu_verdict().host.gpus)))),
-        "",
-        ON_H100,
-    ),
-    Row(
-        "a newer PASSED of the same kind makes up for it",
-        after_good(lambda s: (s.state_that(failed("gpu")), s.state_that(gpu_verdict(finished=LATEST)))),
-        "",
-        ON_H100,
-    ),
-    Row(
-        "a newer PASSED of any host makes up for a cpu FAILED",
-        after_good(lambda s: (s.state_that(failed("cpu", host=BARE)), s.state_that(gpu_verdict(finished=LATEST)))),
-        "",
-    ),
-    Row(
-        "a newer PASSED of another kind does not",
-        after_good(lambda s: (s.state_that(failed("gpu")), s.state_that(gpu_verdict(finished=LATEST, host=T4)))),
-        "FAILED",
-    ),
-    Row(
-        "a newer PASSED that got less far does not",
-        after_good(lambda s: (s.state_that(failed("multi-gpu")), s.state_that(gpu_verdict(finished=LATEST)))),
-        "FAILED",
-    ),
-    Row(
-        "a newer simulated PASSED does not",
-        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST, simulated=True)))),
-        "FAILED",
-    ),
-    Row(
-        "a newer PASSED by a stranger does not",
-        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST), "eve"))),
-        "FAILED",
-    ),
-    Row(
-        "a PASSED of next year does not",
-        after_good(
-            lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished="2027-01-01T00:00:00+00:00")))
-        ),
-        "FAILED",
-    ),
-    Row(
-        "a newer PASSED whose level its results do not come to does not",
-        after_good(lambda s: (s.state_that(failed("cpu")), s.state_that(gpu_verdict(finished=LATEST, level="load")))),
-        "FAILED",
-    ),
     Row(
         "an inconsistent PASSED does not",
         after_good(
@@ -750,19 +628,7 @@ FAILURES = [
         ),
         "FAILED",
     ),
-    Row("an older FAILED", after_good(says(failed("cpu", finished="2026-11-20T09:00:00+00:00"))), ""),
-    Row("a simulated FAILED", after_good(says(failed("cpu", simulated=True))), ""),
-    Row("a newer INCONCLUSIVE", after_good(says(inconclusive_verdict(finished=LATER))), ""),
-    Row("a FAILED by a stranger", after_good(says(failed("cpu"), "eve")), ""),
     Row("a FAILED of another image, copied", after_good(other_image(failed("cpu"))), ""),
-    Row(
-        "a FAILED by a key that expired afterwards", expired("bob", LATEST, good, says(failed("cpu"), "bob")), "FAILED"
-    ),
-    Row(
-        "a FAILED by a key that had expired",
-        expired("bob", "2026-11-20T10:30:00Z", good, says(failed("cpu"), "bob")),
-        "",
-    ),
 ]
 
 DEEP = ('"verdict":{', f'"x":{deep(3_000)},"verdict":{{')
@@ -797,11 +663,6 @@ TRUSTED = [
     ],
     Row(
         "a good verdict, and a trusted key on no statement", after_good(lambda s: s.attach(s.seal(b"[]"))), "UNREADABLE"
-    ),
-    Row(
-        "a good verdict, and a trusted statement of another kind",
-        after_good(signs((statements.VERDICT, "https://example.org/x"))),
-        "",
     ),
 ]
 
@@ -877,10 +738,6 @@ LISTS = [
     ),
     Row("pages without end", fronted(REFERRERS, endless_pages), "TOO_MANY_OR_TOO_SLOW"),
     Row("20,001 statements", many(20_001, ENVELOPE), "TOO_MANY"),
-    Row("the list is HTML", fronted(REFERRERS, HTML), "BAD_ANSWER"),
-    Row("the list is empty bytes", fronted(REFERRERS, answers(200, b"", Content_Type=OCI_INDEX)), "BAD_ANSWER"),
-    Row("the list is {}", fronted(REFERRERS, answers(200, b"{}", Content_Type=OCI_INDEX)), "BAD_ANSWER"),
-    Row("the list is an error with status 200", fronted(REFERRERS, answers(200, b'{"errors":[]}')), "BAD_ANSWER"),
     Row(
         "the list is 60,000 brackets",
         fronted(REFERRERS, answers(200, deep().encode(), Content_Type=OCI_INDEX)),
@@ -954,23 +811,10 @@ WIRE = [
     Row("a manifest without end", fronted(MANIFESTS, endless), "TOO_LARGE"),
     Row("a list without end", fronted(REFERRERS, endless), "TOO_LARGE"),
     Row("a statement without end, and no other", fronted(BLOBS, endless), "UNREADABLE"),
-    Row("a manifest of 3 GB", fronted(MANIFESTS, answers(200, b"", Content_Length="3000000000")), "TOO_LARGE"),
-    Row("a length of 30 digits", fronted(MANIFESTS, answers(200, b"", Content_Length="9" * 30)), "TOO_LARGE"),
     Row("another manifest than its digest", fronted("GET .*/manifests/image", alters), "ALTERED"),
     Row("another digest than the manifest's", fronted("GET .*/manifests/image", restates), "ALTERED"),
     Row("another statement than its digest", fronted(BLOBS, alters), "ALTERED"),
     Row("another artifact than its digest", fronted("GET .*/manifests/sha256:", alters), "ALTERED"),
-    Row("a statement is 404", fronted(BLOBS, answers(404)), "NOT_THERE"),
-    Row(
-        "a token service at no address",
-        fronted(MANIFESTS, answers(401, WWW_Authenticate='Bearer realm="http://[::1",service="x"')),
-        "BAD_ANSWER",
-    ),
-    Row(
-        "a token service that is a file",
-        fronted(MANIFESTS, answers(401, WWW_Authenticate='Bearer realm="file:///x",service="x"')),
-        "BAD_ANSWER",
-    ),
     Row(
         "a token service that answers HTML",
         html_token,
@@ -1101,25 +945,8 @@ CPUS, WORD = '"cpus":64', '"verdict":"PASSED"'
 CRASHED = result("kernels", "error", level="gpu")
 HUNG = result("import", "timeout")
 MEANING = [
-    Row("a verdict that says FAILED and PASSED", signs((WORD, f'"verdict":"FAILED",{WORD}')), "UNREADABLE"),
-    Row(
-        "a good verdict, and a trusted one that says both",
-        after_good(signs((WORD, f'{WORD},"verdict":"FAILED"'))),
-        "UNREADABLE",
-    ),
-    Row("a statement with two subjects of one name", signs(('"subject":[', '"subject":[],"subject":[')), "UNREADABLE"),
     Row("the signed payload, then another", twice("", "e30="), "BAD_SIGNATURE"),
     Row("another payload, then the signed one", twice("e30=", ""), ""),
-    Row(
-        "a FAILED whose predicate is written in capitals",
-        after_good(signs((statements.VERDICT, statements.VERDICT.upper()))),
-        "NEWER_SCHEMA",
-    ),
-    Row(
-        "a FAILED whose predicate ends in a blank",
-        after_good(signs((statements.VERDICT, statements.VERDICT + " "))),
-        "NEWER_SCHEMA",
-    ),
     Row(
         "a FAILED as a newer kind of statement",
         after_good(sealed_as("application/vnd.in-toto+json; version=2")),
@@ -1133,19 +960,11 @@ MEANING = [
     ),
     Row("a FAILED whose subject is in capitals", after_good(capitals(failed("cpu"))), "FAILED"),
     Row("a PASSED whose subject is in capitals", capitals(gpu_verdict()), ""),
-    Row("not a number of processors", signs((CPUS, '"cpus":NaN')), "UNREADABLE"),
-    Row("endless processors", signs((CPUS, '"cpus":1e999')), "UNREADABLE"),
     Row("a number of 5,000 digits", signs((CPUS, f'"cpus":{"9" * 5_000}')), "UNREADABLE"),
     Row(
         "a number of 5,000 digits in an unknown field",
         after_good(signs((CPUS, f'"x":{"9" * 5_000},{CPUS}'))),
         "UNREADABLE",
-    ),
-    Row("PASSED in Cyrillic letters", signs((WORD, '"verdict":"\u0420ASSED"')), "UNKNOWN_WORD"),
-    Row(
-        "a schema with a mark that nobody sees",
-        signs(("envbuilder/verdict/v1", "envbuilder/verdict/v1\u200b")),
-        "NEWER_SCHEMA",
     ),
     Row(
         "an environment with a Cyrillic letter",
@@ -1159,31 +978,8 @@ MEANING = [
         "",
     ),
     Row(
-        "a driver in wide digits",
-        says(gpu_verdict(host=HostRef(driver="\uff15\uff13\uff15.104.05", gpus=H100_HOST.gpus))),
-        "OTHER_DRIVER",
-        ON_H100,
-    ),
-    Row(
-        "a driver that is a word",
-        says(gpu_verdict(host=HostRef(driver="newest", gpus=H100_HOST.gpus))),
-        "OTHER_DRIVER",
-        ON_H100,
-    ),
-    Row(
-        "a GPU FAILED of a driver that is a word",
-        after_good(says(failed("gpu", host=HostRef(driver="newest", gpus=H100_HOST.gpus)))),
-        "",
-        ON_H100,
-    ),
-    Row(
         "the same key is given twice, two are demanded", threshold(2, trusting("ann", "ann", then=good)), "TOO_FEW_KEYS"
     ),
-    Row("the key expires this very second", expired("ann", "2026-11-20T12:00:00Z", good), ""),
-    Row("the key expired a second ago", expired("ann", "2026-11-20T11:59:59Z", good), "EXPIRED_KEY"),
-    Row("the key expired in another zone", expired("ann", "2026-11-20T13:00:00+02:00", good), "EXPIRED_KEY"),
-    Row("four minutes in the future", says(gpu_verdict(finished="2026-11-20T12:04:00+00:00")), ""),
-    Row("PASSED without a check", says(gpu_verdict(checks=())), "INCONSISTENT"),
     Row("PASSED that required nothing", says(gpu_verdict(requires=(), checks=())), "INCONSISTENT"),
     Row(
         "PASSED although a required check was skipped",
@@ -1194,13 +990,6 @@ MEANING = [
         "PASSED although a required check hung", says(gpu_verdict(checks=(*gpu_verdict().checks, HUNG))), "INCONSISTENT"
     ),
     Row("PASSED without a check of the GPU", says(gpu_verdict(checks=verdict().checks)), "INCONSISTENT"),
-    Row("PASSED on a GPU where there was none", says(gpu_verdict(host=BARE)), "INCONSISTENT"),
-    Row(
-        "PASSED on several GPUs where there was one",
-        says(gpu_verdict(level="multi-gpu")),
-        "INCONSISTENT",
-        Requirement(level="multi-gpu"),
-    ),
     Row(
         "a crash on another GPU is shown",
         after_good(says(failed_verdict(host=T4, finished=LATER, checks=(CRASHED,)))),
@@ -1333,11 +1122,6 @@ MANNERS = [
     Row("the API lists both, the tag the PASSED", lists_by_tag(lambda _, p, f: (index(p, f), index(p))), "FAILED"),
     Row("the API lists nothing, the tag the PASSED", lists_by_tag(lambda _, p, __: (index(), index(p))), ""),
     Row("without the API, the tag lists the FAILED as another type", lists_by_tag(retyped, api=404), "FAILED"),
-    Row(
-        "a list that leaves out what it was not asked to",
-        fronted(REFERRERS, answers(200, index(), Content_Type=OCI_INDEX, OCI_Filters_Applied="artifactType")),
-        "BAD_ANSWER",
-    ),
     Row("a descriptor that lies about content, place and size", lies_beside, ""),
     Row("page 2 in single quotes", listed("<?page=2>; rel='next'"), "BAD_LINK"),
     Row("page 2 without a relation", listed("<?page=2>"), "BAD_LINK"),
@@ -1374,9 +1158,6 @@ MANNERS = [
     ),
     Row("a length that is a power", fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n{}")), ODD),
     Row("a negative length", fronted(REFERRERS, raw(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}")), ODD),
-    Row("a part of the list", fronted(REFERRERS, answers(206, index(), Content_Type=OCI_INDEX)), "REJECTED"),
-    Row("an unchanged list", fronted(REFERRERS, answers(304)), "REJECTED"),
-    Row("no content", fronted(REFERRERS, answers(204)), "REJECTED"),
     Row("a token with a line end", tokens(b'{"token":"a\\r\\nX-Admin: yes"}'), "BAD_ANSWER"),
     Row("a token that no header holds", tokens('{"token":"\u043a\u043b\u044e\u0447"}'.encode()), "BAD_ANSWER"),
     Row("a token that is a number", tokens(b'{"token":7}'), "BAD_ANSWER"),
@@ -1389,9 +1170,82 @@ MANNERS = [
 ]
 
 
+HOSTS = {"h100": H100_HOST, "t4": T4, "bare": BARE}
+TIMES = {"later": LATER, "latest": LATEST}
+REQUESTS = {"manifest": MANIFESTS, "statement": BLOBS, "list": REFERRERS, "tags": TAGS}
+
+
+def verdict_of(spec: dict[str, Any]) -> Verdict:
+    """Make a verdict of the table: what it is, in which levels it failed, on which host, and further fields."""
+    given: dict[str, Any] = {name: value for name, value in spec.items() if name in ("level", "simulated")}
+    if "checks" in spec:
+        given |= {"checks": tuple(spec["checks"])}
+    if "finished" in spec:
+        given["finished"] = TIMES.get(spec["finished"], spec["finished"])
+    host = spec.get("host")
+    if isinstance(host, str):
+        given["host"] = HOSTS[host]
+    elif host is not None:
+        gpus = tuple(GpuSeen(name=name, compute_capability="9.0") for name in host.get("gpus", ()))
+        given["host"] = HostRef(driver=host["driver"], gpus=gpus)
+    if spec["is"] == "failed":
+        return failed(*spec["in"], **given)
+    return {"passed": gpu_verdict, "inconclusive": inconclusive_verdict}[spec["is"]](**given)
+
+
+def row_of(data: dict[str, Any]) -> Row:
+    """Make a row of the table in YAML."""
+
+    def attack(stage: Stage) -> None:
+        stage.threshold = data.get("threshold", 1)
+        stage.expires = {name: TIMES.get(time, time) for name, time in data.get("expires", {}).items()}
+        if data.get("good"):
+            good(stage)
+        for spec in data.get("verdicts", ()):
+            stage.state_that(verdict_of(spec), *spec.get("by", ()))
+        if "edit" in data:
+            stage.attach(stage.seal(stage.edited(*map(tuple, data["edit"]))))
+        if "attach" in data:
+            stage.attach(data["attach"].encode())
+        for request, given in data.get("serve", {}).items():
+            kind = {"index": OCI_INDEX}.get(given.get("type", ""), given.get("type"))
+            headers = {**({"Content-Type": kind} if kind else {}), **given.get("headers", {})}
+            stage.rules.on(
+                REQUESTS[request], answers(given.get("status", 200), given.get("body", "").encode(), **headers)
+            )
+
+    requirement = Requirement(**data["requirement"]) if "requirement" in data else GPU
+    return Row(data["name"], attack, data.get("expected", ""), requirement, data.get("target", "image"))
+
+
+TABLE = Path(__file__).parents[1] / "data" / "verify_attacks.yaml"
 ROWS = [
+    *[row_of(data) for data in yaml.safe_load(TABLE.read_text())],
     *[*UNSIGNED, *ENVELOPES, *STATEMENTS, *FAILURES, *TRUSTED, *STRANGERS, *LISTS, *WIRE],
     *[*SHAPES, *MEANING, *MANNERS],
+]
+WITHOUT_API = (
+    "nothing is attached",
+    "the tag was moved to another image",
+    "signed by a stranger under a trusted name",
+    "a newer FAILED in cpu",
+    "a newer PASSED of the same kind makes up for it",
+    "a FAILED by a stranger",
+    "a stranger attaches 5 MB",
+    "a stranger attaches another type under ours",
+    "a stranger attaches two documents in one",
+    "a stranger lists what is not there, in the tag beside the API",
+    "a statement's content is not there",
+    "another artifact than its digest",
+    "the tag moves after it was read",
+    "without the API, the tag lists the FAILED as another type",
+    "a registry that is busy once",
+)
+"""The rows that are also run against docker-registry, which lists statements under tags."""
+CASES = [pytest.param(row, "OCI 1.1", id=row.name) for row in ROWS] + [
+    pytest.param(row, "docker-registry", id=f"{row.name}, docker-registry", marks=pytest.mark.engine)
+    for row in ROWS
+    if row.name in WITHOUT_API
 ]
 
 
@@ -1406,7 +1260,7 @@ def debian(tmp_path_factory) -> Iterator[str]:
         yield host
 
 
-@pytest.fixture(params=[pytest.param("docker-registry", marks=[pytest.mark.engine, pytest.mark.full]), "OCI 1.1"])
+@pytest.fixture
 def stage(request: pytest.FixtureRequest, keys: dict[str, PrivateKey]) -> Iterator[Stage]:
     """Yield a fresh repository in each kind of registry, behind a front."""
     if request.param == "OCI 1.1":
@@ -1419,13 +1273,13 @@ def stage(request: pytest.FixtureRequest, keys: dict[str, PrivateKey]) -> Iterat
             yield Stage(host, front, name, rules, keys, None)
 
 
-def test_the_table_is_whole() -> None:
-    """At least 120 attacks, each named once, and every reason but a few stands in it."""
-    assert len(ROWS) >= 120
+def test_the_table_is_complete() -> None:
+    assert len(ROWS) >= 290
     assert len({row.name for row in ROWS}) == len(ROWS)
+    assert {row.name for row in ROWS} >= set(WITHOUT_API)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+@pytest.mark.parametrize(("row", "stage"), CASES, indirect=["stage"])
 def test_attack(stage: Stage, row: Row) -> None:
     """The answer is the right one, for the right reason, in time, and it can be written."""
     row.attack(stage)
