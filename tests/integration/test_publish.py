@@ -95,7 +95,6 @@ def test_a_published_image_is_accepted_by_every_name(world) -> None:
 
 
 def test_refused_image_pushed_again_under_the_tag(world) -> None:
-    """1: another image under the published tag is refused, and so is a tag that never was."""
     first = published(world)
     assert world.push("something else", ENVIRONMENT) != first
     assert reasons(check(world)) == {RefusalReason.TAG_MOVED}
@@ -132,7 +131,6 @@ def test_refused_statement_altered(world) -> None:
 
 
 def test_refused_other_key(world) -> None:
-    """3: a statement by a key that is not trusted is refused."""
     published(world)
     other = create(world.folder / "other")
     assert reasons(check(world, key=other)) == {RefusalReason.UNTRUSTED_KEY}
@@ -157,7 +155,6 @@ def test_refused_expired(world) -> None:
 
 
 def test_refused_lower_level_other_driver_other_gpu(world) -> None:
-    """6: less than the demanded level, another driver or another GPU is refused, each with its reason."""
     published(world)
     assert reasons(check(world, demand=Requirement(level="multi-gpu"))) == {RefusalReason.LEVEL_TOO_LOW}
     assert reasons(check(world, demand=Requirement(driver="550"))) == {RefusalReason.OTHER_DRIVER}
@@ -198,7 +195,6 @@ def test_refused_simulated(world) -> None:
 
 
 def test_refused_registry_without_the_statement(world) -> None:
-    """9: the very image in a registry that lacks its statements is refused."""
     first = published(world)
     with modern_registry() as (elsewhere, state):
         other = Repository(Reference(elsewhere, "team/image"), {})
@@ -258,7 +254,6 @@ def test_publishing_again_changes_nothing(world) -> None:
 
 
 def test_a_failed_move_puts_every_tag_back(world) -> None:
-    """Where the second moving tag cannot be written, the first goes back to where it was."""
     first = published(world)
     second = scratch_image(world.engine, world.folder, "second")
     tools = world.tools()
@@ -354,7 +349,6 @@ def _publish_and_die(world: World, image: str, after: int) -> bool:
 
 @pytest.mark.slow
 def test_killed_after_any_step_no_tag_is_unvalidated_and_a_second_run_completes(world) -> None:
-    """Killed after each effect in turn: every public tag verifies; then a re-run moves all tags to the new image."""
     published(world, "before")
     for after in range(200):
         image = scratch_image(world.engine, world.folder, f"image {after}")

@@ -64,7 +64,6 @@ def test_a_manifest_keeps_its_bytes_and_digest(repository) -> None:
 
 
 def test_promotion_is_the_same_manifest_under_another_tag(repository) -> None:
-    """Storing the same bytes under a second tag gives the same digest: nothing is rebuilt."""
     stored = push(repository, "staged")
     repository.put_manifest("public", stored.content, stored.media_type)
     assert repository.manifest("public") == stored
@@ -81,7 +80,6 @@ def test_what_is_not_there_is_none(repository) -> None:
 
 
 def test_documents_are_attached_and_listed(repository) -> None:
-    """Two documents about one image are listed under it, and under no other; attaching again changes nothing."""
     image, other = push(repository, "image"), push(repository, "other", b"another layer")
     for text in (b"first", b"second", b"first"):
         attach(repository, image, text, KIND, {"kind": text.decode()})

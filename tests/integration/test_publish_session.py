@@ -113,7 +113,6 @@ def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, choice, tmp_path) -> None:
-    """The dry run names the tags and pushes nothing; an image without TensorFlow is FAILED, stated, and not public."""
     with docker_registry(tmp_path / "registry") as host:
         options = PublishOptions(to=parse(f"{host}/team/image"), moving=("latest",))
         repository = Repository(options.to, {})

@@ -75,7 +75,6 @@ def containerd(folder: Path) -> Iterator[list[str]]:
 
 
 def test_containerd_pulls_and_runs_the_image_in_zstd(world: World, tmp_path: Path) -> None:
-    """It is pulled under the id that the image has in Docker, and its programs run."""
     image = world.engine.image(SCRATCH)
     assert image is not None
 

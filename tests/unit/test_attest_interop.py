@@ -66,7 +66,6 @@ def test_sigstore_encodes_the_same_message() -> None:
 
 
 def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
-    """Each key of a file is read with its own limit."""
     one, two = keys
     file = tmp_path / "both.pub"
     file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")

@@ -37,7 +37,6 @@ def test_no_key_is_ever_overwritten(tmp_path, name) -> None:
 
 
 def test_a_protected_key_needs_its_password(tmp_path) -> None:
-    """A password locks the file; without it, or with another, the key is refused."""
     right, other = "correct", "other"
     made = create(tmp_path, password=right)
     assert load_private(tmp_path / PRIVATE, password=right).keyid == made.keyid

@@ -47,7 +47,6 @@ def predicate(made: statements.Statement | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("make", [verdict, gpu_verdict, failed_verdict])
 def test_statements_have_the_shape_that_in_toto_publishes(make) -> None:
-    """Both statements parse as in-toto's own Statement v1, and the result as its test-result v0.1."""
     result = result_statement(NAME, make())
     assert result is not None
     for made in (result, verdict_statement(NAME, make())):
@@ -95,7 +94,6 @@ def test_a_verdict_without_a_digest_is_never_stated() -> None:
 
 
 def test_the_whole_verdict_is_in_our_predicate() -> None:
-    """Reading our predicate gives the very verdict that went in."""
     made = verdict_statement(NAME, failed_verdict())
     again = statements.parse(statements.encode(made))
     assert msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict == failed_verdict()
@@ -111,14 +109,12 @@ def test_the_encoding_that_is_signed_is_the_published_one() -> None:
 
 @given(st.text(max_size=20), st.binary(max_size=20), st.text(max_size=20), st.binary(max_size=20))
 def test_two_messages_never_share_an_encoding(kind: str, payload: bytes, kind2: str, payload2: bytes) -> None:
-    """The encoding is injective."""
     same = envelope.pae(kind, payload) == envelope.pae(kind2, payload2)
     assert same == ((kind, payload) == (kind2, payload2))
 
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
 def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, change: int) -> None:
-    """No byte of a payload can change without every signature failing."""
     payload = statements.encode(verdict_statement(NAME, verdict()))
     sealed = envelope.parse(envelope.encode(envelope.seal(payload, statements.PAYLOAD_TYPE, key)))
     assert envelope.signers(sealed, (key.public,)) == (key.keyid,)

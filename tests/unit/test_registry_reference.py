@@ -126,7 +126,6 @@ FAILING = {
 
 @pytest.mark.parametrize(("script", "says"), FAILING.values(), ids=FAILING.keys())
 def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, monkeypatch, script: str, says: str) -> None:
-    """How it failed is kept, for whoever is refused without the login; what it printed steers no terminal."""
     helper = tmp_path / "docker-credential-test"
     helper.write_text(script)
     helper.chmod(0o755)

@@ -99,7 +99,6 @@ def test_openmetrics_is_what_its_parser_reads() -> None:
 
 
 def test_openmetrics_speaks_of_the_newest_verdict() -> None:
-    """One environment has one verdict that holds: its newest."""
     later = failed_verdict(finished="2026-11-20T12:00:00+00:00")
     for order in ((verdict(), later), (later, verdict())):
         families = {one.name: one for one in parser.text_string_to_metric_families(openmetrics(order))}
@@ -124,7 +123,6 @@ def test_units_are_base_units() -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40), st.sampled_from(["passed", "failed", "skipped", "error", "timeout"]))
 def test_any_text_survives_every_format(name: str, text: str, outcome: str) -> None:
-    """No text in a verdict breaks a format."""
     found = finding(message=text, subject=name)
     made = failed_verdict(checks=(check(name, outcome, level="static", observed=text, log=text, findings=(found,)),))
     xml_schemas()[0].validate(junit((made,)))

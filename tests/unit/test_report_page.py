@@ -184,7 +184,6 @@ def test_layers_are_named_by_their_purpose_and_drawn_in_proportion() -> None:
 
 
 def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
-    """Every part of a GPU image with a package more has a name, by the instruction that is rendered for it."""
     wish = Combination(tensorflow="2.20.0", os="debian-bookworm", flavor="gpu", form="runtime")
     found = resolve(wish, load())
     assert isinstance(found, Environment)
