@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from envbuilder import __version__
-from envbuilder.attest.installed_packages import InstalledPackage, InstalledPackages
+from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.omissions import Omissions, Omitted
 
@@ -77,7 +77,7 @@ class Bom(msgspec.Struct, frozen=True, kw_only=True):
 def bom(
     name: str,
     digest: str,
-    contents: InstalledPackages,
+    contents: ImagePackages,
     lock: tuple[Locked, ...],
     *,
     created: str = "",
@@ -119,7 +119,7 @@ def bom(
     )
 
 
-def _dependencies(contents: InstalledPackages) -> Iterator[dict[str, object]]:
+def _dependencies(contents: ImagePackages) -> Iterator[dict[str, object]]:
     """Yield the packages that each package requires, of those in the image."""
     here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
     edges: dict[str, dict[str, None]] = {}
@@ -133,13 +133,13 @@ def _dependencies(contents: InstalledPackages) -> Iterator[dict[str, object]]:
         yield {"ref": ref, "dependsOn": tuple(sorted(needed.keys() - {ref}))}
 
 
-def _system(contents: InstalledPackages) -> BomComponent:
+def _system(contents: ImagePackages) -> BomComponent:
     version = contents.version or contents.release
     ref = f"os:{contents.distribution}@{version}"
     return BomComponent(type="operating-system", bom_ref=ref, name=contents.distribution, version=version)
 
 
-def is_cuda(package: InstalledPackage) -> bool:
+def is_cuda(package: ImagePackage) -> bool:
     """Return True for the name of one of NVIDIA's CUDA packages."""
     return bool(_CUDA.match(package.name))
 
@@ -151,7 +151,7 @@ def _lacked(sums: Iterable[Omitted]) -> Iterator[BomProperty]:
 
 
 def _component(
-    package: InstalledPackage, contents: InstalledPackages, locked: dict[tuple[str, str], Locked], lacking: Omissions
+    package: ImagePackage, contents: ImagePackages, locked: dict[tuple[str, str], Locked], lacking: Omissions
 ) -> BomComponent:
     purl = _purl(package, contents)
     properties = [BomProperty("envbuilder:cuda", "true")] if is_cuda(package) else []
@@ -180,13 +180,13 @@ def _component(
     )
 
 
-def _licences(package: InstalledPackage) -> tuple[dict[str, object], ...]:
+def _licences(package: ImagePackage) -> tuple[dict[str, object], ...]:
     if package.spdx:
         return ({"expression": package.licences[0]},)
     return tuple({"license": {"name": name}} for name in package.licences)
 
 
-def _purl(package: InstalledPackage, contents: InstalledPackages) -> str:
+def _purl(package: ImagePackage, contents: ImagePackages) -> str:
     name, version = _encoded(package.name), _encoded(package.version)
     if package.kind == "pypi":
         return f"pkg:pypi/{name}@{version}"

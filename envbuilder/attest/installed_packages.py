@@ -29,7 +29,7 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True, order=True)
-class InstalledPackage:
+class ImagePackage:
     """One installed package; ``licences`` from its own files, ``spdx`` if that is one SPDX expression.
 
     ``source`` is its Debian source package (``name`` or ``name version``) if that has another name or version:
@@ -47,18 +47,18 @@ class InstalledPackage:
 
 
 @dataclass(frozen=True)
-class InstalledPackages:
+class ImagePackages:
     """The packages, sorted, and the distribution (``debian``, ``bookworm``, ``12``)."""
 
-    packages: tuple[InstalledPackage, ...]
+    packages: tuple[ImagePackage, ...]
     distribution: str = ""
     release: str = ""
     version: str = ""
 
 
-def read(files: Files) -> InstalledPackages:
+def read(files: Files) -> ImagePackages:
     """Read the lists of Debian's and Python's package managers."""
-    found: set[InstalledPackage] = set()
+    found: set[ImagePackage] = set()
     for path, content in files.kept():
         text = decoding.lossy(content)
         if dpkg_status.STATUS.fullmatch(path):
@@ -69,16 +69,14 @@ def read(files: Files) -> InstalledPackages:
         decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b"")
     )
     release = release_file.get("VERSION_CODENAME") or release_file.get("VERSION_ID", "")
-    return InstalledPackages(
-        tuple(sorted(found)), release_file.get("ID", ""), release, release_file.get("VERSION_ID", "")
-    )
+    return ImagePackages(tuple(sorted(found)), release_file.get("ID", ""), release, release_file.get("VERSION_ID", ""))
 
 
-def _debian(text: str, files: Files) -> Iterator[InstalledPackage]:
+def _debian(text: str, files: Files) -> Iterator[ImagePackage]:
     for fields in dpkg_status.installed(text):
         name = fields["Package"]
         copyright_ = files.content(f"usr/share/doc/{name}/copyright") or b""
-        yield InstalledPackage(
+        yield ImagePackage(
             "deb",
             name,
             fields.get("Version", ""),
@@ -102,7 +100,7 @@ def _debian_requires(*fields: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(re.split(r"[\s(:]", one.strip(), maxsplit=1)[0] for one in c.split("|")) for c in clauses)
 
 
-def _python(text: str, path: str) -> Iterator[InstalledPackage]:
+def _python(text: str, path: str) -> Iterator[ImagePackage]:
     header = text.partition("\n\n")[0]
     fields = dpkg_status.fields(header)
     if "Name" not in fields or "Version" not in fields:
@@ -111,7 +109,7 @@ def _python(text: str, path: str) -> Iterator[InstalledPackage]:
     stated = expression or fields.get("License", "") or "; ".join(_classified(header))
     licences = (stated[:120],) if stated else ()
     requires = tuple(_python_requires(header, path))
-    yield InstalledPackage(
+    yield ImagePackage(
         "pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires
     )
 

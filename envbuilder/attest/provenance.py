@@ -50,7 +50,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     finished: str = ""
 
 
-class BaseImage(msgspec.Struct, frozen=True, kw_only=True):
+class BuildBase(msgspec.Struct, frozen=True, kw_only=True):
     """The base image: its reference, its digest or id (``sha256:…``), and its origin."""
 
     reference: str
@@ -64,7 +64,7 @@ def provenance(
     *,
     environment: str,
     context: dict[str, str],
-    base: BaseImage | None,
+    base: BuildBase | None,
     tools: dict[str, str],
     made: BuildFacts | None = None,
 ) -> Statement:

@@ -70,15 +70,15 @@ class _Unread:
     blocks: bool = True
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _VerdictHeader(msgspec.Struct, frozen=True):
     """The fields of a verdict that are read first: its schema and its word, of any version."""
 
     schema: str = ""
     verdict: str = ""
 
 
-class _Headed(msgspec.Struct, frozen=True):
-    verdict: _Header
+class _PredicateHeader(msgspec.Struct, frozen=True):
+    verdict: _VerdictHeader
 
 
 def decide(
@@ -220,7 +220,7 @@ def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
         return _Unread(
             RefusalReason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read"
         )
-    header: _Header = parsed(statement.predicate, _Headed, "a verdict").verdict
+    header: _VerdictHeader = parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
     if header.schema != SCHEMA:
         text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
         return _Unread(RefusalReason.NEWER_SCHEMA, text)

@@ -11,9 +11,9 @@ import msgspec
 
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.envelope import KeySealer, Sealer
-from envbuilder.attest.installed_packages import InstalledPackages, read
+from envbuilder.attest.installed_packages import ImagePackages, read
 from envbuilder.attest.keys import is_private_to_its_owner, load_private
-from envbuilder.attest.provenance import BaseImage, BuildFacts, provenance
+from envbuilder.attest.provenance import BuildBase, BuildFacts, provenance
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
 from envbuilder.choice import Choice
@@ -185,7 +185,7 @@ class _Describe:
     built: Built
     session: PublishSession
     sbom: bool
-    _contents: InstalledPackages | None = None
+    _contents: ImagePackages | None = None
 
     def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]:
         made = (self._provenance(name, digest),)
@@ -217,7 +217,7 @@ class _Describe:
             environment=environment.id,
             # A record of an earlier version has no digests; its key proves that the files are those of the build.
             context=record.context or digests_of(files),
-            base=BaseImage(reference=record.base, digest=record.base_id, origin=record.base_origin),
+            base=BuildBase(reference=record.base, digest=record.base_id, origin=record.base_origin),
             tools={**made_by, **{tool.name: tool.version for tool in tools}},
             made=BuildFacts(
                 locked=lockfile.parse(self.built.lock),

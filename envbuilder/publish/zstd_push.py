@@ -51,12 +51,12 @@ class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
     layers: tuple[str, ...]
 
 
-class _RootFs(msgspec.Struct, frozen=True):
+class _ConfigRootFs(msgspec.Struct, frozen=True):
     diff_ids: tuple[str, ...]
 
 
-class _Config(msgspec.Struct, frozen=True):
-    rootfs: _RootFs
+class _ImageConfig(msgspec.Struct, frozen=True):
+    rootfs: _ConfigRootFs
 
 
 class _ImageManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -67,7 +67,7 @@ class _ImageManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _PushedLayer:
     diff_id: str
     blob: Descriptor
 
@@ -79,7 +79,7 @@ class ZstdPusher:
     repository: Repository
     folder: Path
     say: Callable[[str], None] = field(default=lambda _: None)
-    _layers: dict[str, _Layer] = field(default_factory=dict)
+    _layers: dict[str, _PushedLayer] = field(default_factory=dict)
     """Uploaded layers by their name in the engine's archive, which is made of their digest."""
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class ZstdPusher:
                 self._upload(name, io.BytesIO(_found(documents, name)))
             layers.append(self._layers[name])
         with reading():
-            expected = decoding.from_json(config, _Config).rootfs.diff_ids
+            expected = decoding.from_json(config, _ImageConfig).rootfs.diff_ids
         if tuple(layer.diff_id for layer in layers) != expected:
             raise PublishError(
                 f"the layers in the engine's archive of {image.id} are not those of its configuration",
@@ -151,7 +151,7 @@ class ZstdPusher:
                 raise PublishError(f"the layer {diff_id} does not survive compression", hint="reinstall backports.zstd")
             blob = Descriptor(media_type=ZSTD_LAYER, size=packed.seek(0, os.SEEK_END), digest=digest_of_file(packed))
             self.repository.upload(blob.digest, packed)
-        self._layers[name] = _Layer(diff_id, blob)
+        self._layers[name] = _PushedLayer(diff_id, blob)
         self.say(f"layer {diff_id[:19]}: {size / 1e6:,.1f} MB, {blob.size / 1e6:,.1f} MB in zstd")
 
 

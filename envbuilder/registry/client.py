@@ -158,7 +158,7 @@ class Repository:
             if response.status == _MISSING:
                 return tuple(sorted(names)) if names else None
             try:
-                names += parsed(response.content, _Tags, "a list of tags").tags or ()
+                names += parsed(response.content, _TagList, "a list of tags").tags or ()
             except MalformedError as error:
                 raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self.reference.name}: {error.message}") from error
             if len(names) > MAX_TAGS:
@@ -166,7 +166,7 @@ class Repository:
         return tuple(sorted(names))
 
 
-class _Tags(msgspec.Struct, frozen=True):
+class _TagList(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] | None = None
 
 

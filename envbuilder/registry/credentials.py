@@ -40,13 +40,13 @@ class _Auth(msgspec.Struct, frozen=True):
     identitytoken: str = ""
 
 
-class _Config(msgspec.Struct, frozen=True, rename="camel"):
+class _DockerConfig(msgspec.Struct, frozen=True, rename="camel"):
     auths: dict[str, _Auth] = {}
     creds_store: str = ""
     cred_helpers: dict[str, str] = {}
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="pascal"):
+class _HelperAnswer(msgspec.Struct, frozen=True, rename="pascal"):
     username: str = ""
     secret: str = ""
 
@@ -66,11 +66,11 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
     return None
 
 
-def _read(path: Path) -> _Config:
+def _read(path: Path) -> _DockerConfig:
     try:
-        return decoding.from_json(decoding.small_file(path), _Config)
+        return decoding.from_json(decoding.small_file(path), _DockerConfig)
     except OSError:
-        return _Config()
+        return _DockerConfig()
     except decoding.DamagedError as error:
         problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
         raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
@@ -106,7 +106,7 @@ def _ask(helper: str, host: str) -> Login | None:
     if done.code != 0:
         return Login(excuse=f"{program} exited with {done.code}: {terminal_text.line(said)[:_SHOWN]}")
     try:
-        answer = decoding.from_json(done.out, _Answer)
+        answer = decoding.from_json(done.out, _HelperAnswer)
     except decoding.DamagedError as error:
         return Login(excuse=f"the answer of {program} is not a login: {error}")
     if answer.username == _TOKEN_USER:

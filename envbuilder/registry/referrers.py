@@ -66,7 +66,7 @@ class _Stored(msgspec.Struct, frozen=True):
     layers: tuple[msgspec.Raw, ...] | None = None
 
 
-class _Layer(msgspec.Struct, frozen=True, rename="camel"):
+class _DocumentLayer(msgspec.Struct, frozen=True, rename="camel"):
     media_type: str
     digest: str
 
@@ -193,7 +193,7 @@ def document(repository: Repository, stored: str, subject: str, media_type: str)
         raise RegistryRefusedError(Fault.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     try:
         artifact: _Stored = parsed(manifest.content, _Stored, "an attached document")
-        layers = [parsed(layer, _Layer, "a descriptor") for layer in artifact.layers or ()]
+        layers = [parsed(layer, _DocumentLayer, "a descriptor") for layer in artifact.layers or ()]
     except MalformedError as error:
         raise NotADocumentError(f"{stored}: {error.message}") from error
     if artifact.subject is None or artifact.subject.digest != subject:

@@ -89,7 +89,7 @@ class EnvironmentCard:
 
 
 @dataclass(frozen=True)
-class RunRow:
+class HistoryRow:
     """One line of the history."""
 
     name: str
@@ -104,7 +104,7 @@ class RunGroup:
 
     name: str
     words: tuple[tuple[str, int], ...]
-    pages: tuple[tuple[RunRow, ...], ...]
+    pages: tuple[tuple[HistoryRow, ...], ...]
 
 
 Section = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
@@ -293,9 +293,9 @@ def _without_environment(material: Material) -> tuple[WithoutEnvironment, ...]:
 def _history(material: Material) -> tuple[RunGroup, ...]:
     """Group every run by environment, newest first; the environment that ran last comes first."""
     every = [(name, verdict) for name, group in material.verdicts.items() for verdict in group]
-    groups: dict[str, list[RunRow]] = {}
+    groups: dict[str, list[HistoryRow]] = {}
     for name, verdict in sorted(every, key=lambda run: run[1].finished, reverse=True):
-        groups.setdefault(name, []).append(RunRow(name, _anchor(name), verdict, _search_words(verdict)))
+        groups.setdefault(name, []).append(HistoryRow(name, _anchor(name), verdict, _search_words(verdict)))
     return tuple(
         RunGroup(
             name=name,

@@ -20,8 +20,8 @@ from packageurl import PackageURL
 
 from envbuilder.attest import installed_packages
 from envbuilder.attest.cyclonedx import bom
-from envbuilder.attest.installed_packages import InstalledPackage, InstalledPackages
-from envbuilder.attest.provenance import BaseImage, provenance
+from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
+from envbuilder.attest.provenance import BuildBase, provenance
 from envbuilder.engine.layers import layers
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
@@ -88,7 +88,7 @@ def chunks(data: bytes, size: int = 70_001):
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
-def read(archive: Iterable[bytes]) -> InstalledPackages:
+def read(archive: Iterable[bytes]) -> ImagePackages:
     """Read an image's archive as a validation does, and its packages."""
     return installed_packages.read(ImageFiles(tuple(scan(stream) for stream in layers(archive))))
 
@@ -100,10 +100,10 @@ def test_packages_of_every_kind_are_found(layout, compress) -> None:
     contents = read(chunks(saved(BASE, VENV, CUDA, layout=layout, compress=compress)))
     assert (contents.distribution, contents.release) == ("debian", "bookworm")
     assert contents.packages == (
-        InstalledPackage("deb", "libc6", "2.36-9+deb12u10", "amd64"),
-        InstalledPackage("deb", "libcudnn9-cuda-12", "9.3.0.75-1", "amd64"),
-        InstalledPackage("pypi", "numpy", "2.1.3", "", ("BSD-3-Clause",), True),
-        InstalledPackage("pypi", "nvidia-cublas-cu12", "12.5.3.2", "", ("NVIDIA Proprietary Software",)),
+        ImagePackage("deb", "libc6", "2.36-9+deb12u10", "amd64"),
+        ImagePackage("deb", "libcudnn9-cuda-12", "9.3.0.75-1", "amd64"),
+        ImagePackage("pypi", "numpy", "2.1.3", "", ("BSD-3-Clause",), True),
+        ImagePackage("pypi", "nvidia-cublas-cu12", "12.5.3.2", "", ("NVIDIA Proprietary Software",)),
     )
 
 
@@ -291,7 +291,7 @@ def test_provenance_has_the_shape_that_is_published() -> None:
         digest("image"),
         environment="tf2.20.0-py311-cpu-bookworm",
         context={"Dockerfile": digest("d"), "requirements.lock": digest("l")},
-        base=BaseImage(reference="envbuilder/base:debian-bookworm", digest=digest("b"), origin="debian snapshot"),
+        base=BuildBase(reference="envbuilder/base:debian-bookworm", digest=digest("b"), origin="debian snapshot"),
         tools={"docker": "20.10.24", "uv": "0.5.1"},
     )
     parsed = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())

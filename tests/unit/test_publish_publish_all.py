@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from fake_engine import FakeEngine
 
-from envbuilder.attest.installed_packages import InstalledPackages
+from envbuilder.attest.installed_packages import ImagePackages
 from envbuilder.attest.statements import PROVENANCE
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -97,7 +97,7 @@ def test_an_image_is_read_once_for_the_bills_of_both_forms(session: PublishSessi
     assert image is not None
     reads: list[object] = []
     monkeypatch.setattr(publish_all, "read_image", lambda _, one: reads.append(one))
-    monkeypatch.setattr(publish_all, "read", lambda _: InstalledPackages(()))
+    monkeypatch.setattr(publish_all, "read", lambda _: ImagePackages(()))
     describe = _Describe(what, session, sbom=True)
     other = "sha256:" + "e" * 64
     about = [[one.subject[0].digest["sha256"] for one in describe("a.b/c", name, image)] for name in (DIGEST, other)]
