@@ -45,32 +45,28 @@ def stream(entries: Mapping[str, Source], *, mode: int | None = None) -> Iterato
 
 
 def _file(name: str, source: Source, mode: int | None) -> Iterator[bytes]:
+    """Yield a file or a link. Raises UsageError if it cannot be read: that is not the engine's fault."""
     if isinstance(source, bytes):
         yield _header(name, tarfile.REGTYPE, mode or 0o644, size=len(source))
         yield source
         yield _padding(len(source))
-    else:
-        yield from _from_disk(name, source, mode)
-
-
-def _from_disk(name: str, path: Path, mode: int | None) -> Iterator[bytes]:
-    """Yield a file or a link. Raises UsageError if it cannot be read: that is not the engine's fault."""
+        return
     try:
-        if path.is_symlink():
-            yield _header(name, tarfile.SYMTYPE, 0o777, target=str(path.readlink()))
+        if source.is_symlink():
+            yield _header(name, tarfile.SYMTYPE, 0o777, target=str(source.readlink()))
             return
-        status = path.stat()
+        status = source.stat()
         executable = bool(status.st_mode & 0o100)
         yield _header(name, tarfile.REGTYPE, mode or (0o755 if executable else 0o644), size=status.st_size)
-        with path.open("rb") as file:
+        with source.open("rb") as file:
             left = status.st_size
             while left and (chunk := file.read(min(_CHUNK, left))):
                 left -= len(chunk)
                 yield chunk
     except OSError as error:
-        raise of_system(error, f"read {path}", users=True) from error
+        raise of_system(error, f"read {source}", users=True) from error
     if left:
-        raise UsageError(f"{path} became shorter while envbuilder read it")
+        raise UsageError(f"{source} became shorter while envbuilder read it")
     yield _padding(status.st_size)
 
 

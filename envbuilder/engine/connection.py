@@ -59,6 +59,7 @@ _PIECE = 1 << 16
 _NOT_FOUND, _SERVER_ERROR = 404, 500
 
 T = TypeVar("T")
+Query = Mapping[str, Any]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -95,13 +96,7 @@ class Connection:
     api: APIClient
 
     def get(
-        self,
-        action: str,
-        path: str,
-        kind: type[T],
-        *,
-        names: tuple[str, ...] = (),
-        params: Mapping[str, Any] | None = None,
+        self, action: str, path: str, kind: type[T], *, names: tuple[str, ...] = (), params: Query | None = None
     ) -> T | None:
         """Get a JSON answer as a type; None if the engine has no such thing (404). ``names`` fill the path's ``{}``.
 

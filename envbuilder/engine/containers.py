@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
 from envbuilder.engine.connection import CONNECT_S, Connection, Stream, calling, checked, records, streamed
-from envbuilder.engine.port import FILES_AT, ContainerResult, ContainerSpec
+from envbuilder.engine.port import FILES_AT, ContainerResult, ContainerSpec, Sink
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
 
@@ -90,12 +90,7 @@ def _is_abandoned(found: _Labelled) -> bool:
     return not (pid.isdigit() and started and subprocesses.process_start(int(pid)) == started)
 
 
-def run(
-    connection: Connection,
-    spec: ContainerSpec,
-    on_stdout: Callable[[bytes], None],
-    on_stderr: Callable[[bytes], None],
-) -> ContainerResult:
+def run(connection: Connection, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
     """Run a container as `Engine.run` documents."""
     api = connection.api
     with _container(api, spec) as container:
@@ -114,7 +109,7 @@ def run(
                 _Limit(api, container, spec.time_limit, spec.overdue) as limit,
                 _fed(api, container, spec.stdin),
             ):
-                flooded = _follow(spec, output, on_stdout, on_stderr)
+                flooded = _follow(spec, output, (on_stdout, on_stderr))
                 if flooded:
                     limit.kill()
                 return replace(_result(connection, container, limit), flooded=flooded)
@@ -161,18 +156,13 @@ class OutputLimit:
         return part
 
 
-def _follow(
-    spec: ContainerSpec,
-    output: Iterable[tuple[bytes | None, bytes | None]],
-    on_stdout: Callable[[bytes], None],
-    on_stderr: Callable[[bytes], None],
-) -> bool:
+def _follow(spec: ContainerSpec, output: Iterable[tuple[bytes | None, bytes | None]], sinks: tuple[Sink, Sink]) -> bool:
     """Pass the output on, up to its limits; return True if a limit was reached."""
     limit = OutputLimit(spec)
     for pieces in streamed("stream the container's output", output):
-        for piece, on_piece in zip(pieces, (on_stdout, on_stderr), strict=True):
+        for piece, sink in zip(pieces, sinks, strict=True):
             if piece and (part := limit.cut(piece)):
-                on_piece(part)
+                sink(part)
         if limit.reached:
             return True
     return False

@@ -25,6 +25,7 @@ from envbuilder.engine.connection import (
     CONNECT_S,
     NO_ENGINE,
     Connection,
+    Query,
     Record,
     Stream,
     calling,
@@ -33,7 +34,16 @@ from envbuilder.engine.connection import (
     open_connection,
 )
 from envbuilder.engine.images import History, Inspected, to_image
-from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec, EngineInfo, Image, LayerStream, Step
+from envbuilder.engine.port import (
+    BuildRequest,
+    ContainerResult,
+    ContainerSpec,
+    EngineInfo,
+    Image,
+    LayerStream,
+    Sink,
+    Step,
+)
 from envbuilder.errors import BuildFailedError, InfrastructureError, of_system
 from envbuilder.support import decoding, terminal_text
 
@@ -89,10 +99,7 @@ class _Freed(msgspec.Struct, rename="pascal"):
 
 
 def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
-    """Connect to the engine of ``DOCKER_HOST``, of the current Docker context or of the usual socket.
-
-    Raises InfrastructureError if none answers, or if it is not Docker.
-    """
+    """Connect to the user's engine; see `open_connection`."""
     environment = os.environ if environment is None else environment
     return DockerEngine(open_connection(environment), environment)
 
@@ -200,9 +207,7 @@ class DockerEngine:
         with calling(f"remove {reference}"), suppress(ImageNotFound):
             self._api.remove_image(reference)
 
-    def run(
-        self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
-    ) -> ContainerResult:
+    def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
         if not self._swept:  # the next command that runs anything removes what a killed one left
             self._swept = True
             with suppress(InfrastructureError):
@@ -265,12 +270,7 @@ class DockerEngine:
         return "host" if loopback and request.network == "default" else request.network
 
     def _post(
-        self,
-        action: str,
-        path: str,
-        query: Mapping[str, Any],
-        body: Any,  # noqa: ANN401 - requests' own
-        headers: Mapping[str, str] | None = None,
+        self, action: str, path: str, query: Query, body: object, headers: Mapping[str, str] | None = None
     ) -> Stream:
         # The SDK's build() speaks to the classic builder only; its connection speaks to BuildKit as well.
         headers = {"Content-Type": "application/x-tar"} if headers is None else headers

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+Sink = Callable[[bytes], None]
+"""Receives pieces of a stream."""
+
 FILES_AT = "/envbuilder"
 """Folder of a container that holds its ``files``."""
 
@@ -223,9 +226,7 @@ class Engine(Protocol):
     def remove(self, reference: str) -> None:
         """Remove a tag, and the image with its last tag. An unknown reference is not an error."""
 
-    def run(
-        self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
-    ) -> ContainerResult:
+    def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
         """Run a container to its end and stream its output. The container is removed however this returns."""
 
     def export(self, reference: str) -> AbstractContextManager[Iterable[bytes]]:

@@ -51,7 +51,6 @@ class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: str
     memory: int
     ecc: bool
-    data_center: bool
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +75,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, catalog: Catalog) -> Profile:
     """Read a profile such as ``driver=470.57.02,gpu=A100,gpus=8,fail=no-device``.
 
-    ``gpu`` and ``fail`` may be repeated; ``gpus`` is the number of equal GPUs; ``libcuda`` is the CUDA library's
-    version if it is not the driver's; ``memory`` is in GiB. Raises UsageError for other texts, NoClaimError for a
-    driver or GPU that is not in the catalogue.
+    ``gpu`` and ``fail`` may be repeated; ``gpus`` is the number of equal GPUs; ``memory`` is in GiB. Raises UsageError
+    for other texts, NoClaimError for a driver or GPU that is not in the catalogue.
     """
     given = _arguments(text)
     driver = _version(given, "driver")
@@ -179,7 +177,6 @@ def _as_simulated(gpu: Gpu, written: str, given: dict[str, tuple[str, ...]]) -> 
         compute_capability=gpu.compute_capability,
         memory=_memory(gpu, given) << 30,
         ecc=gpu.data_center,
-        data_center=gpu.data_center,
     )
 
 

@@ -25,6 +25,7 @@ from envbuilder.engine.port import (
     Layer,
     LayerFile,
     LayerStream,
+    Sink,
     Step,
 )
 from envbuilder.errors import BuildFailedError, InfrastructureError
@@ -134,9 +135,7 @@ class FakeEngine:
     def remove(self, reference: str) -> None:
         self._store.pop(reference, None)
 
-    def run(
-        self, spec: ContainerSpec, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
-    ) -> ContainerResult:
+    def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
         """Follow the script; one that is longer than the time limit is killed at once."""
         self._required(spec.image, "create a container of")
         if spec.gpus != "none" and not self.gpu_runtime:
