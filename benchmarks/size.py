@@ -42,7 +42,7 @@ from envbuilder.image.context import ensure_lock, system_of
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lock import lock as locked
-from envbuilder.image.omissions import Omitted
+from envbuilder.image.removed_files import Omitted
 from envbuilder.image.render import with_host
 from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 

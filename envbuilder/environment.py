@@ -90,6 +90,13 @@ class SystemCudaWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     folders: tuple[str, ...] = ()
 
 
+class NotInstalled(msgspec.Struct, frozen=True):
+    """A wheel of the CUDA set (``name==version``) of which an environment uses nothing, and why."""
+
+    wheel: str
+    reason: str
+
+
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
@@ -100,7 +107,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
     can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
-    there are none, ``form`` not for everything as installed (``devel``): their files stay as they were.
+    there are none, ``form`` not for everything as installed (``devel``),
+    ``not_installed`` not if all of the CUDA set is: their files stay as they were.
     """
 
     id: str
@@ -128,11 +136,19 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
     form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
+    unused_wheels: tuple[NotInstalled, ...] | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name="not_installed"
+    )
 
     @property
     def added(self) -> Additions:
         """Return what goes on top of TensorFlow; nothing where the matrix asks for nothing."""
         return self.additions or NOTHING_ADDED
+
+    @property
+    def not_installed(self) -> dict[str, str]:
+        """Return the wheels of the CUDA set that are not installed, each with the reason."""
+        return {one.wheel: one.reason for one in self.unused_wheels or ()}
 
     @property
     def other_forms(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import msgspec
 from envbuilder import __version__
 from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.omissions import Omissions, Omitted
+from envbuilder.image.removed_files import Omitted, RemovedFiles
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
@@ -81,7 +81,7 @@ def bom(
     lock: tuple[Locked, ...],
     *,
     created: str = "",
-    left_out: Omissions | None = None,
+    left_out: RemovedFiles | None = None,
 ) -> Bom:
     """Describe an image by its repository, manifest digest, contents and the lock that it was made from.
 
@@ -89,7 +89,7 @@ def bom(
     ``left_out`` is what its form leaves out of what its lock pins: said of each package, and in sum of the image.
     """
     locked = {(package.name, package.version): package for package in lock}
-    lacking = left_out or Omissions()
+    lacking = left_out or RemovedFiles()
     image = BomComponent(
         type="container",
         bom_ref=digest,
@@ -151,7 +151,7 @@ def _lacked(sums: Iterable[Omitted]) -> Iterator[BomProperty]:
 
 
 def _component(
-    package: ImagePackage, contents: ImagePackages, locked: dict[tuple[str, str], Locked], lacking: Omissions
+    package: ImagePackage, contents: ImagePackages, locked: dict[tuple[str, str], Locked], lacking: RemovedFiles
 ) -> BomComponent:
     purl = _purl(package, contents)
     properties = [BomProperty("envbuilder:cuda", "true")] if is_cuda(package) else []

@@ -106,6 +106,12 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         """The releases whose set of CUDA wheels others may borrow."""
         return tuple(row for row in self.tensorflow if row.cuda_wheels and row.cuda and versions.is_final(row.version))
 
+    def not_installed(self, tensorflow: str, wheels: Iterable[str]) -> dict[str, str]:
+        """Return the CUDA wheels (``name==version``) of which ``runtime`` images use nothing, each with the reason."""
+        rows = [row for row in self.leave_out if not row.paths and versions.minor(tensorflow) in row.tensorflow]
+        found = ((pin, row) for pin in wheels for row in rows if re.fullmatch(row.package, pin.partition("==")[0]))
+        return {pin: row.why for pin, row in found}
+
     @cached_property
     def first_drivers(self) -> dict[str, str]:
         """The oldest driver that runs some GPU of a compute capability."""

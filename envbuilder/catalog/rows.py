@@ -349,6 +349,27 @@ class ProcessorNeed(Row, frozen=True, kw_only=True):
     after: str | None = None
 
 
+RemovalReason = Literal["compilers", "tests", "unimported", "unnamed", "symbols"]
+"""Read by compilers only; a package's own tests; a package that nothing imports; an object that nothing needs, names or
+imports; symbol tables, which no loader reads."""
+
+
+class LeaveOut(Row, frozen=True, kw_only=True):
+    """Files of a wheel that images of the variant ``runtime`` leave out, and why.
+
+    ``package`` is a regular expression for the complete normalised name, ``paths`` one that is searched in each path of
+    the wheel's RECORD, and ``keep`` one for exceptions. Without ``paths`` the row is about a complete package of the
+    CUDA set, which is not installed with the listed minor versions of TensorFlow.
+    """
+
+    package: str
+    reason: RemovalReason
+    why: str
+    paths: str = ""
+    keep: str = ""
+    tensorflow: tuple[str, ...] = ()
+
+
 class Tables(msgspec.Struct, frozen=True, kw_only=True):
     """Every kind of fact under the name of its table, the key in the YAML files."""
 
@@ -366,3 +387,4 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     image_flavors: tuple[ImageFlavor, ...] = ()
     reports: tuple[FieldReport, ...] = ()
     processor_needs: tuple[ProcessorNeed, ...] = ()
+    leave_out: tuple[LeaveOut, ...] = ()

@@ -36,6 +36,7 @@ from envbuilder.environment import (
     Combination,
     Environment,
     Flavor,
+    NotInstalled,
     RegistryBase,
     Rejection,
     SystemCudaWish,
@@ -115,7 +116,7 @@ class Resolver:
             return _rejected(combination, findings)
         if not deliberate:
             findings = tuple(row for row in findings if _is_independent_of_targets(row))
-        return _environment(combination, release, python, cuda, findings)
+        return _environment(combination, release, python, cuda, findings, self.catalog)
 
     def parts(self, combination: Combination) -> Parts:
         """Evaluate both parts of a combination, for the first distribution whose Python part does not fail."""
@@ -386,11 +387,15 @@ def _environment(
     python: PythonPart,
     cuda: CudaPart,
     findings: tuple[Finding, ...],
+    catalog: Catalog,
 ) -> Environment:
     assert python.system is not None  # noqa: S101 - checked by the caller
     stack, gpu = cuda.stack, combination.flavor == "gpu"
     packages = (*combination.packages, *combination.additions.packages)
     pinned = {parse(text).name for text in packages}
+    wheels = stack.wheels if stack else ()
+    unused = catalog.not_installed(release.version, wheels) if combination.form == "runtime" else {}
+    unused = {pin: reason for pin, reason in unused.items() if parse(pin).name not in pinned}
     return Environment(
         id=environment_id(
             tensorflow=release.version,
@@ -411,7 +416,7 @@ def _environment(
         cudnn=stack.cudnn if stack else None,
         minimum_driver=cuda.minimum_driver,
         requirements=(f"{release.package}=={release.version}", *packages),
-        cuda_wheels=stack.wheels if stack else (),
+        cuda_wheels=tuple(pin for pin in wheels if pin not in unused),
         constraints=tuple(text for text in release.caps if parse(text).name not in pinned),
         libraries=release.libraries if gpu else (),
         loader_folders=loader_folders(release, stack.wheels) if stack and stack.wheels else (),
@@ -426,6 +431,7 @@ def _environment(
             *(stack.chosen if stack else ()),
         ),
         form=msgspec.UNSET if combination.form == "devel" else combination.form,
+        unused_wheels=tuple(NotInstalled(*one) for one in unused.items()) or msgspec.UNSET,
         findings=findings,
         base=_registry_base(python.system, python.python, gpu=gpu),
         system_cuda=_system_cuda(python.system, stack) if stack else msgspec.UNSET,

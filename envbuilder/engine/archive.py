@@ -15,18 +15,21 @@ _CHUNK = 1 << 20
 Source = Path | bytes
 
 
-def context_entries(context: Path, extra: Mapping[str, bytes]) -> dict[str, Source]:
+def context_entries(context: Path | Mapping[str, bytes], extra: Mapping[str, bytes]) -> dict[str, Source]:
     """Return a build context's files by their path in it; ``extra`` adds or replaces files.
 
     Raises UsageError if an extra path is outside the context.
     """
-    found: dict[str, Source] = {
-        path.relative_to(context).as_posix(): path for path in context.rglob("*") if path.is_symlink() or path.is_file()
-    }
+    found: dict[str, Source] = dict(context) if not isinstance(context, Path) else _files_below(context)
     for name in extra:
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise UsageError(f"{name!r} is not a path inside a build context")
     return found | dict(extra)
+
+
+def _files_below(folder: Path) -> dict[str, Source]:
+    every = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+    return {path.relative_to(folder).as_posix(): path for path in every}
 
 
 def stream(entries: Mapping[str, Source], *, mode: int | None = None) -> Iterator[bytes]:

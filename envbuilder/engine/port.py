@@ -93,9 +93,9 @@ class Image:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """An image to build: a context folder, and ``extra`` files for it (path in the context → content)."""
+    """An image to build: a context (a folder or its files), and ``extra`` files for it (path in it → content)."""
 
-    context: Path
+    context: Path | Mapping[str, bytes]
     tag: str
     extra: Mapping[str, bytes] = field(default_factory=dict)
     dockerfile: str = "Dockerfile"

@@ -6,7 +6,7 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,16 +17,18 @@ import msgspec
 from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import redacted
-from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.image.bases import Base
+from envbuilder.image.context import build_files
 from envbuilder.image.hostfiles import host_files
+from envbuilder.image.layers import carried_out
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
 from envbuilder.image.room import ask_for_room
 from envbuilder.image.wheel_pins import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
-from envbuilder.support import subprocesses, terminal_text
+from envbuilder.support import decoding, subprocesses, terminal_text
 from envbuilder.verdict import EngineRef
-from envbuilder.workspace import Workspace, folder_contents, read_document, read_users, write_document, writing
+from envbuilder.workspace import Workspace, read_document, read_users, write_document, writing
 
 _INSTALLER = re.compile(rb"(?m)^FROM \S+ AS tools$")
 """The stage of a template that has the installer."""
@@ -67,7 +69,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = ""
     started: str = ""
     finished: str = ""
-    omitted: tuple[omissions.Omitted, ...] = ()
+    omitted: tuple[removed_files.Omitted, ...] = ()
     checksum: str = ""
 
 
@@ -75,15 +77,15 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Built:
     """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it.
 
-    ``omissions`` is the text of the list of what its form leaves out, '' where that is nothing; ``pins`` are what is
-    written down of large wheels, by their hash; ``system`` are the locks of what the system itself brings, by name.
+    ``removed`` lists the files that its variant removes, '' if none; ``pins`` are what is stored about large wheels, by
+    their hash; ``system`` are the locks of the packages of the system, by name.
     """
 
     environment: Environment
     record: ImageRecord
     lock: str
     fresh: bool = False
-    omissions: str = ""
+    removed: str = ""
     pins: Mapping[str, Pin] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
 
@@ -98,17 +100,18 @@ def span(began: float) -> tuple[str, str]:
     return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
 
 
-def of_context(environment: Environment, record: ImageRecord, lock: str, workspace: Workspace, *, fresh: bool) -> Built:
-    """Put together what was built and what lies beside it in its context."""
-    context = workspace.context(environment.id)
+def of_files(
+    environment: Environment, record: ImageRecord, files: Mapping[str, bytes], workspace: Workspace, *, fresh: bool
+) -> Built:
+    """Return what was built from these files of ``images/``."""
     return Built(
         environment,
         record,
-        lock,
+        decoding.lossy(files.get(f"{environment.id}/{lockfile.LOCK}", b"")),
         fresh=fresh,
-        omissions=_listed(environment, context),
+        removed=carried_out(files, f"{environment.id}/Dockerfile"),
         pins=read_pins(workspace),
-        system=system_lock.texts(context, environment),
+        system=system_lock.texts(workspace.context(environment.id), environment),
     )
 
 
@@ -127,15 +130,9 @@ class BuildOptions:
 def standing(environment: Environment, workspace: Workspace) -> Built | None:
     """Return what an earlier build left in a workspace, the engine not asked; None where there is nothing."""
     record = read_document(workspace.image_record(environment.id), ImageRecord)
-    lock = lockfile.of_context(workspace.context(environment.id)) or ""
     if record is None:
         return None
-    return of_context(environment, record, lock, workspace, fresh=False)
-
-
-def _listed(environment: Environment, context: Path) -> str:
-    """Return the text of the list of what an environment's form leaves out, as it lies in its context."""
-    return omissions.of_context(context) if environment.form else ""
+    return of_files(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
 
 
 def build(
@@ -144,12 +141,15 @@ def build(
     engine: Engine,
     on_step: Callable[[Step], None],
     *,
+    files: Mapping[str, bytes],
     base: Base,
     key: str,
     options: BuildOptions,
     tools: Base | None = None,
 ) -> ImageRecord:
-    """Build an environment's context on its base; ``key`` is the digest of both, ``tools`` where its installer runs.
+    """Build an environment from ``files`` (by path below ``images/``) on its base.
+
+    ``key`` is the digest of both, ``tools`` the base on which the installer runs.
 
     Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
     BuildFailedError with the failed step's last lines, InfrastructureError where the engine's disk has no room.
@@ -158,16 +158,17 @@ def build(
     path = workspace.image_record(environment.id)
     with writing(path):
         path.unlink(missing_ok=True)
-    context = workspace.context(environment.id)
     began = time.monotonic()
-    digests, revision = digests_of(folder_contents(context)), _revision(context)
+    dockerfile = f"{environment.id}/Dockerfile"
     request = BuildRequest(
-        context=context,
+        context=files,
+        dockerfile=dockerfile,
         tag=reference(environment.id),
         extra=host_files(
             wheels=options.wheels,
             indexes=environment.added.indexes,
             repository=environment.packaged_cuda.repository if environment.packaged_cuda else "",
+            folder="shared/host",
         ),
         build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
@@ -179,11 +180,11 @@ def build(
     record = msgspec.structs.replace(
         record,
         seconds=round(took, 1),
-        context=digests,
-        revision=revision,
+        context=digests_of(files),
+        revision=_revision(workspace.images, files),
         started=started,
         finished=finished,
-        omitted=omissions.parse(text).sums() if (text := _listed(environment, context)) else (),
+        omitted=removed_files.parse(carried_out(files, dockerfile)).sums(),
     )
     write_document(path, record)
     return record
@@ -194,18 +195,18 @@ def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in sorted(files.items())}
 
 
-def _revision(context: Path) -> str:
-    """Return the commit that a context was checked out from; '' where it differs, or git knows nothing of it."""
+def _revision(images: Path, files: Iterable[str]) -> str:
+    """Return the commit that files of ``images/`` were checked out from; '' if one differs, or without git."""
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocesses.run(["git", *words], within=20, folder=context, brief=True)
+            done = subprocesses.run(["git", *words], within=20, folder=images, brief=True)
         except subprocesses.ProgramError:
             return None
         return done.text.strip() if done.code == 0 else None
 
     commit = git("rev-parse", "HEAD")
-    return commit if commit and git("status", "--porcelain", "--ignored", ".") == "" else ""
+    return commit if commit and git("status", "--porcelain", "--ignored", "--", *files) == "" else ""
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
@@ -234,8 +235,11 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
 
 
 def _begins_with_installer(request: BuildRequest) -> bool:
-    path = request.context / request.dockerfile
-    text = read_users(path) if path.is_file() else b""
+    if isinstance(request.context, Path):
+        path = request.context / request.dockerfile
+        text = read_users(path) if path.is_file() else b""
+    else:
+        text = request.context.get(request.dockerfile, b"")
     return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None
 
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
-from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.image import lockfile, system_lock
+from envbuilder.image.layers import PACKAGES, PackageFolder, package_layers
 from envbuilder.image.lock import lock, lock_alone
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
+from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import render_context
+from envbuilder.image.wheel_contents import Wheels
+from envbuilder.pypi.client import open_index
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding
-from envbuilder.versions import pin_or_none, same
+from envbuilder.versions import pin_or_none, pins, same
 from envbuilder.workspace import (
     Workspace,
     folder_contents,
-    packaged_in,
+    folders_in,
+    packaged,
     read_users,
     shipped,
     users_text,
@@ -85,15 +93,23 @@ def ensure_lock(
 
 
 def _take_over(environment: Environment, workspace: Workspace, others: Iterable[str]) -> bool:
-    """Give an environment the locks of the first of its other forms that has some; tell whether one has."""
+    """Give an environment the locks of the first of its other variants that has some; return True if one has.
+
+    A variant may leave out wheels that another one installs: it takes the rest of the lock.
+    """
     folders = [workspace.context(name) for name in others]
     found = next((folder for folder in folders if lockfile.of_context(folder) is not None), None)
     if found is None:
         return False
-    _demand(environment, users_text(found / LOCK), found / LOCK)
-    for name in (*system_lock.needed(environment), LOCK):
+    left_out = pins(environment.not_installed).keys()
+    text = lockfile.without(users_text(found / LOCK), left_out)
+    if not environment.form and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
+        return False
+    _demand(environment, text, found / LOCK)
+    for name in system_lock.needed(environment):
         if (found / name).is_file():
             write_atomically(workspace.context(environment.id) / name, users_text(found / name).encode())
+    write_atomically(workspace.context(environment.id) / LOCK, text.encode())
     return True
 
 
@@ -136,40 +152,66 @@ def _demand(environment: Environment, text: str, path: Path) -> None:
 
 
 def templates() -> dict[str, str]:
-    """Read the templates that ship with the package, by name."""
+    """Read the templates that ship with the package, by their path in ``templates/``: Dockerfile, steps, installer."""
     folder = shipped("templates")
-    names = sorted(one.name for one in packaged_in(folder) if one.is_file())
-    return {name: users_text(folder / name) for name in names}
+    names = [name for name in folder_contents(folder) if not name.startswith("report/")]
+    texts = {name: users_text(folder / name) for name in names}
+    programs = resources.files("envbuilder.probes.slimming")
+    return texts | {f"steps/{name}": decoding.text(packaged(programs.joinpath(name))) for name in _PROGRAMS}
 
 
-def left_out_of(context: Path, lock_text: str) -> str:
-    """Return the list of what a context leaves out; '' where there is none that was derived from this lock."""
-    text = omissions.of_context(context)
-    return text if text and omissions.parse(text).lock == lockfile.digest(lock_text) else ""
+_PROGRAMS = ("byte_compile.py", "remove_files.py")
+"""Programs of the steps in Python."""
 
 
-def underived(environment: Environment, lock_text: str, workspace: Workspace) -> bool:
-    """Tell whether no build has found out yet what an environment's form leaves out of this lock."""
-    return bool(environment.form) and not left_out_of(workspace.context(environment.id), lock_text)
+def packages_of(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, PackageFolder]:
+    """Read the folders of an environment's steps as they are stored, by name; without those that are not as locked."""
+    found = {}
+    for layer in package_layers(environment, lock_text):
+        folder = workspace.images / PACKAGES / layer.folder
+        if (folder / LOCK).is_file():
+            removed = users_text(folder / REMOVED) if (folder / REMOVED).is_file() else ""
+            stored = PackageFolder(users_text(folder / LOCK), removed)
+            if stored.pinned == layer.lock:
+                found[layer.folder] = stored
+    return found
 
 
-def left_out(environment: Environment, lock_text: str, workspace: Workspace) -> str:
-    """Return the list of what an environment's form leaves out; '' where it leaves nothing out.
+def ensure_packages(
+    environment: Environment,
+    lock_text: str,
+    catalog: Catalog,
+    workspace: Workspace,
+    index: PackageIndex | None = None,
+    *,
+    renew: bool = False,
+) -> None:
+    """Store a folder for each step that has none yet: its lock, installed sizes, and what ``runtime`` images remove.
 
-    Raises UsageError where it is not known yet.
+    ``renew`` makes each again, from the catalogue of today.
+
+    They are taken from the user's own workspace if this is one below it, else made from the wheels on the index.
+    Raises InfrastructureError if the index does not answer.
     """
-    text = left_out_of(workspace.context(environment.id), lock_text) if environment.form else ""
-    if environment.form and not text:
-        hint = f"envbuilder build -s {environment.id} derives it, once"
-        raise UsageError(f"{environment.id}: what this form leaves out is not known yet", hint=hint)
-    return text
+    stored = packages_of(environment, lock_text, workspace)
+    missing = [layer for layer in package_layers(environment, lock_text) if renew or layer.folder not in stored]
+    own = Workspace(workspace.given) if workspace.given else workspace
+    known = packages_of(environment, lock_text, own) if missing and own != workspace and not renew else {}
+    wheels = Wheels(index or open_index(), environment) if len(missing) > len(known) else None
+    for layer in missing:
+        folder = known.get(layer.folder)
+        if folder is None:
+            assert wheels is not None  # noqa: S101 - made above if any folder is not known
+            folder = wheels.folder(layer, catalog, stored.get(layer.folder))
+        for name, text in folder.files(layer.folder).items():
+            write_atomically(workspace.images / name, text.encode())
 
 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
-    """Render a context with the files and the template that its matrix names in the workspace.
+    """Render all files that an environment's build needs, by their path below ``images/``.
 
-    Raises UsageError where one cannot be read, or where what its form leaves out, or the versions of the system's
-    packages, are not known yet.
+    Raises UsageError if a file or template that its matrix names cannot be read, or if the versions of the system's
+    packages or the contents of its wheels are not known yet.
     """
     added = environment.added
     texts = templates()
@@ -177,49 +219,105 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
         texts[added.template] = users_text(workspace.users(added.template))
     files = {source: read_users(workspace.users(source)) for source, _ in added.files}
     system = system_lock.of_context(workspace.context(environment.id), environment)
+    hint = f"envbuilder lock -s {environment.id}"
     if system is None:
-        hint = f"envbuilder lock -s {environment.id}"
         raise UsageError(f"{environment.id}: the system's packages are not pinned as it asks for them", hint=hint)
-    gone = left_out(environment, lock_text, workspace)
-    return render_context(environment, lock_text, texts, files, left_out=gone, system=system)
+    packages = packages_of(environment, lock_text, workspace)
+    lacking = [layer.folder for layer in package_layers(environment, lock_text) if layer.folder not in packages]
+    if lacking:
+        raise UsageError(f"{environment.id}: images/{PACKAGES}/{lacking[0]} is missing, or of another lock", hint=hint)
+    return render_context(environment, lock_text, texts, files, packages=packages, system=system)
 
 
-def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> None:
-    """Write an environment's build context; files that are as they should be are not touched.
+def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
+    """Write the files of an environment's build below ``images/``, and return them; equal files are not touched.
 
-    Raises UsageError where its form leaves something out and no build has found out yet what.
+    Raises UsageError as `rendered` does.
     """
-    folder = workspace.context(environment.id)
     wanted = rendered(environment, lock_text, workspace)
-    present = folder_contents(folder)
+    present = build_files(environment.id, workspace)
     for name, content in wanted.items():
-        if present.get(name) != content:
-            write_atomically(folder / name, content)
+        if present.get(name) != content and (name in present or _stored(workspace, name) != content):
+            write_atomically(workspace.images / name, content)
     for name in present.keys() - wanted.keys():
-        with writing(folder / name):
-            (folder / name).unlink(missing_ok=True)
+        if name.startswith(f"{environment.id}/"):
+            with writing(workspace.images / name):
+                (workspace.images / name).unlink(missing_ok=True)
+    return wanted
+
+
+def _stored(workspace: Workspace, name: str) -> bytes | None:
+    path = workspace.images / name
+    return read_users(path) if path.is_file() else None
+
+
+_MOUNTED = re.compile(r"\bsource=(shared/[^,\s]+)")
+_COPIED = re.compile(r"(?m)^COPY ((?:shared/\S+ )+)")
+
+
+def build_files(environment_id: str, workspace: Workspace) -> dict[str, bytes]:
+    """Read what a build of an environment needs, as it is stored: its folder, and what its Dockerfile names besides.
+
+    Paths are below ``images/``. Empty if there is no such folder.
+    """
+    files = {
+        f"{environment_id}/{name}": data for name, data in folder_contents(workspace.context(environment_id)).items()
+    }
+    dockerfile = decoding.lossy(files.get(f"{environment_id}/Dockerfile", b""))
+    named = {*_MOUNTED.findall(dockerfile), *(name for found in _COPIED.findall(dockerfile) for name in found.split())}
+    for name in sorted(named):
+        path = workspace.images / name.rstrip("/")
+        if ".." in Path(name).parts:
+            continue
+        if path.is_file():
+            files[name] = read_users(path)
+        elif path.is_dir():
+            files |= {f"{name.rstrip('/')}/{inner}": data for inner, data in folder_contents(path).items()}
+    return dict(sorted(files.items()))
+
+
+def standalone(environment: Environment, lock_text: str, workspace: Workspace, folder: Path) -> None:
+    """Write one folder that ``docker build FOLDER`` builds an environment from, without the rest of ``images/``.
+
+    Raises UsageError if the folder is not empty.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty", hint="name a new folder")
+    files = rendered(environment, lock_text, workspace)
+    for name, content in {**files, "Dockerfile": files[f"{environment.id}/Dockerfile"]}.items():
+        write_atomically(folder / name, content)
 
 
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
-    """Compare an environment's committed context with what it should be."""
-    folder = workspace.context(environment.id)
-    present = folder_contents(folder)
-    if LOCK not in present:
-        return (Difference(f"{folder}/{LOCK}", f"missing: run envbuilder lock -s {environment.id}\n"),)
-    lock_text = users_text(folder / LOCK)
-    if underived(environment, lock_text, workspace):
-        found = f"missing, or of another lock: run envbuilder build -s {environment.id}\n"
-        return (Difference(f"{folder}/{omissions.OMISSIONS}", found),)
-    if system_lock.of_context(folder, environment) is None:
-        found = f"missing, or of other packages: run envbuilder lock -s {environment.id}\n"
-        return (Difference(f"{folder}/{system_lock.SYSTEM_LOCK}", found),)
-    wanted = rendered(environment, lock_text, workspace)
+    """Compare the stored files of an environment's build with what they should be."""
+    present = build_files(environment.id, workspace)
+    lock_path = workspace.context(environment.id) / LOCK
+    if f"{environment.id}/{LOCK}" not in present:
+        return (Difference(str(lock_path), f"missing: run envbuilder lock -s {environment.id}\n"),)
+    try:
+        wanted = rendered(environment, users_text(lock_path), workspace)
+    except UsageError as error:
+        return (Difference(str(lock_path), f"{error.message}: run envbuilder lock -s {environment.id}\n"),)
     names = sorted(wanted.keys() | present.keys())
     return tuple(
-        Difference(str(folder / name), _diff(str(folder / name), present.get(name, b""), wanted.get(name, b"")))
+        Difference(str(path), _diff(str(path), present.get(name, b""), wanted.get(name, b"")))
         for name in names
         if wanted.get(name) != present.get(name)
+        for path in (workspace.images / name,)
     )
+
+
+def unused(workspace: Workspace, known: Collection[str]) -> tuple[Path, ...]:
+    """List the folders of ``images/`` that no known environment's build uses."""
+    used = {name for one in known for name in build_files(one, workspace)}
+    folders = [path for path in folders_in(workspace.images) if path.name not in known and path.name != "shared"]
+    packages = workspace.images / PACKAGES
+    folders += [
+        path
+        for path in (folders_in(packages) if packages.is_dir() else ())
+        if f"{PACKAGES}/{path.name}/{LOCK}" not in used
+    ]
+    return tuple(sorted(folders))
 
 
 def _diff(path: str, old: bytes, new: bytes) -> str:

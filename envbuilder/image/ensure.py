@@ -1,45 +1,34 @@
-"""From an environment to its image, the one way there is: lock, context, base, build; what stands is not redone."""
+"""Build an environment's image: lock, packages, render, base, build. Up-to-date steps are skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import Base, ensure_base
-from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, of_context
+from envbuilder.image.build import BuildOptions, Built, ImageRecord, build, of_files
 from envbuilder.image.context import (
+    build_files,
     ensure_lock,
+    ensure_packages,
     ensure_system_locks,
-    rendered,
     system_of,
     tools_system,
-    underived,
     write_context,
 )
-from envbuilder.image.derive import derive
-from envbuilder.image.omissions import OMISSIONS, Omissions
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.workspace import (
-    Workspace,
-    cache_dir,
-    content_key,
-    folder_contents,
-    read_document,
-    write_atomically,
-)
+from envbuilder.workspace import Workspace, cache_dir, content_key, read_document
 
 
 @dataclass(frozen=True)
 class Given:
-    """A lock that the caller has chosen; ``as_it_lies``: its context is taken as it is committed, nothing written."""
+    """A lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are."""
 
     lock: str
     as_it_lies: bool = False
@@ -55,9 +44,9 @@ def ensure(
     given: Given | None = None,
     options: BuildOptions | None = None,
 ) -> Built:
-    """Lock an environment where it has no lock, write its context, and build it unless the engine holds that image.
+    """Lock an environment that has no lock, write its files, and build it unless the engine has that image.
 
-    Raises InputError for a lock that does not fit the environment, UnsatisfiableError where it cannot be locked,
+    Raises InputError for a lock that does not fit the environment, UnsatisfiableError if it cannot be locked,
     BaseUnavailableError, BuildFailedError, and InfrastructureError. An interrupted build leaves no record, so that
     the next call builds.
     """
@@ -66,54 +55,38 @@ def ensure(
     def base_of(system: OperatingSystem) -> Base:
         return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
 
-    def bases() -> dict[str, Base]:
-        tools = {"TOOLS": base_of(tools_system(catalog))} if environment.on_registry_base else {}
-        return {"BASE": base_of(system_of(environment, catalog)), **tools}
-
-    def derived(lock: str) -> Omissions:
-        whole = rendered(msgspec.structs.replace(environment, form=msgspec.UNSET), lock, workspace)
-        log = workspace.build_log(environment.id)
-        return derive(environment, lock, whole, engine, on_step, bases=bases(), log=log, wheels=options.wheels)
-
-    lock = _prepared(environment, catalog, workspace, given, derived)
-    context = workspace.context(environment.id)
-    files = folder_contents(context)
-    if "Dockerfile" not in files:
-        hint = f"envbuilder render -s {environment.id}"
-        raise UsageError(f"{context} has no Dockerfile", hint=hint)
+    files = _prepared(environment, catalog, workspace, given, options)
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     kept = None if options.no_cache else _kept(environment, key, workspace, engine)
     if kept is not None:
-        return of_context(environment, kept, lock, workspace, fresh=False)
+        return of_files(environment, kept, files, workspace, fresh=False)
+    tools = base_of(tools_system(catalog)) if environment.on_registry_base else None
     record = build(
-        environment, workspace, engine, on_step, base=base, tools=bases().get("TOOLS"), key=key, options=options
+        environment, workspace, engine, on_step, files=files, base=base, tools=tools, key=key, options=options
     )
-    built = of_context(environment, record, lock, workspace, fresh=True)
+    built = of_files(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
-    beside = built.system.get(system_lock.CUDNN_LOCK, "")
-    wheels.keep((*lockfile.parse(lock), *lockfile.parse(beside)), environment.python, environment.arch)
+    cudnn = built.system.get(system_lock.CUDNN_LOCK, "")
+    wheels.keep((*lockfile.parse(built.lock), *lockfile.parse(cudnn)), environment.python, environment.arch)
     return built
 
 
 def _prepared(
-    environment: Environment,
-    catalog: Catalog,
-    workspace: Workspace,
-    given: Given | None,
-    derived: Callable[[str], Omissions],
-) -> str:
-    """Return the lock of a context that is ready to be built; ``derived`` lists what its form can do without."""
+    environment: Environment, catalog: Catalog, workspace: Workspace, given: Given | None, options: BuildOptions
+) -> Mapping[str, bytes]:
+    """Return the files that a build needs, by path below ``images/``; unless they are given, they are written first."""
     if given is not None and given.as_it_lies:
-        return given.lock
+        files = build_files(environment.id, workspace)
+        if f"{environment.id}/Dockerfile" not in files:
+            hint = f"envbuilder render -s {environment.id}"
+            raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
+        return files
     lock = given.lock if given else ensure_lock(environment, catalog, workspace)
-    context = workspace.context(environment.id)
     if given is not None:
         ensure_system_locks(environment, catalog, workspace)
-    if underived(environment, lock, workspace):
-        write_atomically(context / OMISSIONS, omissions.write(derived(lock)).encode())
-    write_context(environment, lock, workspace)
-    return lock
+    ensure_packages(environment, lock, catalog, workspace, options.index)
+    return write_context(environment, lock, workspace)
 
 
 def _kept(environment: Environment, key: str, workspace: Workspace, engine: Engine) -> ImageRecord | None:

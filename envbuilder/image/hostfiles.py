@@ -16,8 +16,9 @@ def host_files(
     wheels: Path | None = None,
     indexes: tuple[str, ...] = (),
     repository: str = "",
+    folder: str = "host",
 ) -> dict[str, bytes]:
-    """Return what goes into a build context's ``host/`` folder, by path in the context.
+    """Return what goes into a build context's ``folder`` for the build host, by path in the context.
 
     ``wheels`` is a folder of wheels to install from, ``indexes`` are a matrix's own, beside the indexes, and
     ``repository`` names one of apt's in the user's configuration. These are
@@ -31,20 +32,20 @@ def host_files(
     proxy = config.proxy if is_remote(config.proxy) else ""
     files: dict[str, bytes] = {}
     if config.certificates:
-        files["host/ca-certificates.crt"] = read_users(Path(config.certificates))
+        files[f"{folder}/ca-certificates.crt"] = read_users(Path(config.certificates))
     options = {"index-url": main, "extra-index-url": " ".join(extra), "proxy": proxy}
     for_pip = [f"{name} = {value}" for name, value in options.items() if value]
     if for_pip:
-        files["host/pip.conf"] = _text(["[global]", *for_pip])
+        files[f"{folder}/pip.conf"] = _text(["[global]", *for_pip])
     for_uv = list(uv_toml(extra, main, proxy=proxy, links="/run/host/wheels" if wheels else ""))
     if for_uv:
-        files["host/uv.toml"] = _text(for_uv)
+        files[f"{folder}/uv.toml"] = _text(for_uv)
     if repository:
         found = apt_sources.repository(repository, environ)
-        files["host/apt/further.list"] = found.line("/run/host/apt").encode()
-        files[f"host/apt/{found.key_file}"] = found.key
+        files[f"{folder}/apt/further.list"] = found.line("/run/host/apt").encode()
+        files[f"{folder}/apt/{found.key_file}"] = found.key
     for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
-        files[f"host/wheels/{wheel.name}"] = read_users(wheel)
+        files[f"{folder}/wheels/{wheel.name}"] = read_users(wheel)
     return files
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
+from envbuilder.image import lockfile
+from envbuilder.image.wheel_records import supported_tags, wheel_tags
 from envbuilder.pypi.index_config import configured, for_uv
-from envbuilder.support import subprocesses
-from envbuilder.versions import at_least, is_final, minor, numbers
+from envbuilder.support import decoding, subprocesses
+from envbuilder.versions import at_least, distribution, is_final, minor, numbers
 from envbuilder.workspace import temporary_folder, users_text
 
 _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
@@ -32,7 +37,8 @@ def lock(
 ) -> str:
     """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
 
-    The lock is in pip's format, every package with ``==`` and all of its hashes, sorted by name. The index is the one
+    The lock is in pip's format, sorted by name: every package with ``==``, and the hash of the one file that this
+    Python and machine install. The index is the one
     that uv or pip is set to. ``keep`` is another lock whose versions are kept wherever they fit; ``wheels`` a folder
     of further wheels to choose from; without ``dependencies`` what is asked for is pinned alone. Raises
     UnsatisfiableError with the resolver's reason, InfrastructureError where the index does not answer.
@@ -47,10 +53,82 @@ def lock(
             result.write_text(keep)
         words = [*_arguments(environment, glibc, wishes, bounds), "--output-file", str(result)]
         words += [] if dependencies else ["--no-deps"]
-        done = _uv([*words, "--find-links", str(wheels)] if wheels else words, environment.added.indexes)
-        if done.code:
-            raise _failure(environment, done.error_text)
-        return users_text(result)
+        words += ["--find-links", str(wheels)] if wheels else []
+        _run(environment, words)
+        text = one_hash_each(users_text(result), environment, glibc, wheels=wheels)
+    framework, *asked_for = environment.requirements
+    if not asked_for or not dependencies:
+        return text
+    alone = msgspec.structs.replace(environment, requirements=(framework,), constraints=tuple(_pins(text)))
+    required = {package.name for package in lockfile.parse(lock(alone, glibc, keep=text, wheels=wheels))}
+    return lockfile.with_added(text, {package.name for package in lockfile.parse(text)} - required)
+
+
+def one_hash_each(text: str, environment: Environment, glibc: str, *, wheels: Path | None = None) -> str:
+    """Return a lock in which each package has the hash of the file that is installed: its best wheel, else its sdist.
+
+    Raises InfrastructureError if the index does not answer.
+    """
+    with temporary_folder("hashes") as folder:
+        pinned, result = Path(folder, "pinned.in"), Path(folder, "pylock.toml")
+        pinned.write_text("\n".join(_pins(text)) + "\n")
+        words = [*_arguments(environment, glibc, pinned, Path(os.devnull)), "--no-deps", "--format", "pylock.toml"]
+        words += ["--output-file", str(result)]
+        _run(environment, [*words, "--find-links", str(wheels)] if wheels else words)
+        found = decoding.converted(tomllib.loads(users_text(result)), _PyLock)
+    ranks = {
+        tag: rank for rank, tag in enumerate(supported_tags(environment.python, environment.arch, numbers(glibc)[1]))
+    }
+    files = {(distribution(one.name), one.version): one.best(ranks) for one in found.packages}
+    lines = []
+    for package in lockfile.parse(text):
+        file = files.get((package.name, package.version))
+        if file is None or not file.hashes:
+            raise InfrastructureError(f"the index has no file of {package.name} {package.version} for {environment.id}")
+        lines.append(f"{package.name}=={package.version} --hash=sha256:{file.hashes['sha256']}\n")
+    return "".join(lines)
+
+
+def _pins(text: str) -> list[str]:
+    return [f"{package.name}=={package.version}" for package in lockfile.parse(text)]
+
+
+class _File(msgspec.Struct):
+    hashes: dict[str, str]
+    name: str = ""
+    url: str = ""
+    path: str = ""
+
+    @property
+    def filename(self) -> str:
+        return self.name or unquote(urlsplit(self.url).path or self.path).rpartition("/")[2]
+
+
+class _Package(msgspec.Struct):
+    name: str
+    version: str = ""
+    wheels: list[_File] = []
+    sdist: _File | None = None
+
+    def best(self, ranks: Mapping[str, int]) -> _File | None:
+        """Return the wheel of the best rank, else the sdist."""
+        fitting = [one for one in self.wheels if not wheel_tags(one.filename).isdisjoint(ranks)]
+        best = min(
+            fitting, key=lambda one: min(ranks[tag] for tag in wheel_tags(one.filename) if tag in ranks), default=None
+        )
+        return best or self.sdist
+
+
+class _PyLock(msgspec.Struct):
+    """What is read of uv's lock in the format of https://packaging.python.org/en/latest/specifications/pylock-toml/."""
+
+    packages: list[_Package] = []
+
+
+def _run(environment: Environment, words: list[str]) -> None:
+    done = _uv(words, environment.added.indexes)
+    if done.code:
+        raise _failure(environment, done.error_text)
 
 
 def lock_alone(environment: Environment, glibc: str, requirement: str) -> str:

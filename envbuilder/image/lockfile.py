@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -68,6 +68,26 @@ def subset(text: str, names: frozenset[str]) -> str:
     """Return the part of a lock that pins the named packages, sorted by name, as a lock of its own."""
     chosen = sorted((package for package in parse(text) if package.name in names), key=lambda package: package.name)
     return "".join(f"{package.text}\n" for package in chosen)
+
+
+def without(text: str, names: Container[str]) -> str:
+    """Return a lock without some packages."""
+    gone = [package.text for package in parse(text) if package.name in names]
+    return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in gone) if gone else text
+
+
+_ADDED = "# added by the matrix: "
+
+
+def with_added(text: str, names: Iterable[str]) -> str:
+    """Note in a lock which packages are there for what the matrix adds, and not for TensorFlow."""
+    return f"{_ADDED}{' '.join(sorted(names))}\n{text}"
+
+
+def added(text: str) -> frozenset[str]:
+    """Return the packages that `with_added` noted; none if it noted none."""
+    line = next((line for line in text.splitlines() if line.startswith(_ADDED)), _ADDED)
+    return frozenset(line.removeprefix(_ADDED).split())
 
 
 def digest(text: str) -> str:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from importlib import resources
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from envbuilder.engine.archive import MODIFIED
-from envbuilder.environment import Environment
+from envbuilder.environment import WHOLE, Environment
 from envbuilder.errors import InputError, Problem
-from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.image import lockfile, system_lock
+from envbuilder.image.layers import PackageFolder, PackageLayer, joined, package_layers
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
-from envbuilder.image.parts import cuda_names, parts
 from envbuilder.image.system_lock import SYSTEM_LOCK
-from envbuilder.support import decoding, terminal_text
+from envbuilder.support import terminal_text
 from envbuilder.versions import major, minor, pins
-from envbuilder.workspace import packaged
 
 if TYPE_CHECKING:
     import jinja2
@@ -28,28 +27,29 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
 _FOLDER = re.compile(r"^(?:\*|[a-z0-9_]+)\Z")
 
-_HOST_README = """\
-What the build host adds to the steps that reach the network, and to no layer of the image:
-ca-certificates.crt (its certificate bundle), pip.conf and uv.toml (its package index).
-`envbuilder build` fills these in; by hand, put your own here where you need them.
-"""
-
-
 _WITH_HOST = """\
---mount=type=bind,source=host,target=/run/host{cache} \\
+--mount=type=bind,source={folder},target=/run/host{cache} \\
     if [ -s /run/host/ca-certificates.crt ]; then \\
       export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\
     if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\
     if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\"""
 
 
-def with_host(cache: str = "") -> str:
+def with_host(cache: str = "", *, folder: str = "host") -> str:
     """Return what follows ``RUN`` in a step that reaches the network, up to the end of a line before its command.
 
-    It gives the step, and no layer, what the build host adds (``host/`` of the context): its certificate bundle and its
+    The step, and no layer, gets what the build host adds in ``folder`` of the context: its certificate bundle and its
     package index. ``cache`` names a folder below ``/root/.cache`` that is kept between builds.
     """
-    return _WITH_HOST.format(cache=f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else "")
+    mount = f" --mount=type=cache,target=/root/.cache/{_word(cache)}" if cache else ""
+    return _WITH_HOST.format(folder=folder, cache=mount)
+
+
+_HOST_README = """\
+What the build host adds to the steps that reach the network, and to no layer of the image:
+ca-certificates.crt (its certificate bundle), pip.conf and uv.toml (its package index).
+`envbuilder build` sends its own; in a build by hand, put yours here if you need them.
+"""
 
 
 def render_context(
@@ -58,45 +58,57 @@ def render_context(
     templates: Mapping[str, str],
     added: Mapping[str, bytes] | None = None,
     *,
-    left_out: str = "",
+    packages: Mapping[str, PackageFolder] | None = None,
     system: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
-    """Return every file of a build context, by its path in it.
+    """Return every file that a build of an environment needs, by its path below ``images/``.
 
     ``lock`` is the environment's lock; ``templates`` are the texts of ``templates/`` by name, and the matrix's own
-    where it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace;
-    ``left_out`` is the list of what the image lacks, where its form is not ``devel``; ``system`` are the locks of what
-    is asked of the system itself, by their names.
-    Raises ValueError where a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
-    Raises InputError where a template of one's own cannot be rendered.
+    if it has one; ``added`` are the contents of the files that the matrix adds, by their path in the workspace;
+    ``packages`` are the folders of its steps, by name (a step without one has no size and removes nothing); ``system``
+    are the locks of the packages of the system, by their names.
+    Raises ValueError if a value could end an instruction of the Dockerfile: nothing unchecked is written into one.
+    Raises InputError if a template of the user's cannot be rendered.
     """
-    files = {
-        "Dockerfile": _dockerfile(environment, lock, templates, left_out, system or {}),
+    steps = tuple(_step(layer, packages or {}, environment) for layer in package_layers(environment, lock))
+    own = {
+        "Dockerfile": _dockerfile(environment, lock, templates, steps, system or {}),
         "environment.json": _document(environment),
         lockfile.LOCK: lock,
-        "tools.lock": templates["tools.lock"],
-        "host/README": _HOST_README,
         **(system or {}),
     }
-    if environment.cuda_wheels and not environment.form:
-        files["cuda.lock"] = lockfile.subset(lock, cuda_names(environment))
-    if environment.form:
-        files |= _leaving_out(environment, lock, left_out)
+    files = {f"{environment.id}/{name}": text for name, text in own.items()} | shared_files(templates)
+    for step in steps:
+        files |= step.content.files(step.layer.folder)
     whole = {path: text.encode() for path, text in files.items()}
-    whole |= {f"files/{path}": content for path, content in (added or {}).items()}
+    whole |= {f"{environment.id}/files/{path}": content for path, content in (added or {}).items()}
     return dict(sorted(whole.items()))
 
 
-def _leaving_out(environment: Environment, lock: str, left_out: str) -> dict[str, str]:
-    """Return the list, the parts that its layers are made with, and the programs that its steps run."""
-    listed, folder = omissions.parse(left_out), resources.files("envbuilder")
-    files = {omissions.OMISSIONS: left_out, "mounts/etc/hosts": ""}
-    for program in omissions.PROGRAMS:
-        files[program] = decoding.text(packaged(folder.joinpath(program)))
-    for part in parts(environment, lock, listed):
-        files[f"{part.folder}/{part.lock}"] = lockfile.subset(lock, part.distributions)
-        files[f"{part.folder}/{omissions.OMISSIONS}"] = omissions.write(listed.only(part.distributions))
-    return files
+def shared_files(templates: Mapping[str, str]) -> dict[str, str]:
+    """Return the files that all environments share, by their path below ``images/``: build steps and the installer."""
+    steps = {f"shared/{name}": text for name, text in templates.items() if name.startswith("steps/")}
+    return {**steps, "shared/tools.lock": templates["tools.lock"], "shared/host/README": _HOST_README}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a Dockerfile that installs packages; ``complete``: it keeps the files that a list names."""
+
+    layer: PackageLayer
+    content: PackageFolder
+    complete: bool
+
+    @property
+    def megabytes(self) -> int:
+        """What it installs, in MB; 0 if that is not known."""
+        return self.content.megabytes(complete=self.complete)
+
+
+def _step(layer: PackageLayer, packages: Mapping[str, PackageFolder], environment: Environment) -> Step:
+    content = packages.get(layer.folder) or PackageFolder(layer.text(0, 0))
+    asked_for = layer.name in lockfile.names(environment.requirements)
+    return Step(layer, content, complete=bool(content.removed) and (not environment.form or asked_for))
 
 
 def _document(environment: Environment) -> str:
@@ -130,12 +142,16 @@ _MINOR_COMPATIBILITY_SINCE = 11
 
 
 def _dockerfile(
-    environment: Environment, lock: str, templates: Mapping[str, str], left_out: str, system: Mapping[str, str]
+    environment: Environment,
+    lock: str,
+    templates: Mapping[str, str],
+    steps: tuple[Step, ...],
+    system: Mapping[str, str],
 ) -> str:
-    added = environment.added
-    with _readable(added.template):
-        template = _engine(tuple(templates.items())).get_template(added.template or "Dockerfile.j2")
-        return template.render(_values(environment, lock, left_out, system))
+    own = environment.added.template
+    with _readable(own):
+        template = _engine(tuple(templates.items())).get_template(own or "Dockerfile.j2")
+        return template.render(_values(environment, lock, steps, system))
 
 
 @lru_cache(maxsize=4)
@@ -156,6 +172,7 @@ def _engine(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
     engine.filters["place"] = _place
     engine.filters["quoted"] = _quoted
     engine.filters["words"] = _words
+    engine.filters["comment"] = _comment
     return engine
 
 
@@ -174,28 +191,27 @@ def _readable(template: str) -> Iterator[None]:
         raise InputError((Problem(template, line, "", terminal_text.text(error.message or "")),), hint=hint) from error
 
 
-def _values(environment: Environment, lock: str, left_out: str, system: Mapping[str, str]) -> dict[str, object]:
+def _values(
+    environment: Environment, lock: str, steps: tuple[Step, ...], system: Mapping[str, str]
+) -> dict[str, object]:
     """Return what templates may use."""
-    listed = omissions.parse(left_out) if environment.form else omissions.Omissions()
-    gone = listed.folders()
     added = environment.added
+    removed = joined({step.layer.folder: step.content.removed for step in steps if not step.complete})
     return {
         "environment": environment,
+        "variant": environment.form or WHOLE,
         "base": environment.on_registry_base,
         "added": added,
         "cuda": environment.packaged_cuda,
         "system_packages": system_packages(environment, system),
         "system_locks": tuple(system),
         "system_digest": system_lock.digest(system),
-        "parts": parts(environment, lock, listed) if environment.form else (),
-        "settled": _SETTLED,
-        "settled_at": MODIFIED,
-        "loader_folders": tuple(
-            folder for folder in environment.loader_folders if not {"nvidia/", f"nvidia/{folder}/"} & gone
-        ),
-        "omissions_digest": lockfile.digest(left_out),
+        "steps": steps,
+        "fixed_time": MODIFIED,
+        "loader_folders": environment.loader_folders,
+        "removed_digest": lockfile.digest(removed),
         "account": added.user if added.user and not added.user[0].isdigit() else _ACCOUNT,
-        "with_host": with_host,
+        "with_host": partial(with_host, folder="shared/host"),
         "lock_digest": lockfile.digest(lock),
         "require_cuda": required_cuda(environment.cuda) if environment.cuda else "",
         "links_nvrtc": needs_nvrtc_link(environment),
@@ -210,7 +226,6 @@ def system_packages(environment: Environment, system: Mapping[str, str]) -> tupl
     return environment.added.system_packages
 
 
-_SETTLED = ("/etc", "/opt", "/root", "/root/.cache", "/run", "/tmp")  # noqa: S108 - folders of an image
 """Folders that an installing step may leave a trace in by their time alone, beside what it installs."""
 
 _ACCOUNT = "envbuilder"
@@ -232,6 +247,13 @@ def _quoted(value: str) -> str:
     if _CONTROL.search(value):
         raise ValueError(f"not fit for a Dockerfile: {value!r}")
     return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
+
+
+def _comment(value: str) -> str:
+    """Return any text of one line."""
+    if _CONTROL.search(value):
+        raise ValueError(f"not fit for a Dockerfile: {value!r}")
+    return value
 
 
 def _words(values: Sequence[str]) -> str:

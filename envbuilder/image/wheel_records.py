@@ -22,6 +22,9 @@ from envbuilder.support import decoding
 from envbuilder.versions import distribution, minor, numbers, same
 from envbuilder.workspace import cache_dir
 
+_NEWEST_GLIBC = 45
+"""The last minor version of the GNU C library that a wheel's name may ask for here; there is none of it yet."""
+
 _KIND = "wheel-record-2"
 
 _MOST_OF_A_RECORD = 64 << 20
@@ -92,7 +95,7 @@ class WheelRecords:
 
         A later validation then needs no index. What cannot be had now is no error: it is asked for again.
         """
-        tags = _supported(python, arch)
+        tags = frozenset(supported_tags(python, arch))
         try:
             return sum(self._keep_all(package, tags) for package in locked) if self._index is not None else 0
         except IndexUnavailableError:
@@ -190,26 +193,29 @@ class WheelRecords:
         return found
 
 
-def _supported(python: str, arch: str) -> frozenset[str]:
-    """List the tags of wheels that a CPython of this version takes on Linux with the GNU C library."""
+def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[str, ...]:
+    """List the tags of wheels that a CPython takes on Linux: the most specific for Python first, then the oldest glibc.
+
+    So environments on several systems take the same wheel. ``glibc`` is the minor version of the GNU C library.
+    """
     version = numbers(minor(python))
-    platforms = [f"manylinux_2_{number}_{arch}" for number in range(_NEWEST_GLIBC, 4, -1)]
-    platforms += [f"{old}_{arch}" for old in ("manylinux2014", "manylinux2010", "manylinux1", "linux")]
+    platforms = [f"{old}_{arch}" for old in ("linux", "manylinux1", "manylinux2010", "manylinux2014")]
+    platforms += [f"manylinux_2_{number}_{arch}" for number in range(5, glibc + 1)]
     tags = itertools.chain(
         cpython_tags(version, platforms=platforms),
         compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
     )
-    return frozenset(map(str, tags))
+    return tuple(dict.fromkeys(map(str, tags)))
 
 
-_NEWEST_GLIBC = 45
-"""The last minor version of the GNU C library that a wheel's name may ask for here; there is none of it yet."""
+def wheel_tags(filename: str) -> frozenset[str]:
+    """Return the tags in a wheel's name, each in full (PEP 425's compressed sets)."""
+    parts = filename.removesuffix(".whl").split("-")[-3:]
+    return frozenset("-".join(tag) for tag in itertools.product(*(part.split(".") for part in parts)))
 
 
 def _has(filename: str, tags: frozenset[str]) -> bool:
-    """Tell whether a wheel's name stands for one of these tags (PEP 425's compressed sets)."""
-    parts = filename.removesuffix(".whl").split("-")[-3:]
-    return any("-".join(tag) in tags for tag in itertools.product(*(part.split(".") for part in parts)))
+    return not tags.isdisjoint(wheel_tags(filename))
 
 
 def _is_of(filename: str, package: Locked) -> bool:

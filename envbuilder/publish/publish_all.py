@@ -20,8 +20,9 @@ from envbuilder.choice import Choice
 from envbuilder.engine.port import Image
 from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, PublishError, UsageError
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, standing
+from envbuilder.image.context import build_files
 from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms
 from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
@@ -35,7 +36,7 @@ from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import content_key, folder_contents
+from envbuilder.workspace import content_key
 
 
 @dataclass(frozen=True)
@@ -201,14 +202,14 @@ class _Describe:
             self._contents,
             lockfile.parse(self.built.lock),
             created=self.built.record.finished,
-            left_out=omissions.parse(self.built.omissions) if self.built.omissions else None,
+            left_out=removed_files.parse(self.built.removed) if self.built.removed else None,
         )
         return about(name, digest, CYCLONEDX, made)
 
     def _provenance(self, name: str, digest: str) -> Statement:
         environment, record = self.built.environment, self.built.record
-        files = folder_contents(self.session.workspace.context(environment.id))
-        tools = lockfile.parse(decoding.lossy(files.get("tools.lock", b"")))
+        files = build_files(environment.id, self.session.workspace)
+        tools = lockfile.parse(decoding.lossy(files.get("shared/tools.lock", b"")))
         engine = record.engine
         made_by = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
         return provenance(
@@ -237,10 +238,10 @@ def _built(environment: Environment, session: PublishSession) -> Built:
     built = standing(environment, session.workspace)
     if built is None:
         raise PublishError(f"{environment.id} is not built", hint=hint)
-    context = session.workspace.context(environment.id)
-    files = folder_contents(context)
+    path = session.workspace.context(environment.id)
+    files = build_files(environment.id, session.workspace)
     if content_key({**files, "base": built.record.base_id.encode()}) != built.record.key:
-        raise PublishError(f"{context} has changed since the image was built", hint=hint)
+        raise PublishError(f"{path} has changed since the image was built", hint=hint)
     return built
 
 

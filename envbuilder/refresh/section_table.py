@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from envbuilder.probes.shorten import NOBITS, SECTION
 from envbuilder.support import decoding
 
 _ELF = b"\x7fELF\x02\x01"
@@ -26,6 +25,7 @@ _LAST_PLACES = 8
 
 _MOST_SECTIONS = 4096
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION, _NOBITS = struct.Struct("<IIQQQQIIQQ"), 8
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class SectionWatch:
         if not self._table.content:
             return ()
         with decoding.damaged("no table of sections"):
-            rows = list(SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
+            rows = list(_SECTION.iter_unpack(self._table.content[: len(self._table.content) // 64 * 64]))
             index = _HEADER.unpack(self._head)[-1]
         if index >= len(rows):
             return ()
@@ -82,7 +82,7 @@ class SectionWatch:
         names = next((text for place in self._places if (text := place.part(offset, size)) is not None), None)
         if names is None:
             return ()
-        found = (Section(_name(names, row[0]), row[4], row[5]) for row in rows if row[1] != NOBITS and row[5])
+        found = (Section(_name(names, row[0]), row[4], row[5]) for row in rows if row[1] != _NOBITS and row[5])
         return tuple(sorted(found, key=lambda section: (section.offset, -section.size)))
 
 
@@ -109,7 +109,7 @@ def _table_span(head: bytes) -> _Span:
     with decoding.damaged("not an ELF header"):  # complete: the caller waits for all of its bytes
         header = _HEADER.unpack(head)
     offset, size, count = header[6], header[11], header[12]
-    if size != SECTION.size or count > _MOST_SECTIONS:
+    if size != _SECTION.size or count > _MOST_SECTIONS:
         return _Span(0, 0)
     return _Span(offset, offset + size * count)
 

@@ -183,16 +183,15 @@ def _ticks(longest: float) -> tuple[tuple[float, str], ...]:
 
 
 _LAYER_NAMES = (
-    ("cuda.lock", "CUDA libraries"),
-    ("/part/nvidia-", "CUDA libraries"),
-    ("/part/nccl.lock", "NCCL"),
-    ("/part/tensorflow.lock", "TensorFlow"),
-    ("/part/required.lock", "what TensorFlow requires"),
-    ("/part/added.lock", "what the matrix adds"),
-    ("requirements.lock #", "TensorFlow and the lock"),
-    ("requirements.lock /opt", "lock and description"),
-    ("useradd", "user"),
-    ("-m venv", "Python's environment"),
+    ("/install nvidia-nccl-", "NCCL"),
+    ("/install nvidia-", "CUDA libraries"),
+    ("/install tensorflow", "TensorFlow"),
+    ("/install dependencies-", "what TensorFlow requires"),
+    ("/install added-", "what the matrix adds"),
+    ("/install-apt", "packages of the system"),
+    ("/install-cudnn", "cuDNN"),
+    ("/finish", "user and documents"),
+    ("/prepare-base", "Python's environment"),
     ("WORKDIR", "working folder"),
 )
 """A part of an instruction, and the name of the layer that the instruction makes."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code, Finding
-from envbuilder.image import lockfile, omissions, system_lock
+from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.support import decoding
 from envbuilder.validation import system_locks
 from envbuilder.validation.file_records import InstalledPackage, distributions
@@ -19,7 +19,7 @@ ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lo
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
 SYSTEM_LABEL = "org.envbuilder.system"
-FORM_LABEL, LIST = "org.envbuilder.form", f"opt/envbuilder/{omissions.OMISSIONS}"
+FORM_LABEL = "org.envbuilder.form"
 
 FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
 _OF_LIBRARIES = ("unimported", "unnamed")
@@ -60,21 +60,27 @@ def carried_lock(files: ImageFiles) -> str:
 def carried_list(files: ImageFiles, label: str, lock: str) -> str:
     """Return the list of removed files in the image; '' if its label or its lock names another list."""
     try:
-        return omissions.named(label, lock, decoding.text(files.content(LIST) or b""))
+        return removed_files.named(label, lock, joined_lists(files))
     except ValueError:
         return ""
 
 
+def joined_lists(files: ImageFiles) -> str:
+    """Return the lists of removed files that an image carries, joined by the order of their names."""
+    names = sorted(path for path in files.paths if path.startswith(removed_files.CARRIED))
+    return "".join(decoding.text(files.content(name) or b"") for name in names)
+
+
 def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
     """Return the removed libraries in a list of removed files: distribution, and file or folder."""
-    removed = omissions.parse(text) if text else omissions.Omissions()
-    gone = ((one.name, row) for one in removed.distributions for row in one.left_out)
+    removed = removed_files.parse(text)
+    gone = ((one.name, row) for one in removed.packages for row in one.left_out)
     return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
 
 
 def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tuple[tuple[str, str], ...]:
     """Return the same from the list inside the image; the `files` check reports that it is unverified."""
-    return libraries_left_out(carried_list(files, labels.get(omissions.LABEL, ""), lock))
+    return libraries_left_out(carried_list(files, labels.get(removed_files.LABEL, ""), lock))
 
 
 def brings_cuda(files: ImageFiles) -> bool:
@@ -140,19 +146,19 @@ def _of_system(subject: ImageContext, declared: Environment | None) -> Iterator[
 
 def _of_form(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
     """Yield the claims about the variant and the removed files, each with the right value."""
-    labels, content = subject.image.labels, subject.files.content(LIST)
-    label = labels.get(omissions.LABEL)
-    carried = lockfile.digest(decoding.lossy(content)) if content is not None else None
+    labels = subject.image.labels
+    label, lists = labels.get(removed_files.LABEL), joined_lists(subject.files)
+    carried = lockfile.digest(lists) if lists or label == lockfile.digest("") else None
     own = (declared.form or None) if declared is not None else None
     form = _form_to_be(subject.facts) if subject.facts.form else own
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
     if declared is not None:
         yield "environment.json form", own, form
-    yield "list of omissions in the image", carried, label
+    yield "lists of removed files in the image", carried, label
     if subject.omissions:
-        yield f"label {omissions.LABEL}", label, lockfile.digest(subject.omissions)
+        yield f"label {removed_files.LABEL}", label, lockfile.digest(subject.omissions)
     elif subject.facts.form == WHOLE:
-        yield f"label {omissions.LABEL}", label, None
+        yield f"label {removed_files.LABEL}", label, None
 
 
 def _form_to_be(facts: Facts) -> str | None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.omissions import OfDistribution, Omissions
+from envbuilder.image.removed_files import OfPackage
 from envbuilder.image.wheel_records import WheelRecord
-from envbuilder.probes.omit import digest_of_rows, is_below
+from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.validation.file_records import (
     InstalledPackage,
     digest_of,
@@ -65,20 +65,20 @@ def files(subject: ImageContext) -> CheckOutput:
     """
     if subject.omissions or not subject.is_managed:
         return _compared(subject)
-    carried = carried_list(subject.files, subject.image.labels.get(omissions.LABEL, ""), subject.lock)
+    carried = carried_list(subject.files, subject.image.labels.get(removed_files.LABEL, ""), subject.lock)
     if not carried:
         return _compared(subject)
     output = _compared(replace(subject, omissions=carried))
-    sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in omissions.parse(carried).sums())
+    sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in removed_files.parse(carried).sums())
     text = f"its removed files ({sums}) are known from its own list only; all others are as recorded"
-    fix = f"validate where images/{subject.facts.environment}/{omissions.OMISSIONS} is the list of its label"
-    unknown = warning(Code.UNKNOWN, omissions.OMISSIONS, text, fix=fix)
+    fix = "validate where images/shared/packages has the lists of its label"
+    unknown = warning(Code.UNKNOWN, removed_files.REMOVED, text, fix=fix)
     return replace(output, findings=(*output.findings, unknown), undecided=text)
 
 
 def _compared(subject: ImageContext) -> CheckOutput:
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
-    omitted = omissions.parse(subject.omissions) if subject.omissions else Omissions()
+    omitted = removed_files.parse(subject.omissions)
     there = distributions(subject.files)
     edited = _edited(subject, there)
     findings: list[Finding] = []
@@ -179,9 +179,7 @@ def _pinned(subject: ImageContext, one: InstalledPackage, package: Locked, wheel
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
-def _compare(
-    subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: OfDistribution | None
-) -> _Compared:
+def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: OfPackage | None) -> _Compared:
     found = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
@@ -330,7 +328,7 @@ class Remaining:
     strange: tuple[str, ...]
 
 
-def remaining_of(brought: Mapping[str, str], omitted: OfDistribution, site: str) -> Remaining:
+def remaining_of(brought: Mapping[str, str], omitted: OfPackage, site: str) -> Remaining:
     """Remove from the files of a wheel below ``site`` those that the list names."""
     start = len(site) + 1
     left, gone, strange = dict(brought), list[str](), list[str]()

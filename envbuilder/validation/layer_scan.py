@@ -19,7 +19,7 @@ from envbuilder.validation.secret_scan import FileSecrets, Secret
 KEPT = re.compile(
     r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
     r"|installed-files\.txt)|[^/]+\.pth|[^/]+\.egg-link|[^/]+\.egg-info|pyvenv\.cfg|build_info\.py|keras\.json)\Z"
-    r"|^opt/envbuilder/(?:environment\.json|(?:requirements|system|cudnn)\.lock|omissions\.json)\Z"
+    r"|^opt/envbuilder/(?:environment\.json|(?:requirements|system|cudnn)\.lock|removed/[^/]+\.tsv)\Z"
     r"|^var/lib/dpkg/status(?:\.d/[^/]+)?\Z|^(?:etc|usr/lib)/os-release\Z|^usr/share/doc/[^/]+/copyright\Z"
     r"|^etc/(?:passwd|ld\.so\.conf|ld\.so\.cache|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
     r"|^usr/share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"

@@ -110,7 +110,7 @@ class ValidationRequest:
             base=built.record.base,
             base_id=built.record.base_id,
             lock=built.lock,
-            omissions=built.omissions,
+            omissions=built.removed,
             simulate=simulate,
             index=index,
             built=built.record.image,

@@ -12,12 +12,15 @@ from envbuilder.choice import choose_all
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, ImageRecord, standing
+from envbuilder.image.context import build_files
+from envbuilder.image.layers import carried_out
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
+from envbuilder.support import decoding
 from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
@@ -121,9 +124,9 @@ def left_out(image: Image | None, workspace: Workspace) -> str:
     name = labels.get(ENVIRONMENT_LABEL, "")
     if "/" in name or not _NAME.fullmatch(name):
         return ""
-    context = workspace.context(name)
-    lock, listed = lockfile.of_context(context) or "", omissions.of_context(context)
-    return omissions.named(labels.get(omissions.LABEL, ""), lock, listed)
+    files = build_files(name, workspace)
+    lock = decoding.lossy(files.get(f"{name}/{lockfile.LOCK}", b""))
+    return removed_files.named(labels.get(removed_files.LABEL, ""), lock, carried_out(files, f"{name}/Dockerfile"))
 
 
 _SHOWN = 100

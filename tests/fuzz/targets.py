@@ -41,7 +41,7 @@ from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select
 from envbuilder.engine import connection, images, layers
 from envbuilder.engine.buildkit import Trace
-from envbuilder.image import apt_sources, build, lockfile, mirrors, omissions, system_lock, wheel_records
+from envbuilder.image import apt_sources, build, lockfile, mirrors, removed_files, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.jobs.fleet import hosts as fleet_hosts
 from envbuilder.matrix import Matrix
@@ -502,7 +502,7 @@ def single_files(data: bytes) -> None:
     tuple(keras_settings(outside(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
     artefact.build_info(text)
     with contextlib.suppress(*REFUSED):
-        omissions.parse(text)
+        removed_files.parse(text)
 
 
 def test_results(data: bytes) -> None:

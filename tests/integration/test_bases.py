@@ -34,7 +34,6 @@ from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import loader
 from envbuilder.validation.image_files import read_image
-from envbuilder.workspace import write_atomically
 
 pytestmark = pytest.mark.engine
 
@@ -252,16 +251,14 @@ def test_cuda_of_a_vendors_repository(desk: Desk) -> None:
         assert {package.name for package in system_lock.parse(text)} == {*NVIDIA, "cuda-toolkit-config-common"}
         lock = "tensorflow==2.18.1\n"
         locks = {SYSTEM_LOCK: text, CUDNN_LOCK: "nvidia-cudnn-cu12==9.3.0.75\n"}
-        context = desk.folder / "context"
-        for name, content in render_context(found, lock, templates(), system=locks).items():
-            write_atomically(context / name, content)
-        whole = (context / "Dockerfile").read_text()
-        (context / "Dockerfile").write_text(whole.partition("\n\n# cuDNN")[0] + "\n")
+        context = render_context(found, lock, templates(), system=locks)
+        whole = context[f"{found.id}/Dockerfile"].decode()
+        context["Dockerfile"] = whole.partition("\n# cuDNN")[0].encode()
         base = ensure_base(engine, system, Path(tempfile.gettempdir()), lambda _: None)
         request = BuildRequest(
             context=context,
             tag="envbuilder-test/nvidia:1",
-            extra=host_files(repository="nvidia-bookworm"),
+            extra=host_files(repository="nvidia-bookworm", folder="shared/host"),
             build_args={"BASE": base.reference},
             no_cache=True,
         )

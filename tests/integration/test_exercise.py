@@ -14,8 +14,10 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
 from envbuilder.environment import Combination, Environment, Flavor, Form
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, removed_files
+from envbuilder.image.context import build_files
 from envbuilder.image.ensure import ensure
+from envbuilder.image.layers import carried_out
 from envbuilder.support import decoding
 from envbuilder.workspace import Workspace
 
@@ -43,8 +45,8 @@ def environment(release: str, flavor: Flavor, form: Form) -> Environment:
 
 def goes(name: str) -> Callable[[str], bool]:
     """Tell files that a context's list leaves out whole: programs of the environment too, as RECORD writes them."""
-    found = omissions.parse((HERE.context(name) / omissions.OMISSIONS).read_text())
-    rows = [row.path for one in found.distributions for row in one.left_out]
+    found = removed_files.parse(carried_out(build_files(name, HERE), f"{name}/Dockerfile"))
+    rows = [row.path for one in found.packages for row in one.left_out]
     files, folders = frozenset(rows), tuple(row for row in rows if row.endswith("/"))
     return lambda path: path in files or path.startswith(folders)
 

@@ -25,6 +25,7 @@ from envbuilder.compat.plan import Plan
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.build import ImageRecord, standing
+from envbuilder.image.context import build_files
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession
 from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all, publish_all
@@ -33,7 +34,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import subject_of
 from envbuilder.verdict import EngineRef, HostRef
-from envbuilder.workspace import Workspace, content_key, folder_contents, write_document
+from envbuilder.workspace import Workspace, content_key, write_atomically, write_document
 
 pytestmark = pytest.mark.engine
 
@@ -59,12 +60,12 @@ def session(tmp_path) -> Iterator[PublishSession]:
     image = engine.import_base(tar, TAG, {})
     context = workspace.context(ENVIRONMENT.id)
     context.mkdir(parents=True)
-    (context / "Dockerfile").write_text("FROM scratch\n")
+    (context / "Dockerfile").write_text("FROM scratch\nCOPY shared/tools.lock /\n")
     (context / "requirements.lock").write_text(f"numpy==2.1.3 \\\n    --hash=sha256:{'a' * 64}\n")
-    (context / "tools.lock").write_text(f"uv==0.5.1 \\\n    --hash=sha256:{'b' * 64}\n")
+    write_atomically(workspace.images / "shared/tools.lock", f"uv==0.5.1 --hash=sha256:{'b' * 64}\n".encode())
     record = ImageRecord(
         environment=ENVIRONMENT.id,
-        key=content_key({**folder_contents(context), "base": digest("base").encode()}),
+        key=content_key({**build_files(ENVIRONMENT.id, workspace), "base": digest("base").encode()}),
         image=image.id,
         reference=TAG,
         size=image.size,
@@ -103,9 +104,9 @@ def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
     assert parts["libc6"]["purl"] == "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=bookworm"
     inputs = json.loads(made[PROVENANCE])["buildDefinition"]["resolvedDependencies"]
     assert {part["name"] for part in inputs if "name" in part} == {
-        "Dockerfile",
-        "requirements.lock",
-        "tools.lock",
+        f"{ENVIRONMENT.id}/Dockerfile",
+        f"{ENVIRONMENT.id}/requirements.lock",
+        "shared/tools.lock",
         "envbuilder/base:debian-bookworm",
     }
     tools = json.loads(made[PROVENANCE])["runDetails"]["builder"]["version"]

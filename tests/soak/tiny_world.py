@@ -91,7 +91,7 @@ def _bridge() -> str:
 
 def _installer(place: Path) -> Path:
     """Fetch the installer that build stages use, once."""
-    context = REPOSITORY / "images" / "tf2.20.0-py311-cpu-bookworm" / "tools.lock"
+    context = REPOSITORY / "images" / "shared" / "tools.lock"
     found = re.search(r"^uv==(\S+)", context.read_text(), re.MULTILINE)
     assert found
     if not (kept := sorted(place.glob(f"uv-{found[1]}-*.whl"))):

@@ -94,7 +94,8 @@ class FakeEngine:
         entries = context_entries(request.context, request.extra)
         arguments = dict(request.build_args)
         stages: set[str] = set()
-        for line in _instructions((request.context / request.dockerfile).read_text()):
+        content = entries[request.dockerfile]
+        for line in _instructions(content.decode() if isinstance(content, bytes) else content.read_text()):
             word, _, rest = line.partition(" ")
             name, _, default = rest.partition("=")
             if word == "ARG":

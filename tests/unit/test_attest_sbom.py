@@ -25,7 +25,7 @@ from envbuilder.attest.provenance import BuildBase, provenance
 from envbuilder.engine.layers import layers
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
-from envbuilder.image.omissions import Cut, LeftOut, OfDistribution, Omissions
+from envbuilder.image.removed_files import Cut, LeftOut, OfPackage, RemovedFiles
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import scan
 
@@ -166,7 +166,7 @@ def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
         Cut("numpy/a.so", 900, "a", 300, "b", "symbols"),
     )
     part = next(one for one in document()["components"] if one["name"] == "numpy")
-    listed = Omissions(distributions=(OfDistribution("numpy", part["version"], (row,), (cut,)),))
+    listed = RemovedFiles(packages=(OfPackage("numpy", part["version"], (row,), (cut,)),))
     contents = read(chunks(saved(BASE, VENV, CUDA)))
     made = json.loads(
         msgspec.json.encode(bom("a.b/c", digest("image"), contents, lockfile.parse(LOCK), left_out=listed))

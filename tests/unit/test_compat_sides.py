@@ -161,14 +161,13 @@ def test_the_dockerfile_installs_no_second_cuda() -> None:
     found = on(CUDA_11_0, "2.4.4")
     assert isinstance(found, Environment)
     files = render_context(found, "tensorflow==2.4.4 --hash=sha256:" + "0" * 64 + "\n", templates())
-    text = files["Dockerfile"].decode()
-    assert "cuda.lock" not in files
-    assert "cuda.lock" not in text
-    assert "ldconfig" not in text
+    text = files[f"{found.id}/Dockerfile"].decode()
+    assert "install nvidia-" not in text
+    assert "loader-path" not in text
     assert "NVIDIA_REQUIRE_CUDA" not in text
     assert f"ARG BASE={CUDA_11_0}\n" in text
     assert "ARG TOOLS=envbuilder/base:debian-bookworm\n" in text
-    assert "install -y --no-install-recommends python3 python3-venv ca-certificates" in text
+    assert "sh /run/tools/prepare-base 3.8 python3 python3-venv\n" in text
     assert "USER root\n" in text
 
 

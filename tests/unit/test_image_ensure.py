@@ -10,17 +10,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fake_engine import FakeEngine, Script
+from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import BuildFailedError, InfrastructureError, InputError, UsageError
-from envbuilder.image import debian, lockfile, omissions
+from envbuilder.errors import BuildFailedError, InputError, UsageError
+from envbuilder.image import debian, lockfile
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import BuildOptions, Built, standing
-from envbuilder.image.context import ensure_lock, stale, write_context
+from envbuilder.image.context import build_files, ensure_lock, stale, standalone, unused, write_context
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
 from envbuilder.validation.validate import ValidationRequest
@@ -36,9 +36,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """Make a workspace with the committed context of a vetted environment, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Workspace(tmp_path / "work")
-    name = vetted().id
-    shutil.copytree(ROOT / "images" / name, made.context(name))
+    copied(vetted(), made)
     return made
+
+
+def copied(environment: Environment, workspace: Workspace) -> None:
+    """Copy the committed files of an environment's build."""
+    for name, content in build_files(environment.id, Workspace(ROOT)).items():
+        write_atomically(workspace.images / name, content)
 
 
 def vetted() -> Environment:
@@ -63,14 +68,18 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     """The build gets the context and the base, and its record says what it was made of and by what."""
     engine = engine_with_base()
     steps: list[Step] = []
-    before = folder_contents(workspace.context(vetted().id))
+    before = build_files(vetted().id, workspace)
     built = ensure(vetted(), load(), workspace, engine, steps.append)
     (request,) = engine.builds
     base = engine.image(BASE)
     assert base is not None
     assert request.build_args == {"BASE": BASE}
     assert request.labels == {BASE_NAME_LABEL: BASE, BASE_DIGEST_LABEL: base.id}
-    assert (built.fresh, built.environment, built.lock) == (True, vetted(), before[lockfile.LOCK].decode())
+    assert (built.fresh, built.environment, built.lock) == (
+        True,
+        vetted(),
+        before[f"{vetted().id}/{lockfile.LOCK}"].decode(),
+    )
     assert built.record.key == content_key({**before, "base": base.id.encode()})
     assert (built.record.base, built.record.base_id, built.record.base_origin) == (BASE, base.id, "bootstrapped")
     assert built.record.engine == EngineRef(name="fake", version="1", builder="fake")
@@ -78,8 +87,8 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     image = engine.image(f"envbuilder/tensorflow:{vetted().id}")
     assert image is not None
     assert image.id == built.record.image
-    assert folder_contents(workspace.context(vetted().id)) == before
-    assert "✓ FROM ${BASE} AS system" in workspace.build_log(vetted().id).read_text()
+    assert build_files(vetted().id, workspace) == before
+    assert "✓ FROM ${BASE} AS base" in workspace.build_log(vetted().id).read_text()
     assert {step.kind for step in steps} == {"started", "done"}
 
 
@@ -241,7 +250,7 @@ def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> No
 def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace) -> None:
     """A build on an image of others gets a second base, on which the installer runs, whatever Python the first has."""
     environment = choose("classic", ("tensorflow=2.4.4",), Workspace(ROOT), load()).environments[0]
-    shutil.copytree(ROOT / "images" / environment.id, workspace.context(environment.id))
+    copied(environment, workspace)
     engine = engine_with_base()
     other = FakeEngine().add(environment.os, b"cuda")
     pinned = "nvidia/cuda@sha256:" + "c" * 64
@@ -255,34 +264,6 @@ def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Works
 def runtime() -> Environment:
     """Return that environment in the form that leaves out what it can."""
     return msgspec.structs.replace(vetted(), id=f"{vetted().id}-runtime", form="runtime")
-
-
-def deriving(lock: str, said: bytes | None = None) -> FakeEngine:
-    """Make an engine whose container finds that one file of a locked distribution can go, or says something else."""
-    package = lockfile.parse(lock)[0]
-    row = {"path": "a.h", "files": 1, "size": 7, "digest": "sha256=x", "reason": "compilers"}
-    one = {"name": package.name, "version": package.version, "left_out": [row], "cut": []}
-    engine = engine_with_base()
-    answer = json.dumps({"distributions": [one]}).encode() if said is None else said
-    engine.script = lambda _: Script(stdout=answer)
-    return engine
-
-
-def test_what_can_go_is_derived_once_for_a_lock(workspace: Workspace) -> None:
-    """The first build makes an image with everything, asks it, and keeps the list; the next asks nobody."""
-    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
-    engine = deriving(lock)
-    built = ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
-    whole, lean = engine.builds
-    assert (whole.tag, engine.image(whole.tag)) == (f"{lean.tag}-whole", None), "the image with everything is removed"
-    (asked,) = engine.runs
-    assert (asked.network, asked.read_only, "-S" in asked.command) == ("none", True, True)
-    assert [(one.reason, one.files, one.size) for one in built.record.omitted] == [("compilers", 1, 7)]
-    assert omissions.parse(built.omissions).lock == lockfile.digest(lock)
-    assert ValidationRequest.of(built).omissions == built.omissions
-    again = ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
-    assert (again.fresh, again.omissions, len(engine.runs)) == (False, built.omissions, 1)
-    assert standing(runtime(), workspace) == replace(again, fresh=False)
 
 
 def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:
@@ -303,35 +284,51 @@ def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
     assert not workspace.context(runtime().id).exists()
 
 
-def test_another_lock_is_derived_anew(workspace: Workspace) -> None:
-    """A list that was derived from another lock is not carried out, and a comparison of contexts says so."""
+def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) -> None:
+    """Its lists of removed files are those of the package folders; validation gets them with the image."""
+    copied(runtime(), workspace)
+    built = ensure(runtime(), load(), workspace, engine_with_base(), lambda _: None)
+    assert {one.reason for one in built.record.omitted} == {"compilers", "symbols", "tests", "unimported", "unnamed"}
+    assert sum(one.size for one in built.record.omitted) > 500_000_000
+    assert ValidationRequest.of(built).omissions == built.removed
+    assert standing(runtime(), workspace) == replace(built, fresh=False)
+
+
+def test_a_step_without_a_folder_makes_the_files_stale(workspace: Workspace) -> None:
+    """Without the folder of a step nothing is rendered, and the error names the command that makes it."""
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
-    engine = deriving(lock)
-    ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
-    assert stale(runtime(), workspace) == ()
-    changed = lock + "zstd==1.0.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
-    write_atomically(workspace.context(runtime().id) / lockfile.LOCK, changed.encode())
-    (difference,) = stale(runtime(), workspace)
-    assert difference.path.endswith(omissions.OMISSIONS)
-    ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(changed))
-    assert len(engine.runs) == 2
+    folder = next(workspace.images.glob("shared/packages/tensorflow-*"))
+    shutil.rmtree(folder)
+    with pytest.raises(UsageError, match=folder.name) as caught:
+        write_context(vetted(), lock, workspace)
+    assert "envbuilder lock" in (caught.value.hint or "")
+    assert stale(vetted(), workspace)
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"{", b'{"distributions": [{"name": "unknown", "version": "1", "left_out": [], "cut": []}]}']
-)
-def test_an_answer_that_is_none_leaves_nothing_out(workspace: Workspace, said: bytes) -> None:
-    """Where the container says nothing, half a list, or of what is not locked, there is no list and no image."""
+def test_a_folder_that_no_build_uses_is_named(workspace: Workspace) -> None:
+    other = workspace.images / "shared/packages/other-1.0"
+    write_atomically(other / lockfile.LOCK, b"other==1.0\n")
+    write_atomically(workspace.images / "gone/Dockerfile", b"FROM x\n")
+    assert set(unused(workspace, {vetted().id})) == {other, workspace.images / "gone"}
+
+
+def test_a_standalone_folder_has_all_that_its_dockerfile_names(workspace: Workspace, tmp_path: Path) -> None:
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
-    engine = deriving(lock, said)
-    with pytest.raises(InfrastructureError, match="runtime"):
-        ensure(runtime(), load(), workspace, engine, lambda _: None, given=Given(lock))
-    assert not (workspace.context(runtime().id) / omissions.OMISSIONS).exists()
-    assert engine.image(f"envbuilder/tensorflow:{runtime().id}") is None
+    standalone(vetted(), lock, workspace, tmp_path / "alone")
+    files = folder_contents(tmp_path / "alone")
+    assert files.pop("Dockerfile") == files[f"{vetted().id}/Dockerfile"]
+    assert files == build_files(vetted().id, workspace)
+    with pytest.raises(UsageError, match="not empty"):
+        standalone(vetted(), lock, workspace, tmp_path / "alone")
 
 
-def test_a_form_that_nobody_derived_is_not_rendered(workspace: Workspace) -> None:
-    """Without a list there is no context: a render says how it comes about."""
-    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
-    with pytest.raises(UsageError, match="not known yet"):
-        write_context(runtime(), lock, workspace)
+def test_a_build_gets_only_the_files_that_it_needs(workspace: Workspace) -> None:
+    """Other environments and packages of `images/` are not in the context."""
+    copied(runtime(), workspace)
+    engine = engine_with_base()
+    made(workspace, engine)
+    (request,) = engine.builds
+    assert isinstance(request.context, dict)
+    assert request.dockerfile in request.context
+    assert not [name for name in request.context if name.startswith(runtime().id)]
+    assert len(request.context) < 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from factories import lock
 from envbuilder.controls.control import named
 from envbuilder.controls.recipe import dockerfile
 from envbuilder.environment import Environment
-from envbuilder.image import render
 from envbuilder.image.context import templates
 from envbuilder.image.render import render_context, required_cuda, with_host
 from envbuilder.reproduce import rebuild
@@ -52,32 +50,54 @@ def test_how_an_environment_was_wished_for_leaves_no_trace() -> None:
     assert render_context(GPU, LOCK, templates()) == render_context(other, LOCK, templates())
 
 
-def test_the_cuda_set_is_installed_below_tensorflow() -> None:
-    """The CUDA layer comes first and is made from its own lock, which pins the CUDA wheels alone."""
-    files = render_context(GPU, LOCK, templates())
-    dockerfile = files["Dockerfile"].decode()
-    assert dockerfile.index("cuda.lock") < dockerfile.index("requirements.lock")
-    assert b"nvidia-cublas-cu12" in files["cuda.lock"]
-    assert b"tensorflow" not in files["cuda.lock"]
-
-
-def test_the_cuda_step_is_the_same_for_every_tensorflow() -> None:
-    """Nothing above the CUDA step names the environment, so its layer is shared."""
-    other = msgspec.structs.replace(GPU, id="tf2.19.1-x", tensorflow="2.19.1", requirements=("tensorflow==2.19.1",))
-
-    def until_cuda(environment: Environment) -> str:
-        text = render_context(environment, LOCK, templates())["Dockerfile"].decode()
-        return text[text.index("ARG BASE") : text.index("# TensorFlow and the rest")]
-
-    assert until_cuda(GPU) == until_cuda(other)
+def dockerfile_of(environment: Environment) -> str:
+    return render_context(environment, LOCK, templates())[f"{environment.id}/Dockerfile"].decode()
 
 
 def test_a_cpu_context_has_no_trace_of_cuda() -> None:
-    """A CPU image has no CUDA layer and asks the runtime for no GPU."""
-    files = render_context(CPU, LOCK, templates())
-    assert "cuda.lock" not in files
-    assert b"NVIDIA" not in files["Dockerfile"]
-    assert b"nvidia-" not in files["Dockerfile"]
+    """A CPU image asks the runtime for no GPU."""
+    files = render_context(CPU, lock(tensorflow="2.20.0"), templates())
+    assert not [name for name in files if "nvidia" in name]
+    assert b"nvidia" not in files[f"{CPU.id}/Dockerfile"].lower()
+
+
+@pytest.mark.parametrize(("folders", "words"), [(("*",), " '*'"), (("cusolver", "nccl"), " 'cusolver' 'nccl'")])
+def test_the_loader_gets_the_folders_that_tensorflow_does_not_search(folders: tuple[str, ...], words: str) -> None:
+    text = dockerfile_of(msgspec.structs.replace(GPU, loader_folders=folders))
+    assert f"sh /run/tools/loader-path{words}\n" in text
+    assert "loader-path" not in dockerfile_of(GPU)
+
+
+def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_opens() -> None:
+    """Only a set for CUDA 11 has the link, and it leads to the file of NVRTC's wheel."""
+    older = msgspec.structs.replace(GPU, cuda_wheels=("nvidia-cuda-nvrtc-cu11==11.8.89",))
+    assert "sh /run/tools/link-library ../../cuda_nvrtc/lib/libnvrtc.so.11.2 " in dockerfile_of(older)
+    assert "libnvrtc" not in dockerfile_of(GPU)
+
+
+def network_steps() -> dict[str, str]:
+    """Return Dockerfiles with inline steps that reach the network."""
+    return {
+        "a control": dockerfile(named(("numpy-2",))[0], "3.11", LOCK),
+        "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
+        "a published image": rebuild.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
+    }
+
+
+@pytest.mark.parametrize("origin", list(network_steps()))
+def test_an_inline_step_that_reaches_the_network_gets_the_files_of_the_host(origin: str) -> None:
+    text = network_steps()[origin]
+    _, preamble = with_host().split(" \\\n", 1)
+    assert 0 < text.count(preamble) == text.count("source=host,target=/run/host")
+
+
+@pytest.mark.parametrize("environment", [GPU, CPU], ids=["gpu", "cpu"])
+def test_scripts_that_reach_the_network_get_the_files_of_the_host(environment: Environment) -> None:
+    steps = [line for line in dockerfile_of(environment).splitlines() if line.startswith("RUN")]
+    for step in steps:
+        script = shipped("templates") / "steps" / step.partition("sh /run/tools/")[2].partition(" ")[0]
+        asks = script.is_file() and "host-settings" in script.read_text()
+        assert asks == ("source=shared/host,target=/run/host" in step), step
 
 
 @pytest.mark.parametrize(
@@ -97,57 +117,11 @@ def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
     assert required_cuda("10.1") == "10.1"
 
 
-@pytest.mark.parametrize(("folders", "told"), [(("*",), ["*"]), (("cusolver", "nccl"), ["cusolver", "nccl"]), ((), [])])
-def test_the_loader_is_told_of_wheels_that_tensorflow_does_not_look_for(
-    folders: tuple[str, ...], told: list[str]
-) -> None:
-    """The folders that an environment names get onto the loader's path, and no other; the rest stay as they are."""
-    context = render_context(msgspec.structs.replace(GPU, loader_folders=folders), LOCK, templates())
-    text = context["Dockerfile"].decode()
-    assert re.findall(r"RUN ls -d|/opt/venv/lib/python3.11/site-packages/nvidia/(\S+)/lib", text)[1:] == told
-    assert ("/etc/ld.so.conf.d/" in text) is bool(told)
-
-
 @pytest.mark.parametrize("evil", ["", "a b", "$(id)", "*;id", "../x", "a\nRUN id", "**"])
 def test_nothing_but_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
     """A folder with anything in it that could mean more to a shell is refused."""
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
         render_context(msgspec.structs.replace(GPU, loader_folders=(evil,)), LOCK, templates())
-
-
-def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_asks_for() -> None:
-    """Only a set for CUDA 11 has the link, and it leads to the file that NVRTC's wheel holds."""
-    older = msgspec.structs.replace(GPU, cuda_wheels=("nvidia-cuda-nvrtc-cu11==11.8.89",))
-    link = "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2"
-    assert link in render_context(older, LOCK, templates())["Dockerfile"].decode()
-    assert "libnvrtc" not in render_context(GPU, LOCK, templates())["Dockerfile"].decode()
-
-
-def network_steps() -> dict[str, str]:
-    """Return every kind of Dockerfile that we write with steps that reach the network, by where it is from."""
-    return {
-        "an environment": render_context(GPU, LOCK, templates())["Dockerfile"].decode(),
-        "a control": dockerfile(named(("numpy-2",))[0], "3.11", LOCK),
-        "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
-        "a published image": rebuild.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
-        "a published image's own": rebuild.on_image("tensorflow/tensorflow:2.15.0", "", ("numpy==2.0.0",), ()),
-    }
-
-
-@pytest.mark.parametrize("origin", list(network_steps()))
-def test_every_step_that_reaches_the_network_gets_the_host_s_files(origin: str) -> None:
-    """All of them begin with the same preamble, whole, and the host's folder is named in no other way."""
-    text = network_steps()[origin]
-    _, preamble = with_host().split(" \\\n", 1)
-    assert 0 < text.count(preamble) == text.count("source=host,target=/run/host")
-    assert "/run/host/" not in text.replace(preamble, "")
-
-
-def test_the_preamble_is_written_in_one_place() -> None:
-    """No other module or template has words of its own for it."""
-    root = Path(render.__file__).parent
-    places = [*root.rglob("*.py"), *(path for path in shipped("templates").rglob("*") if path.is_file())]
-    assert [path.name for path in places if b"PIP_CONFIG_FILE=" in path.read_bytes()] == ["render.py"]
 
 
 @pytest.mark.parametrize(
@@ -176,12 +150,3 @@ def test_a_cache_s_name_is_one_word() -> None:
     assert "target=/root/.cache/uv \\" in with_host("uv")
     with pytest.raises(ValueError, match="not fit"):
         with_host("uv,source=/ ")
-
-
-def test_what_the_dockerfile_refers_to_exists() -> None:
-    """The section of the README that every Dockerfile names is there, and shows the command that it gives."""
-    dockerfile = render_context(GPU, LOCK, templates())["Dockerfile"].decode()
-    (section,) = re.findall(r'see README "([^"]+)"', dockerfile)
-    _, found, rest = (Path(__file__).parents[2] / "README.md").read_text().partition(f"### {section}\n")
-    assert found
-    assert "docker build --build-arg BASE=" in rest.partition("\n#")[0]

@@ -153,8 +153,9 @@ def test_what_is_asked_for_and_in_the_base_is_kept_in_the_lock(tmp_path: Path) -
         found = system_lock.of_context(tmp_path, environment("debian-bookworm", *packages))
         assert (found is not None) is stands
     alone = system_lock.resolve("bookworm", ("python3",))
-    files = render_context(environment("debian-bookworm", "python3"), LOCK, templates(), system={SYSTEM_LOCK: alone})
-    assert "--download-only" not in files["Dockerfile"].decode()
+    wanted = environment("debian-bookworm", "python3")
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: alone})
+    assert "install-apt" not in files[f"{wanted.id}/Dockerfile"].decode()
 
 
 @pytest.mark.usefixtures("apt")
@@ -201,29 +202,27 @@ def test_apt_s_own_reason_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_dockerfile_takes_these_bytes_alone() -> None:
     """Exact versions, held to the lock's digests before anything is installed; the image has the lock."""
-    files = render_context(environment("debian-bookworm", "git"), LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
-    text = files["Dockerfile"].decode()
-    assert "git=1:2.39.5-0+deb12u3 libcudart11.0=11.8.89~11.8.0-5~deb12u1" in text
-    assert text.index("--download-only") < text.index("grep -vxFf /run/system.lock") < text.index("--no-download")
-    assert "COPY environment.json requirements.lock system.lock /opt/envbuilder/" in text
+    wanted = environment("debian-bookworm", "git")
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
+    text = files[f"{wanted.id}/Dockerfile"].decode()
+    assert "sh /run/tools/install-apt git=1:2.39.5-0+deb12u3 libcudart11.0=11.8.89~11.8.0-5~deb12u1\n" in text
+    script = files["shared/steps/install-apt"].decode()
+    checked = script.index("grep -vxFf /run/environment/system.lock")
+    assert script.index("--download-only") < checked < script.index("--no-download")
     assert "org.envbuilder.system=" in text
     assert "non-free" not in text
-    assert files[SYSTEM_LOCK].decode() == LOCKED
+    assert files[f"{wanted.id}/{SYSTEM_LOCK}"].decode() == LOCKED
 
 
 def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
     """CUDA comes from its component, cuDNN's wheel lies outside of the Python environment and the loader is told."""
-    files = render_context(
-        environment("debian-bookworm-cuda", gpu=True),
-        LOCK,
-        templates(),
-        system={SYSTEM_LOCK: LOCKED, CUDNN_LOCK: WHEEL},
-    )
-    text = files["Dockerfile"].decode()
+    wanted = environment("debian-bookworm-cuda", gpu=True)
+    files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED, CUDNN_LOCK: WHEEL})
+    text = files[f"{wanted.id}/Dockerfile"].decode()
     assert "ARG BASE=envbuilder/base:debian-bookworm\n" in text
-    assert "non-free" in text
-    assert "--target /opt/cudnn --no-deps --require-hashes" in text
-    assert "echo /opt/cudnn/nvidia/cudnn/lib > /etc/ld.so.conf.d/cudnn.conf" in text
-    assert "ln -s libnvrtc.so.11.2 /usr/lib/x86_64-linux-gnu/libnvrtc.so" in text
-    assert "cuda.lock" not in files
-    assert "nvidia-cudnn" not in files["requirements.lock"].decode()
+    assert "--component non-free" in text
+    assert text.endswith('CMD ["python"]\n')
+    assert "sh /run/tools/install-cudnn\n" in text
+    assert "--target /opt/cudnn --no-deps --require-hashes" in files["shared/steps/install-cudnn"].decode()
+    assert "sh /run/tools/link-library libnvrtc.so.11.2 /usr/lib/x86_64-linux-gnu/libnvrtc.so\n" in text
+    assert "nvidia-cudnn" not in files[f"{wanted.id}/requirements.lock"].decode()

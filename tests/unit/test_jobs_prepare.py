@@ -6,16 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
+from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
-from envbuilder.errors import UsageError
 from envbuilder.image import context, lockfile, system_lock
-from envbuilder.jobs.prepare import Relocked, prepare_all, relock
+from envbuilder.jobs.prepare import Relocked, prepare_all, relock, stale_all
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
-LOCK = "tensorflow-cpu==2.20.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
+LOCK = "tensorflow-cpu==2.20.0 --hash=sha256:" + "0" * 64 + "\n"
+
+
+@pytest.fixture(autouse=True)
+def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "open_index", MemoryIndex)
 
 
 def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +43,7 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
     said.append(relock(choices, workspace, Console()))
     assert said == [Relocked(1, 0), Relocked(0, 1), Relocked(1, 0)]
     folder = workspace.context(choices[0].environments[0].id)
-    assert "git=2 &&" in (folder / "Dockerfile").read_text()
+    assert "install-apt git=2\n" in (folder / "Dockerfile").read_text()
 
 
 def both_forms(folder: Path) -> tuple[Choice, ...]:
@@ -49,25 +54,25 @@ def both_forms(folder: Path) -> tuple[Choice, ...]:
 
 
 def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One resolution gives both their pins, whatever an index says later; a list of another lock is left to a build."""
+    """One resolution gives both their pins, whatever an index says later."""
     answers = iter([LOCK, LOCK.replace("0" * 64, "1" * 64)])
     monkeypatch.setattr(context, "lock", lambda *_: next(answers))
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     runtime, devel = (workspace.context(one.id) for one in choices[0].environments)
     assert relock(choices, workspace, Console()) == Relocked(2, 0)
     assert lockfile.of_context(runtime) == lockfile.of_context(devel) == LOCK
-    assert ((devel / "Dockerfile").is_file(), (runtime / "Dockerfile").exists()) == (True, False)
+    assert (devel / "Dockerfile").is_file()
+    assert (runtime / "Dockerfile").is_file()
     assert relock(choices, workspace, Console()) == Relocked(2, 0)
     assert lockfile.of_context(runtime) == lockfile.of_context(devel) != LOCK
 
 
-def test_what_waits_for_a_build_is_named_after_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A form whose list nobody has derived ends rendering, with the command that does; the other form is written."""
+def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both variants are written from one lock, and their comparison finds nothing; `render --check` sees an edit."""
     monkeypatch.setattr(context, "lock", lambda *_: LOCK)
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
-    runtime, devel = choices[0].environments
-    with pytest.raises(UsageError, match=r"not known yet \(1 contexts are current\)") as caught:
-        prepare_all(choices, workspace, Console())
-    assert f"envbuilder build -s {runtime.id}" in caught.value.hint
-    assert (workspace.context(devel.id) / "Dockerfile").is_file()
-    assert lockfile.of_context(workspace.context(runtime.id)) == LOCK
+    assert prepare_all(choices, workspace, Console()) == 2
+    assert stale_all(choices, workspace, whole=True) == ()
+    shared = workspace.images / "shared/steps/install"
+    shared.write_text("#!/bin/sh\n")
+    assert [one.path for one in stale_all(choices, workspace, whole=True)] == [str(shared)]

@@ -33,8 +33,6 @@ from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code
 from envbuilder.image.build import LayerSize
 from envbuilder.image.context import templates
-from envbuilder.image.omissions import Omissions
-from envbuilder.image.omissions import write as write_list
 from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
 from envbuilder.report import charts
@@ -170,15 +168,15 @@ def test_nested_phases_begin_with_their_parent_and_count_once() -> None:
 def test_layers_are_named_by_their_purpose_and_drawn_in_proportion() -> None:
     layers = (
         LayerSize("a", 100, ""),
-        LayerSize("b", 300, "RUN uv pip install -r /run/cuda.lock # buildkit"),
-        LayerSize("c", 600, "RUN uv pip install -r /run/requirements.lock # buildkit"),
+        LayerSize("b", 300, "RUN /bin/sh -c sh /run/tools/install nvidia-cudnn-cu12-9.3.0.75 # buildkit"),
+        LayerSize("c", 600, "RUN /bin/sh -c sh /run/tools/install tensorflow-2.20.0-py311 # buildkit"),
     )
     chart = charts.layer_chart(layers)
     assert chart is not None
     assert [(bar.title, bar.width) for bar in chart.lanes[0].bars] == [
         ("base system: 100 B", 0.1),
         ("CUDA libraries: 300 B", 0.3),
-        ("TensorFlow and the lock: 600 B", 0.6),
+        ("TensorFlow: 600 B", 0.6),
     ]
     assert charts.layer_chart(()) is None
 
@@ -190,8 +188,9 @@ def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
     more = msgspec.structs.replace(found, requirements=(*found.requirements, "tqdm"))
     names = ("nvidia-cudnn-cu12", "nvidia-nccl-cu12", "numpy", "tensorflow", "tqdm")
     lock = "".join(pin(name, "1.0") for name in names)
-    text = render_context(more, lock, templates(), left_out=write_list(Omissions(required=("numpy",))))["Dockerfile"]
-    steps = [step for step in re.split(r"\n(?=RUN )", text.decode()) if "uv pip install" in step]
+    more = msgspec.structs.replace(more, cuda_wheels=("nvidia-cudnn-cu12==1.0", "nvidia-nccl-cu12==1.0"))
+    text = render_context(more, lock, templates())[f"{more.id}/Dockerfile"].decode()
+    steps = [f"RUN /bin/sh -c sh {step} # buildkit" for step in re.findall(r"/run/tools/install \S+", text)]
     assert [charts.layer_name(LayerSize("x", 1, step), 1) for step in steps] == [
         "CUDA libraries",
         "NCCL",

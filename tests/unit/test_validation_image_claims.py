@@ -11,7 +11,7 @@ import pytest
 from made_images import SITE, image_of, outside, package
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, removed_files
 from envbuilder.validation.image_claims import (
     FORM_LABEL,
     claims,
@@ -57,21 +57,26 @@ def test_cpu_build_in_a_gpu_environment_is_not_a_gpu_build(flavor: str, note: st
     assert told.findings[0].severity is (Severity.WARNING if found else Severity.ERROR)
 
 
-LIST_AT = "opt/envbuilder/omissions.json"
+LIST_AT = f"{removed_files.CARRIED}numpy-2.1.3.tsv"
 CONTEXT = Path(__file__).parents[2] / "images" / "tf2.20.0-py311-cpu-bookworm"
 DOCUMENT = json.loads((CONTEXT / "environment.json").read_bytes())
-LIST = '{"schema": "envbuilder/omissions/v1"}'
+LIST = "numpy==2.1.3\ttests\tnumpy/tests/\t1\t1\td\n"
 
 
 @pytest.mark.parametrize(
     ("labels", "carried", "known", "named"),
     [
-        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, []),
-        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST + " ", LIST, ["list of omissions"]),
-        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, "", LIST, ["list of omissions"]),
-        ({FORM_LABEL: "runtime"}, LIST, "", ["list of omissions"]),
-        ({FORM_LABEL: "runtime", omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST + " ", [omissions.LABEL]),
-        ({omissions.LABEL: lockfile.digest(LIST)}, LIST, LIST, [FORM_LABEL]),
+        ({FORM_LABEL: "runtime", removed_files.LABEL: lockfile.digest(LIST)}, LIST, LIST, []),
+        (
+            {FORM_LABEL: "runtime", removed_files.LABEL: lockfile.digest(LIST)},
+            LIST + " ",
+            LIST,
+            ["lists of removed files"],
+        ),
+        ({FORM_LABEL: "runtime", removed_files.LABEL: lockfile.digest(LIST)}, "", LIST, ["lists of removed files"]),
+        ({FORM_LABEL: "runtime"}, LIST, "", ["lists of removed files"]),
+        ({FORM_LABEL: "runtime", removed_files.LABEL: lockfile.digest(LIST)}, LIST, LIST + " ", [removed_files.LABEL]),
+        ({removed_files.LABEL: lockfile.digest(LIST)}, LIST, LIST, [FORM_LABEL]),
     ],
 )
 def test_contradictory_claims_about_the_variant_are_reported(
@@ -80,24 +85,20 @@ def test_contradictory_claims_about_the_variant_are_reported(
     text = msgspec.json.encode({**DOCUMENT, "form": "runtime"})
     there = {"opt/envbuilder/environment.json": text, **({LIST_AT: carried.encode()} if carried else {})}
     said = [one.subject for one in claims(outside(image_of(there), omissions=known, labels=labels)).findings]
-    about = [one for one in said if "omissions" in one or one == f"label {FORM_LABEL}"]
+    about = [one for one in said if "removed" in one or one == f"label {FORM_LABEL}"]
     assert len(about) == len(named)
     assert all(name in one for name, one in zip(named, about, strict=True))
 
 
-def test_removed_libraries_come_from_the_list_of_removed_files() -> None:
-    left = (
-        omissions.LeftOut("nvidia/nvshmem/lib/libnvshmem_host.so.3", 1, 1, "d", "unnamed"),
-        omissions.LeftOut("nvidia/nvshmem/include/", 1, 1, "d", "compilers"),
-    )
-    lock = "a==1\n"
-    text = omissions.write(
-        omissions.Omissions(
-            lock=lockfile.digest(lock), distributions=(omissions.OfDistribution("nvidia-nvshmem-cu12", "3", left),)
-        )
+def test_libraries_in_a_list_of_removed_files_are_reported() -> None:
+    """Files that nothing names and whole distributions are; headers and a list that no label names are not."""
+    lock = "nvidia-nvshmem-cu12==3\n"
+    text = (
+        "nvidia-nvshmem-cu12==3\tunnamed\tnvidia/nvshmem/lib/libnvshmem_host.so.3\t1\t1\td\n"
+        "nvidia-nvshmem-cu12==3\tcompilers\tnvidia/nvshmem/include/\t1\t1\td\n"
     )
     told = (("nvidia-nvshmem-cu12", "nvidia/nvshmem/lib/libnvshmem_host.so.3"),)
-    labels = {omissions.LABEL: lockfile.digest(text)}
+    labels = {removed_files.LABEL: lockfile.digest(text)}
     files = image_of({LIST_AT: text.encode()})
     assert libraries_left_out(text) == left_out_of(files, labels, lock) == told
     assert left_out_of(files, {}, lock) == libraries_left_out("") == ()
@@ -123,8 +124,9 @@ def test_variant_is_compared_with_the_hosts_record(
     assert {one for one in about if "form" in one} == wanted
 
 
-def test_complete_image_must_not_name_a_list_of_removed_files() -> None:
-    labels = {omissions.LABEL: lockfile.digest(LIST)}
+def test_a_devel_image_names_no_list_of_removed_files() -> None:
+    """Where this host says that everything is in it, a label that names such a list does not hold."""
+    labels = {removed_files.LABEL: lockfile.digest(LIST)}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
     said = [one.subject for one in claims(outside(there, labels=labels, facts={"form": "devel"})).findings]
-    assert f"label {omissions.LABEL}" in said
+    assert f"label {removed_files.LABEL}" in said

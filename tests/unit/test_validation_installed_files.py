@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -18,9 +17,9 @@ from made_images import SITE, Layer, image_of, outside, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile, omissions
+from envbuilder.image import lockfile, removed_files
 from envbuilder.image.wheel_records import WheelRecords
-from envbuilder.probes.omit import digest_of_rows
+from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
 from envbuilder.support import decoding
@@ -309,6 +308,7 @@ def test_path_with_line_breaks_stays_within_its_message(tmp_path: Path) -> None:
     assert "\n" not in one.message
 
 
+LIST_AT = f"{removed_files.CARRIED}numpy-2.4.6.tsv"
 LEAN = {"numpy/__init__.py": NUMPY["numpy/__init__.py"], "numpy/core.so": b"co"}
 WHOLE = {**NUMPY, "numpy/include/a.h": b"header", "numpy/include/deep/b.h": b"header too"}
 
@@ -319,10 +319,9 @@ def sha(content: bytes) -> str:
 
 def omitted(**change: Any) -> str:
     pairs = [(path, sha(WHOLE[path])) for path in WHOLE if "/include/" in path]
-    left = {"path": "numpy/include/", "files": 2, "size": 16, "digest": digest_of_rows(pairs), "reason": "compilers"}
-    cut = {"path": "numpy/core.so", "size": 4, "digest": sha(b"code"), "left": 2, "becomes": sha(b"co")}
-    one = {"name": "numpy", "version": "2.4.6", "left_out": [{**left, **change}], "cut": [{**cut, "reason": "symbols"}]}
-    return json.dumps({"lock": "", "distributions": [one]})
+    gone = Row("numpy", "2.4.6", "compilers", "numpy/include/", 2, 16, digest_of_rows(pairs))._replace(**change)
+    cut = Row("numpy", "2.4.6", "symbols", "numpy/core.so", 1, 4, sha(b"code"), "2", sha(b"co"))
+    return f"{gone.line()}\n{cut.line()}\n"
 
 
 def lean_against(listed: str, cache: Path, there: Layer, record: str = "") -> list[Finding]:
@@ -362,42 +361,41 @@ def test_list_of_removed_files_of_another_wheel_excuses_nothing(change: dict[str
     assert any("include" in one.message or "numpy/" in one.message for one in found)
 
 
-def test_list_inside_the_image_excuses_nothing_if_the_host_has_one(tmp_path: Path) -> None:
-    there = {**package("numpy", "2.4.6", LEAN), "opt/envbuilder/omissions.json": omitted().encode()}
+def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
+    """What an image says itself that it lacks is not believed: the host's list alone counts."""
+    there = {**package("numpy", "2.4.6", LEAN), LIST_AT: omitted().encode()}
     assert len(lean_against("", tmp_path, there)) == 2
 
 
 def carrying(there: Layer, listed: str, label: str, cache: Path) -> ImageContext:
-    named = {"opt/envbuilder/omissions.json": listed.encode(), **there}
-    subject = outside(image_of(named), lock=LOCK, labels={omissions.LABEL: label})
+    """Put an image that carries a list and has a label before the checks, on a host that has no list."""
+    named = {LIST_AT: listed.encode(), **there}
+    subject = outside(image_of(named), lock=LOCK, labels={removed_files.LABEL: label})
     rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
     return replace(subject, wheels=WheelRecords(Index(wheel() + rows), Cache(cache)))
 
 
-def own_list(**change: Any) -> str:
-    return json.dumps({**json.loads(omitted(**change)), "lock": lockfile.digest(LOCK)})
-
-
-def test_list_only_in_the_image_leaves_the_check_undecided(tmp_path: Path) -> None:
-    subject = carrying(package("numpy", "2.4.6", LEAN), own_list(), lockfile.digest(own_list()), tmp_path)
+def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
+    """Where all else is as recorded, nothing is an error and nothing passes: the check says on whose word, and why."""
+    subject = carrying(package("numpy", "2.4.6", LEAN), omitted(), lockfile.digest(omitted()), tmp_path)
     (result,), _ = run_host_checks(subject, [check for check in CHECKS if check.name == "files"])
-    (one,) = [one for one in result.findings if one.subject == omissions.OMISSIONS]
+    (one,) = [one for one in result.findings if one.subject == removed_files.REMOVED]
     assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
     assert "its own list only" in result.observed
     assert not [one for one in result.findings if one.severity is Severity.ERROR]
-    known = replace(subject, omissions=own_list())
+    known = replace(subject, omissions=omitted())
     (result,), _ = run_host_checks(known, [check for check in CHECKS if check.name == "files"])
-    assert (result.outcome, [one for one in result.findings if one.subject == omissions.OMISSIONS]) == ("passed", [])
+    assert (result.outcome, [one for one in result.findings if one.subject == removed_files.REMOVED]) == ("passed", [])
 
 
 @pytest.mark.parametrize(
     ("there", "listed", "label"),
     [
-        ({**LEAN, "numpy/core.so": b"cx"}, own_list(), ""),
-        ({"numpy/core.so": b"co"}, own_list(), ""),
-        (LEAN, own_list(files=3), ""),
-        (LEAN, own_list(), "sha256:" + "0" * 64),
-        (LEAN, omitted(), ""),
+        ({**LEAN, "numpy/core.so": b"cx"}, omitted(), ""),
+        ({"numpy/core.so": b"co"}, omitted(), ""),
+        (LEAN, omitted(files=3), ""),
+        (LEAN, omitted(), "sha256:" + "0" * 64),
+        (LEAN, omitted(version="2.4.7"), ""),
         (LEAN, "{", ""),
     ],
 )
@@ -411,7 +409,7 @@ def test_differences_beyond_the_images_own_list_are_errors(
 @pytest.mark.parametrize("size", [-1, 1 << 60, 10**400])
 def test_sizes_in_a_list_are_bounded(size: int) -> None:
     with pytest.raises(decoding.DamagedError):
-        omissions.parse(omitted(size=size))
+        removed_files.parse(omitted(size=size))
 
 
 def test_library_in_a_layer_of_the_base_belongs_to_it() -> None:

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 
 from envbuilder.engine.port import Image
-from envbuilder.errors import InputError
-from envbuilder.image import lockfile, omissions
-from envbuilder.image.omissions import Omissions
+from envbuilder.image import lockfile, removed_files
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.validate_request import left_out
-from envbuilder.workspace import Workspace
+from envbuilder.workspace import Workspace, write_atomically
 
 ID = "tf2.20.0-py311-cpu-bookworm-runtime"
-LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{'a' * 64}\n"
-LIST = omissions.write(Omissions(lock=lockfile.digest(LOCK)))
+LOCK = f"numpy==2.4.6 --hash=sha256:{'a' * 64}\n"
+STEP = "RUN --mount=source=shared/packages/x,target=/run/package sh /run/tools/install x\n"
+LIST = "numpy==2.4.6\ttests\tnumpy/tests/\t1\t1\td\n"
 
 
 @pytest.fixture
@@ -25,13 +24,17 @@ def workspace(tmp_path: Path) -> Workspace:
     context = made.context(ID)
     context.mkdir(parents=True)
     (context / lockfile.LOCK).write_text(LOCK)
-    (context / omissions.OMISSIONS).write_text(LIST)
+    (context / "Dockerfile").write_text(STEP)
+    write_atomically(made.images / "shared/packages/x" / removed_files.REMOVED, LIST.encode())
     return made
 
 
 def image(**labels: str) -> Image:
-    told = {ENVIRONMENT_LABEL: ID, omissions.LABEL: lockfile.digest(LIST)}
-    told |= {{"environment": ENVIRONMENT_LABEL, "listed": omissions.LABEL}[name]: text for name, text in labels.items()}
+    """Describe an image with labels, those of ours by default."""
+    told = {ENVIRONMENT_LABEL: ID, removed_files.LABEL: lockfile.digest(LIST)}
+    told |= {
+        {"environment": ENVIRONMENT_LABEL, "listed": removed_files.LABEL}[name]: text for name, text in labels.items()
+    }
     return Image(id="sha256:1", tags=(), digests=(), size=0, labels=told, env={}, user="", architecture="amd64")
 
 
@@ -61,7 +64,8 @@ def test_list_of_another_lock_is_ignored(workspace: Workspace) -> None:
     assert not left_out(None, workspace)
 
 
-def test_damaged_list_is_an_input_error(workspace: Workspace) -> None:
-    (workspace.context(ID) / omissions.OMISSIONS).write_text("{")
-    with pytest.raises(InputError, match=r"omissions\.json"):
-        left_out(image(), workspace)
+def test_a_damaged_list_is_not_used(workspace: Workspace) -> None:
+    """A list that cannot be read is not the one that a label names, even with its digest."""
+    path = workspace.images / "shared/packages/x" / removed_files.REMOVED
+    path.write_text("x\n")
+    assert not left_out(image(listed=lockfile.digest("x\n")), workspace)
