@@ -281,7 +281,7 @@ def standalone(environment: Environment, lock_text: str, workspace: Workspace, f
 
     Raises UsageError if the folder is not empty.
     """
-    if folder.exists() and any(folder.iterdir()):
+    if folder_contents(folder):
         raise UsageError(f"{folder} is not empty", hint="name a new folder")
     files = rendered(environment, lock_text, workspace)
     for name, content in {**files, "Dockerfile": files[f"{environment.id}/Dockerfile"]}.items():
