@@ -23,6 +23,7 @@ lint: ## Check formats, lint, types and the generated files in images/
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/lint-imports >/dev/null || $(VENV)/bin/lint-imports
 	@$(VENV)/bin/vermin --no-tips --quiet --violations -t=3.7- --exclude importlib.metadata --exclude os.memfd_create envbuilder/probes
+	@$(VENV)/bin/shellcheck -x .ci/run scripts/setup scripts/lib/*.sh tests/faults/prelude.sh
 	@$(VENV)/bin/mypy
 	@$(ENVBUILDER) render --check
 
