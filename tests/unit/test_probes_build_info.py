@@ -1,4 +1,4 @@
-"""What a build says of itself against what its environment names."""
+"""The build's own description, compared with the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuilder.probes.suite.startup import same_release
         ("9", "8", False),
     ],
 )
-def test_versions_that_say_the_same(wanted: str, found: str, *, agree: bool) -> None:
+def test_versions_agree_in_common_parts(wanted: str, found: str, *, agree: bool) -> None:
     assert same(wanted, found) is agree
 
 
@@ -32,5 +32,5 @@ def test_versions_that_say_the_same(wanted: str, found: str, *, agree: bool) -> 
         ("2.20.0", "2.19.1", False),
     ],
 )
-def test_the_module_names_its_release_in_its_own_way(wheel: str, module: str, *, agree: bool) -> None:
+def test_module_version_matches_its_wheel(wheel: str, module: str, *, agree: bool) -> None:
     assert same_release(wheel, module) is agree

@@ -1,4 +1,4 @@
-"""Asking libraries for their versions: an answer, a refusal, an abort with its reason."""
+"""Versions of libraries: an answer, a refusal, an abort with its reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def shared_object(folder: Path, name: str, code: str) -> str:
     return str(target)
 
 
-def test_a_cudnn_that_answers(tmp_path: Path) -> None:
+def test_cudnn_version_is_read_from_the_library(tmp_path: Path) -> None:
     path = shared_object(tmp_path, "libcudnn.so.8", "unsigned long cudnnGetVersion(void) { return 8907; }")
     assert runtime_libraries.ask_cudnn(path) == ("8.9.7", "")
 
 
-def test_a_cudnn_that_aborts_names_what_its_part_lacks(tmp_path: Path) -> None:
+def test_cudnn_that_aborts_names_the_missing_library(tmp_path: Path) -> None:
     """The wheels of cuDNN 8.7 abort over libnvrtc.so: that library is the finding, not cuDNN as a whole."""
     code = (
         "#include <stdio.h>\n#include <stdlib.h>\n"
@@ -36,7 +36,7 @@ def test_a_cudnn_that_aborts_names_what_its_part_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "version"), [(0, "11.8"), (35, "11 (by its soname)")])
-def test_a_run_time_that_wants_a_driver_is_known_by_its_soname(tmp_path: Path, answer: int, version: str) -> None:
+def test_runtime_without_driver_has_the_version_of_its_soname(tmp_path: Path, answer: int, version: str) -> None:
     """CUDA 11's run time says nothing without a driver (error 35): its soname still tells the major, never 0.0."""
     code = f"int cudaRuntimeGetVersion(int *v) {{ if ({answer}) return {answer}; *v = 11080; return 0; }}"
     path = shared_object(tmp_path, "libcudart.so.11.0", code)

@@ -23,7 +23,7 @@ def pieces(content: bytes, size: int) -> list[bytes]:
     [("twice.fatbin", ("7.5", "8.6"), ("8.6",)), ("libtwice.so", ("8.0", "9.0", "12.0"), ("12.0",))],
 )
 @pytest.mark.parametrize("size", [7, 4096, 1 << 20])
-def test_what_nvcc_wrote_is_found(name: str, cubins: tuple[str, ...], ptx: tuple[str, ...], size: int) -> None:
+def test_architectures_of_nvcc_output(name: str, cubins: tuple[str, ...], ptx: tuple[str, ...], size: int) -> None:
     found = architectures(pieces((DATA / name).read_bytes(), size))
     assert found == Architectures(cubins=cubins, ptx=ptx, fat_binaries=1)
 
@@ -33,31 +33,31 @@ def test_what_nvcc_wrote_is_found(name: str, cubins: tuple[str, ...], ptx: tuple
     before=st.binary(max_size=200),
     size=st.integers(1, 300),
 )
-def test_every_entry_is_found_wherever_it_stands(wanted: list[tuple[int, int]], before: bytes, size: int) -> None:
+def test_entries_are_found_at_any_offset(wanted: list[tuple[int, int]], before: bytes, size: int) -> None:
     content = before.replace(MAGIC, b"") + container(*(entry(kind, number) for kind, number in wanted)) + b"tail"
     found = architectures(pieces(content, size))
     assert set(found.cubins) == {f"{number // 10}.{number % 10}" for kind, number in wanted if kind == 2}
     assert set(found.ptx) == {f"{number // 10}.{number % 10}" for kind, number in wanted if kind == 1}
 
 
-def test_two_fat_binaries_are_summed() -> None:
+def test_two_fat_binaries_are_combined() -> None:
     found = architectures([container(entry(2, 90)), b"\0" * 40, container(entry(2, 80), entry(1, 90), entry(2, 90))])
     assert found == Architectures(cubins=("8.0", "9.0"), ptx=("9.0",), fat_binaries=2)
 
 
 @given(st.binary(max_size=400))
-def test_noise_is_no_gpu_code(noise: bytes) -> None:
+def test_noise_has_no_gpu_code(noise: bytes) -> None:
     found = architectures([noise.replace(MAGIC, b""), MAGIC + b"\xff" * 60])
     assert found.fat_binaries == 0
 
 
-def test_a_file_that_ends_early_gives_what_was_read() -> None:
+def test_truncated_file_gives_the_entries_before_its_end() -> None:
     content = container(entry(2, 80), entry(2, 90))
     assert architectures([content[: 16 + 64 + 24 + 10]]).cubins == ("8.0",)
 
 
 @given(before=st.binary(max_size=200), payload=st.binary(min_size=1, max_size=300), size=st.integers(1, 300))
-def test_a_fat_binary_says_where_it_stands_and_what_its_ptx_is(before: bytes, payload: bytes, size: int) -> None:
+def test_fat_binary_has_offset_and_ptx(before: bytes, payload: bytes, size: int) -> None:
     before = before.replace(MAGIC, b"")
     content = before + container(entry(CUBIN, 80), entry(PTX, 90, payload)) + container(entry(CUBIN, 90))
     first, second = fat_binaries(pieces(content, size))
@@ -66,12 +66,12 @@ def test_a_fat_binary_says_where_it_stands_and_what_its_ptx_is(before: bytes, pa
     assert [one.header for one in first.entries] == [entry(CUBIN, 80)[:64], entry(PTX, 90, payload)[:64]]
 
 
-def test_only_the_beginning_of_a_long_ptx_payload_is_kept() -> None:
+def test_long_ptx_payload_is_cut() -> None:
     content = container(entry(PTX, 90, b"p" * (1 << 20)), entry(CUBIN, 90))
     (found,) = fat_binaries(pieces(content, 1 << 16))
     assert [(one.kind, len(one.payload)) for one in found.entries] == [(PTX, 132 * 1024), (CUBIN, 0)]
 
 
-def test_entries_without_end_are_not_all_kept() -> None:
+def test_number_of_entries_is_bounded() -> None:
     (found,) = fat_binaries([container(*(entry(CUBIN, number, b"") for number in range(5000)))])
     assert len(found.entries) == 256

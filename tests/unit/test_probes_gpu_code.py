@@ -1,4 +1,4 @@
-"""Whether binaries hold the machine code that an environment names."""
+"""Architectures in TensorFlow's binaries, compared with the environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, library: Path, **facts: Any) -> tupl
     return answer["outcome"], [one["found"] for one in answer["findings"]]
 
 
-def test_code_that_is_named_and_not_there_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_architecture_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library = shared_object(tmp_path, [kernels(80)])
     outcome, found = judged(monkeypatch, library, cubins=("8.0", "9.0"))
     assert (outcome, found) == ("failed", ["8.0"])

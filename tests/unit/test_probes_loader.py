@@ -45,7 +45,7 @@ def caller(folder: Path, *, rpath: list[str] | None = None, runpath: list[str] |
     return SimpleNamespace(path=str(folder / "libcaller.so"), rpath=rpath or [], runpath=runpath or [], machine=machine)
 
 
-def test_an_object_says_what_it_needs() -> None:
+def test_needs_and_versions_of_a_real_object() -> None:
     path = real_object()
     read = elf.Elf(str(path))
     assert read.dynamic
@@ -58,14 +58,14 @@ def test_an_object_says_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 300, b"#!/bin/sh\n" * 20])
-def test_what_is_no_object_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_not_objects(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "libx.so"
     path.write_bytes(content)
     with pytest.raises(elf.NotElfError):
         elf.Elf(str(path))
 
 
-def test_order_of_the_search(tmp_path: Path) -> None:
+def test_order_of_the_loader_search(tmp_path: Path) -> None:
     """RPATH (without RUNPATH) comes before LD_LIBRARY_PATH, that before RUNPATH, that before the cache and defaults."""
     paths = {name: put(tmp_path / name, "libx.so.1") for name in ("r", "env", "run", "cached", "default")}
     search = loader.Search(str(tmp_path / "env"), {"libx.so.1": [str(paths["cached"])]}, [str(tmp_path / "default")])
@@ -83,7 +83,7 @@ def test_order_of_the_search(tmp_path: Path) -> None:
     assert [path.rpartition("/")[0].rpartition("/")[2] for path in tried] == ["env", "run", "cached", "default"]
 
 
-def test_a_file_of_another_kind_is_passed_over(tmp_path: Path) -> None:
+def test_text_file_of_a_library_name_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "libx.so.1").write_text("INPUT(libx.so.2)")
     good = put(tmp_path / "run", "libx.so.1")
@@ -91,13 +91,13 @@ def test_a_file_of_another_kind_is_passed_over(tmp_path: Path) -> None:
     assert search.find("libx.so.1", caller(tmp_path, runpath=["$ORIGIN/run"]))[0] == str(good)
 
 
-def test_the_cache_of_this_system_is_read() -> None:
+def test_cache_of_this_system_has_the_c_library() -> None:
     found, _ = loader.Search("").find("libc.so.6")
     assert found is not None
     ctypes.CDLL(found)
 
 
-def test_a_missing_library_is_named_with_the_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported_with_the_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search(str(tmp_path), {}, []))
     monkeypatch.setattr(tensorflow_install, "callers", lambda _: [caller(tmp_path, runpath=["$ORIGIN/cuda"])])
     answer = runtime_libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})
@@ -108,7 +108,7 @@ def test_a_missing_library_is_named_with_the_paths(tmp_path: Path, monkeypatch: 
     assert f"{tmp_path}/cuda/libcufft.so.11" in found["found"]
 
 
-def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
+def test_library_in_a_folder_that_is_not_searched_has_its_own_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in 2.16.1: the wheel is installed, and this build does not look there."""
@@ -129,7 +129,7 @@ def test_a_library_in_a_wheel_that_is_not_searched_is_another_mistake(
         ("/x/libcufft.so.11: file too short", True, "MISSING_LIBRARY", "libcufft.so.11"),
     ],
 )
-def test_what_tensorflow_cannot_open_has_the_code_that_the_loader_check_gives_it(
+def test_library_that_tensorflow_cannot_open_has_the_code_of_the_loader_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, said: str, installed: bool, code: str, subject: str
 ) -> None:
     def refuse(_: str) -> None:
@@ -183,7 +183,7 @@ def besides(
 _CUPTI = b"..GetCuptiDsoHandle.."
 
 
-def test_tensorflow_opens_what_its_opener_has_functions_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_of_the_opener_s_functions_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = _CUPTI + b"GetNcclDsoHandle GetNvrtcDsoHandle nvrtc_stub GetNvshmemDsoHandle"
     names = ("libcupti.so.12", "libcupti.txt", "libnvrtc.so.12", "libnvrtc-builtins.so.12.5", "libnccl.so.2")
     answer = besides(tmp_path, monkeypatch, content, *names)
@@ -199,7 +199,7 @@ def test_tensorflow_opens_what_its_opener_has_functions_for(tmp_path: Path, monk
         ("", "warning", "passed"),
     ],
 )
-def test_what_the_lock_brings_has_to_open(
+def test_locked_library_has_to_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, severity: str, outcome: str
 ) -> None:
     answer = besides(tmp_path, monkeypatch, _CUPTI, "libcupti.so.12", refused="libcupti", locked=locked)
@@ -207,9 +207,7 @@ def test_what_the_lock_brings_has_to_open(
     assert (found["code"], found["severity"], answer["outcome"]) == ("LIBRARY_PATH", severity, outcome)
 
 
-def test_an_image_without_cupti_is_told_that_its_profiles_lack_the_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_cupti_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = besides(tmp_path, monkeypatch, _CUPTI)
     (found,) = answer["findings"]
     assert (found["code"], found["severity"], answer["outcome"]) == ("MISSING_LIBRARY", "warning", "passed")
@@ -232,7 +230,7 @@ _ALL = _CUPTI + b"GetNvrtcDsoHandle nvrtc_stub GetNcclDsoHandle nccl_stub GetNvs
         ("nvidia-cublas-cu12", "", "passed"),
     ],
 )
-def test_what_the_lock_brings_has_to_be_here(
+def test_locked_library_has_to_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, left_out: str, outcome: str
 ) -> None:
     answer = besides(tmp_path, monkeypatch, _ALL, locked=locked, left_out=left_out)
@@ -240,18 +238,18 @@ def test_what_the_lock_brings_has_to_be_here(
     assert (answer["outcome"], missing) == (outcome, ["MISSING_LIBRARY"] if outcome == "failed" else [])
 
 
-def test_where_no_opener_is_found_nothing_is_said_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_without_an_opener_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
     monkeypatch.setattr(tensorflow_install, "callers", lambda _: [])
     assert runtime_libraries.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
 
 
-def test_a_build_that_opens_no_cupti_is_asked_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_without_cupti_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = besides(tmp_path, monkeypatch, b"GetCudnnDsoHandle", "libcupti.so.12")
     assert (answer["asked"], answer["findings"], answer["outcome"]) == ([], [], "passed")
 
 
-def test_copies_of_a_library(tmp_path: Path) -> None:
+def test_links_are_no_copies_of_a_library(tmp_path: Path) -> None:
     first = put(tmp_path / "a", "libcudart.so.12")
     second = put(tmp_path / "b", "libcudart.so.11.0")
     (tmp_path / "c").mkdir()
@@ -261,21 +259,21 @@ def test_copies_of_a_library(tmp_path: Path) -> None:
     assert library_conflicts.copies_of(loader.Search("", {}, []), "libcublas", folders) == []
 
 
-def test_a_stub_is_told_by_its_place(tmp_path: Path) -> None:
+def test_stub_is_recognised_by_its_folder(tmp_path: Path) -> None:
     stub = put(tmp_path / "cuda" / "stubs", "libcuda.so")
     (tmp_path / "libcuda.so.1").symlink_to(stub)
     assert library_conflicts.is_stub(str(tmp_path / "libcuda.so.1"))
 
 
 @pytest.mark.parametrize(("number", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90300, "9.3.0"), (91002, "9.10.2")])
-def test_cudnn_versions(number: int, text: str) -> None:
+def test_cudnn_number_as_text(number: int, text: str) -> None:
     assert runtime_libraries.cudnn_text(number) == text
 
 
 @pytest.mark.parametrize(
     ("loaded", "fits"), [("9.3.0", True), ("9.4.1", True), ("9.1.0", False), ("8.9.7", False), ("10.0.0", False)]
 )
-def test_cudnn_rule(loaded: str, fits: bool) -> None:  # noqa: FBT001
+def test_cudnn_fits_with_same_major_and_no_older_minor(loaded: str, fits: bool) -> None:  # noqa: FBT001
     """Same major, minor not older than the build's 9.3; the patch is free."""
     conflict = runtime_libraries.cudnn_conflict("/x/libcudnn.so.9", loaded, {"built_cudnn": "9.3"})
     assert (conflict is None) is fits
@@ -291,7 +289,7 @@ def known(search: loader.Search, path: Path, *, needed: list[str], rpath: str = 
     search._known[str(path)] = one
 
 
-def test_closure_finds_what_an_object_lacks(tmp_path: Path) -> None:
+def test_unmet_need_is_reported_with_its_user(tmp_path: Path) -> None:
     search = loader.Search("", loader.read_cache())
     known(search, tmp_path / "a.so", needed=["libgone.so.3", "libcuda.so.1", "libc.so.6"])
     assert [(name, user) for name, user, _ in library_dependencies.unmet(search, str(tmp_path / "a.so"))] == [
@@ -299,7 +297,7 @@ def test_closure_finds_what_an_object_lacks(tmp_path: Path) -> None:
     ]
 
 
-def test_an_rpath_reaches_the_needs_of_needs_and_a_runpath_does_not(tmp_path: Path) -> None:
+def test_rpath_counts_for_needs_of_needs_and_runpath_does_not(tmp_path: Path) -> None:
     """As the loader has it: bundled libraries that find each other by their user's RPATH are found."""
     for kind, lacks in (("rpath", []), ("runpath", ["libthird.so"])):
         search = loader.Search("", {}, [])
@@ -309,7 +307,7 @@ def test_an_rpath_reaches_the_needs_of_needs_and_a_runpath_does_not(tmp_path: Pa
         assert [name for name, _, _ in library_dependencies.unmet(search, str(tmp_path / "module.so"))] == lacks
 
 
-def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
+def test_loaded_library_is_not_searched_again(tmp_path: Path) -> None:
     search = loader.Search("", {}, [])
     known(search, tmp_path / "module.so", needed=["libsecond.so", "libthird.so"], runpath="$ORIGIN/libs")
     known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
@@ -317,7 +315,7 @@ def test_what_is_loaded_already_is_not_searched_again(tmp_path: Path) -> None:
     assert library_dependencies.unmet(search, str(tmp_path / "module.so")) == []
 
 
-def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
+def test_plug_in_finds_the_libraries_that_tensorflow_loaded(tmp_path: Path) -> None:
     search = loader.Search("", {}, [])
     own = tmp_path / "tensorflow" / "libtensorflow_framework.so.2"
     plugin = tmp_path / "tensorflow_io" / "libplugin.so"
@@ -339,7 +337,7 @@ def test_a_plug_in_finds_what_tensorflow_has_loaded(tmp_path: Path) -> None:
     assert lacks == {"libplugin.so": ["libtensorflow_framework.so.1"], "module.so": [own.name]}
 
 
-def test_only_the_object_that_opens_cuda_decides_what_is_found(tmp_path: Path) -> None:
+def test_only_the_runpath_of_the_opener_counts(tmp_path: Path) -> None:
     """As in 2.21.0: a folder in the RUNPATH of libtensorflow_cc alone does not count, but where there is no opener."""
     put(tmp_path / "cusolver", "libcusolver.so.11")
     machine = elf.Elf(str(tmp_path / "cusolver" / "libcusolver.so.11")).machine
@@ -356,7 +354,7 @@ def test_only_the_object_that_opens_cuda_decides_what_is_found(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
-def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+def test_xla_tools_are_found_next_to_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     ptxas = tmp_path / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
     device = tmp_path / "nvidia" / "cuda_nvcc" / xlatools.LIBDEVICE
     for path in (ptxas, device):
@@ -373,7 +371,7 @@ def test_xla_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) 
     assert (found["code"], found["subject"]) == ("XLA_TOOLS_MISSING", lacks)
 
 
-def test_this_python_is_whole() -> None:
+def test_this_python_has_no_unmet_need() -> None:
     answer = library_dependencies.complete({})
     assert [one for one in answer["findings"] if one["severity"] == "error"] == []
     assert sys.prefix

@@ -1,4 +1,4 @@
-"""Installed against locked, and requirements against what is installed, without pip."""
+"""Installed packages compared with the lock and with each other's requirements, without pip."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCKED = [("numpy", "1.26.4"), ("tensorflow", "2.20.0"), ("opt-einsum", "3.4.0")
         ([*LOCKED, ("pip", "24.0"), ("setuptools", "70.0")], []),
     ],
 )
-def test_every_difference_from_the_lock_is_named(found: list[tuple[str, str]], subjects: list[str]) -> None:
+def test_every_difference_from_the_lock_is_reported(found: list[tuple[str, str]], subjects: list[str]) -> None:
     findings = packages.compare(LOCKED, found)
     assert [one["subject"] for one in findings] == subjects
     assert {one["code"] for one in findings} <= {"LOCK_MISMATCH"}

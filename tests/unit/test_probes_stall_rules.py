@@ -1,4 +1,4 @@
-"""Why a loop stalls, from recorded steps alone: each cause by its own evidence, and nothing without any."""
+"""Causes of stalls, from recorded steps only; each has its own evidence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def names(steps: list[dict[str, Any]], constant: tuple[float, ...] = ()) -> list
     return [cause.name for cause in stall_rules.causes(steps, constant)]
 
 
-def test_each_cause_has_its_own_evidence() -> None:
+def test_each_stall_has_its_own_evidence() -> None:
     assert names(recorded()) == []
     assert names(recorded(sessions=lambda index: index)) == ["session re-creation"]
     assert names(recorded(nodes=lambda index: 7 * index)) == ["growing graph"]
@@ -65,7 +65,7 @@ def test_warm_up_does_not_count() -> None:
     assert names(early) == []
 
 
-def test_a_slow_input_that_a_constant_batch_does_not_mend_is_not_the_cause() -> None:
+def test_slow_input_needs_a_faster_constant_batch() -> None:
     assert names(recorded(data=lambda _: 0.03), (0.025,) * 30) == []
 
 

@@ -1,4 +1,4 @@
-"""What makes a start slow, from samples alone: each cause with its proof; ordinary starts lead to nothing."""
+"""Causes of a slow start, from samples only; an ordinary start has no finding."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: 
     return {"phases": list(phases.items()), "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
 
 
-def test_an_ordinary_start_leads_to_nothing() -> None:
+def test_ordinary_start_has_no_finding() -> None:
     assert startup_diagnosis.causes([document()], [document()], {}, [False]) == []
 
 
-def test_compilation_from_ptx_is_proven() -> None:
+def test_compilation_from_ptx_is_reported() -> None:
     cold = [document(grew=80 << 20, GPUfirst_op=140.0)] * 3
     (found,) = startup_diagnosis.causes(
         cold, [document()] * 3, {"no JIT from PTX": {"error": "PTX JIT is disabled"}}, [True]
@@ -33,18 +33,18 @@ def test_compilation_from_ptx_is_proven() -> None:
     )
 
 
-def test_a_slow_disk() -> None:
+def test_slow_disk_is_reported() -> None:
     (found,) = startup_diagnosis.causes([document(imported=40.0)], [document()], {}, [])
     assert (found["code"], found["subject"]) == ("SLOW_PHASE", "import")
 
 
-def test_many_gpus() -> None:
+def test_contexts_on_many_gpus_are_reported() -> None:
     warm = [document(gpus=8, contexts_and_allocator=6.0)]
     (found,) = startup_diagnosis.causes(warm, warm, {"one visible GPU": document(gpus=1)}, [True] * 8)
     assert found["subject"] == "contexts"
 
 
-def test_persistence_mode() -> None:
+def test_missing_persistence_mode_is_reported() -> None:
     warm = [document(device_listing=5.0)]
     (found,) = startup_diagnosis.causes(warm, warm, {}, [False])
     assert "nvidia-persistenced" in found["fix"]
@@ -64,7 +64,7 @@ def cuda_run(error: str = "", *, right: bool = True) -> dict[str, Any]:
     return {"phases": phases, "facts": facts, "error": {"text": error} if error else None}
 
 
-def test_the_cuda_level_gives_the_time_to_a_context() -> None:
+def test_cuda_timeline_gives_the_time_to_a_context() -> None:
     answer = startup_diagnosis.cuda_answer({"cold": [cuda_run()], "warm": [cuda_run()]})
     assert answer["outcome"] == "passed"
     assert abs(answer["measurements"]["context"]["value"] - 0.5) < 1e-9
@@ -76,20 +76,20 @@ def test_the_cuda_level_gives_the_time_to_a_context() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(34, "STUB_LIBCUDA"), (803, "DRIVER_MISMATCH"), (7, "GPU_NOT_VISIBLE")])
-def test_a_driver_that_refuses_is_named_as_everywhere(number: int, code: str) -> None:
+def test_driver_error_of_the_timeline_has_the_code_of_the_driver_check(number: int, code: str) -> None:
     run = {**cuda_run(), "error": {"call": "cuInit", "code": number, "text": "cuInit answers"}}
     (found,) = startup_diagnosis.cuda_answer({"cold": [run], "warm": []})["findings"]
     assert found["code"] == code
 
 
-def test_without_a_driver_the_timeline_says_so() -> None:
-    told = cuda_timeline.run(paths=("/nonexistent/libcuda.so.1",))
-    assert told["phases"] == []
-    assert told["error"]["call"] == "dlopen"
-    assert "libcuda.so.1" in told["error"]["text"]
+def test_timeline_without_a_driver_has_an_error() -> None:
+    found = cuda_timeline.run(paths=("/nonexistent/libcuda.so.1",))
+    assert found["phases"] == []
+    assert found["error"]["call"] == "dlopen"
+    assert "libcuda.so.1" in found["error"]["text"]
 
 
-def test_an_import_is_split_by_the_loaders_own_words() -> None:
+def test_import_is_divided_by_the_loader_s_messages() -> None:
     events = [
         (0.0, b"envbuilder-object start"),
         (1.0, b"envbuilder-object begin"),
@@ -101,6 +101,6 @@ def test_an_import_is_split_by_the_loaders_own_words() -> None:
         (99.0, b"after"),
     ]
     split = startup_diagnosis.analyse(events)
-    told = {name: round(seconds, 6) for name, seconds in split["seconds"].items()}
-    assert told == {"Python modules": 7.0, "mapping and relocation": 0.6, "initialisers (registration)": 2.0}
+    found = {name: round(seconds, 6) for name, seconds in split["seconds"].items()}
+    assert found == {"Python modules": 7.0, "mapping and relocation": 0.6, "initialisers (registration)": 2.0}
     assert split["slowest"] == ("/x/libtensorflow_cc.so.2", 2.0)

@@ -1,4 +1,4 @@
-"""A TensorFlow before 2.4 is asked by the names of today, one of the first line eagerly and with sessions beside."""
+"""TensorFlow before 2.4: the names of today, eager execution, and the timing of sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def first_line(asked: list[str]) -> Any:
     return plain
 
 
-def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_1_gets_the_later_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     plain = first_line(asked)
     monkeypatch.setitem(sys.modules, "tensorflow", plain)
@@ -55,14 +55,14 @@ def test_the_first_line_is_asked_by_its_later_interface(monkeypatch: pytest.Monk
         ("nightly", "framework", "cpu_checks:matmul"),
     ],
 )
-def test_nothing_is_imported_where_nothing_is_to_be_prepared(
+def test_other_releases_and_checks_import_nothing(
     release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
     tensorflow1_compat.prepare(release, group, probe)
 
 
-def test_traces_are_counted_by_what_the_release_has() -> None:
+def test_traces_are_counted_in_every_release() -> None:
     cache = namespace(primary={"one": 1, "two": 2})
     assert tensorflow1_compat.traces(namespace(experimental_get_tracing_count=lambda: 3)) == 3
     assert tensorflow1_compat.traces(namespace(_get_tracing_count=lambda: 2)) == 2
@@ -115,13 +115,13 @@ def framework() -> Any:
     )
 
 
-def test_a_session_is_timed_in_its_parts() -> None:
+def test_parts_of_a_session_are_timed() -> None:
     times = startup._session(framework(), "/CPU:0")
     assert [name for name, _ in times] == ["first session", "first run", "second run"]
     assert all(seconds >= 0 for _, seconds in times)
 
 
-def test_a_session_that_computes_wrongly_is_no_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_product_of_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "product", 63.0)
     with pytest.raises(ArithmeticError, match="63 where 64"):
         startup._session(framework(), "/CPU:0")

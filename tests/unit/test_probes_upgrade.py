@@ -1,4 +1,4 @@
-"""The upgrade probes, run as an image would run them, with a small package in TensorFlow's place."""
+"""The upgrade probes as processes, with a small package in place of TensorFlow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_probes_parse_on_the_oldest_python(path: Path) -> None:
     assert not {name for name in imported if name and name.split(".")[0] == "envbuilder"}
 
 
-def test_inventory_names_versions_licences_and_sizes() -> None:
+def test_inventory_has_versions_licences_and_sizes() -> None:
     (found,) = answer("inventory")
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["pytest"]["version"] == pytest.__version__
@@ -75,7 +75,7 @@ def framework(folder: Path, extra: str = "") -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
+def test_surface_has_public_names_only(tmp_path: Path) -> None:
     (found,) = answer("surface", {"module": "keras"}, **framework(tmp_path))
     own = ["a", "self", None]
     assert found["names"] == {
@@ -92,7 +92,7 @@ def test_surface_walks_what_a_user_reaches(tmp_path: Path) -> None:
     }
 
 
-def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Path) -> None:
+def test_warning_lines_are_normalised(tmp_path: Path) -> None:
     work = (
         "import sys, warnings\n"
         "warnings.warn('old at 0x7f00aa', DeprecationWarning)\n"
@@ -108,7 +108,7 @@ def test_warnings_are_reported_without_what_differs_from_run_to_run(tmp_path: Pa
     ]
 
 
-def test_a_crash_while_using_the_framework_is_a_line() -> None:
+def test_crash_of_the_framework_is_a_line() -> None:
     (found,) = answer("warning_lines", {"work": "import os; os._exit(9)"})
     assert found["used"] == ["ERROR: the process ended with exit code 9"]
 
@@ -132,7 +132,7 @@ def test_each(n): assert n == 1
 """
 
 
-def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None:
+def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "test_all.py").write_text(TESTS)
     (tmp_path / "test_import.py").write_text("import no_such_module_here\n")
     (tmp_path / "good.py").write_text('if __name__ == "__main__":\n    print("fine")\n')
@@ -143,7 +143,7 @@ def test_users_tests_are_run_one_by_one_whatever_they_do(tmp_path: Path) -> None
         "scripts": ["good.py", "bad.sh"],
         "root": str(tmp_path),
         "pytest": str(site),
-        "limit_s": 10,
+        "limit_s": 6,
     }
     *documents, end = answer("user_tests", order)
     assert end == {"end": True}
@@ -197,7 +197,7 @@ def test_last(): pass
 """
 
 
-def test_a_child_that_a_test_leaves_behind_holds_nothing_up(tmp_path: Path) -> None:
+def test_child_that_a_test_leaves_behind_costs_no_time(tmp_path: Path) -> None:
     began = time.monotonic()
     found = outcomes_of(tmp_path, test_forks__py=FORKS, s__sh="sleep 120 &\n")
     assert time.monotonic() - began < 60
@@ -218,7 +218,7 @@ def test_after(): pass
 """
 
 
-def test_odd_bytes_cost_nothing(tmp_path: Path) -> None:
+def test_output_of_tests_with_odd_bytes_is_readable(tmp_path: Path) -> None:
     found = outcomes_of(tmp_path, test_odd__py=ODD)
     assert {name.partition("::")[2]: outcome for name, (outcome, _) in found.items()} == {
         "test_odd_message": "failed",
@@ -238,7 +238,7 @@ def test_odd_bytes_cost_nothing(tmp_path: Path) -> None:
     ],
     ids=["unknown options", "missing plugin", "stop at the first failure", "plugin that cannot be imported"],
 )
-def test_options_that_the_image_cannot_serve_are_left_out(tmp_path: Path, settings: str) -> None:
+def test_pytest_options_without_their_plugin_are_dropped(tmp_path: Path, settings: str) -> None:
     text = "def test_a(): assert 0\ndef test_b(): pass\n"
     found = outcomes_of(tmp_path, test_some__py=text, pytest__ini=settings)
     assert {name: outcome for name, (outcome, _) in found.items()} == {
@@ -247,13 +247,13 @@ def test_options_that_the_image_cannot_serve_are_left_out(tmp_path: Path, settin
     }
 
 
-def test_what_a_test_keeps_from_running_is_named(tmp_path: Path) -> None:
+def test_tests_after_the_end_of_a_session_are_errors(tmp_path: Path) -> None:
     text = "import pytest\ndef test_a(): pass\ndef test_b(): pytest.exit('enough')\ndef test_c(): pass\n"
     found = outcomes_of(tmp_path, test_some__py=text)
     assert found["test_some.py::test_a"][0] == "passed"
     assert found["test_some.py::test_c"] == ("error", "was not run: pytest ended before it")
 
 
-def test_a_broken_conftest_is_said_once(tmp_path: Path) -> None:
+def test_broken_conftest_is_one_result_for_each_file(tmp_path: Path) -> None:
     found = outcomes_of(tmp_path, test_some__py="def test_a(): pass\n", conftest__py="import no_such_module_here\n")
     assert {name: outcome for name, (outcome, _) in found.items()} == {"test_some.py": "error"}

@@ -1,4 +1,4 @@
-"""Saving and loading models: what cannot be written is left out, what is read wrongly says why, files travel whole."""
+"""Saving and loading models: formats, reasons of failures, and complete files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "expected", lambda *_: 1.0)
 
 
-def test_what_a_version_cannot_write_is_left_out() -> None:
+def test_formats_that_a_version_cannot_write_are_left_out() -> None:
     saved = probe.save(TF)
     assert list(saved) == ["whole", "unreadable", "silent", "drifting", "rounded"]
     assert {path: base64.b64decode(text) for path, text in saved["whole"].items()} == {
@@ -78,7 +78,7 @@ def laid(folder: Path) -> dict[str, str]:
     return places
 
 
-def test_loading_says_why_it_went_wrong_and_nothing_where_it_went_well(tmp_path: Path) -> None:
+def test_loading_returns_why_it_failed(tmp_path: Path) -> None:
     found = probe.load(TF, str(tmp_path), {**laid(tmp_path), "unwritable": "99"})
     assert found.pop("unwritable").startswith("FileNotFoundError: ")
     assert found == {
@@ -90,7 +90,7 @@ def test_loading_says_why_it_went_wrong_and_nothing_where_it_went_well(tmp_path:
     }
 
 
-def test_the_answers_are_those_that_the_other_end_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_both_modes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "tensorflow", TF)
     heard = Heard()
     probe.main(heard, {})  # type: ignore[arg-type]
@@ -101,7 +101,7 @@ def test_the_answers_are_those_that_the_other_end_reads(tmp_path: Path, monkeypa
     assert Loaded(**loaded).loaded["whole"] == ""
 
 
-def test_every_real_format_can_be_told_apart() -> None:
+def test_every_format_has_a_writer_and_a_reader() -> None:
     import importlib  # noqa: PLC0415 - the table as it is, not the fixture's
 
     real = importlib.reload(probe).FORMATS

@@ -1,4 +1,4 @@
-"""What the measuring probe times and reads, with a module in TensorFlow's place whose parts take as long as told."""
+"""The timing probe, with a module in place of TensorFlow whose parts take a given time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ NAMES = {
 }
 
 
-def test_each_phase_has_its_own_time(tmp_path: Path) -> None:
+def test_each_phase_of_start_up_has_its_own_time(tmp_path: Path) -> None:
     plain = measured(tmp_path / "plain").seconds
     slow = measured(tmp_path / "slow", IMPORT=0.5, KERAS=0.4, TRACING=0.6).seconds
     assert plain.keys() == slow.keys() == NAMES
@@ -103,7 +103,7 @@ def test_each_phase_has_its_own_time(tmp_path: Path) -> None:
     assert slow["work.step"] < 0.01, "what tracing took is no step's time"
 
 
-def test_peaks_are_of_their_points(tmp_path: Path) -> None:
+def test_peaks_of_memory_belong_to_their_phase(tmp_path: Path) -> None:
     plain = measured(tmp_path / "plain").bytes
     working = measured(tmp_path / "working", WORK_BYTES=200_000_000).bytes
     assert plain.keys() == {"memory.start", "memory.work"}
@@ -111,7 +111,7 @@ def test_peaks_are_of_their_points(tmp_path: Path) -> None:
     assert 180e6 < working["memory.work"] - working["memory.start"] < 260e6
 
 
-def test_the_gpu_s_peak_is_there_where_the_framework_says_one(tmp_path: Path) -> None:
+def test_peak_of_a_gpu_needs_a_framework_that_reports_it(tmp_path: Path) -> None:
     assert measured(tmp_path / "gpu", GPU={"peak": 123_456_789}).bytes["memory.gpu"] == 123_456_789
     assert "memory.gpu" not in measured(tmp_path / "idle", GPU={"peak": 0}).bytes
 
@@ -121,7 +121,7 @@ def loop(calls: dict[str, Callable[[], object]], wanted: Any, monkeypatch: pytes
     return probe.work(wanted, calls)
 
 
-def test_a_sample_is_the_fastest_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_is_the_fastest_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = iter([0.02] * 30 + [0.0] * 10 + [0.02] * 30)
     found = loop({"matmul": lambda: time.sleep(next(waits))}, {}, monkeypatch)
     assert found["work.matmul"] < 0.02
@@ -129,7 +129,7 @@ def test_a_sample_is_the_fastest_repetition(monkeypatch: pytest.MonkeyPatch) -> 
     assert slow["work.matmul"] >= 0.005
 
 
-def test_more_calls_are_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_calls_give_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
 
     def call() -> None:
@@ -141,7 +141,7 @@ def test_more_calls_are_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["work.matmul"] >= 0.002 * 20 / 10
 
 
-def test_a_gpu_that_raises_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_raises_has_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(device: str) -> None:
         raise ValueError(f"no {device}")
 
@@ -151,7 +151,7 @@ def test_a_gpu_that_raises_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.of_gpu() == {}
 
 
-def test_the_peak_is_what_the_kernel_says() -> None:
+def test_peak_is_that_of_the_kernel() -> None:
     before = probe.peak()
     held = b"\1" * 50_000_000
     after = probe.peak()

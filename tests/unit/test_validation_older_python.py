@@ -44,7 +44,7 @@ class Bare(ast.NodeTransformer):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_it_is_the_same_program(name: str) -> None:
+def test_program_is_the_same_without_annotations(name: str) -> None:
     """Annotations and the future import are gone and nothing else, in the grammar of 3.6, line by line."""
     source, written = (SUITE / name).read_bytes(), probe_files()[name]
     assert written.count(b"\n") == source.count(b"\n")
@@ -75,11 +75,11 @@ def test_it_is_the_same_program(name: str) -> None:
         ("def f(x='->') -> str:\n    return '->'", "def f(x='->')       :\n    return '->'"),
     ],
 )
-def test_what_becomes_of_an_annotation(source: str, written: str) -> None:
+def test_annotation_becomes_blanks(source: str, written: str) -> None:
     assert without_annotations(source.encode()).decode() == written
 
 
-def test_what_would_be_no_module_any_more_is_refused() -> None:
+def test_source_that_breaks_is_an_error() -> None:
     with pytest.raises(SyntaxError):
         without_annotations(b"def f() -> (\n    int\n): ...\n")
 
@@ -108,7 +108,7 @@ print(len(names), stall_rules.causes(steps)[0].name)
 
 
 @pytest.mark.parametrize(("version", "python"), list(pythons()))
-def test_an_old_python_runs_them(version: str, python: str, tmp_path: Path) -> None:
+def test_old_python_imports_every_module(version: str, python: str, tmp_path: Path) -> None:
     """Real Pythons of this host, from 3.6 on, import every module of the suite, and what they import works."""
     folder = tmp_path / "suite"
     folder.mkdir()
