@@ -6,7 +6,7 @@ A combination has two parts that are evaluated apart: the Python part (system, P
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -98,6 +98,7 @@ class Resolver:
     def __init__(self, catalog: Catalog, targets: Targets = NO_TARGETS) -> None:
         self.catalog = catalog
         self.targets = targets
+        self._distributions = cache(partial(distributions, catalog=catalog))
         self._python_part = cache(self._evaluate_python)
         self._cuda_part = cache(self._evaluate_cuda)
 
@@ -121,15 +122,19 @@ class Resolver:
     def parts(self, combination: Combination) -> Parts:
         """Evaluate both parts of a combination, for the first distribution whose Python part does not fail."""
         version, package, flavor = combination.tensorflow, combination.package, combination.flavor
-        rows = distributions(version, package, flavor, self.catalog)
+        rows = self._distributions(version, package, flavor)
         if not rows:
             lacking = unknown.no_release(version, package, self.catalog)
             return Parts(None, PythonPart("", None, (), (lacking,), fails=True), NO_CUDA)
         pins = (*combination.packages, *combination.additions.packages)
         os, arch = combination.os, combination.arch
-        tried = ((row, self._python_part(row.package, row.version, combination.python, os, arch, pins)) for row in rows)
-        first = next(tried)
-        row, python = first if not first[1].fails else next((one for one in tried if not one[1].fails), first)
+        row = rows[0]
+        python = self._python_part(row.package, row.version, combination.python, os, arch, pins)
+        for other in rows[1:] if python.fails else ():
+            part = self._python_part(other.package, other.version, combination.python, os, arch, pins)
+            if not part.fails:
+                row, python = other, part
+                break
         base = python.system.name if python.system is not None and python.system.brings is not None else None
         cuda = self._cuda_part(row.package, row.version, flavor, arch, combination.cuda, combination.cudnn, base)
         return Parts(row, python, cuda)
