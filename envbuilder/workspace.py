@@ -58,7 +58,7 @@ class Workspace:
     @property
     def wheels(self) -> Path:
         """What large wheels were proved to hold; committed like the build contexts."""
-        return self.root / "wheels.json"
+        return self.images / "wheels.json"
 
     @property
     def out(self) -> Path:

@@ -1,4 +1,4 @@
-"""``envbuilder render``: write the build contexts, or check that they are up to date."""
+"""``envbuilder render``: write images/, check that it is up to date, or write one self-contained folder."""
 
 from __future__ import annotations
 
@@ -13,23 +13,36 @@ from envbuilder.cli.options import select_option
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
 @select_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if images/ is out of date.")
-def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool) -> None:
-    r"""Write images/ID/ for the selected environments: a complete build context each.
+@click.option(
+    "--standalone",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write one environment, named by its id, as a folder that `docker build DIR` builds.",
+)
+def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool, standalone: Path | None) -> None:
+    r"""Write images/ for the selected environments: a folder for each, and the steps and packages that they share.
 
     \b
     Examples:
       envbuilder render                    the vetted matrices
       envbuilder render --check            in CI: check the committed contexts
       envbuilder render my.yaml -s 'tf2.20*'
+      envbuilder render --standalone out/alone tf2.20.0-py311-cpu-bookworm
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
-    from envbuilder.jobs.prepare import prepare_all, stale_all
+    from envbuilder.jobs.prepare import prepare_all, stale_all, write_standalone
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
+    if standalone is not None and len(matrices) == 1 and not selectors:
+        matrices, selectors = (), matrices
     choices = choose_all(matrices, selectors, Path.cwd(), load())
     workspace = Workspace(Path.cwd())
+    if standalone is not None:
+        name = write_standalone(choices, workspace, standalone)
+        click.echo(f"{standalone} builds {name}: docker build --build-arg BASE=IMAGE {standalone}")
+        return
     if not check:
         count = prepare_all(choices, workspace, Console())
         click.echo(f"{count} build contexts are current in {workspace.images}")

@@ -307,6 +307,19 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     )
 
 
+def write_readme(workspace: Workspace) -> None:
+    """Write the README of ``images/`` if it is not as it should be."""
+    if stale_readme(workspace):
+        write_atomically(workspace.images / "README.md", templates()["README.md"].encode())
+
+
+def stale_readme(workspace: Workspace) -> tuple[Difference, ...]:
+    """Compare the README of ``images/`` with what it should be."""
+    wanted, present = templates()["README.md"].encode(), _stored(workspace, "README.md") or b""
+    path = str(workspace.images / "README.md")
+    return () if wanted == present else (Difference(path, _diff(path, present, wanted)),)
+
+
 def unused(workspace: Workspace, known: Collection[str]) -> tuple[Path, ...]:
     """List the folders of ``images/`` that no known environment's build uses."""
     used = {name for one in known for name in build_files(one, workspace)}

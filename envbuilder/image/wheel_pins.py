@@ -1,4 +1,4 @@
-"""What large wheels hold, by the word of a build that hashed them: `wheels.json`, committed beside the build contexts.
+"""What large wheels hold, by the word of a build that hashed them: `images/wheels.json`.
 
 A build installs every wheel by its hash, so that an image in which just the files of a RECORD lie proves that RECORD.
 What was proved on one host is written down for the others: there neither the index nor the image is believed for it.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from envbuilder.support import decoding
-from envbuilder.workspace import Workspace, digest, read_document, write_document
+from envbuilder.workspace import Workspace, digest, read_document, write_atomically
 
 _BY_INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json"})
 _INTO_PACKAGES = ("purelib", "platlib")
@@ -49,7 +49,14 @@ def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> 
         if wheel not in before and not _brings_elsewhere(record) and (rows := rows_digest(record))
     }
     if found:
-        write_document(workspace.wheels, WheelPins(wheels=dict(sorted({**before, **found}.items()))))
+        write_atomically(workspace.wheels, _lines({**before, **found}))
+
+
+def _lines(wheels: Mapping[str, Pin]) -> bytes:
+    """Write the document with one line for each wheel."""
+    rows = (f'    "{wheel}": {decoding.to_json(pin).decode()}' for wheel, pin in sorted(wheels.items()))
+    head = f'{{\n  "schema": "{WheelPins().schema}",\n  "wheels": {{\n'
+    return (head + ",\n".join(rows) + "\n  }\n}\n").encode()
 
 
 def rows_digest(record: bytes) -> str:

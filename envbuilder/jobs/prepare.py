@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from envbuilder.choice import Choice
 from envbuilder.environment import Environment
+from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
-from envbuilder.image.context import Difference, ensure_lock, ensure_packages, stale, unused, write_context
+from envbuilder.image.context import (
+    Difference,
+    ensure_lock,
+    ensure_packages,
+    stale,
+    stale_readme,
+    standalone,
+    unused,
+    write_context,
+    write_readme,
+)
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, folder_contents
@@ -54,13 +66,29 @@ def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Cons
             ensure_packages(environment, text, choice.catalog, workspace)
             write_context(environment, text, workspace)
             count += 1
+    write_readme(workspace)
     return count
+
+
+def write_standalone(choices: tuple[Choice, ...], workspace: Workspace, folder: Path) -> str:
+    """Write a self-contained folder for the one selected environment; return its id."""
+    found = {environment.id: (environment, choice) for choice in choices for environment in choice.environments}
+    if len(found) != 1:
+        raise UsageError(
+            f"{len(found)} environments are selected", hint="name one: envbuilder render --standalone DIR ID"
+        )
+    ((environment, choice),) = found.values()
+    text = ensure_lock(environment, choice.catalog, workspace)
+    ensure_packages(environment, text, choice.catalog, workspace)
+    standalone(environment, text, workspace, folder)
+    return environment.id
 
 
 def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool) -> tuple[Difference, ...]:
     """Compare every chosen environment's files; with ``whole``, unused folders are differences too."""
     known = {environment.id for choice in choices for environment in choice.environments}
     found = [d for choice in choices for environment in choice.environments for d in stale(environment, workspace)]
+    found += stale_readme(workspace)
     if whole and workspace.images.is_dir():
         found += [
             Difference(str(path), f"{path}: no matrix uses this: delete it\n") for path in unused(workspace, known)

@@ -10,8 +10,9 @@ from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
+from envbuilder.errors import UsageError
 from envbuilder.image import context, lockfile, system_lock
-from envbuilder.jobs.prepare import Relocked, prepare_all, relock, stale_all
+from envbuilder.jobs.prepare import Relocked, prepare_all, relock, stale_all, write_standalone
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -76,3 +77,22 @@ def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path, monkeypatch:
     shared = workspace.images / "shared/steps/install"
     shared.write_text("#!/bin/sh\n")
     assert [one.path for one in stale_all(choices, workspace, whole=True)] == [str(shared)]
+
+
+def test_a_standalone_folder_is_of_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "lock", lambda *_: LOCK)
+    workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
+    with pytest.raises(UsageError, match="2 environments are selected"):
+        write_standalone(choices, workspace, tmp_path / "alone")
+    (one,) = (choose(str(tmp_path / "m.yaml"), ("*-runtime",), workspace, load()),)
+    name = write_standalone((one,), workspace, tmp_path / "alone")
+    assert (tmp_path / "alone" / name / lockfile.LOCK).read_text() == LOCK
+    assert (tmp_path / "alone/Dockerfile").is_file()
+
+
+def test_an_edited_readme_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "lock", lambda *_: LOCK)
+    workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
+    prepare_all(choices, workspace, Console())
+    (workspace.images / "README.md").write_text("mine\n")
+    assert [Path(one.path).name for one in stale_all(choices, workspace, whole=True)] == ["README.md"]
