@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import IO
 
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerResult, ContainerSpec, Engine
 from envbuilder.errors import InfrastructureError, UsageError
@@ -174,15 +175,17 @@ def follow(
     with subprocesses.started(
         command, patience=0.0, start_new_session=True, bufsize=0, stdin=subprocesses.PIPE, stdout=subprocesses.PIPE
     ) as process:
+        assert process.stdout is not None  # noqa: S101 - requested above
         threading.Thread(target=_give, args=(process, stdin), daemon=True).start()  # it may never read
-        try:
-            for data in _output(process, deadline, overdue):
-                on_output(data)
-            while process.poll() is None and not overdue() and time.monotonic() < deadline:
-                time.sleep(_POLL_S / 10)
-            return process.poll()
-        finally:
-            _end(process)
+        with process.stdout as stream:  # closed after the exit code is read: a closed pipe would end the process
+            try:
+                for data in _output(process, stream, deadline, overdue):
+                    on_output(data)
+                while process.poll() is None and not overdue() and time.monotonic() < deadline:
+                    time.sleep(_POLL_S / 10)
+                return process.poll()
+            finally:
+                _end(process)
 
 
 def _give(process: subprocesses.Process, data: bytes) -> None:
@@ -193,10 +196,11 @@ def _give(process: subprocesses.Process, data: bytes) -> None:
             view = view[os.write(stream.fileno(), view) :]
 
 
-def _output(process: subprocesses.Process, deadline: float, overdue: Callable[[], bool]) -> Iterator[bytes]:
+def _output(
+    process: subprocesses.Process, stream: IO[bytes], deadline: float, overdue: Callable[[], bool]
+) -> Iterator[bytes]:
     """Yield output until its end, the deadline, the end of the process and a moment more, or until it is overdue."""
-    assert process.stdout is not None  # noqa: S101 - requested at the start
-    with process.stdout as stream, selectors.DefaultSelector() as selector:
+    with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         has_ended = False
         while (left := deadline - time.monotonic()) > 0 and not overdue():
