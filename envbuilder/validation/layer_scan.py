@@ -24,32 +24,31 @@ KEPT = re.compile(
     r"|^etc/(?:passwd|ld\.so\.conf|ld\.so\.cache|ld\.so\.preload|ld\.so\.conf\.d/[^/]+|ssl/certs/ca-certificates\.crt)\Z"
     r"|^usr/share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
 )
-"""Files whose content the judgement or the bill of materials reads."""
+"""Files whose content the checks or the bill of materials read."""
 
 MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
 _WHOLE, _HEAD, _ENDS = 64 << 20, 128 << 20, 24 << 20
-"""Where files come by in a stream: up to so many bytes of a shared object are kept while it is looked at; of a larger
-one, so many of its beginning (the names of libtensorflow_cc 2.20 end at 87 MB) and of its end.
-
-And what the loader reads, wherever its headers say that it lies: cuBLASLt 11.4 has it 26 MB before its end.
+"""Bytes of a shared object in a stream that are stored while it is read: all of a small one; of a larger one its
+beginning (the names of libtensorflow_cc 2.20 end at 87 MB), its end, and the dynamic section (cuBLASLt 11.4 has it
+26 MB before its end).
 """
 
 MOST_ENTRIES = 1_000_000
 """Files and folders that a layer may have: a record of so many takes some 500 MB of memory. A GPU image has 39,000."""
 
 _LARGEST = 16 << 30
-"""Bytes of the largest file that is taken for a shared object; TensorFlow's largest has a tenth of that."""
+"""Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that."""
 
 _VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|ptxas|nvlink)\Z")
-"""Libraries and tools of CUDA: what they are is read out of them, never off their names."""
+"""Libraries and tools of CUDA: their versions come from their bytes, never from their names."""
 
 _MAGIC = b"\x7fELF"
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an ELF file says of itself; ``damaged`` is why it cannot be whole ('' where nothing speaks against it).
+    """The tables of an ELF file; ``damaged`` is the reason why it is incomplete ('' if it is not).
 
-    ``version`` is that of a library of CUDA, by its own bytes; '' where these do not tell.
+    ``version`` is the version of a CUDA library in its own bytes; '' if it is unknown.
     """
 
     machine: str = ""
@@ -82,7 +81,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of a layer: its rows, the content of the files in `KEPT`, and what looks like a secret."""
+    """The record of a layer: its rows, the content of the files in `KEPT`, and likely secrets."""
 
     diff_id: str
     rows: tuple[FileRow, ...]
@@ -91,14 +90,14 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scan(stream: LayerStream) -> LayerRecord:
-    """Read a layer to its end. Raises InfrastructureError where it has more than `MOST_ENTRIES`."""
+    """Read a layer to its end. Raises InfrastructureError if it has more than `MOST_ENTRIES`."""
     rows: list[FileRow] = []
     contents: dict[str, bytes] = {}
     secrets: list[Secret] = []
     room = MAX_KEPT_OF_LAYER
     for file in stream.files:
         if len(rows) == MOST_ENTRIES:
-            raise InfrastructureError(f"the image has a layer of more than {MOST_ENTRIES} files: it cannot be judged")
+            raise InfrastructureError(f"the image has a layer of more than {MOST_ENTRIES} files: it cannot be checked")
         if file.kind != "file":
             rows.append(_row(file))
             continue
@@ -165,7 +164,7 @@ class _Reading:
         self._size += len(piece)
 
     def _show(self, piece: bytes | bytearray) -> None:
-        """Copy what the tables may be in: pages of the window that are never written take no memory."""
+        """Copy the parts that may contain tables; unwritten pages of the window take no memory."""
         assert self._window is not None  # noqa: S101 - asked by the only caller
         size, at = self._told, self._size
         end = min(at + len(piece), size)
@@ -183,18 +182,18 @@ class _Reading:
 
 
 def _dynamic(piece: bytes | bytearray) -> range:
-    """Say where a file's headers, at its beginning, place what the loader reads; an empty range where they do not."""
+    """Return the place of the dynamic section according to a file's headers; an empty range if they have none."""
     try:
         with decoding.damaged("no headers"):
             at, size, count = [struct.unpack_from(form, piece, place)[0] for form, place in _HEADER]
             rows = [struct.unpack_from("<IIQQQQQQ", piece, at + number * size) for number in range(min(count, 64))]
     except decoding.DamagedError:
-        return range(0)  # which is found out when it is described
+        return range(0)  # reported when the file is described
     return next((range(row[2], row[2] + min(row[5], _ENDS)) for row in rows if row[0] == PT_DYNAMIC), range(0))
 
 
 _HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
-"""Where an ELF header says at which place the program headers are, how long one is, and how many."""
+"""Places in an ELF header of the offset, size and number of program headers."""
 
 
 def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
@@ -205,12 +204,12 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
     except NotElfError:
         return None  # of another word length or byte order
     short = elf.extent - size
-    if short > 0:  # what its tables lead to is not theirs
-        return Binary(machine=elf.machine or "", damaged=f"it lacks the last {short} bytes that its headers speak of")
+    if short > 0:  # its tables are not reliable
+        return Binary(machine=elf.machine or "", damaged=f"it lacks the last {short} bytes that its headers name")
     return Binary(
         machine=elf.machine or "",
         soname=elf.soname or "",
-        # A name is empty where its text lies in the part that was not kept: then it is unknown, as if not asked for.
+        # A name is empty if its text is in a part that was not stored: then it is unknown.
         needed=tuple(filter(None, elf.needed)),
         rpath=tuple(filter(None, elf.rpath)),
         runpath=tuple(filter(None, elf.runpath)),
@@ -220,13 +219,6 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
         version=own_version(elf, window) if _VERSIONED.search(path) else "",
         has_cuda_code=any(name in elf.sections for name in (".nv_fatbin", ".nvFatBinSegment")),
     )
-
-
-def entries(records: tuple[LayerRecord, ...]) -> Iterator[tuple[int, FileRow]]:
-    """Yield every entry with its layer's number, lowest layer first."""
-    for number, record in enumerate(records):
-        for row in record.rows:
-            yield number, row
 
 
 _CUDNN = re.compile(r"cudnn_\w+_version\Z")
@@ -246,7 +238,7 @@ _BUILT = re.compile(rb"Cuda compilation tools, release (?P<release>\d+\.\d+), V(
 
 
 def own_version(elf: Elf, window: mmap.mmap) -> str:
-    """Read a library's version out of itself; '' where it does not hold one that can be read."""
+    """Return a library's version from its own bytes; '' if there is none that can be read."""
     for name, offset, size in elf.exported(window):
         if name == _RUN_TIME:
             return _toolkit(elf, window)
@@ -260,7 +252,7 @@ def own_version(elf: Elf, window: mmap.mmap) -> str:
 
 
 def _toolkit(elf: Elf, window: mmap.mmap) -> str:
-    """Read the toolkit of a CUDA run time (``11.2``); '' where its code stores several numbers of that form."""
+    """Return the toolkit version of a CUDA runtime (``11.2``); '' if its code stores several such numbers."""
     offset, size = elf.sections.get(".text", (0, 0))
     numbers = {int.from_bytes(one, "little") for one in _STORES.findall(window[offset : offset + size])}
     found = {number for number in numbers if number in _TOOLKITS and number % 10 == 0}
@@ -268,7 +260,7 @@ def _toolkit(elf: Elf, window: mmap.mmap) -> str:
 
 
 def _dotted(number: int) -> str:
-    """Write 11203 as 11.2.3, as the toolkit's libraries count."""
+    """Write 11203 as 11.2.3, the numbering of the toolkit's libraries."""
     return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
 
 

@@ -59,15 +59,13 @@ if TYPE_CHECKING:
 class ValidationRequest:
     """What to validate and how.
 
-    ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for an image of others: what it
-    holds is then asked of it, and ``catalog`` says what that should come to. ``lock`` is the text of the lock that it
-    was made from, ``omissions`` that of the list of what its form leaves out. ``gpus`` is ``none``, ``all``, a list of
-    indices, or ``auto``: those that the engine can hand over. ``base`` and ``base_id`` are the reference and the image
-    id of what it was built on, where that is known. ``extra`` are checks beside the table's (the suite's own controls),
-    ``probes`` the files that those need beside the suite's, by name. ``index`` is asked what the locked wheels hold,
-    where that is not known on this host yet. ``built`` is the id of the image that a build on this host made of the
-    lock, '' where there is none. ``pins`` are what builds proved of large wheels, by their hash, ``system`` the locks
-    of what the system itself brings, by name.
+    ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for a foreign image: then its Python
+    is queried, and ``catalog`` provides the expectations. ``lock`` and ``omissions`` are the texts of its lock and of
+    its list of removed files, ``system`` the locks of system packages by name. ``gpus`` is ``none``, ``all``, a list of
+    indices, or ``auto`` (all that the engine can pass on). ``base`` and ``base_id`` are reference and id of its base
+    image, if known. ``extra`` are checks that the table lacks (of the controls), ``probes`` their files by name.
+    ``index`` is queried for the contents of locked wheels that this host does not know. ``built`` is the id of the
+    image that a build on this host made of the lock ('' if none), ``pins`` are proved contents of large wheels by hash.
     """
 
     image: str
