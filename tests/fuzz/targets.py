@@ -21,7 +21,7 @@ from unittest import mock
 
 import factories
 import msgspec
-from made_images import SITE, image_of, outside, package, record
+from made_images import SITE, context_of, image_of, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
 from envbuilder.attest import envelope, keys, statements
@@ -499,7 +499,7 @@ def single_files(data: bytes) -> None:
     text = decoding.lossy(data)
     layer_scan._dynamic(data)
     secret_scan.FileSecrets("app/.env").take(data)
-    tuple(keras_settings(outside(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
+    tuple(keras_settings(context_of(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
     artefact.build_info(text)
     with contextlib.suppress(*REFUSED):
         removed_files.parse(text)

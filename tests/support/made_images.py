@@ -1,4 +1,4 @@
-"""Images of a few files, made for the checks that look at an image from outside: no engine, nothing on disk."""
+"""Images of a few files for the checks on the host: no engine, nothing on disk."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def package(name: str, version: str, files: Mapping[str, bytes], *, tag: str = "
     return {f"{SITE}/{path}": content for path, content in {**named, f"{info}/RECORD": rows.encode()}.items()}
 
 
-def outside(
+def context_of(
     files: ImageFiles, *, lock: str = "", omissions: str = "", facts: Mapping[str, Any] | None = None, **image: Any
 ) -> ImageContext:
     """Put an image of ours before the checks: ``image`` are its configuration, ``facts`` what it should be."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_images import SITE, image_of, outside, package, row
+from made_images import SITE, context_of, image_of, package, row
 
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
@@ -89,7 +89,7 @@ def found(cache: Path, changed: bytes = b"", pinned: bytes = WHEEL, kept: bytes 
     records = Cache(cache)
     if kept:
         records.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + kept)
-    subject = replace(outside(image_of(there), lock=LOCK), wheels=WheelRecords(None, records, pins(pinned)))
+    subject = replace(context_of(image_of(there), lock=LOCK), wheels=WheelRecords(None, records, pins(pinned)))
     looked = files(subject)
     severities = {Code.UNKNOWN: Severity.WARNING, Code.FILES_DIFFER: Severity.ERROR}
     assert all(one.severity is severities[one.code] for one in looked.findings)
@@ -115,7 +115,7 @@ def image_with(rows: str, there: dict[str, bytes]) -> list[str]:
     layer = package("numpy", "2.4.6", NUMPY)
     record = layer[RECORD]
     assert isinstance(record, bytes)
-    subject = outside(image_of({**layer, RECORD: record + rows.encode(), **there}), lock=LOCK)
+    subject = context_of(image_of({**layer, RECORD: record + rows.encode(), **there}), lock=LOCK)
     looked = files(replace(subject, wheels=WheelRecords(None, Cache(Path("/nonexistent")), pins())))
     return [one.message for one in looked.findings if one.severity is Severity.ERROR]
 

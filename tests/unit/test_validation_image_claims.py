@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_images import SITE, image_of, outside, package
+from made_images import SITE, context_of, image_of, package
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
@@ -47,7 +47,7 @@ def test_build_record_of_every_release_is_read(note: str, says: bool | None) -> 
 def test_cpu_build_in_a_gpu_environment_is_not_a_gpu_build(flavor: str, note: str, found: int) -> None:
     text = f"build_info = {{'is_cuda_build': {note}}}" if note else ""
     named = {"tensorflow/__init__.py": b"1", "tensorflow/python/platform/build_info.py": text.encode()}
-    subject = outside(image_of(package("tensorflow_cpu", "2.20.0", named)), facts={"flavor": flavor})
+    subject = context_of(image_of(package("tensorflow_cpu", "2.20.0", named)), facts={"flavor": flavor})
     findings = list(without_cuda(subject))
     assert [one.code for one in findings] == [Code.NOT_A_GPU_BUILD] * found
     libraries = Finding(code=Code.LIBRARY_PATH, severity=Severity.ERROR, subject="libcudart.so.12", message="m")
@@ -84,7 +84,7 @@ def test_contradictory_claims_about_the_variant_are_reported(
 ) -> None:
     text = msgspec.json.encode({**DOCUMENT, "form": "runtime"})
     there = {"opt/envbuilder/environment.json": text, **({LIST_AT: carried.encode()} if carried else {})}
-    said = [one.subject for one in claims(outside(image_of(there), omissions=known, labels=labels)).findings]
+    said = [one.subject for one in claims(context_of(image_of(there), omissions=known, labels=labels)).findings]
     about = [one for one in said if "removed" in one or one == f"label {FORM_LABEL}"]
     assert len(about) == len(named)
     assert all(name in one for name, one in zip(named, about, strict=True))
@@ -119,7 +119,7 @@ def test_variant_is_compared_with_the_hosts_record(
 ) -> None:
     labels = {FORM_LABEL: str(said["form"])} if "form" in said else {}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, **said})})
-    about = {one.subject for one in claims(outside(there, labels=labels, facts=facts)).findings}
+    about = {one.subject for one in claims(context_of(there, labels=labels, facts=facts)).findings}
     wanted = {f"label {FORM_LABEL}", "environment.json form"} if named else set()
     assert {one for one in about if "form" in one} == wanted
 
@@ -128,5 +128,5 @@ def test_a_devel_image_names_no_list_of_removed_files() -> None:
     """Where this host says that everything is in it, a label that names such a list does not hold."""
     labels = {removed_files.LABEL: lockfile.digest(LIST)}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
-    said = [one.subject for one in claims(outside(there, labels=labels, facts={"form": "devel"})).findings]
+    said = [one.subject for one in claims(context_of(there, labels=labels, facts={"form": "devel"})).findings]
     assert f"label {removed_files.LABEL}" in said

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine
-from made_images import SITE, Layer, entry, image_of, outside, record
+from made_images import SITE, Layer, context_of, entry, image_of, record
 from made_objects import shared_object
 
 from envbuilder.engine.port import LayerFile, LayerStream
@@ -76,7 +76,7 @@ def elf(*, machine: int = 62, section_at: int = 64, size: int = 4096) -> bytes:
     ],
 )
 def test_damaged_binaries_and_those_of_other_architectures_are_found(content: bytes, code: Code | None) -> None:
-    found = binaries(outside(image_of({"opt/venv/lib/python3.11/site-packages/x.so": content}))).findings
+    found = binaries(context_of(image_of({"opt/venv/lib/python3.11/site-packages/x.so": content}))).findings
     assert [one.code for one in found] == ([code] if code else [])
 
 
@@ -84,7 +84,7 @@ def test_damaged_binaries_and_those_of_other_architectures_are_found(content: by
 def test_cuda_library_that_is_text_or_a_dangling_link_is_missing(name: str) -> None:
     path = f"opt/venv/lib/python3.11/site-packages/nvidia/x/lib/{name}"
     for what in (b"<html>404</html>", "/nowhere"):
-        (one,) = binaries(outside(image_of({path: what}))).findings
+        (one,) = binaries(context_of(image_of({path: what}))).findings
         assert (one.code, one.subject) == (Code.MISSING_LIBRARY, name)
 
 
@@ -114,21 +114,21 @@ def test_file_may_have_another_name_if_its_soname_links_to_it() -> None:
     folder = "usr/lib/x86_64-linux-gnu"
     cupti = shared_object("libcupti.so.11.2")
     whole: Layer = {f"{folder}/libcupti.so.2020.3.1": cupti, f"{folder}/libcupti.so.11.2": "libcupti.so.2020.3.1"}
-    assert binaries(outside(image_of(whole))).findings == ()
+    assert binaries(context_of(image_of(whole))).findings == ()
     wrongs: tuple[Layer, ...] = (
         {f"{folder}/libcupti.so.2020.3.1": cupti},
         {**whole, f"{folder}/libcupti.so.11.2": shared_object("libcupti.so.11.2")},
         {**whole, f"{folder}/libcupti.so.12": "libcupti.so.2020.3.1"},
     )
     for wrong in wrongs:
-        assert [one.code.value for one in binaries(outside(image_of(wrong))).findings] == ["CUDA_MISMATCH"], wrong
+        assert [one.code.value for one in binaries(context_of(image_of(wrong))).findings] == ["CUDA_MISMATCH"], wrong
 
 
 def test_libcurl_may_have_two_names_and_a_cuda_library_may_not() -> None:
     for stem, found in (("libcurl-gnutls", []), ("libcufft", ["CUDA_MISMATCH"])):
         folder = "usr/lib/x86_64-linux-gnu"
         there: Layer = {f"{folder}/{stem}.so.4": shared_object(f"{stem}.so.4"), f"{folder}/{stem}.so.3": f"{stem}.so.4"}
-        assert [one.code.value for one in binaries(outside(image_of(there))).findings] == found
+        assert [one.code.value for one in binaries(context_of(image_of(there))).findings] == found
 
 
 def test_entry_below_a_link_is_unpacked_to_its_target() -> None:

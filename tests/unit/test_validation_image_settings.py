@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_images import SITE, Layer, image_of, outside, package
+from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
@@ -43,14 +43,14 @@ PATH = {"PATH": "/opt/venv/bin:/usr/bin"}
     ],
 )
 def test_start_up_requirement_must_be_valid_and_admit_newer_drivers(env: dict[str, str], severities: list[str]) -> None:
-    looked = requirement(outside(image_of(), env=env, facts={"flavor": "gpu", "cuda": "12.5"}))
+    looked = requirement(context_of(image_of(), env=env, facts={"flavor": "gpu", "cuda": "12.5"}))
     assert [one.severity.value for one in looked.findings] == severities
     assert {one.code for one in looked.findings} <= {Code.CONTAINER_REQUIREMENT}
 
 
 def test_foreign_image_needs_no_start_up_requirement() -> None:
     facts = {"flavor": "gpu", "cuda": "12.5", "environment": ""}
-    assert requirement(outside(image_of(), env={}, facts=facts)).findings == ()
+    assert requirement(context_of(image_of(), env={}, facts=facts)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_foreign_image_needs_no_start_up_requirement() -> None:
 )
 def test_variable_that_breaks_the_image_is_the_only_error(env: dict[str, str], code: Code, subject: str) -> None:
     facts = {"flavor": "gpu", "python": "3.11"}
-    looked = configuration(outside(image_of(ROOT), env={**PATH, **env}, facts=facts))
+    looked = configuration(context_of(image_of(ROOT), env={**PATH, **env}, facts=facts))
     errors = [one for one in looked.findings if one.severity is Severity.ERROR]
     assert [(one.code, one.subject) for one in errors] == [(code, subject)]
 
@@ -114,7 +114,7 @@ def test_usual_configuration_has_no_finding() -> None:
         "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
     }
     facts = {"flavor": "gpu", "python": "3.11"}
-    assert configuration(outside(image_of(ROOT), env=env, command=("python",), facts=facts)).findings == ()
+    assert configuration(context_of(image_of(ROOT), env=env, command=("python",), facts=facts)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_usual_configuration_has_no_finding() -> None:
     ],
 )
 def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], subject: str) -> None:
-    (one,) = configuration(outside(image_of(ROOT), env=PATH, facts={"python": "3.11"}, **image)).findings
+    (one,) = configuration(context_of(image_of(ROOT), env=PATH, facts={"python": "3.11"}, **image)).findings
     assert (one.code, one.severity, one.subject) == (Code.IMAGE_CONFIGURATION, Severity.ERROR, subject)
 
 
@@ -145,7 +145,7 @@ def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], 
     ],
 )
 def test_valid_values_have_no_finding(env: dict[str, str]) -> None:
-    looked = configuration(outside(image_of(ROOT), env={**PATH, **env}, facts={"python": "3.11"}))
+    looked = configuration(context_of(image_of(ROOT), env={**PATH, **env}, facts={"python": "3.11"}))
     assert looked.findings == ()
 
 
@@ -157,7 +157,7 @@ def test_valid_values_have_no_finding(env: dict[str, str]) -> None:
     ],
 )
 def test_variable_that_changes_every_program_is_a_warning(name: str) -> None:
-    (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
+    (one,) = configuration(context_of(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
 
@@ -172,14 +172,14 @@ def test_variable_that_changes_every_program_is_a_warning(name: str) -> None:
 )
 def test_variable_that_names_gpus_of_one_host_is_a_warning(name: str, value: str) -> None:
     facts = {"python": "3.11", "flavor": "gpu"}
-    (one,) = configuration(outside(image_of(ROOT), env={**PATH, name: value}, facts=facts)).findings
+    (one,) = configuration(context_of(image_of(ROOT), env={**PATH, name: value}, facts=facts)).findings
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
 
 def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
     cached: Layer = {**ROOT, f"opt/cache/{SITE}/six.cpython-311.pyc": b"x"}
     env = {**PATH, "PYTHONPYCACHEPREFIX": "/opt/cache"}
-    (one,) = configuration(outside(image_of(cached), env=env, facts={"python": "3.11"})).findings
+    (one,) = configuration(context_of(image_of(cached), env=env, facts={"python": "3.11"})).findings
     assert (one.severity, one.subject) == (Severity.ERROR, "PYTHONPYCACHEPREFIX")
 
 
@@ -196,7 +196,7 @@ def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
 def test_tmp_that_the_user_cannot_write_to_is_reported(mode: int | None, uid: int, user: str, found: int) -> None:
     many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
     tmp: Layer = {} if mode is None else {"tmp": LayerFile("tmp", "folder", mode=mode, uid=uid)}
-    looked = configuration(outside(image_of({**many, **tmp}), env=PATH, facts={"python": "3.11"}, user=user))
+    looked = configuration(context_of(image_of({**many, **tmp}), env=PATH, facts={"python": "3.11"}, user=user))
     assert [one.subject for one in looked.findings] == ["/tmp"] * found
 
 
@@ -205,7 +205,7 @@ def test_python_with_file_capabilities_is_an_error() -> None:
         "opt/venv/bin/python", "file", mode=0o755, size=2, has_capabilities=True, pieces=lambda: iter([b"#!"])
     )
     looked = configuration(
-        outside(image_of({**ROOT, "opt/venv/bin/python": python}), env=PATH, facts={"python": "3.11"})
+        context_of(image_of({**ROOT, "opt/venv/bin/python": python}), env=PATH, facts={"python": "3.11"})
     )
     assert [(one.severity, one.subject) for one in looked.findings] == [(Severity.ERROR, "python")]
 
@@ -223,7 +223,7 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
 
     def found(settings: bytes, place: str = path, **more: str) -> list[tuple[Severity, str]]:
         there = image_of({**accounts, place: settings})
-        looked = configuration(outside(there, env={**PATH, **env, **more}, facts={"python": "3.11"}))
+        looked = configuration(context_of(there, env={**PATH, **env, **more}, facts={"python": "3.11"}))
         assert {one.code for one in looked.findings} <= {Code.IMAGE_CONFIGURATION}
         return [(one.severity, one.subject) for one in looked.findings]
 
@@ -255,7 +255,7 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
 )
 def test_keras_settings_are_read_as_python_reads_json(settings: bytes, severities: list[Severity]) -> None:
     there = image_of({**ROOT, "root/.keras/keras.json": settings})
-    findings = configuration(outside(there, env={**PATH, "HOME": "/root"}, facts={"python": "3.11"})).findings
+    findings = configuration(context_of(there, env={**PATH, "HOME": "/root"}, facts={"python": "3.11"})).findings
     assert [one.severity for one in findings if one.subject == "keras.json"] == severities
 
 
@@ -263,9 +263,9 @@ def test_user_by_name_without_etc_passwd_is_an_error() -> None:
     many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
     room = {"tmp": LayerFile("tmp", "folder", mode=0o1777)}
     there = {**many, **room, "etc/passwd": LayerFile("etc/passwd", "folder", mode=0o755)}
-    (one,) = configuration(outside(image_of(there), env=PATH, facts={"python": "3.11"})).findings
+    (one,) = configuration(context_of(image_of(there), env=PATH, facts={"python": "3.11"})).findings
     assert (one.severity, one.subject) == (Severity.ERROR, "USER")
-    assert configuration(outside(image_of(there), env=PATH, facts={"python": "3.11"}, user="1000")).findings == ()
+    assert configuration(context_of(image_of(there), env=PATH, facts={"python": "3.11"}, user="1000")).findings == ()
 
 
 def test_environment_behind_a_link_is_the_same_environment() -> None:
@@ -274,6 +274,6 @@ def test_environment_behind_a_link_is_the_same_environment() -> None:
     venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", folder.path: folder}
     there: Layer = {**tensorflow, **venv}
     looked = configuration(
-        outside(image_of(there), env={"PATH": "/srv/venv/bin"}, facts={"python": "3.11"}, user="1000")
+        context_of(image_of(there), env={"PATH": "/srv/venv/bin"}, facts={"python": "3.11"}, user="1000")
     )
     assert looked.findings == ()

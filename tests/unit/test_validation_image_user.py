@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from made_images import SITE, image_of, outside
+from made_images import SITE, context_of, image_of
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code
@@ -25,7 +25,7 @@ def closed(user: str, *more: dict[str, LayerFile]) -> list[str]:
     layer = {**PASSWD}
     for part in (*(folder(name) for name in names), module(f"{SITE}/tensorflow/__init__.py"), *more):
         layer |= part  # type: ignore[arg-type]
-    found = configuration(outside(image_of(layer), user=user)).findings
+    found = configuration(context_of(image_of(layer), user=user)).findings
     return [one.found for one in found if one.code is Code.USER_START]
 
 

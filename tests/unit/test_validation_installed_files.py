@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_images import SITE, Layer, image_of, outside, package, row
+from made_images import SITE, Layer, context_of, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -36,7 +36,7 @@ LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{DIGEST}\n"
 
 
 def errors(*layers: Layer, **more: Any) -> list[Finding]:
-    return [one for one in files(outside(image_of(*layers), **more)).findings if one.severity is Severity.ERROR]
+    return [one for one in files(context_of(image_of(*layers), **more)).findings if one.severity is Severity.ERROR]
 
 
 def test_installed_image_has_no_finding() -> None:
@@ -196,7 +196,7 @@ class Index:
 
 
 def held_against(record: str | None, cache: Path, *layers: Layer) -> list[Finding]:
-    subject = outside(image_of(*layers), lock=LOCK)
+    subject = context_of(image_of(*layers), lock=LOCK)
     return list(files(replace(subject, wheels=WheelRecords(Index(record), Cache(cache)))).findings)
 
 
@@ -248,7 +248,7 @@ def proved(index: Index, cache: Path, *, built: bool = False, **changed: bytes) 
     lock = f"numpy==2.4.6 \\\n    --hash=sha256:{hashlib.sha256(packed()).hexdigest() if index.wheel else DIGEST}\n"
     there = package("numpy", "2.4.6", {**NUMPY, **{f"numpy/{name}.so": one for name, one in changed.items()}})
     subject = replace(
-        outside(image_of(there), lock=lock), wheels=WheelRecords(index, Cache(cache)), is_built_here=built
+        context_of(image_of(there), lock=lock), wheels=WheelRecords(index, Cache(cache)), is_built_here=built
     )
     looked = files(subject)
     return dict(looked.measurements)["proved"].value, [one.code for one in looked.findings]
@@ -326,7 +326,7 @@ def omitted(**change: Any) -> str:
 
 def lean_against(listed: str, cache: Path, there: Layer, record: str = "") -> list[Finding]:
     rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
-    subject = outside(image_of(there), lock=LOCK, omissions=listed)
+    subject = context_of(image_of(there), lock=LOCK, omissions=listed)
     told = WheelRecords(Index((record or wheel()) + rows), Cache(cache))
     return [one for one in files(replace(subject, wheels=told)).findings if one.severity is Severity.ERROR]
 
@@ -370,7 +370,7 @@ def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
 def carrying(there: Layer, listed: str, label: str, cache: Path) -> ImageContext:
     """Put an image that carries a list and has a label before the checks, on a host that has no list."""
     named = {LIST_AT: listed.encode(), **there}
-    subject = outside(image_of(named), lock=LOCK, labels={removed_files.LABEL: label})
+    subject = context_of(image_of(named), lock=LOCK, labels={removed_files.LABEL: label})
     rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
     return replace(subject, wheels=WheelRecords(Index(wheel() + rows), Cache(cache)))
 
@@ -415,17 +415,17 @@ def test_sizes_in_a_list_are_bounded(size: int) -> None:
 def test_library_in_a_layer_of_the_base_belongs_to_it() -> None:
     stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
     for of_base, named in ((1, False), (0, True)):
-        subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
+        subject = replace(context_of(image_of(stray, {"opt/x": b""})), of_base=of_base)
         said = [one.message for one in files(subject).findings]
         assert any("libours" in text for text in said) is named
-    above = replace(outside(image_of({"opt/x": b""}, stray)), of_base=1)
+    above = replace(context_of(image_of({"opt/x": b""}, stray)), of_base=1)
     assert any("libours" in one.message for one in files(above).findings)
 
 
 def test_byte_code_in_a_layer_of_the_base_belongs_to_it() -> None:
     there, cached = package("numpy", "2.4.6", NUMPY), {CACHED: byte_code(flags=1, modified=0, size=0)}
     for of_base, named in ((2, False), (1, True), (0, True)):
-        subject = replace(outside(image_of(there, cached, {"opt/x": b""})), of_base=of_base)
+        subject = replace(context_of(image_of(there, cached, {"opt/x": b""})), of_base=of_base)
         assert any("byte code" in one.message for one in files(subject).findings) is named
 
 
@@ -486,7 +486,7 @@ def test_environment_of_the_base_belongs_to_it() -> None:
         ((there, {note: None}), 1, True),
         ((there, {note: b"home = /opt/other/bin\n"}), 1, True),
     ):
-        found = files(replace(outside(image_of(*layers)), of_base=of_base)).findings
+        found = files(replace(context_of(image_of(*layers)), of_base=of_base)).findings
         assert any("pyvenv.cfg" in one.message for one in found) is named
 
 
@@ -503,7 +503,7 @@ def test_program_in_a_layer_of_the_base_belongs_to_it() -> None:
     stacked = image_of({**PYTHON}, {"bin/sh": b"#!/bin/dash\n"}, good, {"opt/venv/lib/x": b""})
     above = image_of({**PYTHON}, good, {"bin/sh": b"#!/bin/dash\n"})
     for there, count in ((stacked, 0), (above, 1)):
-        found = files(replace(outside(there, env=path), of_base=2)).findings
+        found = files(replace(context_of(there, env=path), of_base=2)).findings
         assert len([one for one in found if one.severity is Severity.ERROR]) == count
 
 
@@ -541,7 +541,7 @@ def test_lock_inside_the_image_is_compared_with_the_index(hashes: str, tmp_path:
     there = package("numpy", "2.4.6", NUMPY)
     lock = f"numpy==2.4.6{hashes}\n"
     cached = WheelRecords(Index(wheel()), Cache(tmp_path))
-    own = replace(outside(image_of(there), lock=lock), wheels=cached)
+    own = replace(context_of(image_of(there), lock=lock), wheels=cached)
     carried = replace(own, lock_is_carried=True)
     (one,) = [one for one in files(carried).findings if one.severity is Severity.ERROR]
     assert (one.code, one.subject) == (Code.FILES_DIFFER, "numpy")
@@ -564,14 +564,14 @@ def test_lock_inside_the_image_is_compared_with_the_index(hashes: str, tmp_path:
 )
 def test_curl_without_a_package_is_reported_and_cuda_is_left_to_other_checks(name: str, *, is_cuda: bool) -> None:
     there = {f"usr/lib/x86_64-linux-gnu/{name}": b"\x7fELF"}
-    said = [one.message for one in files(outside(image_of(there))).findings]
+    said = [one.message for one in files(context_of(image_of(there))).findings]
     assert any(name in text for text in said) is not is_cuda
 
 
 def test_code_in_a_layer_of_the_base_belongs_to_it() -> None:
     stray = {"usr/lib/python3.9/site-packages/dnf/__init__.py": b"", "etc/python3.9/sitecustomize.py": b""}
     for of_base, named in ((1, False), (0, True)):
-        subject = replace(outside(image_of(stray, {"opt/x": b""})), of_base=of_base)
+        subject = replace(context_of(image_of(stray, {"opt/x": b""})), of_base=of_base)
         assert any("dnf" in one.message for one in files(subject).findings) is named
 
 
@@ -602,6 +602,6 @@ def test_rows_with_another_digest_algorithm_are_unknown() -> None:
     there = package("numpy", "2.4.6", NUMPY)
     record = f"{SITE}/numpy-2.4.6.dist-info/RECORD"
     told = there[record].replace(b"sha256=", b"sha512=", 2)
-    (one,) = files(outside(image_of({**there, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
+    (one,) = files(context_of(image_of({**there, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
     assert (one.code, one.severity) == (Code.UNKNOWN, Severity.WARNING)
     assert "2 files of numpy 2.4.6" in one.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_images import SITE, SYSTEM, Layer, image_of, outside, package
+from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
 
 from envbuilder.finding import Code
 from envbuilder.validation.python_environment import entries, hiding_modules, homes, interpreters, wrong_homes
@@ -16,7 +16,7 @@ TOUCHED: Layer = {NOTE: SYSTEM[NOTE]}
 
 
 def found(*layers: Layer) -> list[str]:
-    subject = outside(image_of(SYSTEM, *layers))
+    subject = context_of(image_of(SYSTEM, *layers))
     return [one.message for look in (interpreters, wrong_homes) for one in look(subject, {SITE})]
 
 
@@ -49,13 +49,13 @@ def test_interpreter_deleted_in_between_is_still_compared() -> None:
 @pytest.mark.parametrize(("content", "is_whole"), [(SYSTEM["usr/bin/python3.11"], True), (EVIL, False)])
 def test_copy_of_the_home_s_interpreter_is_allowed(content: bytes, is_whole: bool) -> None:  # noqa: FBT001 - a parameter
     copied = {path: row for path, row in SYSTEM.items() if not path.startswith("opt/venv/bin/")}
-    subject = outside(image_of({**copied, "opt/venv/bin/python3": content}))
+    subject = context_of(image_of({**copied, "opt/venv/bin/python3": content}))
     assert (list(interpreters(subject, {SITE})) == []) is is_whole
 
 
 def test_environment_cannot_be_its_own_home() -> None:
     own: Layer = {**SYSTEM, "opt/venv/bin/python3": EVIL, NOTE: b"home = /opt/venv/bin\n"}
-    assert list(interpreters(outside(image_of(own)), {SITE}))
+    assert list(interpreters(context_of(image_of(own)), {SITE}))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"ver
     ],
 )
 def test_module_that_hides_an_installed_one_is_reported(layer: Layer, env: str, workdir: str, named: str) -> None:
-    subject = outside(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, workdir=workdir)
+    subject = context_of(image_of(GOOD, layer), env={"PYTHONPATH": env} if env else {}, workdir=workdir)
     (one,) = hiding_modules(subject, {SITE})
     assert one.code is Code.FILES_DIFFER
     assert named in one.message
@@ -115,10 +115,10 @@ def test_module_that_hides_an_installed_one_is_reported(layer: Layer, env: str, 
     ],
 )
 def test_module_that_hides_nothing_is_not_reported(layer: Layer, env: str, workdir: str) -> None:
-    subject = outside(image_of(GOOD, layer), env={"PYTHONPATH": env}, workdir=workdir)
+    subject = context_of(image_of(GOOD, layer), env={"PYTHONPATH": env}, workdir=workdir)
     assert list(hiding_modules(subject, {SITE})) == []
 
 
 def test_relative_path_entry_starts_at_the_working_folder() -> None:
-    subject = outside(image_of(GOOD), env={"PYTHONPATH": "a::/b/../c"}, workdir="/srv")
+    subject = context_of(image_of(GOOD), env={"PYTHONPATH": "a::/b/../c"}, workdir="/srv")
     assert entries(subject, "PYTHONPATH") == ["srv/a", "srv", "c"]

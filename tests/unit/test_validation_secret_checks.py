@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_images import SITE, image_of, outside, package
+from made_images import SITE, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -56,7 +56,7 @@ HUGGING = b"hf_" + b"abcdEFGH" * 4
     ],
 )
 def test_files_with_credentials_are_found_and_templates_are_not(path: str, head: bytes, severity: str | None) -> None:
-    found = [one for one in secrets(outside(image_of({path: head}))).findings if one.code is Code.SECRET_IN_IMAGE]
+    found = [one for one in secrets(context_of(image_of({path: head}))).findings if one.code is Code.SECRET_IN_IMAGE]
     assert [one.severity.value for one in found] == ([severity] if severity else [])
     assert [one.subject for one in found] == ([f"/{path}"] if severity else [])
 
@@ -69,7 +69,7 @@ def test_no_message_quotes_a_secret() -> None:
         "labels": {"note": AWS.decode()},
         "command": ("run", "--token=hunter3x"),
     }
-    looked = secrets(outside(files, history=("RUN |1 PIP_TOKEN=hunter4x /bin/sh -c pip install x",), **image))
+    looked = secrets(context_of(files, history=("RUN |1 PIP_TOKEN=hunter4x /bin/sh -c pip install x",), **image))
     subjects = {one.subject for one in looked.findings if one.severity is Severity.ERROR}
     assert subjects == {"/root/.netrc", "/srv/a", "X", "note", "the command", "build instruction 1"}
     told = looked.observed + "".join(one.message + one.found + one.requires for one in looked.findings)
@@ -78,16 +78,16 @@ def test_no_message_quotes_a_secret() -> None:
 
 def test_certificate_in_the_bundle_without_a_package_is_found() -> None:
     bundle, packaged = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/a.crt"
-    assert secrets(outside(image_of({packaged: PEM, bundle: PEM}))).findings == ()
-    (added,) = secrets(outside(image_of({packaged: PEM, bundle: PEM + OTHER}))).findings
+    assert secrets(context_of(image_of({packaged: PEM, bundle: PEM}))).findings == ()
+    (added,) = secrets(context_of(image_of({packaged: PEM, bundle: PEM + OTHER}))).findings
     assert "1 authorities" in added.message
-    (left,) = secrets(outside(image_of({"usr/local/share/ca-certificates/host.crt": PEM}))).findings
+    (left,) = secrets(context_of(image_of({"usr/local/share/ca-certificates/host.crt": PEM}))).findings
     assert (left.code, left.subject) == (Code.SECRET_IN_IMAGE, "/usr/local/share/ca-certificates/host.crt")
 
 
 def test_secret_deleted_by_a_later_layer_is_found() -> None:
     secret = b"[global]\nindex-url = https://user:word@example.com/simple\n"
-    subject = outside(image_of({"etc/hostname": b"x"}, {"etc/pip.conf": secret}, {"etc/pip.conf": None}))
+    subject = context_of(image_of({"etc/hostname": b"x"}, {"etc/pip.conf": secret}, {"etc/pip.conf": None}))
     looked = layers(subject)
     measured = {name: value.value for name, value in looked.measurements}
     assert (measured["layers"], measured["files"]) == (3, 3)
@@ -95,26 +95,26 @@ def test_secret_deleted_by_a_later_layer_is_found() -> None:
     assert (one.code, one.subject) == (Code.SECRET_IN_IMAGE, "/etc/pip.conf")
     assert "layer 2" in one.message
     assert secrets(subject).findings == ()
-    assert layers(outside(image_of({"etc/pip.conf": b"[global]\n"}))).findings == ()
+    assert layers(context_of(image_of({"etc/pip.conf": b"[global]\n"}))).findings == ()
 
 
 def test_key_in_a_package_s_record_is_not_a_secret() -> None:
     ours = package("web", "1.0", {"web/test_key.py": KEY})
-    assert secrets(outside(image_of(ours))).findings == ()
+    assert secrets(context_of(image_of(ours))).findings == ()
     changed = {**ours, f"{SITE}/web/test_key.py": KEY + b"changed"}
-    assert [one.severity for one in secrets(outside(image_of(changed))).findings] == [Severity.WARNING]
+    assert [one.severity for one in secrets(context_of(image_of(changed))).findings] == [Severity.WARNING]
 
 
 def test_setuid_world_writable_code_and_root_are_warnings() -> None:
     shell = LayerFile("opt/sh", "file", mode=0o4755, size=1, pieces=lambda: iter([b"x"]))
     code = LayerFile(f"{SITE}/a.py", "file", mode=0o666, size=1, pieces=lambda: iter([b"x"]))
-    looked = secrets(outside(image_of({"opt/sh": shell, "a": code}), user="root"))
+    looked = secrets(context_of(image_of({"opt/sh": shell, "a": code}), user="root"))
     assert {one.subject for one in looked.findings} == {"setuid", "world-writable", "USER"}
     assert {one.severity for one in looked.findings} == {Severity.WARNING}
 
 
 def errors(**image: Any) -> list[Finding]:
-    told = secrets(outside(image_of({"srv/a": b"a"}), **image)).findings
+    told = secrets(context_of(image_of({"srv/a": b"a"}), **image)).findings
     return [one for one in told if one.severity is Severity.ERROR]
 
 
@@ -173,14 +173,14 @@ def test_build_step_without_a_credential_is_not_found(text: str) -> None:
 def test_added_authority_is_found_among_the_certificates() -> None:
     pem = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
     own = {"usr/share/ca-certificates/a.crt": pem, "etc/ssl/certs/ca-certificates.crt": pem}
-    assert [one.code for one in secrets(outside(image_of(own, {"etc/ssl/certs/corp.pem": pem}))).findings] == [
+    assert [one.code for one in secrets(context_of(image_of(own, {"etc/ssl/certs/corp.pem": pem}))).findings] == [
         Code.SECRET_IN_IMAGE
     ]
     hidden = {
         "usr/share/ca-certificates": None,
         "etc/ssl/certs/ca-certificates.crt": pem + pem.replace(b"QUJD", b"REVG"),
     }
-    (one,) = secrets(outside(image_of(own, hidden))).findings
+    (one,) = secrets(context_of(image_of(own, hidden))).findings
     assert "1 authorities" in one.message
     link = {"etc/ssl/certs/a.pem": "/usr/share/ca-certificates/a.crt"}
-    assert secrets(outside(image_of(own, link))).findings == ()
+    assert secrets(context_of(image_of(own, link))).findings == ()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_images import SITE, SYSTEM, Layer, image_of, outside, package
+from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
@@ -53,7 +53,7 @@ def real_library(name: str) -> bytes:
 def codes(
     look: Callable[[ImageContext], CheckOutput], *layers: Layer, facts: Mapping[str, Any] | None = None, **image: Any
 ) -> Any:
-    subject = outside(image_of(FRAMEWORK, *layers), facts=facts, **image)
+    subject = context_of(image_of(FRAMEWORK, *layers), facts=facts, **image)
     return [(one.code.value, one.subject) for one in look(subject).findings if one.severity is Severity.ERROR]
 
 
@@ -147,7 +147,7 @@ DRIVER = f"{LIBRARIES}/libcuda.so.550.54.15"
 def test_driver_libraries_in_the_image_are_reported(layer: Layer, env: dict[str, str]) -> None:
     """Complete ones, empty ones of a committed container, and dangling links."""
     assert codes(no_stub, layer, env=env) == [("DRIVER_MISMATCH", "driver")]
-    (warned,) = no_stub(outside(image_of(FRAMEWORK, layer), env=env, facts={"environment": ""})).findings
+    (warned,) = no_stub(context_of(image_of(FRAMEWORK, layer), env=env, facts={"environment": ""})).findings
     assert (warned.code.value, warned.severity) == ("DRIVER_MISMATCH", Severity.WARNING)
 
 
@@ -164,7 +164,7 @@ def test_driver_libraries_in_the_image_are_reported(layer: Layer, env: dict[str,
     ],
 )
 def test_libraries_similar_to_a_driver_are_not_reported(layer: Layer, env: dict[str, str]) -> None:
-    assert no_stub(outside(image_of(FRAMEWORK, layer), env=env)).findings == ()
+    assert no_stub(context_of(image_of(FRAMEWORK, layer), env=env)).findings == ()
 
 
 def test_xla_tools_are_searched_where_xla_searches() -> None:
@@ -186,13 +186,13 @@ def test_xla_tools_are_searched_where_xla_searches() -> None:
 def test_virtual_environment_sees_system_packages_only_if_configured(settings: bytes, others: bool) -> None:  # noqa: FBT001
     system = "usr/lib/python3/dist-packages"
     layer: Layer = {"opt/venv/pyvenv.cfg": settings, system: LayerFile(system, "folder")}
-    subject = outside(image_of(FRAMEWORK, layer))
+    subject = context_of(image_of(FRAMEWORK, layer))
     assert ImagePython(subject.files, subject.image).sites == ((SITE, system) if others else (SITE,))
 
 
 def test_missing_tools_of_a_base_accepted_without_them_are_a_warning() -> None:
-    strict = tools(outside(image_of(FRAMEWORK), facts={"flavor": "gpu"}))
-    known = tools(outside(image_of(FRAMEWORK), facts={"flavor": "gpu", "without_tools": True}))
+    strict = tools(context_of(image_of(FRAMEWORK), facts={"flavor": "gpu"}))
+    known = tools(context_of(image_of(FRAMEWORK), facts={"flavor": "gpu", "without_tools": True}))
     assert {one.severity for one in strict.findings} == {Severity.ERROR}
     assert {one.severity for one in known.findings} == {Severity.WARNING}
     assert [one.subject for one in strict.findings] == [one.subject for one in known.findings] != []
@@ -212,21 +212,21 @@ def test_missing_tools_of_a_base_accepted_without_them_are_a_warning() -> None:
 )
 def test_packages_for_another_python_are_reported(tag: str, found: int) -> None:
     there = image_of(package("lxml", "1.0", {"lxml/__init__.py": b"1"}, tag=tag))
-    told = list(for_another_python(outside(there)))
+    told = list(for_another_python(context_of(there)))
     assert [one.code for one in told] == [Code.PACKAGE_CONFLICT] * found
-    assert [one.severity for one in for_another_python(outside(there, facts={"environment": ""}))] == (
+    assert [one.severity for one in for_another_python(context_of(there, facts={"environment": ""}))] == (
         [Severity.WARNING] * found
     )
 
 
 def test_loader_cache_too_large_to_read_is_reported() -> None:
     padded: Layer = {**SYSTEM, "etc/ld.so.cache": b"glibc-ld.so.cache1.1" + bytes(MAX_KEPT)}
-    found = [one for one in files(outside(image_of(padded))).findings if one.subject == "unread files"]
+    found = [one for one in files(context_of(image_of(padded))).findings if one.subject == "unread files"]
     assert [(one.severity, "/etc/ld.so.cache" in one.message) for one in found] == [(Severity.ERROR, True)]
     decoys: Layer = {f"srv/{number}.pth": bytes(MAX_KEPT) for number in range(8)}
     (one,) = (
         one
-        for one in files(outside(image_of(SYSTEM, {**decoys, "etc/ld.so.conf.d/x.conf": b"/opt/x\n"}))).findings
+        for one in files(context_of(image_of(SYSTEM, {**decoys, "etc/ld.so.conf.d/x.conf": b"/opt/x\n"}))).findings
         if one.subject == "unread files"
     )
     assert "etc/ld.so.conf.d/x.conf" in one.message
@@ -267,5 +267,5 @@ WHOLE: Layer = {
 def test_settings_that_break_or_change_a_start_are_reported(image: dict[str, Any], severity: str | None) -> None:
     asked: dict[str, Any] = {"user": "root", **image}
     there = image_of(WHOLE)
-    told = configuration(outside(there, facts={"python": ""}, **asked)).findings
+    told = configuration(context_of(there, facts={"python": ""}, **asked)).findings
     assert [one.severity.value for one in told] == [severity] * (severity is not None)

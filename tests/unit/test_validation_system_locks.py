@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_images import Layer, image_of, outside, row
+from made_images import Layer, context_of, image_of, row
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import Resolver
@@ -44,7 +44,7 @@ def cudnn(version: str = "8.6.0.163") -> dict[str, bytes]:
 
 def subject(*layers: Layer, system: dict[str, str] | None = None, above: int = 1, **more: Any) -> ImageContext:
     texts = {SYSTEM_LOCK: SYSTEM} if system is None else system
-    return replace(outside(image_of({DPKG: status(BASE)}, *layers), **more), system=texts, locked_above=above)
+    return replace(context_of(image_of({DPKG: status(BASE)}, *layers), **more), system=texts, locked_above=above)
 
 
 def told(what: ImageContext) -> list[tuple[str, str]]:
@@ -100,7 +100,7 @@ def test_locked_package_of_the_base_must_be_installed() -> None:
 def test_unlocked_packages_are_allowed_above_an_unknown_base(base: dict[str, str]) -> None:
     more = {DPKG: status({**BASE, **LOCKED, "curl": "7"})}
     assert told(replace(subject(more, above=0), locked_above=0)) == []
-    without = replace(outside(image_of({DPKG: status(base)}, more)), system={SYSTEM_LOCK: SYSTEM}, locked_above=1)
+    without = replace(context_of(image_of({DPKG: status(base)}, more)), system={SYSTEM_LOCK: SYSTEM}, locked_above=1)
     assert told(without) == []
 
 
@@ -192,9 +192,9 @@ def test_rewritten_dpkg_list_does_not_hide_a_swapped_library() -> None:
     own: Layer = {DPKG: status(packages), path: b"1", listed: f"/{path}\n".encode()}
     again: Layer = {path: b"2", listed: f"/{path}\n\n".encode(), DPKG: status(packages)}
     upgraded: Layer = {**again, DPKG: status({**packages, "libcufft10": "11.9"})}
-    (swapped,) = [one for one in files(outside(image_of(own, again))).findings if one.severity is Severity.ERROR]
+    (swapped,) = [one for one in files(context_of(image_of(own, again))).findings if one.severity is Severity.ERROR]
     assert (swapped.code, path in swapped.message) == (Code.FILES_DIFFER, True)
-    assert not [one for one in files(outside(image_of(own, upgraded))).findings if one.severity is Severity.ERROR]
+    assert not [one for one in files(context_of(image_of(own, upgraded))).findings if one.severity is Severity.ERROR]
 
 
 def test_list_of_an_unknown_package_does_not_hide_a_swapped_library() -> None:
@@ -205,10 +205,10 @@ def test_list_of_an_unknown_package_does_not_hide_a_swapped_library() -> None:
         "var/lib/dpkg/info/zlib1g:amd64.list": f"/{path}\n".encode(),
     }
     claimed: Layer = {path: b"2", "var/lib/dpkg/info/mine.list": f"/{path}\n".encode()}
-    found = [one for one in files(outside(image_of(own, claimed))).findings if one.severity is Severity.ERROR]
+    found = [one for one in files(context_of(image_of(own, claimed))).findings if one.severity is Severity.ERROR]
     assert [(one.code, path in one.message) for one in found] == [(Code.FILES_DIFFER, True)]
     whole = replace(
-        outside(image_of(own, {**claimed, DPKG: status({**BASE, "zlib1g": "1", "mine": "1"})})), locked_above=1
+        context_of(image_of(own, {**claimed, DPKG: status({**BASE, "zlib1g": "1", "mine": "1"})})), locked_above=1
     )
     assert told(whole) == [("LOCK_MISMATCH", "mine")]
 
@@ -223,7 +223,7 @@ def test_changed_library_of_a_package_below_usr_local_is_reported(layer: bytes |
         "usr/local/cuda": "cuda-12.5",
         "etc/ld.so.conf.d/cuda-packages.conf": b"/usr/local/cuda/targets/x86_64-linux/lib\n",
     }
-    assert not [one for one in files(outside(image_of(own))).findings if one.severity is Severity.ERROR]
-    broken = files(outside(image_of(own, {f"{folder}/libcufft.so.11": layer}))).findings
+    assert not [one for one in files(context_of(image_of(own))).findings if one.severity is Severity.ERROR]
+    broken = files(context_of(image_of(own, {f"{folder}/libcufft.so.11": layer}))).findings
     found = [one for one in broken if one.severity is Severity.ERROR]
     assert [(one.code, "libcufft.so.11" in one.message) for one in found] == [(Code.FILES_DIFFER, True)]

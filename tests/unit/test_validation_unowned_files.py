@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_images import SITE, SYSTEM, Layer, cache_of, image_of, outside, package, row
+from made_images import SITE, SYSTEM, Layer, cache_of, context_of, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -24,7 +24,9 @@ PYC = b"byte code"
 
 
 def errors(*layers: Layer, **more: Any) -> list[Finding]:
-    return [one for one in files(outside(image_of(GOOD, *layers), **more)).findings if one.severity is Severity.ERROR]
+    return [
+        one for one in files(context_of(image_of(GOOD, *layers), **more)).findings if one.severity is Severity.ERROR
+    ]
 
 
 def test_unmodified_system_has_no_finding() -> None:
@@ -120,7 +122,7 @@ def test_record_makes_no_secret_outside_its_folder_public() -> None:
     secret = b"machine a.example login b password hunter2\n"
     rows = row("/root/.netrc", secret).encode()
     info = {f"{SITE}/mine-1.dist-info/RECORD": rows, f"{SITE}/mine-1.dist-info/METADATA": b"Name: mine\nVersion: 1\n\n"}
-    found = secrets(outside(image_of(GOOD, {"root/.netrc": secret, **info}))).findings
+    found = secrets(context_of(image_of(GOOD, {"root/.netrc": secret, **info}))).findings
     assert [one.code for one in found if one.severity is Severity.ERROR] == [Code.SECRET_IN_IMAGE]
 
 
@@ -136,7 +138,7 @@ def test_cuda_library_needs_a_cuda_soname() -> None:
         seen = there.paths[f"opt/x/{name}"]
         told = msgspec.structs.replace(seen.row, binary=Binary(soname=soname))
         there.paths[f"opt/x/{name}"] = msgspec.structs.replace(seen, row=told)
-    (one,) = (one for one in files(outside(there)).findings if one.severity is Severity.ERROR)
+    (one,) = (one for one in files(context_of(there)).findings if one.severity is Severity.ERROR)
     assert ("libcudamine2.so" in one.message, "libcudart2.so" in one.message) == (True, False)
 
 
@@ -151,7 +153,7 @@ def test_loader_cache_entry_for_another_library_is_reported() -> None:
     )
     named = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"].row, binary=Binary(soname="libtrue.so.1"))
     there.paths["opt/libtrue-1.2.so"] = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"], row=named)
-    assert list(_wrong_cache_entries(outside(there))) == ["opt/libcudamine.so"]
+    assert list(_wrong_cache_entries(context_of(there))) == ["opt/libcudamine.so"]
 
 
 ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
@@ -168,7 +170,7 @@ OTHERS = {"environment": ""}
 
 
 def told(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
-    return list(files(outside(image_of(base, *layers), **{"env": ENV, **more})).findings)
+    return list(files(context_of(image_of(base, *layers), **{"env": ENV, **more})).findings)
 
 
 def library_errors(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
