@@ -58,4 +58,4 @@ bench: setup ## Run the benchmarks of benchmarks/README.md (GPU=1 adds GPU image
 	@$(if $(GPU),$(PYTHON) benchmarks/cold.py)
 
 clean: ## Remove results, caches and the virtual environment; images stay
-	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist
+	rm -rf out .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
