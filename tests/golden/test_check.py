@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from frozen_catalog import NEWEST, up_to
 
+from envbuilder.catalog import store
 from envbuilder.cli.check_command import command
 
 FOLDER = Path(__file__).parent / "check"
@@ -19,8 +21,9 @@ EXIT = {True: 0, False: 1, None: 8}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_check_answers_as_the_sources_say(case: dict[str, Any]) -> None:
+def test_check_answers_as_the_sources_say(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer, each finding with its severity, the nearest and the exit code are the case's, no more, no less."""
+    monkeypatch.setattr(store, "load", lambda: up_to(case.get("newest", NEWEST)))
     result = CliRunner().invoke(command, [*shlex.split(case["ask"]), "--format", "json"])
     document = json.loads(result.stdout)
     found = {finding["code"]: finding["severity"] for finding in document["findings"]}

@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from frozen_catalog import up_to
 
+from envbuilder.catalog import store
 from envbuilder.cli.plan_command import command
 
 FOLDER = Path(__file__).parent / "plan"
 NEWEST = yaml.safe_load((FOLDER / "newest.yaml").read_text())
 MATRICES = yaml.safe_load((FOLDER / "matrices.yaml").read_text())
+
+
+@pytest.fixture(autouse=True)
+def _frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan from the catalogue of the day when the answers were written."""
+    monkeypatch.setattr(store, "load", up_to)
 
 
 @pytest.mark.parametrize("case", NEWEST, ids=[case["name"] for case in NEWEST])

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from frozen_catalog import up_to
 
-from envbuilder.catalog.store import load
+from envbuilder.catalog import store
 from envbuilder.choice import read_fleet
 from envbuilder.cli.plan_command import command
 from envbuilder.compat.check_text import mark
@@ -20,13 +21,20 @@ from envbuilder.matrix import Axes, Matrix, Targets
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleets" / "example.yaml"
 HOSTS = read_fleet(EXAMPLE)
+CATALOG = up_to()
 ENVIRONMENTS = plan(
     Matrix(
         name="m",
         axes=Axes(tensorflow=("2.10.1", "2.14.1", "2.15.1", "2.18.1", "2.21.0"), flavor=("gpu",), os=()),
     ),
-    load(),
+    CATALOG,
 ).environments
+
+
+@pytest.fixture(autouse=True)
+def _frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "load", up_to)
+
 
 CELLS = {
     # host: TF 2.10.1, 2.14.1, 2.15.1, 2.18.1, 2.21.0
@@ -69,7 +77,7 @@ def test_the_example_has_twelve_hosts() -> None:
 @pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
 def test_each_cell_is_right(host: FleetHost) -> None:
     """Which environment runs where; where one does not, a sentence says why."""
-    cells = place(ENVIRONMENTS, (host,), load())
+    cells = place(ENVIRONMENTS, (host,), CATALOG)
     assert " ".join(mark(cell.findings) for cell in cells) == CELLS[host.name]
     assert all(bool(cell.why) == (cell.compatible is not True) for cell in cells)
 
@@ -77,17 +85,17 @@ def test_each_cell_is_right(host: FleetHost) -> None:
 @pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
 def test_the_newest_for_each_host(host: FleetHost) -> None:
     """One release a host, and why the next newer one is not it."""
-    found = newest(host, load())
+    found = newest(host, CATALOG)
     assert found.tensorflow == NEWEST[host.name]
     assert bool(found.why_not_newer) == (found.tensorflow != "2.21.0")
 
 
 def test_a_host_without_a_gpu_runs_cpu_environments_only() -> None:
     """The reason says what is missing."""
-    (cell,) = place(ENVIRONMENTS[-1:], (FleetHost(name="plain"),), load())
+    (cell,) = place(ENVIRONMENTS[-1:], (FleetHost(name="plain"),), CATALOG)
     assert cell.compatible is False
     assert "no NVIDIA driver" in cell.why
-    assert newest(FleetHost(name="plain"), load()).tensorflow is None
+    assert newest(FleetHost(name="plain"), CATALOG).tensorflow is None
 
 
 def test_the_newest_is_one_command() -> None:
@@ -123,7 +131,7 @@ def test_the_plan_shows_hosts_and_rejections() -> None:
 )
 def test_an_environment_of_another_machine_runs_nowhere_else(host: FleetHost, runs: bool) -> None:  # noqa: FBT001
     """The machine is the host's, or that of its GPUs; where neither says, it is the environment's."""
-    cells = place(ENVIRONMENTS[-1:], (host,), load())
+    cells = place(ENVIRONMENTS[-1:], (host,), CATALOG)
     assert [Code.ARCH_MISMATCH in {found.code for found in cell.findings} for cell in cells] == [not runs]
     assert all(cell.compatible is runs for cell in cells)
 
@@ -132,11 +140,11 @@ def test_a_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None
     """In a fleet's file and in a matrix's targets as on the command line."""
     path = tmp_path / "fleet.yaml"
     path.write_text("[{name: a, driver: R535, gpus: [T4]}, {name: b, driver: '535', gpus: [T4]}]")
-    ours, theirs = ([cell.findings for cell in place(ENVIRONMENTS, (host,), load())] for host in read_fleet(path))
+    ours, theirs = ([cell.findings for cell in place(ENVIRONMENTS, (host,), CATALOG)] for host in read_fleet(path))
     assert ours == theirs
     asked = Axes(tensorflow=("2.18.1",), flavor=("gpu",), os=("debian-bookworm",))
     made = [
-        plan(Matrix(name="m", axes=asked, targets=Targets(drivers=(driver,), gpus=("RTX 3090",))), load())
+        plan(Matrix(name="m", axes=asked, targets=Targets(drivers=(driver,), gpus=("RTX 3090",))), CATALOG)
         for driver in ("R470", "470")
     ]
     assert made[0].rejections == made[1].rejections
@@ -145,14 +153,14 @@ def test_a_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None
 
 def test_a_cpu_environment_meets_the_machine_too() -> None:
     """A host without a GPU runs CPU environments, but not those of another machine."""
-    made = plan(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu",), os=("debian-bookworm",))), load())
+    made = plan(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu",), os=("debian-bookworm",))), CATALOG)
     arm, plain = FleetHost(name="arm", arch="aarch64"), FleetHost(name="plain")
-    assert [cell.compatible for cell in place(made.environments, (arm, plain), load())] == [False, True]
+    assert [cell.compatible for cell in place(made.environments, (arm, plain), CATALOG)] == [False, True]
 
 
 def test_no_release_for_an_arm_board_is_an_answer() -> None:
     """A machine that no wheel with CUDA is for gets "none", not "no claim"."""
-    found = newest(FleetHost(name="grace", driver="570.124.06", gpus=("GH200",)), load())
+    found = newest(FleetHost(name="grace", driver="570.124.06", gpus=("GH200",)), CATALOG)
     assert (found.tensorflow, found.compatible) == (None, False)
     assert "aarch64" in found.why_not_newer
 
