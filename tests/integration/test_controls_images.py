@@ -26,7 +26,7 @@ from envbuilder.workspace import Workspace
 
 CONTROLS = controls()
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
 
 MECHANISMS = {

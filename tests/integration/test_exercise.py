@@ -24,7 +24,6 @@ from envbuilder.workspace import Workspace
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.network,
-    pytest.mark.slow,
     pytest.mark.full,
     pytest.mark.timeout(3600),
 ]

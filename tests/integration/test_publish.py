@@ -347,7 +347,6 @@ def _publish_and_die(world: World, image: str, after: int) -> bool:
     return not os.WIFSIGNALED(status)
 
 
-@pytest.mark.slow
 def test_killed_after_any_step_no_tag_is_unvalidated_and_a_second_run_completes(world) -> None:
     published(world, "before")
     for after in range(200):

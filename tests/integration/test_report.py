@@ -29,8 +29,6 @@ from envbuilder.report.page import write
 from envbuilder.report.report_data import Material
 from envbuilder.verdict import Verdict
 
-pytestmark = pytest.mark.slow  # and needs Chromium, which `scripts/setup browser` installs
-
 REJECTED = Rejection(
     combination=Combination(tensorflow="2.10.0", flavor="gpu"),
     id="tf2.10.0-py38-gpu",

@@ -23,7 +23,7 @@ CORPUS = ROOT / "tests" / "corpus"
 ROOM_FOR_LARGE = 14 << 30
 """Bytes of disk that a further GPU image and its layers need."""
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 QUICKSTART = "tf2.20.0-py311-cpu-bookworm-runtime"
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 
 def envbuilder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

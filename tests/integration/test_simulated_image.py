@@ -13,7 +13,7 @@ from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.validate import ValidationRequest, validate
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
 HOSTS = {
     "no-device": "driver=535.104.05,gpu=A100,fail=no-device",

@@ -20,7 +20,7 @@ from upgrades import USERS_TESTS
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.full]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:

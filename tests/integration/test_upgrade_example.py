@@ -45,7 +45,6 @@ def empty(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.engine
 @pytest.mark.network
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("words", WRITTEN, ids=lambda words: f"{words[1]} to {words[2]}")

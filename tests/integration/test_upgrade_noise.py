@@ -20,8 +20,6 @@ from envbuilder.upgrade.observed import Timed
 from envbuilder.upgrade.statistics import Change, Samples, Settings, compare
 from envbuilder.workspace import Workspace
 
-pytestmark = pytest.mark.slow
-
 COMPARISONS = 20
 ROUNDS = 8
 PROBE_ROUNDS = 12

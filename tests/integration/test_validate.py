@@ -30,7 +30,7 @@ from envbuilder.validation.validate import ValidationRequest, validate, validate
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.workspace import Workspace, cache_dir
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
 FOREIGN = "scratch-suite:foreign"
 PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))

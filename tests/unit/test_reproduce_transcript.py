@@ -66,7 +66,6 @@ def test_a_text_that_is_given_whole_is_shortened_too() -> None:
     assert shortened(text.split("\n")).count("\n") == text.count("\n")
 
 
-@pytest.mark.slow
 def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
     """50 MB are read in about a second of processor time and far below 200 MB, random lines included."""
     path = tmp_path / "large.log"
