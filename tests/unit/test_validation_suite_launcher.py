@@ -21,9 +21,9 @@ from envbuilder.validation.suite_launcher import PROBES, Place, follow, here, in
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Session, Unfinished
 
-LIMIT_S = 0.5
+LIMIT_S = 1.5
 SLACK_S = 8.0
-"""How late a result may come on a busy machine; without a limit each of these processes takes minutes."""
+"""How late a result may come on a busy machine, on which Python may take a second to start."""
 
 
 def run(script: Script, place: Place | None = None) -> Unfinished | None:
