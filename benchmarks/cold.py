@@ -27,7 +27,7 @@ from size import OS, base_of, naive
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.environment import Combination, Environment, Form
+from envbuilder.environment import Combination, Environment, Variant
 from envbuilder.image.names import reference
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,9 +67,9 @@ def _timed(words: Sequence[str], folder: str) -> float:
     return time.monotonic() - begun
 
 
-def identifier(release: str, form: Form) -> str:
+def identifier(release: str, variant: Variant) -> str:
     """Name an environment that ships."""
-    found = resolve(Combination(tensorflow=release, os=OS, flavor="gpu", form=form), load())
+    found = resolve(Combination(tensorflow=release, os=OS, flavor="gpu", variant=variant), load())
     assert isinstance(found, Environment)  # noqa: S101 - a release that ships
     return found.id
 

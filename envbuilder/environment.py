@@ -9,10 +9,10 @@ import msgspec
 from envbuilder.finding import Finding
 
 Flavor = Literal["cpu", "gpu"]
-Form = Literal["devel", "runtime"]
+Variant = Literal["devel", "runtime"]
 """``devel`` is everything as its wheels bring it; ``runtime`` is without what nothing in it can load or execute."""
 
-WHOLE: Form = "devel"
+WHOLE: Variant = "devel"
 """The form that neither an id nor a document names."""
 
 
@@ -56,7 +56,7 @@ class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     packages: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     additions: Additions = NOTHING_ADDED
-    form: Form = WHOLE
+    variant: Variant = msgspec.field(default=WHOLE, name="form")
 
 
 class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,7 +107,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     bring, ``built_cuda`` and ``built_cudnn`` what this TensorFlow was compiled with; these and ``minimum_driver`` are
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
     can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
-    there are none, ``form`` not for everything as installed (``devel``),
+    there are none, ``variant`` not for everything as installed (``devel``),
     ``not_installed`` not if all of the CUDA set is: their files stay as they were.
     """
 
@@ -135,7 +135,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
     system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
-    form: Literal["runtime"] | msgspec.UnsetType = msgspec.UNSET
+    variant: Literal["runtime"] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="form")
     unused_wheels: tuple[NotInstalled, ...] | msgspec.UnsetType = msgspec.field(
         default=msgspec.UNSET, name="not_installed"
     )
@@ -151,11 +151,11 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return {one.wheel: one.reason for one in self.unused_wheels or ()}
 
     @property
-    def other_forms(self) -> tuple[str, ...]:
+    def other_variants(self) -> tuple[str, ...]:
         """Name the environments that differ from this one only in which of the same files they have, nearest first."""
-        if not self.form:
-            return tuple(f"{self.id}-{form}" for form in get_args(Form) if form != WHOLE)
-        return (self.id.removesuffix(f"-{self.form}"),)
+        if not self.variant:
+            return tuple(f"{self.id}-{variant}" for variant in get_args(Variant) if variant != WHOLE)
+        return (self.id.removesuffix(f"-{self.variant}"),)
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

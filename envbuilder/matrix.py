@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from envbuilder.environment import WHOLE, Additions, Combination, Flavor, Form
+from envbuilder.environment import WHOLE, Additions, Combination, Flavor, Variant
 from envbuilder.versions import DOTTED, RELEASE
 
 ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
@@ -149,7 +149,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flavor: tuple[Flavor, ...] = ("cpu",)
     cuda: tuple[DottedText, ...] = ()
     cudnn: tuple[DottedText, ...] = ()
-    form: tuple[Form, ...] = (WHOLE,)
+    variant: tuple[Variant, ...] = msgspec.field(default=(WHOLE,), name="form")
 
 
 class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,7 +163,7 @@ class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
     controls: tuple[NameText, ...] = ()
-    form: Form = WHOLE
+    variant: Variant = msgspec.field(default=WHOLE, name="form")
 
 
 class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -176,7 +176,7 @@ class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     flavor: Flavor | None = None
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
-    form: Form | None = None
+    variant: Variant | None = msgspec.field(default=None, name="form")
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -215,7 +215,7 @@ class Excluded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn", "form")
+_AXES = ("tensorflow", "python", "os", "flavor", "cuda", "cudnn", "variant")
 
 
 def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...]]:
@@ -241,7 +241,7 @@ def _product(matrix: Matrix) -> Iterator[Combination]:
     for tensorflow, python, os, flavor in itertools.product(
         axes.tensorflow, axes.python or (None,), axes.os or (None,), axes.flavor or ("cpu",)
     ):
-        for (cuda, cudnn), form in itertools.product(stacks if flavor == "gpu" else ((None, None),), axes.form):
+        for (cuda, cudnn), variant in itertools.product(stacks if flavor == "gpu" else ((None, None),), axes.variant):
             yield Combination(
                 tensorflow=tensorflow,
                 python=python,
@@ -250,7 +250,7 @@ def _product(matrix: Matrix) -> Iterator[Combination]:
                 cuda=cuda,
                 cudnn=cudnn,
                 additions=added,
-                form=form,
+                variant=variant,
             )
 
 

@@ -57,8 +57,8 @@ def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
     extras += [_requirement(text) for text in combination.packages]
     added = combination.additions
     extras += [f"with-{_digest(repr(added))}"] if added != NOTHING_ADDED else []
-    form = [combination.form] if combination.form != WHOLE else []
-    return (*extras, *combination.controls, *form)
+    variant = [combination.variant] if combination.variant != WHOLE else []
+    return (*extras, *combination.controls, *variant)
 
 
 def _requirement(text: str) -> str:

@@ -367,7 +367,7 @@ _OLDEST_RUNTIME_PYTHON = (3, 7)
 
 def _unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Finding, ...]:
     """PYTHON_UNSUPPORTED: the variant ``runtime`` cannot be made on an old Python."""
-    if combination.form != "runtime" or not part.python or versions.numbers(part.python) >= _OLDEST_RUNTIME_PYTHON:
+    if combination.variant != "runtime" or not part.python or versions.numbers(part.python) >= _OLDEST_RUNTIME_PYTHON:
         return ()
     return (finding(Code.PYTHON_UNSUPPORTED, "variant", python=part.python),)
 
@@ -399,7 +399,7 @@ def _environment(
     packages = (*combination.packages, *combination.additions.packages)
     pinned = {parse(text).name for text in packages}
     wheels = stack.wheels if stack else ()
-    unused = catalog.not_installed(release.version, wheels) if combination.form == "runtime" else {}
+    unused = catalog.not_installed(release.version, wheels) if combination.variant == "runtime" else {}
     unused = {pin: reason for pin, reason in unused.items() if parse(pin).name not in pinned}
     return Environment(
         id=environment_id(
@@ -435,7 +435,7 @@ def _environment(
             *python.chosen,
             *(stack.chosen if stack else ()),
         ),
-        form=msgspec.UNSET if combination.form == "devel" else combination.form,
+        variant=msgspec.UNSET if combination.variant == "devel" else combination.variant,
         unused_wheels=tuple(NotInstalled(*one) for one in unused.items()) or msgspec.UNSET,
         findings=findings,
         base=_registry_base(python.system, python.python, gpu=gpu),

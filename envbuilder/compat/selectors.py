@@ -10,7 +10,8 @@ from envbuilder.environment import WHOLE, Combination, Environment, Rejection
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.versions import is_prefix
 
-KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn", "form")
+KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn", "variant")
+_ALIASES = {"form": "variant"}
 """What a ``key=value`` selector may ask for."""
 
 _ONE = "a selector asks for one version, such as {}=2.20.0: give several selectors for several"
@@ -49,9 +50,10 @@ def _matches(environment: Environment | Combination, name: str, selector: str) -
     key, equals, value = selector.partition("=")
     if not equals:
         return fnmatchcase(name, selector)
+    key = _ALIASES.get(key, key)
     if key not in KEYS:
         raise UsageError(f"selector {selector!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
-    found = getattr(environment, key) or (WHOLE if key == "form" else None)
+    found = getattr(environment, key) or (WHOLE if key == "variant" else None)
     if found is None or key not in _VERSIONS:
         return bool(found == value)
     try:
@@ -61,7 +63,8 @@ def _matches(environment: Environment | Combination, name: str, selector: str) -
 
 
 def _hint(environments: tuple[Environment, ...], selector: str) -> str:
-    key, equals, value = selector.partition("=")
+    written, equals, value = selector.partition("=")
+    key = _ALIASES.get(written, written)
     known = list(dict.fromkeys(str(getattr(row, key)) if equals else row.id for row in environments))
     near = difflib.get_close_matches(value if equals else selector, known, n=3, cutoff=0.4) or known[:3]
     if not near:

@@ -48,7 +48,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``builder`` is ``engine`` as a phrase; a record of an earlier version holds the phrase alone. ``context`` is path →
     digest of what was built, ``revision`` the commit that it was checked out from ('' where there is none, or where
-    the context differs from it), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums what its form leaves
+    the context differs from it), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums what its variant leaves
     out of what its lock pins; the list is in the context.
     """
 

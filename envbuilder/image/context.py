@@ -72,14 +72,14 @@ def ensure_lock(
 ) -> str:
     """Return an environment's lock; make it where there is none, or where ``renew`` asks for it.
 
-    Forms of one environment have the same pins: where there is none, those of another form are taken, and in a
-    renewal those of a form that was ``renewed`` just now.
+    Variants of one environment have the same pins: if there is no lock, that of another variant is taken, and in a
+    renewal that of a variant which was ``renewed`` before.
     Raises InputError where the committed lock does not pin what the environment asks for: a lock never changes
     unasked.
     """
     path = workspace.context(environment.id) / LOCK
     wanted = renew or not path.exists()
-    others = [name for name in environment.other_forms if wanted and (name in renewed or not renew)]
+    others = [name for name in environment.other_variants if wanted and (name in renewed or not renew)]
     taken = _take_over(environment, workspace, others)
     kept = lockfile.of_context(path.parent) if taken or not renew else None
     if kept is not None:
@@ -103,7 +103,7 @@ def _take_over(environment: Environment, workspace: Workspace, others: Iterable[
         return False
     left_out = pins(environment.not_installed).keys()
     text = lockfile.without(users_text(found / LOCK), left_out)
-    if not environment.form and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
+    if not environment.variant and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
         return False
     _demand(environment, text, found / LOCK)
     for name in system_lock.needed(environment):

@@ -108,7 +108,7 @@ class Step:
 def _step(layer: PackageLayer, packages: Mapping[str, PackageFolder], environment: Environment) -> Step:
     content = packages.get(layer.folder) or PackageFolder(layer.text(0, 0))
     asked_for = layer.name in lockfile.names(environment.requirements)
-    return Step(layer, content, complete=bool(content.removed) and (not environment.form or asked_for))
+    return Step(layer, content, complete=bool(content.removed) and (not environment.variant or asked_for))
 
 
 def _document(environment: Environment) -> str:
@@ -199,7 +199,7 @@ def _values(
     removed = joined({step.layer.folder: step.content.removed for step in steps if not step.complete})
     return {
         "environment": environment,
-        "variant": environment.form or WHOLE,
+        "variant": environment.variant or WHOLE,
         "base": environment.on_registry_base,
         "added": added,
         "cuda": environment.packaged_cuda,

@@ -116,13 +116,13 @@ def _excluded(document: PlanDocument, limit: int) -> Iterator[str]:
             yield from _wrapped(f"{number} x {reason}", "  ")
         return
     yield "excluded:"
-    forms: dict[tuple[Combination, str], list[str]] = {}
+    variants: dict[tuple[Combination, str], list[str]] = {}
     for row in document.excluded:
-        combination = msgspec.structs.replace(row.combination, form=WHOLE)
-        forms.setdefault((combination, row.reason), []).append(row.combination.form)
-    for (combination, reason), found in forms.items():
-        form = f" form={found[0]}" if len(found) == 1 and found[0] != WHOLE else ""
-        yield f"  {_axes(combination)}{form}: {reason}"
+        combination = msgspec.structs.replace(row.combination, variant=WHOLE)
+        variants.setdefault((combination, row.reason), []).append(row.combination.variant)
+    for (combination, reason), found in variants.items():
+        variant = f" variant={found[0]}" if len(found) == 1 and found[0] != WHOLE else ""
+        yield f"  {_axes(combination)}{variant}: {reason}"
 
 
 def _axes(combination: Combination) -> str:
@@ -170,11 +170,11 @@ def _parts(first: tuple[str, ...], columns: list[tuple[str, ...]]) -> Iterator[l
 
 
 def _rows(document: PlanDocument, marks: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    """Yield a name and an id for each row of a grid: forms of one environment with equal answers share a row."""
+    """Yield a name and an id for each row of a grid: variants of one environment with equal answers share a row."""
     ids = {row.id: None for row in document.environments}
     joined, also = set[str](), dict[str, str]()
     for row in document.environments:
-        whole = row.other_forms[-1] if row.form else ""
+        whole = row.other_variants[-1] if row.variant else ""
         if whole in ids and all(marks[row.id, kind.host] == marks[whole, kind.host] for kind in document.kinds):
             joined.add(row.id)
             also[whole] = also.get(whole, "") + f"[{row.id.removeprefix(whole)}]"

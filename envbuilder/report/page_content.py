@@ -265,7 +265,7 @@ def _left_out_cells(material: Material) -> list[tuple[Combination, GridCell]]:
 
 def _kind(environment: Environment) -> str:
     """Return the CUDA version of an environment, and its form if that is not the complete one."""
-    return " ".join(filter(None, (f"CUDA {environment.cuda}" if environment.cuda else "", environment.form or "")))
+    return " ".join(filter(None, (f"CUDA {environment.cuda}" if environment.cuda else "", environment.variant or "")))
 
 
 def _codes(findings: tuple[Finding, ...]) -> str:
@@ -282,7 +282,7 @@ def _without_environment(material: Material) -> tuple[WithoutEnvironment, ...]:
         combination = excluded.combination
         parts = (
             part
-            for part in (combination.python, combination.os, combination.cuda, combination.form)
+            for part in (combination.python, combination.os, combination.cuda, combination.variant)
             if part and part != WHOLE
         )
         name = " ".join((combination.tensorflow, combination.flavor, *parts))

@@ -162,14 +162,18 @@ class _Reader:
         if pairs is None:
             return _Refused
         fields = {field.encode_name: field for field in kind.fields}
+        own_names = {field.name: field.encode_name for field in kind.fields if field.name != field.encode_name}
         result: dict[str, object] = {}
-        for name, (name_node, value) in pairs.items():
-            if name in fields:
+        for written, (name_node, value) in pairs.items():
+            name = own_names.get(written, written)
+            if name in result:
+                self.refuse(name_node, _join(key, written), f"is the same key as {name}, which is given too")
+            elif name in fields:
                 result[name] = self.walk(value, fields[name].type, _join(key, name))
             else:
                 self.refuse(name_node, _join(key, name), f"unknown key{_near(name[:_SHOWN], fields)}")
         for name, field in fields.items():
-            if field.required and name not in pairs:
+            if field.required and name not in result:
                 self.refuse(node, _join(key, name), f"is missing{_because(field)}")
         return result
 

@@ -98,8 +98,8 @@ def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> It
 
 def alike(old: Environment, new: Environment) -> bool:
     """Return True if two environments differ in their release alone: same Python, system, distribution and form."""
-    same = (old.python, old.os, old.package, old.arch, old.form)
-    return same == (new.python, new.os, new.package, new.arch, new.form)
+    same = (old.python, old.os, old.package, old.arch, old.variant)
+    return same == (new.python, new.os, new.package, new.arch, new.variant)
 
 
 def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:
@@ -172,7 +172,7 @@ def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
     def rank(each: Pair) -> tuple[int, bool, bool, bool, tuple[int, ...]]:
         smaller = each.old.flavor == "gpu" or each.old.package != "tensorflow"
         python = tuple(-number for number in versions.key(each.old.python)[0])
-        return -len(each.offered), not smaller, bool(each.old.form), each.old.os not in bootstrapped, python
+        return -len(each.offered), not smaller, bool(each.old.variant), each.old.os not in bootstrapped, python
 
     ordered = sorted(found, key=rank)
     names = [each.new.id for each in ordered]

@@ -34,7 +34,7 @@ def of_environment(environment: Environment, lock: str, image: Image, *, profile
         libraries=environment.libraries,
         cubins=environment.cubins,
         ptx=environment.ptx,
-        form=environment.form or WHOLE,
+        form=environment.variant or WHOLE,
         locked=tuple((package.name, package.version) for package in lockfile.parse(lock)) if lock else (),
         environment=environment.id,
         lock=lockfile.digest(lock) if lock else "",

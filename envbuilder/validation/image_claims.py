@@ -149,7 +149,7 @@ def _of_form(subject: ImageContext, declared: Environment | None) -> Iterator[tu
     labels = subject.image.labels
     label, lists = labels.get(removed_files.LABEL), joined_lists(subject.files)
     carried = lockfile.digest(lists) if lists or label == lockfile.digest("") else None
-    own = (declared.form or None) if declared is not None else None
+    own = (declared.variant or None) if declared is not None else None
     form = _form_to_be(subject.facts) if subject.facts.form else own
     yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
     if declared is not None:

@@ -84,7 +84,7 @@ class Slim(Controller):
         if base not in self._good:
             (whole,) = (one for one in choose(MATRIX, (), self.workspace, self.catalog).environments if is_plain(one))
             self._good[base] = made(
-                self, whole, msgspec.structs.replace(whole, id=f"{whole.id}-runtime", form="runtime")
+                self, whole, msgspec.structs.replace(whole, id=f"{whole.id}-runtime", variant="runtime")
             )
         return self._good[base]
 

@@ -13,7 +13,7 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
-from envbuilder.environment import Combination, Environment, Flavor, Form
+from envbuilder.environment import Combination, Environment, Flavor, Variant
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.context import build_files
 from envbuilder.image.ensure import ensure
@@ -34,9 +34,9 @@ FEWEST = 2_000
 """Files that are opened in any release; fewer, and it was not followed."""
 
 
-def environment(release: str, flavor: Flavor, form: Form) -> Environment:
+def environment(release: str, flavor: Flavor, variant: Variant) -> Environment:
     """Resolve an environment that ships."""
-    wish = Combination(tensorflow=release, os="debian-bookworm", flavor=flavor, form=form)
+    wish = Combination(tensorflow=release, os="debian-bookworm", flavor=flavor, variant=variant)
     found = resolve(wish, load())
     assert isinstance(found, Environment)
     return found

@@ -41,7 +41,7 @@ def test_a_build_anew_makes_the_same_layers(system: str, tmp_path: Path, monkeyp
     """
     catalog, engine = load(), connect()
     wish = Combination(tensorflow="2.20.0", os=system, flavor="cpu")
-    whole, slim = (resolve(one, catalog) for one in (wish, msgspec.structs.replace(wish, form="runtime")))
+    whole, slim = (resolve(one, catalog) for one in (wish, msgspec.structs.replace(wish, variant="runtime")))
     assert isinstance(whole, Environment)
     assert isinstance(slim, Environment)
     slim = msgspec.structs.replace(slim, id=f"{slim.id}-twice")

@@ -12,7 +12,7 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.check_text import change_text
 from envbuilder.compat.plan import plan
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment, Form, Rejection
+from envbuilder.environment import Combination, Environment, Rejection, Variant
 from envbuilder.finding import Code, Severity
 from envbuilder.matrix import Axes, Include, Matrix, Targets
 
@@ -185,14 +185,14 @@ def test_a_plan_names_the_nearest_and_each_environment_once() -> None:
     assert refused.predicate == "buildable"
 
 
-@pytest.mark.parametrize(("form", "is_accepted"), [("devel", True), ("runtime", False)])
-def test_the_form_runtime_is_refused_below_python_3_7(form: Form, *, is_accepted: bool) -> None:
+@pytest.mark.parametrize(("variant", "is_accepted"), [("devel", True), ("runtime", False)])
+def test_the_form_runtime_is_refused_below_python_3_7(variant: Variant, *, is_accepted: bool) -> None:
     """What derives it runs in the image, from 3.7 on: an older one is a rejection, not a build that fails."""
-    wish = Combination(tensorflow="2.6.2", python="3.6", form=form)
+    wish = Combination(tensorflow="2.6.2", python="3.6", variant=variant)
     found = resolve(wish, CATALOG, Targets())
     assert isinstance(found, Environment) is is_accepted, found
     if isinstance(found, Rejection):
         assert found.findings[0].code is Code.PYTHON_UNSUPPORTED
         assert "variant runtime" in found.sentence
-    newer = resolve(Combination(tensorflow="2.6.2", python="3.7", form=form), CATALOG, Targets())
+    newer = resolve(Combination(tensorflow="2.6.2", python="3.7", variant=variant), CATALOG, Targets())
     assert isinstance(newer, Environment), newer

@@ -263,7 +263,7 @@ def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Works
 
 def runtime() -> Environment:
     """Return that environment in the form that leaves out what it can."""
-    return msgspec.structs.replace(vetted(), id=f"{vetted().id}-runtime", form="runtime")
+    return msgspec.structs.replace(vetted(), id=f"{vetted().id}-runtime", variant="runtime")
 
 
 def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:

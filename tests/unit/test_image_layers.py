@@ -70,9 +70,9 @@ def test_devel_has_the_same_steps_and_removes_nothing() -> None:
     for one in (GPU, COMPLETE):
         packages = package_folders(one, LOCK, REMOVED)
         files = render_context(one, LOCK, templates(), packages=packages)
-        texts[one.form or "devel"] = files[f"{one.id}/Dockerfile"].decode()
+        texts[one.variant or "devel"] = files[f"{one.id}/Dockerfile"].decode()
         removed = carried_out(files, f"{one.id}/Dockerfile")
-        assert removed == (REMOVED["nvidia-cublas-cu12"] if one.form else "")
+        assert removed == (REMOVED["nvidia-cublas-cu12"] if one.variant else "")
     runtime, devel = (
         [line.partition("target=/run/package ")[2] for line in text.splitlines() if "target=/run/package " in line]
         for text in (texts["runtime"], texts["devel"])

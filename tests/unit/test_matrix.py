@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder.choice import read_matrix
+from envbuilder.errors import InputError
 from envbuilder.matrix import Axes, Exclude, Include, Matrix, expand
 
 AXES = Axes(tensorflow=("2.19.1", "2.20.0"), os=("debian-bookworm", "debian-trixie"), flavor=("cpu", "gpu"))
@@ -64,16 +69,29 @@ def test_included_rows_are_added_once() -> None:
 
 
 def test_forms_are_an_axis_of_their_own() -> None:
-    axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), form=("devel", "runtime"))
+    axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), variant=("devel", "runtime"))
     wanted, _ = expand(Matrix(name="m", axes=axes))
-    assert [(c.flavor, c.form) for c in wanted] == [
+    assert [(c.flavor, c.variant) for c in wanted] == [
         ("cpu", "devel"),
         ("cpu", "runtime"),
         ("gpu", "devel"),
         ("gpu", "runtime"),
     ]
-    rule = Exclude(reason="not wanted", form="devel")
-    assert {c.form for c in expand(Matrix(name="m", axes=axes, exclude=(rule,)))[0]} == {"runtime"}
-    assert {c.form for c in expand(MATRIX)[0]} == {"devel"}
-    included = Matrix(name="m", include=(Include(tensorflow="2.20.0", form="runtime"),))
-    assert expand(included)[0][0].form == "runtime"
+    rule = Exclude(reason="not wanted", variant="devel")
+    assert {c.variant for c in expand(Matrix(name="m", axes=axes, exclude=(rule,)))[0]} == {"runtime"}
+    assert {c.variant for c in expand(MATRIX)[0]} == {"devel"}
+    included = Matrix(name="m", include=(Include(tensorflow="2.20.0", variant="runtime"),))
+    assert expand(included)[0][0].variant == "runtime"
+
+
+def test_the_key_variant_means_form(tmp_path: Path) -> None:
+    """Both spellings give the same matrix; both at once are refused."""
+    text = "name: m\naxes:\n  tensorflow: ['2.20.0']\n  KEY: [runtime]\n"
+    matrices = []
+    for key in ("form", "variant"):
+        (tmp_path / "m.yaml").write_text(text.replace("KEY", key))
+        matrices.append(read_matrix(tmp_path / "m.yaml"))
+    assert matrices[0] == matrices[1]
+    (tmp_path / "m.yaml").write_text(text.replace("KEY", "form") + "  variant: [devel]\n")
+    with pytest.raises(InputError, match="the same key as form"):
+        read_matrix(tmp_path / "m.yaml")

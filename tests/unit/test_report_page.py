@@ -182,7 +182,7 @@ def test_layers_are_named_by_their_purpose_and_drawn_in_proportion() -> None:
 
 
 def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
-    wish = Combination(tensorflow="2.20.0", os="debian-bookworm", flavor="gpu", form="runtime")
+    wish = Combination(tensorflow="2.20.0", os="debian-bookworm", flavor="gpu", variant="runtime")
     found = resolve(wish, load())
     assert isinstance(found, Environment)
     more = msgspec.structs.replace(found, requirements=(*found.requirements, "tqdm"))

@@ -61,7 +61,7 @@ def test_a_selector_chooses_the_row() -> None:
 def test_both_sides_have_one_form() -> None:
     """What a form leaves out is no difference between releases: a pair is of one form, and a selector says of which."""
     found = rows("2.19.1", "2.20.0")
-    assert all(each.old.form == each.new.form for each in found)
+    assert all(each.old.variant == each.new.variant for each in found)
     first, *_ = rows("2.19.1", "2.20.0", selectors=("form=runtime",))
     assert (first.old.id, first.new.id) == (f"{found[0].old.id}-runtime", f"{found[0].new.id}-runtime")
 
