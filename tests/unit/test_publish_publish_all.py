@@ -35,6 +35,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishSession:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     shutil.copytree(ROOT / "images" / environment.id, Workspace(tmp_path).context(environment.id))
+    shutil.copytree(ROOT / "images" / "shared", tmp_path / "images" / "shared")
     engine = FakeEngine()
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     return PublishSession(engine, Workspace(tmp_path), lambda _: None, {}, HostRef())
