@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import select_option
+from envbuilder.cli.options import FilePath, select_option
 
 
 @click.command("render")
@@ -15,7 +15,7 @@ from envbuilder.cli.options import select_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if images/ is out of date.")
 @click.option(
     "--standalone",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FilePath(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Write one environment, named by its id, as a folder that `docker build DIR` builds.",
 )
