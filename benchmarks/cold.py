@@ -6,14 +6,12 @@
 Before each side the builder's cache is emptied, with all that it had downloaded, and what the engine holds of these
 environments is removed; both take packages from one index, stand on the same base, and build as many images at a time
 as their command does (ours two, `docker build` one). Naive images go as soon as they are built, since four of them and
-the builder's cache are more than many disks have. What a form leaves out is taken from the committed contexts, as
-it is wherever they are built again; deriving it is of a lock's first build. Minutes a round; nothing else should run.
+the builder's cache are more than many disks have. Minutes a round; nothing else should run.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import subprocess
 import sys
@@ -28,7 +26,9 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.environment import Combination, Environment, Variant
+from envbuilder.image.context import build_files
 from envbuilder.image.names import reference
+from envbuilder.workspace import Workspace, write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +56,8 @@ def our_seconds(engine: DockerEngine, ids: Sequence[str]) -> tuple[float, float]
     engine.trim_cache(0)
     with tempfile.TemporaryDirectory() as folder:
         for name in ids:
-            shutil.copytree(ROOT / "images" / name, Path(folder) / "images" / name)
+            for path, content in build_files(name, Workspace(ROOT)).items():
+                write_atomically(Path(folder) / "images" / path, content)
         words = [sys.executable, "-m", "envbuilder", "build", "tensorflow", *(w for one in ids for w in ("-s", one))]
         return _timed(words, folder), statistics.median(_timed(words, folder) for _ in range(5))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +15,11 @@ from typing import Literal
 
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image import debian, names
-from envbuilder.image.mirrors import sources
-from envbuilder.image.room import ask_for_base
-from envbuilder.support import decoding
+from envbuilder.image.user_config import config_file, section
+from envbuilder.support import console, decoding
 from envbuilder.workspace import read_kept, write_atomically, writing
 
 _TO_FILE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -180,3 +182,96 @@ def _lock(path: Path) -> Iterator[None]:
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+HUB = "docker.io"
+"""The registry of a reference that names none."""
+
+VARIABLE = "ENVBUILDER_MIRRORS"
+_MIRROR_HINT = 'write [mirrors], and below it "docker.io" = "mirror.example.org"'
+_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::[0-9]{1,5})?\Z")
+_NAMES_REGISTRY = re.compile(r"(?:[^/]*[.:][^/]*|localhost)/")
+_MIRROR = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?::[0-9]{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*\Z")
+
+
+def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the mirror of each registry that has one: ``docker.io`` → ``mirror.example.org/hub``.
+
+    The file's table ``[mirrors]`` and, outranking it, the variable ``ENVBUILDER_MIRRORS``
+    (``docker.io=mirror.example.org/hub,quay.io=…``). Raises UsageError for what is no registry and no mirror.
+    """
+    table, where = section("mirrors", _MIRROR_HINT, environ), str(config_file(environ))
+    found = {registry: _checked(registry, mirror, where) for registry, mirror in table.items()}
+    for pair in environ.get(VARIABLE, "").replace(",", " ").split():
+        registry, _, mirror = pair.partition("=")
+        found[registry] = _checked(registry, mirror, VARIABLE)
+    return found
+
+
+def _checked(registry: str, mirror: object, where: str) -> str:
+    if not _HOST.match(registry) or not isinstance(mirror, str) or not _MIRROR.match(mirror):
+        raise UsageError(
+            f"{where}: {registry!r} = {mirror!r} is no mirror of a registry",
+            hint="hosts without a scheme, as in docker.io = mirror.example.org:5000/hub",
+        )
+    return mirror
+
+
+def sources(reference: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """List the references under which an image can be had: its mirror's first, then its own.
+
+    A name without a registry is the Hub's; an official image is in ``library`` there.
+    """
+    first, _, rest = reference.partition("/")
+    registry, path = (first, rest) if _NAMES_REGISTRY.match(reference) else (HUB, reference)
+    mirror = mirrors(environ).get(registry)
+    if mirror is None:
+        return (reference,)
+    official = registry == HUB and "/" not in path.partition("@")[0].partition(":")[0]
+    return (f"{mirror}/{'library/' if official else ''}{path}", reference)
+
+
+NEEDED = {"gpu": 12_000_000_000, "cpu": 4_000_000_000}
+"""Bytes that a build leaves with the engine at first: the image, and the builder's cache of what it was made from.
+
+Measured on what ships: 6 GB and 1.8 GB for the images, as much again for the cache.
+"""
+
+_BASE_SIZE = 1_600_000_000
+"""Bytes for a base: 125 MB of its own, and what is made of it. With less than an eighth not even itself fits."""
+
+_HOPELESS = 8
+"""With less than this part of it, no build ends, however much of it is cached."""
+
+_FREE_SPACE = "envbuilder clean --cache 5 frees what builds left, docker system df says what holds the rest"
+
+
+def ask_for_room(environment: Environment, engine: Engine) -> None:
+    """Warn where the engine's disk has less than a build needs; nothing is said of an engine elsewhere.
+
+    Raises InfrastructureError where it has next to none.
+    """
+    _ask(environment.id, NEEDED[environment.flavor], engine)
+
+
+def ask_for_base(name: str, engine: Engine) -> None:
+    """Ask the same for a base that is about to be fetched or bootstrapped."""
+    _ask(f"the base {name}", _BASE_SIZE, engine)
+
+
+def _ask(what: str, needed: int, engine: Engine) -> None:
+    root = engine.info().root
+    free = _free(Path(root)) if root else None
+    if free is None or free >= needed:
+        return
+    text = f"{what} needs about {needed / 1e9:g} GB, and {root} has {free / 1e9:.1f} GB free"
+    if free < needed // _HOPELESS:
+        raise InfrastructureError(f"the engine's disk is full: {text}", hint=_FREE_SPACE)
+    console.warn(f"{text}; {_FREE_SPACE}")
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None  # the engine's host is another one, or keeps its folders to itself

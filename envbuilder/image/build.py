@@ -18,12 +18,11 @@ from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import redacted
 from envbuilder.image import lockfile, removed_files, system_lock
-from envbuilder.image.bases import Base
+from envbuilder.image.bases import Base, ask_for_room
 from envbuilder.image.context import build_files
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
-from envbuilder.image.room import ask_for_room
 from envbuilder.image.wheel_pins import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding, subprocesses, terminal_text

@@ -14,13 +14,12 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
 from envbuilder.image import lockfile, system_lock
-from envbuilder.image.layers import PACKAGES, PackageFolder, package_layers
+from envbuilder.image.layers import PACKAGES, PackageFolder, Wheels, package_layers
 from envbuilder.image.lock import lock, lock_alone
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import render_context
-from envbuilder.image.wheel_contents import Wheels
 from envbuilder.pypi.client import open_index
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding

@@ -13,8 +13,7 @@ from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary,
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
-from envbuilder.image.bases import fetched, held
-from envbuilder.image.mirrors import sources
+from envbuilder.image.bases import fetched, held, sources
 from envbuilder.probes.suite import xlatools
 from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles, read_image

@@ -1,25 +1,27 @@
-"""What is installed is the same layers wherever and however it is built: two builds by the real engine."""
+"""Every layer is the same bytes wherever, whenever and however it is built: by envbuilder, and by `docker build`."""
 
 from __future__ import annotations
 
 import os
-import uuid
+import tarfile
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
-import msgspec
 import pytest
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import resolve
-from envbuilder.engine.docker import connect
-from envbuilder.environment import Combination, Environment
-from envbuilder.image.build import BuildOptions, LayerSize
-from envbuilder.image.context import ensure_lock
-from envbuilder.image.ensure import Given, ensure
+from envbuilder.choice import choose
+from envbuilder.engine.docker import DockerEngine, connect
+from envbuilder.engine.port import BuildRequest
+from envbuilder.environment import Environment
+from envbuilder.image.bases import ensure_base
+from envbuilder.image.context import build_files, standalone, system_of
+from envbuilder.image.ensure import ensure
+from envbuilder.image.hostfiles import host_files
+from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import reference
-from envbuilder.pypi.index_config import configured
-from envbuilder.workspace import Workspace
+from envbuilder.workspace import Workspace, cache_dir, write_atomically
 
 pytestmark = [
     pytest.mark.engine,
@@ -27,52 +29,83 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.timeout(3600),
 ]
-INSTALLED = ("-m venv", "/part/tensorflow.lock", "/part/required.lock")
-"""What tells the instructions that install: what is below and between them is the same then as well."""
+HERE = Workspace(Path(__file__).parents[2])
+TAG = "envbuilder-test/layers"
+LONG_AGO = 1_000_000_000
 
 
-@pytest.mark.parametrize("system", ["debian-bookworm", "debian-bullseye"])
-def test_a_build_anew_makes_the_same_layers(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the base to all that TensorFlow requires no byte differs, times and byte code included.
+def layers(engine: DockerEngine, name: str) -> list[str]:
+    image = engine.image(name)
+    assert image is not None
+    return [layer.diff_id for layer in image.layers]
 
-    One build derives the list, and so copies the wheels that the derivation left with the builder; the other has
-    nothing of a builder's, and unpacks its own where they stay. A node that has one of the two images pulls kilobytes
-    of the other: the user's files and the documents. Before Python 3.11 byte code depends on hashes.
+
+@pytest.fixture
+def engine() -> Iterator[DockerEngine]:
+    engine = connect()
+    yield engine
+    engine.remove(TAG)
+
+
+def environment(name: str) -> Environment:
+    (found,) = choose("tensorflow", (name,), HERE, load()).environments
+    return found
+
+
+@pytest.mark.parametrize("name", ["tf2.20.0-py311-cpu-bookworm-runtime", "tf2.20.0-py39-cpu-bullseye-runtime"])
+def test_two_builds_make_the_same_layers(name: str, tmp_path: Path, engine: DockerEngine) -> None:
+    """A build by hand from another folder, with other times and modes of files and no cache, gives every layer again.
+
+    Before Python 3.11 byte code depends on the hash seed, which the steps fix.
     """
-    catalog, engine = load(), connect()
-    wish = Combination(tensorflow="2.20.0", os=system, flavor="cpu")
-    whole, slim = (resolve(one, catalog) for one in (wish, msgspec.structs.replace(wish, variant="runtime")))
-    assert isinstance(whole, Environment)
-    assert isinstance(slim, Environment)
-    slim = msgspec.structs.replace(slim, id=f"{slim.id}-twice")
-    lock = ensure_lock(whole, catalog, Workspace(Path(__file__).parents[2]))
-    monkeypatch.setenv("SSL_CERT_FILE", str(_bundle(tmp_path)))
-
-    def built(options: BuildOptions) -> tuple[tuple[LayerSize, ...], str]:
-        """Build it; return its layers, and what its steps said."""
-        made = ensure(slim, catalog, Workspace(tmp_path), engine, lambda _: None, given=Given(lock), options=options)
-        return made.record.layers, Workspace(tmp_path).build_log(slim.id).read_text()
-
-    try:
-        first, copied = built(BuildOptions())
-        second, in_place = built(BuildOptions(no_cache=True))
-    finally:
-        engine.remove(reference(slim.id))
-    for log in (copied, in_place):
-        assert " + tensorflow-cpu==2.20.0" in log
-        assert " + keras==" in log
-    assert "Downloading" not in copied
-    assert "Downloading tensorflow-cpu" in in_place
-    top = max(number for number, layer in enumerate(first) if INSTALLED[-1] in layer.created_by)
-    assert all(any(mark in layer.created_by for layer in first[: top + 1]) for mark in INSTALLED)
-    assert [layer.diff_id for layer in first[: top + 1]] == [layer.diff_id for layer in second[: top + 1]]
-    assert sum(layer.size for layer in first[top + 1 :]) < 1_000_000
-    assert sum(layer.size for layer in first) > 500_000_000
+    one = environment(name)
+    ensure(one, load(), HERE, engine, lambda _: None)
+    folder = tmp_path / "elsewhere"
+    for path, content in {**build_files(name, HERE), **host_files(folder="shared/host")}.items():
+        write_atomically(folder / path, content)
+        (folder / path).chmod(0o755)
+        os.utime(folder / path, (LONG_AGO, LONG_AGO))
+    base = ensure_base(engine, system_of(one, load()), cache_dir() / "bases", lambda _: None)
+    request = BuildRequest(
+        context=folder, tag=TAG, dockerfile=f"{name}/Dockerfile", build_args={"BASE": base.reference}, no_cache=True
+    )
+    engine.build(request, lambda _: None)
+    assert layers(engine, TAG) == layers(engine, reference(name))
 
 
-def _bundle(folder: Path) -> Path:
-    """Write a bundle of certificates that no build had before: steps that reach the network run, whatever was built."""
-    known = configured(os.environ).certificates or DEFAULT_CA_BUNDLE_PATH
-    bundle = folder / "bundle.crt"
-    bundle.write_text(f"# {uuid.uuid4()}\n{Path(known).read_text()}")
-    return bundle
+def test_a_standalone_folder_makes_the_same_layers(tmp_path: Path, engine: DockerEngine) -> None:
+    name = "tf2.20.0-py311-cpu-bookworm-runtime"
+    one = environment(name)
+    built = ensure(one, load(), HERE, engine, lambda _: None)
+    standalone(one, (HERE.context(name) / LOCK).read_text(), HERE, tmp_path / "alone")
+    base = ensure_base(engine, system_of(one, load()), cache_dir() / "bases", lambda _: None)
+    request = BuildRequest(
+        context=tmp_path / "alone",
+        tag=TAG,
+        extra=host_files(folder="shared/host"),
+        build_args={"BASE": base.reference},
+    )
+    engine.build(request, lambda _: None)
+    assert layers(engine, TAG) == [layer.diff_id for layer in built.record.layers]
+
+
+def test_no_layer_holds_the_day_of_its_build(tmp_path: Path, engine: DockerEngine) -> None:
+    """No file, folder or whiteout has a time of the build, and no account says on which day it was made."""
+    name = "tf2.20.0-py311-cpu-bookworm-runtime"
+    built = ensure(environment(name), load(), HERE, engine, lambda _: None)
+    started = datetime.fromisoformat(built.record.started).timestamp()
+    saved = tmp_path / "image.tar"
+    with engine.export(built.record.image) as pieces, saved.open("wb") as file:
+        file.writelines(pieces)
+    accounts = []
+    with tarfile.open(saved) as image:
+        for layer in (member for member in image if member.name.endswith("/layer.tar")):
+            content = image.extractfile(layer)
+            assert content is not None
+            with tarfile.open(fileobj=content) as files:
+                for one in files:
+                    assert one.mtime < started - 3600, f"{one.name} has a time of the build"
+                    if one.name == "etc/shadow" and (shadow := files.extractfile(one)) is not None:
+                        lines = shadow.read().decode().splitlines()
+                        accounts += [line for line in lines if line.startswith("envbuilder:")]
+    assert [line.split(":")[2] for line in accounts] == ["18262"], "2020-01-01"

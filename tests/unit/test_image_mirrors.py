@@ -10,8 +10,7 @@ from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.image.bases import ensure_base, fetched
-from envbuilder.image.mirrors import mirrors, sources
+from envbuilder.image.bases import ensure_base, fetched, mirrors, sources
 
 DIGEST = "sha256:" + "d" * 64
 HUB = {"ENVBUILDER_MIRRORS": "docker.io=mirror.example.org:5000/hub"}

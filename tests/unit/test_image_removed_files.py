@@ -13,9 +13,8 @@ from package_folders import COMMITTED, MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.image import lockfile, removed_files
-from envbuilder.image.layers import PackageLayer
+from envbuilder.image.layers import PackageLayer, Wheels
 from envbuilder.image.removed_files import Omitted, RemovedFiles, Wheel, parse, removed
-from envbuilder.image.wheel_contents import Wheels
 from envbuilder.probes.slimming import remove_files
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.support import decoding

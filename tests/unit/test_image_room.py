@@ -13,7 +13,7 @@ from fake_engine import FakeEngine
 
 from envbuilder.engine.port import EngineInfo
 from envbuilder.errors import InfrastructureError
-from envbuilder.image.room import NEEDED, ask_for_room
+from envbuilder.image.bases import NEEDED, ask_for_room
 
 ENVIRONMENT = environment(flavor="cpu")
 
