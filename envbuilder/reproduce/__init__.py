@@ -1,1 +1,1 @@
-"""Reproduce what a user reported: read it, predict it, rebuild it, compare what comes of it, and find what works."""
+"""Read a user's report, find its cause, rebuild the environment, compare the messages, and name a fix."""

@@ -23,7 +23,7 @@ from envbuilder.workspace import Workspace, write_atomically
 
 @dataclass(frozen=True)
 class Analysis:
-    """What is known before anything is built."""
+    """All results that need no build: the document, the rebuild plan, and the closest compatible environment."""
 
     document: ReproduceDocument
     rebuild: Rebuild
@@ -31,13 +31,13 @@ class Analysis:
 
 
 def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Analysis:
-    """Read a report and say what must go wrong, how it would be rebuilt, and what works instead.
+    """Read a report: find its cause, plan the rebuild, and choose the closest compatible environment.
 
     Raises InputError for an empty text.
     """
     if not text.strip():
         raise InputError(
-            (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or envbuilder capture's output"
+            (Problem("report", 0, "", "is empty"),), hint="paste an issue, a log, or the output of envbuilder capture"
         )
     if len(text) > LARGEST:
         text = shortened(text.split("\n"))
@@ -61,10 +61,10 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
 
 
 def with_command(document: ReproduceDocument, workspace: Workspace | None = None) -> ReproduceDocument:
-    """Name the command that builds the nearest environment from its matrix.
+    """Add the command that builds the closest environment from its matrix.
 
-    The matrix is left in the workspace's ``out/reproduce/matrices``. Without a workspace nothing is written: the answer
-    brings the matrix along, to be saved under the name that the command gives.
+    The matrix is written to ``out/reproduce/matrices`` of the workspace. Without a workspace nothing is written: the
+    document contains the matrix, and the command names the file to save it in.
     """
     near: Nearest | None = document.nearest
     if near is None or not near.matrix:

@@ -1,4 +1,4 @@
-"""Possible causes of a report's complaint: from its messages, its versions, its image and its pauses."""
+"""Possible causes of a report's complaint, from its messages, versions, image and pauses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOLLOW_UPS = frozenset(
     {"cannot_dlopen", "skipping_gpus", "cuda_not_found", "gpu_list_empty", "dnn_not_found", "invalid_handle",
      "runtime_not_loaded", "cudnn_driver_hint", "requirement_brand", "convolution_algorithm_failed"}
 )  # fmt: skip
-"""Messages that follow from another cause, and say nothing where that one is known."""
+"""Messages that follow from another cause. They are ignored if that cause is known."""
 
 _AT_IMPORT = frozenset({Code.PROTOBUF_ABI, Code.NUMPY_ABI, Code.KERAS_MISMATCH, Code.API_MISMATCH})
 
@@ -40,7 +40,7 @@ _HIDDEN_BY = {
     Code.PYTHON_UNSUPPORTED: frozenset({Code.NOT_INSTALLABLE}),
     Code.API_MISMATCH: frozenset({Code.PACKAGE_CONFLICT, Code.KERAS_MISMATCH}),
 }
-"""Codes that follow from another proved code; they are not causes of their own."""
+"""Codes that are dropped if one of these root causes is proved."""
 
 
 def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
@@ -69,12 +69,12 @@ def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog)
 
 
 def _answering(findings: tuple[Finding, ...], proved: set[Code], reported: Reported) -> tuple[Finding, ...]:
-    """Make remarks of forecasts that no line shows and that do not explain what is complained of."""
+    """Downgrade forecasts that no line proves and that do not explain the complaint."""
     return tuple(row if row.code in proved or explains(row.code, reported) else as_remark(row) for row in findings)
 
 
 def _other_than(codes: set[Code | None], findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Leave out what a known defect of the image explains: the same lines, or what would be right without an image."""
+    """Drop findings that a known image defect explains."""
     return tuple(row for row in findings if row.code not in codes)
 
 
@@ -82,12 +82,12 @@ _HOST = frozenset({Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.GPU_NOT_VISIBLE
 
 
 def _said_by(code: Code, codes: set[Code]) -> bool:
-    """Return True if the rules say what a line proves; they say it with the versions."""
+    """Return True if a rule reports the same cause; its finding includes the versions."""
     return code in codes or (code is Code.MISSING_LIBRARY and bool(codes & _OF_LIBRARIES))
 
 
 def _proved(symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
-    """Turn the messages that name a cause into findings, without those that only follow from another one's."""
+    """Turn messages that name a cause into findings, without messages that follow from another cause."""
     rows = [(row, get(row.signature)) for row in symptoms]
     wrong = [(row, known) for row, known in rows if known.code is not None and known.severity is not Severity.INFO]
     causes = [(row, known) for row, known in wrong if known.id not in _FOLLOW_UPS and known.layer != "symptom"]
@@ -101,7 +101,7 @@ def _proved(symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
 
 
 def _other_tag(reported: Reported) -> tuple[Finding, ...]:
-    """Compare the Python that a wheel is for with the one that runs, where it could not be installed or found."""
+    """Compare the Python version of a wheel with the running one if installation or import failed."""
     tag = next((row for row in reported.evidence if row.source == TAG), None)
     if tag is None or reported.python is None or not {"installing", "import"} & set(reported.complaints):
         return ()
@@ -114,11 +114,11 @@ def _other_tag(reported: Reported) -> tuple[Finding, ...]:
             code=Code.PYTHON_UNSUPPORTED,
             severity=Severity.ERROR,
             subject=f"Python {reported.python}",
-            message=f"The wheel of line {tag.line} is for Python {tag.value}, and Python {reported.python} runs: no "
-            "installer takes it.",
+            message=f"The wheel of line {tag.line} is for Python {tag.value}, and Python {reported.python} runs: it "
+            "cannot be installed.",
             requires=tag.value,
             found=tag.text[:200],
-            fix=f"Take a wheel for Python {minor(reported.python)}, or make an environment with Python {tag.value}.",
+            fix=f"Take a wheel for Python {minor(reported.python)}, or create an environment with Python {tag.value}.",
         ),
     )
 
@@ -127,7 +127,7 @@ FIRST_WITH_KERAS = "1.4"
 
 
 def _before_keras(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
-    """Tell a TensorFlow without keras that is whole, and older than keras in it, from one whose files are missing."""
+    """Report a TensorFlow release that is older than its ``keras`` module, rather than one with missing files."""
     row = next((row for row in symptoms if row.signature == "no_keras"), None)
     if row is None or reported.tensorflow is None or at_least(release_of(reported.tensorflow), FIRST_WITH_KERAS):
         return ()
@@ -136,8 +136,8 @@ def _before_keras(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Fi
             code=Code.API_MISMATCH,
             severity=Severity.ERROR,
             subject=f"TensorFlow {reported.tensorflow}",
-            message=f"Line {row.line} asks for tf.keras, which TensorFlow has since {FIRST_WITH_KERAS}; "
-            f"{reported.tensorflow} does not have it yet.",
+            message=f"Line {row.line} asks for tf.keras, which TensorFlow contains since {FIRST_WITH_KERAS}; "
+            f"{reported.tensorflow} does not contain it.",
             requires=FIRST_WITH_KERAS,
             found=row.text[:200],
             fix="Install the TensorFlow that the code was written for.",
@@ -150,7 +150,7 @@ def _of_python(reported: Reported) -> tuple[Evidence, ...]:
 
 
 def _other_system(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
-    """Say what holds on systems other than Linux on x86-64."""
+    """List the limits of systems other than Linux on x86-64."""
     release = reported.tensorflow
     about_gpu = means_gpu(reported, symptoms) or not _proved(symptoms)
     about_gpu = about_gpu and reported.distribution != "tensorflow-cpu"
@@ -165,8 +165,8 @@ def _other_system(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Fi
                 code=Code.UNKNOWN,
                 severity=Severity.INFO,
                 subject=reported.arch,
-                message=f"No wheel on the package index is for {reported.arch}, so this build is the reporter's own.",
-                fix="Compare with an x86-64 machine, or ask the people who made the build.",
+                message=f"No wheel on the package index is for {reported.arch}: this build is unofficial.",
+                fix="Compare with an x86-64 machine, or ask the distributor of the build.",
             ),
         )
     return ()
@@ -185,7 +185,7 @@ def _no_gpu(subject: str, why: str, found: str | None) -> Finding:
 
 
 def _shown(symptom: Symptom, signature: Signature) -> Finding:
-    """Make a finding of what a reported line proves."""
+    """Make a finding from a matched log message."""
     assert signature.code is not None  # noqa: S101 - `_proved` looked
     value = next(iter(symptom.values.values()), "")
     return Finding(
@@ -200,7 +200,7 @@ def _shown(symptom: Symptom, signature: Signature) -> Finding:
 
 
 _OPENS_AT_USE = "1.14"
-"""The first release that opens CUDA's libraries when a GPU is looked for, and imports without them."""
+"""The first release that imports without CUDA's libraries: it opens them when it looks for a GPU."""
 
 _LIBRARIES = frozenset(
     {Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.TWO_CUDA_STACKS}
@@ -232,13 +232,13 @@ _EXPLAINED: dict[Complaint, frozenset[Code]] = {
     "building": frozenset(),
     "several": _TIME | {Code.GPU_MEMORY, Code.TWO_CUDA_STACKS},
 }  # fmt: skip
-"""What each complaint can come from. Whose build it is (`OTHER_BUILD`) bears on every one."""
+"""The codes that can cause each complaint. `OTHER_BUILD` can cause all of them."""
 
 
 def explains(code: Code, reported: Reported) -> bool:
-    """Return True if a cause can be what is complained of; anything can where the report does not say what that is."""
+    """Return True if a finding can cause the complaint, or if the report states no complaint."""
     if code in _LIBRARIES and reported.install == "conda":
-        return False  # it may be conda's build, which opens the libraries that conda chose for it
+        return False  # it may be conda's build, which opens the libraries of its own environment
     if not reported.complaints or code in {Code.OTHER_BUILD, Code.UNKNOWN}:
         return True
     wanted = frozenset[Code]().union(*(_EXPLAINED[complaint] for complaint in reported.complaints))
@@ -246,17 +246,17 @@ def explains(code: Code, reported: Reported) -> bool:
 
 
 def _opens_at_import(reported: Reported) -> bool:
-    """Return True if a missing CUDA stops the import: before 1.14, and where nobody knows which release it is."""
+    """Return True if a missing CUDA stops the import: before 1.14, or if the release is unknown."""
     return reported.tensorflow is None or not at_least(release_of(reported.tensorflow), _OPENS_AT_USE)
 
 
 def as_remark(finding: Finding) -> Finding:
-    """Keep a finding in sight that is not the answer."""
+    """Downgrade a finding to INFO."""
     return finding if finding.severity is Severity.INFO else msgspec.structs.replace(finding, severity=Severity.INFO)
 
 
 _GOES_ON = frozenset({"library_not_loaded", "cuda_not_found", "cannot_dlopen", "cudnn_part_not_loaded"})
-"""Messages after which TensorFlow goes on without the GPU: none of them stops an import."""
+"""Messages after which TensorFlow continues without the GPU. They do not stop an import."""
 
 
 def _is_first(reported: Reported) -> bool:
@@ -265,14 +265,14 @@ def _is_first(reported: Reported) -> bool:
 
 
 def is_aside(symptom: Symptom, reported: Reported, *, stops: bool = False) -> bool:
-    """Return True if a line is about another matter: a GPU where only an import fails, or another TensorFlow.
+    """Return True if a message is unrelated: about a GPU if only an import fails, or from another TensorFlow.
 
-    ``stops`` is true where another line shows what stops the import.
+    ``stops`` is True if another message explains the failed import.
     """
     asked = set(reported.complaints)
     only = (stops and "invisible" not in asked) or (bool(asked) and asked <= {"import", "installing", "building"})
     if symptom.signature == "tf1_code" and _is_first(reported):
-        return True  # 1.x has these names: another TensorFlow, that was tried too, said so
+        return True  # 1.x contains these names: the message is from another TensorFlow
     return only and (symptom.signature in _GOES_ON or get(symptom.signature).layer == "symptom")
 
 
@@ -298,21 +298,21 @@ _TIERS: tuple[frozenset[Code], ...] = (
     frozenset({Code.XLA_TOOLS_MISSING}),
     frozenset({Code.STALLS, Code.GPU_MEMORY, Code.SLOW_PHASE}),
 )  # fmt: skip
-"""Codes in the order in which they explain each other: nothing behind a stub libcuda is worth a look."""
+"""Codes in the order in which they explain each other: a stub libcuda makes all later findings meaningless."""
 
 _BEFORE_BUILDS = frozenset(
     {Code.CUDNN_MISMATCH, Code.NO_KERNEL_IMAGE, Code.PTX_JIT, Code.XLA_TOOLS_MISSING, Code.STALLS}
 )
-"""What a line proves of any build; whose build it is comes after it, and before libraries that it alone opens."""
+"""Codes that hold for any build. They rank before `OTHER_BUILD`; libraries that only this build opens rank after it."""
 
 _BUILD_TIER = next(tier for tier, codes in enumerate(_TIERS) if Code.OTHER_BUILD in codes)
 _TIER = {code: tier for tier, codes in enumerate(_TIERS) for code in codes}
 
 
 def by_cause(findings: tuple[Finding, ...], proved: set[Code]) -> tuple[Finding, ...]:
-    """Sort findings, each once: the cause first, what it explains after it, remarks and what is unknown last.
+    """Sort findings without duplicates: the cause, its consequences, remarks, then UNKNOWN.
 
-    ``proved`` are the codes that a line of the report shows; a rule's forecast gives way to them.
+    ``proved`` are the codes that lines of the report prove; they rank before forecasts.
     """
     return tuple(sorted(dict.fromkeys(findings), key=lambda row: _key(row, proved)))
 
@@ -323,9 +323,9 @@ def _key(finding: Finding, proved: set[Code]) -> tuple[bool, bool, float, int, s
     if code in proved & _BEFORE_BUILDS:
         tier = _BUILD_TIER - 0.5
     elif proved and code not in proved and tier == 1:
-        tier = len(_TIERS) - 1.5  # a forecast of what would stop it at its import, and a line shows something else
+        tier = len(_TIERS) - 1.5  # the forecast predicts a failed import, but a line shows another failure
     if Code.SLOW_PHASE in proved and code in {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA}:
-        tier = -1  # it runs, and waits: what is compiled at each start explains that
+        tier = -1  # it runs slowly: compilation at each start explains that
     remark = finding.severity is Severity.INFO
     return remark, code is Code.UNKNOWN, tier, SEVERITY_RANK[finding.severity], finding.subject, finding.message
 
@@ -334,14 +334,14 @@ _DAY = re.compile(r"\b(20[12][0-9]-[01][0-9]-[0-3][0-9])[ T][0-2][0-9]:", re.ASC
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SECONDS = re.compile(r"\b[EFIW]0000 00:00:(1[0-9]{9})\.", re.ASCII)
-"""The stamp of messages before absl's log is open: the seconds since 1970."""
+"""Timestamp of messages before absl's log is open: seconds since 1970."""
 
 _MOVES = ("latest", "nightly", "devel")
-"""Tags that mean another image next month."""
+"""Tags that are moved to newer images."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A public thread or document, the day of what is quoted from it, and what it says, in our words."""
+    """A public thread or document, its date, and a summary."""
 
     url: str
     date: str
@@ -349,7 +349,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of ``image_defects.yaml``, which says what the fields mean."""
+    """One row of ``image_defects.yaml``; the file explains the fields."""
 
     id: str
     images: str
@@ -365,7 +365,6 @@ class ImageDefect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @cache
 def image_defect_rows() -> tuple[ImageDefect, ...]:
-    """Return every known defect, in the order of the file."""
     rows = shipped_rows(resources.files("envbuilder.reproduce") / "image_defects.yaml")
     return decoding.converted(rows, tuple[ImageDefect, ...])
 
@@ -373,8 +372,8 @@ def image_defect_rows() -> tuple[ImageDefect, ...]:
 def image_defects(reported: Reported, symptoms: tuple[Symptom, ...]) -> dict[Finding, tuple[str, ...]]:
     """Find the known defects of the images that a report names, and the messages that each explains.
 
-    It is an error where a line shows it, and a remark where nobody can tell which image a tag that moves stood for, or
-    where no line shows anything and it explains what is complained of; nothing where the log is of another time.
+    An error if a log message proves it. INFO if the tag moves and its image is unknown, or if no message proves it but
+    it explains the complaint. Nothing if the log was written at another time.
     """
     named = [value for row in symptoms for name, value in row.values.items() if name.startswith("image")]
     images = dict.fromkeys([*named, *([reported.image] if reported.image else [])])
@@ -395,7 +394,7 @@ def image_defects(reported: Reported, symptoms: tuple[Symptom, ...]) -> dict[Fin
 
 
 def day_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> str | None:
-    """Return the first day that a report's log was written on; None where no line has one."""
+    """Return the date of a report's first dated log line, or None."""
     texts = [row.text for row in symptoms] + [row.text for row in reported.evidence]
     texts += [text for row in reported.pauses for text in (row.before, row.after)]
     days = [match[1] for text in texts for match in _DAY.finditer(text)]
@@ -405,7 +404,7 @@ def day_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> str | None:
 
 
 def _is_of_its_time(row: ImageDefect, image: str, day: str) -> bool:
-    """Return True if the image had the defect that day: a fixed tag keeps it, a moving one has it until the fix."""
+    """Return True if the image had the defect on that day: fixed tags keep it, moving tags lose it with the fix."""
     return row.since <= day <= (row.until or day) if _moves(image) else True
 
 
@@ -414,7 +413,7 @@ def _moves(image: str) -> bool:
 
 
 def _shows(row: ImageDefect, symptom: Symptom, image: str) -> bool:
-    """Return True if a line is a message of this defect: about this image, this library, where it names one."""
+    """Return True if a message belongs to this defect: same image, and same library if it names one."""
     if symptom.signature not in row.shows or not symptom.exact:
         return False
     own = [value for name, value in symptom.values.items() if name.startswith("image")]
@@ -425,7 +424,7 @@ def _finding(row: ImageDefect, image: str, shown: Symptom | None, *, sure: bool)
     until = f" to {row.until}" if row.until else ""
     known = f"known from {row.since}{until}" if row.until != row.since else f"known of {row.since}"
     said = f"Line {shown.line} shows a known defect of {image}" if sure and shown else f"A defect of {image} is known"
-    whose = "" if sure or not _moves(image) else "; whether this pull of the tag has it is not known"
+    whose = "" if sure or not _moves(image) else "; it is unknown whether this pull of the tag has it"
     return Finding(
         code=row.code,
         severity=Severity.ERROR if sure else Severity.INFO,

@@ -10,7 +10,7 @@ from envbuilder.reproduce.messages.catalog import Signature, Symptom, get
 _NEEDS = {
     "gpu": "a GPU",
     "architecture": "a GPU of the reporter's architecture",
-    "host": "a host in the reporter's state (its driver, its kernel)",
+    "host": "a host with the reporter's driver and kernel",
     "other-system": "the reporter's system or processor",
     "driver": "the reporter's driver",
     "image": "nothing but the image",
@@ -19,7 +19,7 @@ _NEEDS = {
 
 @dataclass(frozen=True)
 class Compared:
-    """The answer, the pairs of messages (reported, seen) that it rests on, and what else it would take."""
+    """The result, its proof (reported and observed messages in pairs), and what is needed for a full reproduction."""
 
     reproduced: bool | None
     proof: tuple[tuple[str, str], ...] = ()
@@ -27,7 +27,7 @@ class Compared:
 
 
 def telling(symptoms: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
-    """Keep the messages that mean something is wrong; an empty list follows from them where there are others."""
+    """Keep messages about errors, without an empty GPU list if another message explains it."""
     wrong = tuple(row for row in symptoms if get(row.signature).severity is not Severity.INFO)
     causes = tuple(row for row in wrong if get(row.signature).layer != "symptom")
     return causes or wrong
@@ -42,10 +42,10 @@ def compare(
     with_gpu: bool,
     with_driver: bool,
 ) -> Compared:
-    """Judge a run.
+    """Compare the messages of a run with the report.
 
-    Of the reported messages those count that can show here: with this image, and with a driver or GPU where there is
-    one. Where the report quotes none, the suite's findings are held against the predicted ones.
+    Only messages that can appear on this image and host count. If the report quotes none, the suite's findings are
+    compared with the predicted ones.
     """
     wanted = telling(reported)
     if not wanted:
@@ -60,7 +60,7 @@ def compare(
     if not pairs:
         return Compared(False)
     names = ", ".join(sorted({row.signature for row in missing}))
-    return Compared(None, pairs, f"some of it was seen; not seen here: {names}")
+    return Compared(None, pairs, f"partly reproduced; missing here: {names}")
 
 
 def _by_findings(predicted: tuple[Finding, ...], found: tuple[Finding, ...]) -> Compared:
@@ -68,7 +68,7 @@ def _by_findings(predicted: tuple[Finding, ...], found: tuple[Finding, ...]) -> 
     same = [(wanted[row.code].message, row.message) for row in found if row.code in wanted]
     if same:
         return Compared(True, tuple(same))
-    return Compared(None, (), "the report quotes no message that could be compared")
+    return Compared(None, (), "the report quotes no comparable message")
 
 
 def _can_show(signature: Signature, *, with_gpu: bool, with_driver: bool) -> bool:
@@ -85,7 +85,7 @@ def _needed(wanted: tuple[Symptom, ...]) -> str:
 
 
 def _twin(wanted: Symptom, seen: tuple[Symptom, ...]) -> Symptom | None:
-    """Find the same message with the same values (the same library, the same versions)."""
+    """Return the same message with the same values (library, versions), or None."""
     for row in seen:
         shared = wanted.values.keys() & row.values.keys()
         if row.signature == wanted.signature and all(row.values[name] == wanted.values[name] for name in shared):
@@ -94,6 +94,6 @@ def _twin(wanted: Symptom, seen: tuple[Symptom, ...]) -> Symptom | None:
 
 
 def gone(reported: tuple[Symptom, ...], seen: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
-    """List the reported messages that occurred again. None means that the change fixes it."""
+    """Return the reported messages that appeared again; an empty result means that the change fixes the report."""
     names = {row.signature for row in telling(reported)}
     return tuple(row for row in seen if row.signature in names)

@@ -1,4 +1,4 @@
-"""The diagnosis of a report: its cause, how certain it is, and what would decide it."""
+"""The diagnosis of a report: cause, confidence, and commands that would decide it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from envbuilder.reproduce.messages.catalog import Symptom, get
 from envbuilder.reproduce.report.reported import Reported
 
 Confidence = Literal["certain", "likely", "unsure"]
-"""A line proves it; the rules predict it from stated versions; or the report does not decide it."""
+"""``proved`` by a log line, ``predicted`` from stated versions, or ``unsure``."""
 
 Place = Literal["versions", "installation", "host", "build", "unknown"]
-"""Where the cause is, and with it the kind of fix: other versions, another installation step, the host (driver,
-container options, processor), or the people who made the build."""
+"""The kind of fix: other versions, another installation step, the host (driver, container options, processor), or the
+distributor of the build.
+"""
 
 _PLACES: dict[Place, frozenset[Code]] = {
     "versions": frozenset(
@@ -61,14 +62,14 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
-    """Make one answer of what was found, the cause first (see `weighed_causes`)."""
+    """Build the diagnosis from findings sorted by cause (see `by_cause`)."""
     harmless = tuple(dict.fromkeys(_harmless(row) for row in symptoms if get(row.signature).layer == "noise"))
     told = [row for row in predicted if row.severity is not Severity.INFO and row.code is not Code.UNKNOWN]
     lead = told[0] if told else None
     decisive = _decisive(lead, symptoms) if lead else None
     if lead is None or (decisive is not None and get(decisive.signature).layer == "symptom"):
         return Diagnosis(
-            cause=_UNKNOWN if lead is None else "TensorFlow sees no GPU, and nothing in the report says why.",
+            cause=_UNKNOWN if lead is None else "TensorFlow finds no GPU, and the report does not contain the reason.",
             confidence="unsure",
             place="unknown",
             line=decisive.line if decisive else 0,
@@ -90,7 +91,7 @@ def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple
     )
 
 
-_UNKNOWN = "The report does not say enough to tell what is wrong."
+_UNKNOWN = "The report does not contain enough information for a diagnosis."
 
 
 def _place(code: Code) -> Place:
@@ -98,13 +99,13 @@ def _place(code: Code) -> Place:
 
 
 def _decisive(lead: Finding, symptoms: tuple[Symptom, ...]) -> Symptom | None:
-    """Find the line that shows what leads: of several the one that it was made of, else the first."""
+    """Return the log message behind the leading finding, else the first with its code."""
     same = [row for row in symptoms if get(row.signature).code is lead.code]
     return next((row for row in same if _made_of(lead, row)), None) or next(iter(same), None)
 
 
 def _made_of(lead: Finding, symptom: Symptom) -> bool:
-    """Return True if a finding holds this very line as what was found, and not a version that a rule compared."""
+    """Return True if the finding quotes this line rather than a version that a rule compared."""
     return bool(lead.found) and symptom.text.startswith(lead.found)
 
 
@@ -126,9 +127,9 @@ _TRACE = f'TF_CPP_MAX_VLOG_LEVEL=3 python -c "{_SEEN}" 2>&1 | {_LINES}'
 
 
 def deciding_commands(reported: Reported) -> tuple[str, ...]:
-    """Name the commands whose output would tell, which need nothing but the reporter's own Python.
+    """List commands that would decide the diagnosis; they need only the reporter's own Python.
 
-    Where only installing or importing fails, the interpreter and the whole trace tell. Windows has no grep.
+    If only installation or import fails, they print the interpreter and the full traceback. Windows has no grep.
     """
     windows = reported.platform == "windows"
     listed = _LIST if windows else _LIST + _FILTER

@@ -22,10 +22,9 @@ Kind = Literal["wheels", "image", "none"]
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """How the reported environment is rebuilt.
 
-    ``kind`` is ``wheels`` (one of our environments, with ``deviations`` installed on top, and where ``untold`` without
-    what ours tells the loader of CUDA wheels), ``image`` (a published image that brings its CUDA) or ``none``, where
-    ``why_not`` says why it cannot be. ``host`` is the simulated driver and GPU ('' where this host's own serve).
-    ``dockerfile`` is the text that is built.
+    ``kind`` is ``wheels`` (an envbuilder environment, with ``deviations`` installed on top), ``image`` (a published
+    image with CUDA) or ``none``; ``why_not`` then gives the reason. ``untold`` removes the loader configuration for
+    CUDA wheels. ``host`` is the simulated driver and GPU ('' for this host). ``dockerfile`` is the text that is built.
     """
 
     kind: Kind
@@ -39,11 +38,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rebuilt environment did.
+    """The result of the rebuilt environment.
 
-    ``reproduced`` is true where every reported message that can show here was seen, false where none was, null where
-    it cannot be known here; ``needs`` then says what it would take. ``proof`` pairs each reported message with the
-    line that was seen. ``stand_ins`` are CUDA libraries that something stood in for, beside a simulated driver.
+    ``reproduced`` is true if every reported message that can appear here did, false if none did, null if this host
+    cannot decide it; ``needs`` then names what is missing. ``proof`` pairs each reported message with the observed
+    line. ``stand_ins`` are CUDA libraries that were simulated, in addition to the driver.
     """
 
     image: str | None = None
@@ -58,10 +57,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What the nearest environment did when it was built.
+    """The result of the closest environment when it was built.
 
-    ``proven`` is true where the failure was reproduced, and here neither its messages nor its findings came again, nor
-    did the suite fail the image for anything else. ``needs`` names what else the suite finds, or why nothing is proven.
+    ``proven`` is true if the failure was reproduced before, and here none of its messages or findings appeared and the
+    suite found no other failure. ``needs`` names further findings, or why nothing is proven.
     """
 
     proven: bool | None = None
@@ -74,14 +73,14 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 POSTED = "nearest.yaml"
-"""The name under which the nearest environment's matrix is saved by who reads an answer that brings it along."""
+"""The suggested file name for the matrix that the answer contains."""
 
 
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
-    """The nearest environment that works, what differs, how to get it by hand, and the matrix that builds it.
+    """The closest compatible environment: its changes, the commands that install it, and the matrix that builds it.
 
-    ``predicate`` says what "works" means, as in the answer of ``envbuilder check``. ``worked`` are the report's own
-    words where this is what it has working; empty where the rules alone chose it.
+    ``predicate`` defines "works", as in the answer of ``envbuilder check``. ``worked`` quotes the report if it says
+    that this setup works; it is empty if only the rules chose it.
     """
 
     environment: EnvironmentAnswer
@@ -95,7 +94,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """From a report to its cause and its fix."""
+    """The answer of ``envbuilder reproduce``."""
 
     schema: str = "envbuilder/reproduce/v1"
     reported: Reported
@@ -108,7 +107,7 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answered(self) -> bool | None:
-        """True where it was reproduced or explained, False where something else came of it, None where nobody knows."""
+        """True if reproduced or explained, False if the run differs, None if unknown."""
         if self.run is not None:
             refuted = self.nearest is not None and self.nearest.proof is not None and self.nearest.proof.proven is False
             return False if refuted and self.run.reproduced else self.run.reproduced
@@ -118,10 +117,10 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:
-    """Return where a run leaves the matrix of the nearest environment."""
+    """Return the path of the matrix of the closest environment."""
     return workspace.report_matrix(document.recipe.environment or "report")
 
 
 def build_command(document: ReproduceDocument) -> str:
-    """Name the command that builds the nearest environment from that matrix, in the folder of the run."""
+    """Return the command that builds the closest environment from that matrix."""
     return f"envbuilder run {matrix_path(document, Workspace(Path()))}"

@@ -59,7 +59,7 @@ def closest_environment(
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
     if environment is None and any(change.field == "install" and change.new is None for change in changes):
-        return None  # CUDA wheels would fix it, and there are none for this release
+        return None  # CUDA wheels would fix it, but there are none for this release
     answer = check(near, catalog).environment
     return (
         Nearest(
@@ -86,13 +86,13 @@ def _lies_with_versions(diagnosis: Diagnosis) -> bool:
 
 
 def _searched(reported: Reported, question: Question, diagnosis: Diagnosis, works: Installable) -> _Way | None:
-    """Search what works nearest by the rules."""
+    """Search the closest environment by the rules."""
     catalog = works.catalog
     if diagnosis.codes[0] not in HINDRANCES and _before_all(question, catalog):
         return None
     asked = _answerable(question, catalog)
     if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
-        asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has a CUDA of its own
+        asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has its own CUDA
     ways = [nearest(asked, works)]
     if reported.platform != "windows":
         ways.append(other_way(diagnosis.codes[0], asked, works, catalog))
@@ -100,15 +100,15 @@ def _searched(reported: Reported, question: Question, diagnosis: Diagnosis, work
 
 
 def _way(found: Near[Question], reported: Reported, diagnosis: Diagnosis, asked: Question) -> _Way | None:
-    """Return a way with all its changes, where it touches what is wrong."""
+    """Return an alternative with all its changes if it affects the cause."""
     changes = (*_system_change(reported, found.wish), *found.changes)
     return (found.wish, changes, found.predicate) if changes and _mends(diagnosis, changes, asked) else None
 
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
-    """Leave out versions without a catalogue row: nothing is known about them, and nothing about them changes.
+    """Drop versions without a catalogue row.
 
-    What is built to prove an answer holds no forward-compatibility package, so that one cannot help either.
+    The forward-compatibility package is dropped as well: images that prove an answer do not contain it.
     """
     rows = {name: catalog.gpu(name) for name in question.gpus}
     return msgspec.structs.replace(
@@ -127,7 +127,7 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
 HINDRANCES = frozenset(
     {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.GPU_UNSUPPORTED_BY_CUDNN, Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW}
 )
-"""Warnings that a reporter would come back with: the GPU has no kernels, or waits until they are compiled."""
+"""Warnings that disqualify a fix: the GPU has no kernels, or waits until they are compiled."""
 
 _MENDED_BY = {
     Code.NOT_INSTALLABLE: {"package", "tensorflow"},
@@ -145,26 +145,26 @@ _MENDED_BY = {
     Code.GPU_UNSUPPORTED_BY_CUDA: {"tensorflow", "cuda"},
     Code.NOT_A_GPU_BUILD: {"system", "package", "tensorflow"},
 }
-"""What has to change at least for a cause to be gone."""
+"""The fields of which one has to change to remove a cause."""
 
 
 _ELSEWHERE = ((Code.NOT_INSTALLABLE,), (Code.CPU_FEATURE_MISSING,))
-"""Causes that are not about versions, and that another version can still fix."""
+"""Causes that are not about versions but that another version can fix."""
 
 _OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 """Causes that a release can fix if its pre-release could not be installed."""
 
 
 def _before_all(question: Question, catalog: Catalog) -> bool:
-    """Return True if a release is older than all that are known: years lie between it and whatever would be named."""
+    """Return True if a release is older than the catalogue; any proposal would be years newer."""
     known = versions.key_or_none(question.tensorflow)
     return known is None or known < versions.key(catalog.final_versions[0])
 
 
 def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question) -> bool:
-    """Return True if a way out touches what is wrong, and whether enough is known to say so."""
+    """Return True if an alternative affects the cause, or if the cause is unknown and the report says that it works."""
     if not diagnosis.codes:
-        return True  # nothing is known of the cause: the report's own word is what there is
+        return True  # the cause is unknown: only the report says that this works
     lead = diagnosis.codes[0]
     fields = {change.field for change in changes}
     if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
@@ -190,7 +190,7 @@ def _system_change(reported: Reported, near: Question) -> tuple[Change, ...]:
 
 
 def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
-    """Ask for the environment; bounds that the release sets itself hold without being asked for."""
+    """Build the matrix question for the environment; bounds that the release sets itself are omitted."""
     version = catalog.version(near.tensorflow) or near.tensorflow
     release = next((row for row in catalog.distributions(version) if row.gpu), None)
     gpu = near.gpu and release is not None
@@ -210,7 +210,7 @@ def _diff(change: Change) -> tuple[str, str]:
 
 
 def matrix_of(wish: Combination, environment: Environment) -> str:
-    """Write a matrix file with the one environment, for ``envbuilder run``."""
+    """Write the matrix file with this environment for ``envbuilder run``."""
     rows = {
         "tensorflow": environment.tensorflow,
         "package": wish.package,
@@ -221,7 +221,7 @@ def matrix_of(wish: Combination, environment: Environment) -> str:
         "cudnn": wish.cudnn,
         "packages": list(wish.packages),
     }
-    lines = [f"name: {MATRIX}", "description: The nearest environment that works for a report.", "include:"]
+    lines = [f"name: {MATRIX}", "description: The closest compatible environment for a report.", "include:"]
     body = [f"{name}: {json.dumps(value)}" for name, value in rows.items() if value]
     lines += [f"  {'  ' if index else '- '}{text}" for index, text in enumerate(body)]
     return "\n".join(lines) + "\n"
@@ -246,7 +246,7 @@ def other_way(lead: Code, question: Question, works: Installable, catalog: Catal
 
 
 def _bounded(name: str, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
-    """Give a package the bounds that the release needs, where all else may stay as it is."""
+    """Add the missing upper bound of a package that the release needs, if everything else may stay."""
     version = catalog.version(question.tensorflow)
     rows = catalog.distributions(version) if version else ()
     release = next((row for row in rows if question.package in {None, row.package}), None)
@@ -262,7 +262,7 @@ def _bounded(name: str, question: Question, works: Installable, catalog: Catalog
 
 
 def _bounds(name: str, release: TensorflowRelease) -> str | None:
-    """Return the bounds with an upper end, a cap before what the wheel says itself; None where neither has one."""
+    """Return the bounds with an upper end, a cap before the wheel's own metadata; None if neither has one."""
     for text in (*release.caps, *release.requires):
         try:
             row = Requirement(text)
@@ -274,7 +274,7 @@ def _bounds(name: str, release: TensorflowRelease) -> str | None:
 
 
 def _with_wheels(question: Question, works: Installable) -> Near[Question] | None:
-    """Take CUDA from wheels, where nothing else has to change for it but a pre-release to its release."""
+    """Install CUDA from wheels if nothing else changes, except from a pre-release to its release."""
     plain = msgspec.structs.replace(question, install="plain", cuda=None, cudnn=None)
     found = nearest(plain, works)
     if found is None or "install" not in {change.field for change in found.changes}:
@@ -286,7 +286,7 @@ def _with_wheels(question: Question, works: Installable) -> Near[Question] | Non
 
 
 def _without_need(question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
-    """Leave a release whose wheels alone ask for more of the processor than those around it."""
+    """Avoid a release whose wheels need more of the processor than those of its neighbours."""
     rows = catalog.processor_needs_of(question.tensorflow)
     after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
     if after is None:
@@ -298,13 +298,13 @@ def _without_need(question: Question, works: Installable, catalog: Catalog) -> N
 
 
 def finishes(change: Change) -> bool:
-    """Return True if a change only leads from a pre-release to its release: the same kernels, the same libraries."""
+    """Return True if a change only leads from a pre-release to its release: same kernels, same libraries."""
     both = change.field == "tensorflow" and change.new is not None
     return both and versions.numbers(change.old) == versions.numbers(str(change.new))
 
 
 def _with_python(question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
-    """Name the newest Python that the release has wheels for, where an installer found none for the one that runs."""
+    """Return the newest Python that the release has wheels for, if an installer found none for the running one."""
     version = catalog.version(question.tensorflow)
     release = next(iter(catalog.distributions(version)), None) if version else None
     if release is None or not release.pythons:
@@ -317,7 +317,8 @@ def _with_python(question: Question, works: Installable, catalog: Catalog) -> Ne
 
 
 _FIELDS = ("tensorflow", "python", "cuda", "cudnn")
-"""What of a working side can be had on the failing one: its driver, GPU and system are another machine's."""
+"""Fields of the working setup that can be copied to the failing one. Driver, GPU and system belong to another machine.
+"""
 
 _Said = dict[str, tuple[str, Evidence]]
 
@@ -325,10 +326,10 @@ _Said = dict[str, tuple[str, Evidence]]
 def working_side(
     reported: Reported, question: Question, works: Installable, catalog: Catalog, *, as_it_is: bool
 ) -> tuple[Near[Question], tuple[Evidence, ...]] | None:
-    """Return what the report has working, where the rules find it possible on the failing host, and who says so.
+    """Return the reported working setup and its source if the rules allow it on the failing host.
 
-    None where nothing is said to work, where it is what failed, and where the rules forbid it. ``as_it_is`` allows no
-    change but those to what worked; else what the report does not say of the working side may give way to it.
+    None if there is no working setup, if it equals the failing one, or if the rules forbid it. ``as_it_is`` allows no
+    further changes; otherwise fields that the report does not state may change.
     """
     for said in _sides(reported.works, catalog):
         new = {name: value for name, (value, _) in said.items() if _differs(getattr(question, name), value)}
@@ -338,7 +339,7 @@ def working_side(
         if found is None or (as_it_is and found.changes):
             continue
         if any(_differs(getattr(found.wish, name), value) for name, (value, _) in said.items()):
-            continue  # it could be had only without what worked
+            continue  # possible only without the working versions
         changes = tuple(
             Change(name, getattr(question, name), value) for name, value in new.items() if _has(question, name)
         )
@@ -353,12 +354,12 @@ def _has(question: Question, name: str) -> bool:
 
 
 def _differs(old: str | None, new: str) -> bool:
-    """Return True if the versions differ; 2.10 and 2.10.1 do not: the shorter text is a prefix."""
+    """Return True if the versions differ. 2.10 matches 2.10.1: the shorter text is a prefix."""
     return old is None or not (versions.is_prefix(new, old) or versions.is_prefix(old, new))
 
 
 def _sides(rows: tuple[Evidence, ...], catalog: Catalog) -> Iterator[_Said]:
-    """List the working sides: one where each field has one value, else what each line says."""
+    """List the working setups: one if each field has one value, else one a line."""
     told = [row for row in rows if row.field in _FIELDS]
     if all(len({row.value for row in told if row.field == name}) <= 1 for name in _FIELDS):
         yield _known(told, catalog)
@@ -368,7 +369,7 @@ def _sides(rows: tuple[Evidence, ...], catalog: Catalog) -> Iterator[_Said]:
 
 
 def _known(rows: list[Evidence], catalog: Catalog) -> _Said:
-    """Keep what the catalogue has a row for, as questions write it; of two values in one line neither is known."""
+    """Keep values with a catalogue row, as questions spell them. Two values in one line are ambiguous and dropped."""
     said: _Said = {}
     for name in _FIELDS:
         own = [row for row in rows if row.field == name]

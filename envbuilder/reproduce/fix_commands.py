@@ -16,13 +16,13 @@ _LINK_NVRTC = (
     "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
     "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
 )
-"""Gives NVRTC the name by which cuDNN 8 for CUDA 11 asks for it (see `envbuilder.image.render.needs_nvrtc_link`)."""
+"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `envbuilder.image.render.needs_nvrtc_link`)."""
 
 _PUBLISHED_TAGS = {
     "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
     "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
 }  # fmt: skip
-"""A tag of the published image for each release line whose CUDA no wheels bring: public Dockerfiles start from each."""
+"""A tag of the published image for each release line without CUDA wheels; public Dockerfiles start from each."""
 
 _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
@@ -31,10 +31,10 @@ _LAST_WINDOWS_GPU = "2.10"
 def mending_commands(
     reported: Reported, question: Question, near: Question, environment: Environment | None, catalog: Catalog
 ) -> tuple[str, ...]:
-    """Write the commands that lead from a reported environment to the nearest; each word satisfies a grammar.
+    """Write the commands from the reported environment to the closest one; each word satisfies a grammar.
 
-    ``environment`` is None where no CUDA wheels make the nearest: its CUDA then comes from NVIDIA's installer or from
-    the published image, which is named where a tag of it is known to exist.
+    ``environment`` is None if no CUDA wheels exist for it: CUDA then comes from NVIDIA's installer or from the
+    published image, if a tag is known.
     """
     version = catalog.version(near.tensorflow) or near.tensorflow
     release = _release(near, version, catalog)
@@ -49,7 +49,7 @@ def mending_commands(
         lines.append(f"pip install {' '.join(dict.fromkeys(wanted))}")
     if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
-        folders = loader_folders(release) if release is not None else ()  # what no GPU needs is not worth a line
+        folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
         lines += [_tell_loader(folders)] if folders else []
     tag = _PUBLISHED_TAGS.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
@@ -59,7 +59,7 @@ def mending_commands(
 
 
 def _release(near: Question, version: str, catalog: Catalog) -> TensorflowRelease | None:
-    """Return the distribution to install: the one that was named, or the one with GPU support where a GPU is meant."""
+    """Return the distribution to install: the named one, or the one with GPU support if a GPU is meant."""
     if near.package is not None:
         return catalog.release(version, near.package)
     rows = catalog.distributions(version)
@@ -75,7 +75,7 @@ def _requirements(
     *,
     fresh: bool,
 ) -> list[str]:
-    """List what pip has to install: TensorFlow where it changes, CUDA where it is wheels, packages that change."""
+    """List the requirements for pip: TensorFlow if it changes, CUDA if it comes from wheels, changed packages."""
     package = release.package if release is not None else near.package or "tensorflow"
     version = release.version if release is not None else near.tensorflow
     other = fresh or near.tensorflow != question.tensorflow or near.package != question.package
@@ -99,7 +99,7 @@ def _requirements(
 
 
 def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease | None, catalog: Catalog) -> list[str]:
-    """Name the cuDNN wheel where cuDNN is all that changes, and TensorFlow looks for it among the wheels."""
+    """Name the cuDNN wheel if only cuDNN changes and TensorFlow loads it from a wheel."""
     line = next((name for name in versions.pins(release.cuda_wheels if release else ()) if "cudnn" in name), None)
     if line is None or release is None or release.finds_cuda != "wheels" or near.cudnn in {None, question.cudnn}:
         return []
@@ -108,7 +108,7 @@ def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease 
 
 
 def _tell_loader(folders: tuple[str, ...]) -> str:
-    """Name the wheels' folders to the loader; where several are not found by themselves, all of them."""
+    """Add the wheels' library folders to the loader path, all of them if the release does not find several."""
     folder = word(folders[0]) if len(folders) == 1 and folders[0] != EVERY else EVERY
     code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
     return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""

@@ -1,4 +1,4 @@
-"""Forecasts from versions alone, and builds of TensorFlow other than those on the index."""
+"""Findings predicted from versions, and builds of TensorFlow other than those of the package index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_IMPORT = frozenset(
         Code.PYTHON_UNSUPPORTED, Code.NOT_INSTALLABLE,
     }
 )  # fmt: skip
-"""What stops TensorFlow before it can look at a GPU: a log that goes further refutes it."""
+"""Codes that stop TensorFlow before it looks at a GPU. A log that continues disproves them."""
 
 _OF_PACKAGES = {
     Code.NUMPY_ABI: {"numpy"},
@@ -39,13 +39,13 @@ _AFTER_IMPORT = (
 _AFTER_LOADING = (
     "Created TensorFlow device", "Created device /job", "Loaded cuDNN version", "cuda_blas.cc", "cuda_dnn.cc",
 )  # fmt: skip
-"""What is printed only where every CUDA library was found and opened."""
+"""Messages that require every CUDA library."""
 
 _RAN = frozenset(
     {"cublas_launch_failed", "cublas_no_handle", "cudnn_no_handle", "no_algorithm_worked", "kernels_from_ptx",
      "no_kernel_image", "kernel_image_invalid", "memory_exhausted", "unsupported_ptx", "invalid_handle"}
 )  # fmt: skip
-"""Messages of code that runs on the GPU: the libraries that it is in were found."""
+"""Messages of code that runs on the GPU; its libraries were found."""
 
 _ON_WINDOWS = frozenset(
     {
@@ -54,14 +54,14 @@ _ON_WINDOWS = frozenset(
         Code.PYTHON_UNSUPPORTED, Code.UNKNOWN,
     }
 )  # fmt: skip
-"""What the rules know of Linux wheels that holds for the Windows wheels of the same release."""
+"""Codes of Linux wheels that also hold for Windows wheels of the same release."""
 
 NOT_SERVED = frozenset({"ppc64le", "i686", "armv7l"})
-"""Processors that no wheel on the package index is for."""
+"""Processors without a wheel on the package index."""
 
 
 def forecast(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
-    """Ask the rules, and keep what holds on the report's system, about what was stated, and against its own log."""
+    """Apply the rules; keep findings that fit the report's system, concern stated values, and agree with its log."""
     question = question_of(reported, symptoms, catalog)
     if reported.platform == "macos" or reported.arch in NOT_SERVED:
         return ()
@@ -77,7 +77,7 @@ def forecast(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog
 
 
 def _stated(finding: Finding, reported: Reported) -> bool:
-    """Return True if a finding is about something that somebody said: what was chosen in its place is not judged."""
+    """Return True if a finding concerns a stated value rather than one that envbuilder chose."""
     if finding.code in {Code.CUDNN_MISMATCH, Code.TWO_CUDA_STACKS}:
         return reported.cudnn is not None or any("cudnn" in name for name in reported.packages)
     if finding.code is Code.PYTHON_UNSUPPORTED:
@@ -86,13 +86,13 @@ def _stated(finding: Finding, reported: Reported) -> bool:
 
 
 def _runs(reported: Reported) -> bool:
-    """Return True if TensorFlow is there and was started: an installer found a wheel of it, whatever was read."""
+    """Return True if TensorFlow is installed and was started: its wheel exists, even if the version looks wrong."""
     places = ("site-packages/tensorflow", "dist-packages/tensorflow", "site-packages\\tensorflow")
     return any(place in row.text for row in reported.evidence for place in places)
 
 
 def _by_major(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
-    """Compare majors where no more is known of a CUDA: a soname says 12, and not which 12."""
+    """Compare only majors if the exact CUDA is unknown: a file name says 12, not which 12."""
     release = stated_release(reported, catalog)
     if release is None or release.cuda is None or reported.cuda is None or names_line(reported.cuda):
         return ()
@@ -113,7 +113,7 @@ def _by_major(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
 
 
 def _by_toolkit(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
-    """Compare GPU and toolkit where the catalogue has no row of the release: that needs none."""
+    """Compare GPU and toolkit if the catalogue has no row for the release."""
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
     toolkit = stated or _newest_of(reported, catalog)
     rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
@@ -122,7 +122,7 @@ def _by_toolkit(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
     if toolkit is None or newest is None or key(newest) <= key(toolkit.last_capability):
         return ()
     if same_major(newest, toolkit.last_capability):
-        return ()  # machine code runs on the later GPUs of its major
+        return ()  # machine code runs on later GPUs of the same major
     return (
         Finding(
             code=Code.GPU_UNSUPPORTED_BY_CUDA,
@@ -130,15 +130,15 @@ def _by_toolkit(reported: Reported, catalog: Catalog) -> tuple[Finding, ...]:
             subject=f"compute capability {newest}",
             message=f"CUDA {toolkit.version} is older than this GPU: its libraries have kernels up to compute "
             f"capability {toolkit.last_capability}, and the GPU has {newest}.",
-            requires=f"a CUDA that knows compute capability {newest}",
+            requires=f"a CUDA with compute capability {newest}",
             found=toolkit.version,
-            fix="Take a TensorFlow whose CUDA knows the GPU.",
+            fix="Install a TensorFlow whose CUDA supports the GPU.",
         ),
     )
 
 
 def _newest_of(reported: Reported, catalog: Catalog) -> CudaToolkit | None:
-    """Return the newest CUDA that a release from before the catalogue can be of: that of the first one in it."""
+    """Return the newest CUDA of releases before the catalogue: that of its first row."""
     known = key_or_none(release_of(reported.tensorflow)) if reported.tensorflow else None
     first = catalog.final_versions[0]
     if known is None or known >= key(first):
@@ -147,7 +147,7 @@ def _newest_of(reported: Reported, catalog: Catalog) -> CudaToolkit | None:
 
 
 def _for_windows(finding: Finding, reported: Reported) -> Finding:
-    """Say it of DLLs: what the rules say names Linux files."""
+    """Report it for DLLs; the rules name Linux files."""
     if finding.code is not Code.CUDA_MISMATCH:
         return finding
     message = (
@@ -158,7 +158,7 @@ def _for_windows(finding: Finding, reported: Reported) -> Finding:
 
 
 def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
-    """Return True if the report's own log went further than this finding allows."""
+    """Return True if the log continued further than this finding allows."""
     if any(get(row.signature).code is finding.code for row in symptoms):
         return False
     texts = (*(row.text for row in reported.evidence), *(row.text for row in symptoms))
@@ -171,7 +171,7 @@ def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]
     if finding.code is Code.PYTHON_UNSUPPORTED and not installing and (symptoms or means_gpu(reported, symptoms)):
         return True  # a question about an unused GPU implies that TensorFlow was installed
     if finding.code in _OF_PACKAGES and not _OF_PACKAGES[finding.code] & reported.packages.keys():
-        return True  # true of an unpinned installation made today; the report does not say that it is one
+        return True  # holds only for unpinned installations made today
     return any(mark in text for text in texts for mark in _AFTER_IMPORT)
 
 
@@ -193,23 +193,23 @@ _ORIGINS: dict[Origin, tuple[str, str]] = {
     ),
     "conda": (
         "conda's build, which takes the CUDA that conda chose for it",
-        "Read the CUDA version off conda list, and hold it against what nvidia-smi says the driver serves.",
+        "Read the CUDA version off conda list, and compare it with the CUDA version that nvidia-smi prints.",
     ),
     "source": (
-        "a self-made build, for the CUDA and GPUs that were given to it",
-        "Print tf.sysconfig.get_build_info(): it names the CUDA, cuDNN and GPUs that this build was made for.",
+        "a custom build for the CUDA and GPUs of its configuration",
+        "Print tf.sysconfig.get_build_info(): it prints the CUDA, cuDNN and GPUs of this build.",
     ),
     "library": (
         "the C library, whose releases are not the Python package's",
-        "Read the file names that it opens off its log, and install the CUDA that they stand for.",
+        "Find the library names in its log, and install the CUDA that they belong to.",
     ),
     "jax": (
         "JAX, whose library prints TensorFlow's file names",
-        "Look at JAX's own requirements: TensorFlow's do not hold for it.",
+        "Read JAX's requirements: TensorFlow's do not apply.",
     ),
     "third-party": (
-        "somebody else's build, for the CUDA and GPUs that they chose",
-        "Follow what its makers say that it was built for, or take the package index's build.",
+        "a build of another distributor, with other CUDA and GPU support",
+        "Read its distributor's documentation, or install the build of the package index.",
     ),
 }
 
@@ -219,7 +219,7 @@ _MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver"
 
 
 def other_builds(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
-    """Say whose build this is where it is not the index's: nothing that is known of wheels holds for it then."""
+    """Report a build that is not from the package index: the facts about wheels do not hold for it."""
     named = _named(reported)
     return named or tuple(_against_claim(reported, symptoms, catalog))
 
@@ -234,7 +234,7 @@ def _named(reported: Reported) -> tuple[Finding, ...]:
             code=Code.OTHER_BUILD,
             severity=Severity.WARNING,
             subject=reported.origin,
-            message=f"This is {what}: what is known of the package index's builds does not hold for it.",
+            message=f"This is {what}: the facts about the package index's builds do not apply.",
             found=row.text[:200] if row else "",
             fix=fix,
         ),
@@ -242,7 +242,7 @@ def _named(reported: Reported) -> tuple[Finding, ...]:
 
 
 def _against_claim(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Iterator[Finding]:
-    """Find a library in the log that the stated release never opens: then something else printed that log."""
+    """Find a library that the stated release never opens: another TensorFlow printed that log."""
     release = stated_release(reported, catalog)
     if release is None or not release.libraries or not _only_claim(reported):
         return
@@ -267,18 +267,18 @@ def _against_claim(reported: Reported, symptoms: tuple[Symptom, ...], catalog: C
 
 
 def _only_claim(reported: Reported) -> bool:
-    """Return True if the report names one TensorFlow: of two, the other may have printed the log."""
+    """Return True if the report names one TensorFlow version; of two, the other may have printed the log."""
     return not any(row.field == "tensorflow" for row in reported.contradictions)
 
 
 def stated_release(reported: Reported, catalog: Catalog) -> TensorflowRelease | None:
-    """Return the GPU build of the stated release; None where none is stated or known."""
+    """Return the GPU build of the stated release, or None if it is not stated or unknown."""
     version = catalog.version(release_of(reported.tensorflow)) if reported.tensorflow else None
     return next((row for row in catalog.distributions(version) if row.gpu), None) if version else None
 
 
 def _not_opened(library: str, opens: dict[str, str], release: TensorflowRelease) -> str | None:
-    """Return what the release opens in place of a library of the log; None where it may be this one."""
+    """Return the library that the release opens instead of the logged one; None if it may be this one."""
     dll = _DLL.match(library)
     if dll is not None and release.cuda is not None:
         digits = dll["digits"]

@@ -1,4 +1,4 @@
-"""Turn what a report says into a question to the rules; what it does not say stays open."""
+"""Turn a report into a question to the rules; unstated fields stay open."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm"
 _PRE = re.compile(r"[-._]?(rc|alpha|beta|a|b|dev|post)[-.]?([0-9]*)", re.IGNORECASE)
 _SHORT = {"alpha": "a", "beta": "b"}
 _UNNUMBERED = "0"
-"""What a pre-release without a number means on the package index: ``2.4.0-rc`` is ``2.4.0rc0`` (PEP 440)."""
+"""A pre-release without a number on the package index: ``2.4.0-rc`` is ``2.4.0rc0`` (PEP 440)."""
 
 
 def release_of(text: str) -> str:
-    """Write a release the way the package index does: ``2.4.1-rc3`` is ``2.4.1rc3``, ``2.0-beta1`` ``2.0b1``."""
+    """Normalise a release (PEP 440): ``2.4.1-rc3`` is ``2.4.1rc3``, ``2.0-beta1`` ``2.0b1``."""
     plain = text.partition("+")[0].lower().removeprefix("v")
     numbers = re.match(r"[0-9.]+", plain)
     rest = _PRE.match(plain[numbers.end() :].lstrip(".")) if numbers else None
@@ -44,7 +44,7 @@ def release_of(text: str) -> str:
 
 
 def system_of(os: str | None, catalog: Catalog) -> str | None:
-    """Find the catalogue's system for a name such as ``Ubuntu 20.04.2 LTS``; None where it has none."""
+    """Find the catalogue's system for a name such as ``Ubuntu 20.04.2 LTS``, or None."""
     words = re.findall(r"[a-z]+|[0-9]+(?:\.[0-9]+)?", (os or "").lower())
     if not words:
         return None
@@ -57,9 +57,9 @@ def system_of(os: str | None, catalog: Catalog) -> str | None:
 
 
 def driver_of(reported: Reported, catalog: Catalog) -> str | None:
-    """Return the driver in a form that rules can compare.
+    """Return the driver version for the rules.
 
-    A branch alone means its newest production release; a ceiling alone names the first driver that has it.
+    A branch means its newest production release; a CUDA limit means the first driver with it.
     """
     if reported.platform == "windows":
         return None
@@ -73,21 +73,21 @@ def driver_of(reported: Reported, catalog: Catalog) -> str | None:
 
 
 def gpus_of(reported: Reported) -> tuple[str, ...]:
-    """Return the GPUs by model, without names that ``nvidia-smi`` cut."""
+    """Return the GPU models without names that ``nvidia-smi`` cut."""
     return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
 
 
 def means_gpu(reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
-    """Return True if the report is about a GPU at all."""
+    """Return True if the report is about a GPU."""
     stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
     return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
 
 
 def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: TensorflowRelease | None) -> Install | None:
-    """Say how CUDA came to TensorFlow, as far as the report tells.
+    """Return how CUDA was installed, if the report states it.
 
-    CUDA wheels beside a release that does not find all of its own extra's are as good as that extra where the log
-    says that a library is missing.
+    Separate CUDA wheels count as TensorFlow's own extra if the release finds only a part of that extra, and the log
+    names a missing library.
     """
     missing = bool(LIBRARY_SYMPTOMS & {row.signature for row in symptoms})
     if reported.platform == "windows":
@@ -102,20 +102,20 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
 
 
 def _nothing_found(symptoms: tuple[Symptom, ...]) -> bool:
-    """Return True if the log may come from a TensorFlow without CUDA: all that it misses is the CUDA runtime."""
+    """Return True if the log may come from a TensorFlow without CUDA: only the CUDA runtime is missing."""
     named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
     opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
     return not opened and (not named or any(name.startswith(("libcudart", "cudart")) for name in named))
 
 
 def pins_of(reported: Reported) -> tuple[str, ...]:
-    """Return the shared packages that the report names, as exact requirements that an installer can read."""
+    """Return the shared packages that the report names, as exact requirements."""
     named = ((name, reported.packages[name]) for name in SHARED if name in reported.packages)
     return tuple(f"{name}=={version}" for name, version in named if is_version(version))
 
 
 def is_version(text: str) -> bool:
-    """Return True if a package index could hold this version (PEP 440)."""
+    """Return True if a package index accepts this version (PEP 440)."""
     try:
         Version(text)
     except InvalidVersion:
@@ -124,7 +124,7 @@ def is_version(text: str) -> bool:
 
 
 def _loaded(field: str, reported: Reported) -> str | None:
-    """Return the CUDA or cuDNN that TensorFlow gets: what a form says beside a TensorFlow image is not in it."""
+    """Return the CUDA or cuDNN of TensorFlow. A form's value describes the host if there is a TensorFlow image."""
     value: str | None = getattr(reported, field)
     if _is_open(field, value, reported):
         return None
@@ -137,17 +137,17 @@ def _loaded(field: str, reported: Reported) -> str | None:
 
 
 def _is_open(field: str, value: str | None, reported: Reported) -> bool:
-    """Return True if sentences alone name a version, beside another that is said to work.
+    """Return True if only sentences state a version, next to another that works.
 
-    A title names the version that failed at first, and the text below tells how it went on: which of them the
-    environment has is not known.
+    A title often names the version that failed first, and the text continues with others: which one is installed is
+    unknown.
     """
     trusts = {row.trust for row in reported.evidence if (row.field, row.value) == (field, value)}
     return trusts == {Trust.MENTIONED} and any(row.field == field and row.value != value for row in reported.works)
 
 
 def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Question | None:
-    """Ask about the environment of a report; None where it does not say which TensorFlow."""
+    """Build the question about a report's environment; None if the TensorFlow version is unknown."""
     if reported.tensorflow is None:
         return None
     gpu = means_gpu(reported, symptoms)

@@ -1,4 +1,4 @@
-"""Plan the environment that a report describes, mismatch included, and write its Dockerfile."""
+"""Plan the reported environment, mismatch included, and write its Dockerfile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envbuilder.reproduce.question_from_report import gpus_of, is_version, pins_
 from envbuilder.reproduce.report.reported import Reported
 
 STAND_IN_GPU = "Tesla T4"
-"""The GPU of a simulated host where the report names none: every TensorFlow since 1.15 has kernels for it."""
+"""The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
 
 _NOT_BUILT = frozenset({Code.PYTHON_UNSUPPORTED, Code.NOT_INSTALLABLE})
 _PIN = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}==[0-9][A-Za-z0-9.+]{0,31}\Z", re.ASCII)
@@ -27,7 +27,7 @@ _PIN = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}==[0-9][A-Za-z0-9.+]{0,31}\Z", re.AS
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A recipe, and the resolved environment that it starts from (None for a published image or no recipe)."""
+    """A recipe, and the resolved environment below it (None for a published image or without a recipe)."""
 
     recipe: Recipe
     environment: Environment | None = None
@@ -36,7 +36,7 @@ class Rebuild:
 def plan(
     reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog, here: str | None
 ) -> Rebuild:
-    """Plan the rebuilding of what was reported; ``here`` is this host's driver (None where it has none)."""
+    """Plan the rebuild of the reported environment. ``here`` is the driver of this host, or None."""
     why_not = _why_not(reported, question, predicted, catalog)
     if question is None or why_not:
         return Rebuild(Recipe(kind="none", why_not=why_not))
@@ -53,9 +53,9 @@ def plan(
 
 
 def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog) -> str:
-    """Say what stands in the way of rebuilding at all; '' where nothing does."""
+    """Return why a rebuild is impossible, or ''."""
     if question is None:
-        return "the report does not say which TensorFlow it is about"
+        return "the report does not state its TensorFlow version"
     if reported.platform in {"windows", "macos"}:
         return f"it needs a {'Windows' if reported.platform == 'windows' else 'macOS'} host: containers here are Linux"
     if question.arch != "x86_64" or reported.arch in {"ppc64le", "i686", "armv7l"}:
@@ -80,9 +80,9 @@ def _release(reported: Reported, question: Question, catalog: Catalog) -> Tensor
 def _from_wheels(
     reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str, *, untold: bool
 ) -> Rebuild | None:
-    """Start from one of our environments and install what deviates on top; None where no wheels can make it.
+    """Start from an envbuilder environment and install the deviations on top; None if wheels cannot provide them.
 
-    With ``untold`` the loader is not told of wheels that the release does not find: the reporter's was not either.
+    ``untold`` omits the loader configuration for wheels that the release does not find by itself.
     """
     bare = not question.gpu or question.install == "plain" or not release.gpu
     cuda = versions.minor(reported.cuda) if reported.cuda and versions.names_line(reported.cuda) and not bare else None
@@ -116,7 +116,7 @@ def _from_wheels(
 
 
 def _deviations(reported: Reported, made: Environment, catalog: Catalog) -> tuple[str, ...] | None:
-    """List what the report has otherwise, as exact pins; None where its cuDNN is not on the package index."""
+    """List the deviations as exact pins; None if the cuDNN is not on the package index."""
     pins = list(pins_of(reported))
     ours = versions.pins(made.cuda_wheels)
     theirs = {name: version for name, version in reported.packages.items() if name.startswith("nvidia-")}
@@ -142,7 +142,7 @@ def _cudnn_wheel(version: str, line: str, catalog: Catalog) -> str | None:
 def _from_image(
     reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str
 ) -> Rebuild:
-    """Start from a published image that brings the reported CUDA."""
+    """Start from a published image with the reported CUDA."""
     cuda, cudnn = reported.cuda or release.cuda, reported.cudnn or release.cudnn
     rows = [row for row in catalog.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
     if not rows:
@@ -153,12 +153,12 @@ def _from_image(
 
 
 def _brings(has: str | None, wanted: str | None) -> bool:
-    """Return True if an image's version is of the line that is wanted: 8.1.1.33 serves 8.1, and 8."""
+    """Return True if an image's version matches the requested one: 8.1.1.33 matches 8.1 and 8."""
     return wanted is None or (has is not None and versions.is_prefix(versions.line(wanted), has))
 
 
 def _on_published(image: str, pins: tuple[str, ...], host: str, release: TensorflowRelease | None = None) -> Recipe:
-    """Start from an image of others, and install a release where it brings none."""
+    """Start from a published image, and install a release if it contains none."""
     pins = tuple(pin for pin in pins if _PIN.match(pin))
     tensorflow = "" if release is None else f"{release.package}=={release.version}"
     named = versions.pins(pins)
@@ -175,7 +175,7 @@ def _on_published(image: str, pins: tuple[str, ...], host: str, release: Tensorf
 def _host(
     reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, here: str | None
 ) -> str:
-    """Name the simulated host: the reporter's driver and GPUs; '' where none is needed or this host is it."""
+    """Describe the simulated host (the reporter's driver and GPUs); '' if this host is sufficient."""
     if not question.gpu or not release.gpu:
         return ""
     if here is not None and (question.driver is None or versions.key(here) == versions.key(question.driver)):
@@ -198,36 +198,35 @@ _REQUIREMENT = re.compile(
 
 
 PUBLISHED = "tensorflow/tensorflow"
-"""The repository of TensorFlow's own images."""
 
 
 def holds_tensorflow(image: str) -> bool:
-    """Return True if an image brings TensorFlow, because it is one of TensorFlow's own."""
+    """Return True if this is one of TensorFlow's own images."""
     return image.partition(":")[0] == PUBLISHED
 
 
 def word(text: str) -> str:
-    """Return a text that is one plain word. Raises ValueError for anything else."""
+    """Return a single plain word. Raises ValueError for anything else."""
     if not _WORD.match(text):
         raise ValueError(f"not fit for a Dockerfile: {text!r}")
     return text
 
 
 def requirement(text: str) -> str:
-    """Return a requirement in quotation marks for a shell. Raises ValueError for anything but a name and versions."""
+    """Quote a requirement for a shell. Raises ValueError for anything except a name and versions."""
     if not _REQUIREMENT.match(text):
         raise ValueError(f"not a requirement: {text!r}")
     return f"'{text}'"
 
 
 def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
-    """Write the Dockerfile that installs what deviates over one of our images (build argument ``BASE``).
+    """Write the Dockerfile that installs deviations on an envbuilder image (build argument ``BASE``).
 
-    ``untold`` takes back what our images tell the loader of CUDA wheels.
+    ``untold`` removes the loader configuration for CUDA wheels.
     """
     wanted = " ".join(requirement(pin) for pin in pins)
     lines = [
-        "# Made by `envbuilder reproduce`: what the report has otherwise, over the environment as it should be.",
+        "# Made by `envbuilder reproduce`: the report's deviations on top of a compatible environment.",
         "ARG BASE",
         "FROM ${BASE}",
         "USER root",
@@ -253,8 +252,8 @@ def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
 
 
 def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str, ...]) -> str:
-    """Write the Dockerfile that installs a TensorFlow over a published image; '' leaves the image's own."""
-    lines = ["# Made by `envbuilder reproduce`: the reported environment, on the image that brings its CUDA."]
+    """Write the Dockerfile that installs TensorFlow on a published image; '' keeps the image's own."""
+    lines = ["# Made by `envbuilder reproduce`: the reported environment on an image with its CUDA."]
     lines.append(f"FROM {word(image)}")
     wanted = " ".join(requirement(text) for text in (*([tensorflow] if tensorflow else []), *pins, *caps))
     if tensorflow:

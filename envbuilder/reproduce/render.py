@@ -1,4 +1,4 @@
-"""Render a reproduction as text, or as a reply to post in the thread."""
+"""Render the answer as text, or as a reply to post in the thread."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TITLES = {
 }  # fmt: skip
 _SHOWN = 110
 WORDS = {True: "yes", False: "no", None: "cannot be known here"}
-"""What an answer that may be open is called."""
+"""Shown for an unknown result."""
 
 
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
-    """List field, value, line and how it weighs, for every field that the report states."""
+    """List field, value, line and source of every stated field."""
     found = []
     for name in SCALARS:
         value = getattr(reported, name)
@@ -39,7 +39,6 @@ def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
 
 
 def as_text(document: ReproduceDocument) -> str:
-    """Write the answer for a terminal."""
     reported = document.reported
     parts = [table(("field", "value", "line", "weight"), rows(reported)) if rows(reported) else "nothing is stated"]
     parts += [
@@ -77,7 +76,7 @@ def _recipe(document: ReproduceDocument) -> list[str]:
         return [f"not rebuilt: {recipe.why_not}"]
     base = recipe.environment or recipe.base
     deviations = f" with {', '.join(recipe.deviations)} on top" if recipe.deviations else ""
-    untold = ", the loader not told of its CUDA wheels" if recipe.untold else ""
+    untold = ", without loader configuration for its CUDA wheels" if recipe.untold else ""
     host = f", on a simulated {recipe.host}" if recipe.host else ""
     return [f"rebuilt as: {base}{deviations}{untold}{host}"]
 
@@ -99,12 +98,12 @@ def _nearest(document: ReproduceDocument) -> list[str]:
     if near is None:
         if document.diagnosis.place == "host":
             return ["nearest that works: none; changing versions will not help"]
-        return ["nearest that works: none is known that would fix this"]
+        return ["nearest that works: none is known"]
     lines = [f"nearest that works: {', '.join(near.changes)}"]
-    lines += [f"  the report has it working: {row.field} {row.value} (line {row.line})" for row in near.worked]
+    lines += [f"  the report says that it works: {row.field} {row.value} (line {row.line})" for row in near.worked]
     lines += [f"  {line}" for line in near.diff]
     lines += [f"  $ {command}" for command in near.commands]
-    if document.run is None and near.matrix:  # nothing was written: the file that the command names is here
+    if document.run is None and near.matrix:  # nothing was written: show the file that the command names
         lines += [f"  {POSTED}:", *(f"    {line}" for line in near.matrix.splitlines())]
     if near.proof is not None:
         lines.append(f"  proven: {WORDS[near.proof.proven]}" + (f" ({near.proof.needs})" if near.proof.needs else ""))
@@ -121,7 +120,7 @@ _OURS = "envbuilder "
 
 
 def as_markdown(document: ReproduceDocument) -> str:
-    """Write a comment to post, safe as Markdown: no mention, link or markup of a report survives in it."""
+    """Write a comment to post, as safe Markdown: it contains no mention, link or markup of the report."""
     parts = (
         _cause(document.diagnosis),
         _decisive(document.diagnosis),
@@ -150,25 +149,25 @@ def _fix(document: ReproduceDocument) -> list[str]:
     lines = [f"**Fix:** {terminal_text.markdown(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
         if diagnosis.place == "host":
-            lines += ["", "Changing versions will not help: the cause lies outside of the installation."]
+            lines += ["", "Changing versions will not help: the cause is outside of the installation."]
         return lines
     lines += [""] if lines else []
-    lines += [f"What works nearest to this: {', '.join(terminal_text.code(change) for change in near.changes)}."]
+    lines += [f"Closest compatible environment: {', '.join(terminal_text.code(change) for change in near.changes)}."]
     told = [f"{row.field} {terminal_text.code(row.value)} (line {row.line})" for row in near.worked]
-    lines += [f"It is what the report has working: {', '.join(told)}."] if told else []
+    lines += [f"The report says that it works: {', '.join(told)}."] if told else []
     commands = [command for command in near.commands if not command.startswith(_OURS)]
     lines += ["", *block("console", [f"$ {command}" for command in commands])] if commands else []
     return [*lines, *_beside(near, commands, document.reported.cuda)]
 
 
 def _beside(near: Nearest, commands: list[str], present: str | None) -> list[str]:
-    """Say which CUDA a newly installed TensorFlow needs where no wheels bring it, and it is not ``present``."""
+    """Name the CUDA that a new TensorFlow needs if wheels do not contain it and it differs from ``present``."""
     found = near.environment
     if near.matrix or found.cuda in {None, present} or not any(row.startswith("pip install") for row in commands):
         return []
     cudnn = f" and cuDNN {terminal_text.code(found.cudnn)}" if found.cudnn else ""
     both = f"CUDA {terminal_text.code(found.cuda or '')}{cudnn}"
-    image = "; the image brings both" if any(row.startswith("docker run") for row in commands) else ""
+    image = "; the image contains both" if any(row.startswith("docker run") for row in commands) else ""
     return ["", f"This TensorFlow runs with {both}, which pip does not install here: install them as well{image}."]
 
 
@@ -176,7 +175,7 @@ def _harmless(diagnosis: Diagnosis) -> list[str]:
     if not diagnosis.harmless:
         return []
     return [
-        "**Harmless, although it looks bad:**",
+        "**Harmless messages:**",
         "",
         *(f"- {terminal_text.markdown(text)}" for text in diagnosis.harmless),
     ]
@@ -185,11 +184,11 @@ def _harmless(diagnosis: Diagnosis) -> list[str]:
 def _ask(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.confidence != "unsure":
         return []
-    return ["Please paste what these print; it tells the cause:", "", *block("console", diagnosis.ask)]
+    return ["Please paste the output of these commands; it shows the cause:", "", *block("console", diagnosis.ask)]
 
 
 def _read(document: ReproduceDocument) -> list[str]:
-    """Say what was read, so that the reporter can correct it."""
+    """List the fields that were read, so that the reporter can correct them."""
     stated = [f"{title} {terminal_text.code(value)} (line {line})" for title, value, line, _ in rows(document.reported)]
     lines = [f"Read from the report: {', '.join(stated)}."] if stated else []
     for row in document.reported.contradictions:
@@ -204,7 +203,7 @@ def _trust(row: Evidence) -> str:
 
 
 def _where(row: Evidence) -> str:
-    """Name a statement's place; a title is named as one, for it is outweighed by every other sentence."""
+    """Name a statement's place; titles are marked, because every other sentence outranks them."""
     return f"line {row.line} (the title)" if row.title else f"line {row.line}"
 
 
@@ -230,7 +229,7 @@ def _because(needs: str) -> str:
 
 
 def block(language: str, lines: tuple[str, ...] | list[str]) -> list[str]:
-    """Show lines as they are: a fence longer than any run of backticks in them."""
+    """Quote lines in a fence that is longer than any run of backticks in them."""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}{language}", *(terminal_text.line(line) for line in lines), fence]

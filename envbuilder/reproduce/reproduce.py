@@ -1,4 +1,4 @@
-"""The stage: from the text of a report to its cause, a real run of it, and the nearest environment that works."""
+"""The stage: from the text of a report to its cause, a reproduction run, and the closest compatible environment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from envbuilder.reproduce.reproduction_run import (
 
 @dataclass(frozen=True)
 class Options:
-    """How far to go: ``dry_run`` stops before the build, ``prove`` builds the nearest environment too."""
+    """``dry_run`` stops before the build; ``prove`` builds the closest environment as well."""
 
     dry_run: bool = False
     prove: bool = False
 
 
 def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
-    """Take a report all the way: build what it says, run it, compare, and on request prove the way out."""
+    """Analyse a report, rebuild its environment, run and compare it, and prove the fix on request."""
     analysis = analyse(text, tools.catalog, driver_here)
     if options.dry_run:
         return with_command(analysis.document)
@@ -54,7 +54,7 @@ def _run(analysis: Analysis, tools: Tools) -> Run:
     try:
         image = image_of(recipe, environment, tools)
     except Unavailable as error:
-        return Run(reproduced=None, needs=f"its base cannot be had on this machine: {error.message}")
+        return Run(reproduced=None, needs=f"its base image is not available on this machine: {error.message}")
     lock = deviated(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
     place = Place(recipe.host, stand_ins=needed(document.symptoms))
     seen = observe(image, environment, place, tools, lock)
@@ -85,7 +85,7 @@ def _has_gpu(seen: Seen) -> bool:
 
 
 def deviated(lock: str, pins: tuple[str, ...]) -> str:
-    """Return the lock of an environment with deviations on top, so that the change itself is not what is found."""
+    """Lock the closest environment near the failing one, so that only the required change differs."""
     wanted = versions.pins(pins)
     blocks = [
         f"{package.name}=={wanted.pop(package.name)}" if package.name in wanted else package.text
@@ -97,11 +97,11 @@ def deviated(lock: str, pins: tuple[str, ...]) -> str:
 def _prove(document: ReproduceDocument, analysis: Analysis, tools: Tools) -> Proof:
     near = analysis.near
     if near is None:
-        return Proof(needs="no wheels make the nearest environment: it comes as a published image")
+        return Proof(needs="no wheels exist for the closest environment: use the published image")
     try:
         image = environment_image(near, tools)
     except Unavailable as error:
-        return Proof(needs=f"its base cannot be had on this machine: {error.message}")
+        return Proof(needs=f"its base image is not available on this machine: {error.message}")
     place = Place(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
     return proof(document, observe(image, near, place, tools, lock_of(near, tools)))
 
@@ -116,7 +116,7 @@ def proof(document: ReproduceDocument, seen: Seen) -> Proof:
     if seen.verdict.verdict == "FAILED" and not needs:
         needs = f"the suite fails it: {'; '.join(seen.verdict.reasons)}"
     if not failed and not reproduced:
-        needs = "the reported failure was not seen here, so its absence proves nothing"
+        needs = "the failure was not reproduced here, so its absence proves nothing"
     return Proof(
         proven=False if failed else reproduced or None,
         image=seen.image,

@@ -1,4 +1,4 @@
-"""What ``envbuilder reproduce`` was asked for: read the report and follow it; one document comes back."""
+"""The job of ``envbuilder reproduce``: from options to a document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuilder.workspace import Workspace
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """Which report (a file, or ``-`` for standard input), and how far to go."""
+    """The report (a file, or ``-`` for standard input) and the requested steps."""
 
     report: str
     dry_run: bool = False
@@ -26,7 +26,7 @@ class ReproduceOptions:
 
 
 def read_report(report: str) -> str:
-    """Read a report from a file, or from standard input for ``-``. Raises InputError where it cannot be read."""
+    """Read a report from a file, or from standard input for ``-``. Raises InputError if it cannot be read."""
     try:
         if report == "-":
             return read_text(sys.stdin.buffer)
@@ -40,11 +40,11 @@ def read_report(report: str) -> str:
 def reproduce_report(
     options: ReproduceOptions, workspace: Workspace, console: Console, catalog: Catalog
 ) -> ReproduceDocument:
-    """Follow a report as far as the options say; only a real run needs an engine."""
+    """Process a report; only a reproduction run needs an engine."""
     text, driver = read_report(options.report), host.describe().driver
     if options.dry_run:
         return with_command(analyse(text, catalog, driver).document)
-    # The engine, the suite and what they import are half of a start, and a dry run needs none of them.
+    # Imported here because the engine and the suite take half of the start-up time, and a dry run needs neither.
     from envbuilder.engine.docker import connect  # noqa: PLC0415
     from envbuilder.reproduce.reproduce import Options, reproduce  # noqa: PLC0415
     from envbuilder.reproduce.reproduction_run import Tools  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Run a reproduction: build the environment, stand-in libraries and driver included, and read its messages."""
+"""Run a reproduction: build the environment with simulated libraries and driver, and read its messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Tools:
-    """What the stage works with; ``say`` takes a line of progress."""
+    """The dependencies of the stage; ``say`` prints a progress line."""
 
     catalog: Catalog
     workspace: Workspace
@@ -44,7 +44,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a rebuilt environment did: its messages, the text that they are from, and the suite's verdict."""
+    """The messages of a rebuilt environment, their text, and the suite's verdict."""
 
     image: str
     symptoms: tuple[Symptom, ...]
@@ -54,14 +54,14 @@ class Seen:
     stand_ins: tuple[str, ...] = ()
 
 
-class Unavailable(InfrastructureError):  # noqa: N818 - it is a circumstance, told as an answer
-    """A base image cannot be had on this machine: the answer says so, and nothing is claimed."""
+class Unavailable(InfrastructureError):  # noqa: N818 - reported as an answer
+    """A base image is not available on this machine. It is reported as an answer; nothing is claimed."""
 
 
 def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> str:
     """Build the recipe and return the image's reference.
 
-    Raises Unavailable where its base cannot be had here, BuildFailedError where a step fails.
+    Raises Unavailable if its base is missing here, BuildFailedError if a step fails.
     """
     if environment is None:
         return _on_published(recipe, tools)
@@ -70,7 +70,7 @@ def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> s
 
 
 def environment_image(environment: Environment, tools: Tools) -> str:
-    """Build one of our environments, from its committed lock where there is one. Raises Unavailable as above."""
+    """Build an envbuilder environment, from its committed lock if there is one. Raises Unavailable as above."""
     committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
     workspace = tools.workspace if committed else tools.workspace.for_reports
     tools.say(f"{environment.id}: locking" if not committed else f"{environment.id}: locked")
@@ -102,12 +102,12 @@ def _on_published(recipe: Recipe, tools: Tools) -> str:
         try:
             tools.engine.pull(recipe.base)
         except InfrastructureError as error:
-            raise Unavailable(f"{recipe.base} cannot be had here: {error.message}", hint=error.hint) from error
+            raise Unavailable(f"{recipe.base} is not available here: {error.message}", hint=error.hint) from error
     return _built({"Dockerfile": recipe.dockerfile.encode()}, "", tools)
 
 
 def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
-    """Build a small context of our own; its tag is its content, so that the same recipe is built once."""
+    """Build a small context; its tag is its digest, so that the same recipe is built once."""
     image = tools.engine.image(base) if base else None
     key = content_key({**files, "base": image.id.encode() if image else b""})
     name = key.removeprefix("sha256:")[:16]
@@ -130,7 +130,7 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an image is run: on which host ('' for this one), and with stand-ins for CUDA's libraries or not."""
+    """The host of a run ('' for this one), and the simulated CUDA libraries."""
 
     host: str
     stand_ins: bool = False
@@ -138,10 +138,10 @@ class Place:
 
 
 def observe(image: str, environment: Environment | None, place: Place, tools: Tools, lock: str = "") -> Seen:
-    """Run what a user would run in an image on the host that the recipe names, then the suite.
+    """Run TensorFlow in an image on the host that the recipe names, then the suite.
 
-    ``place.suite_there`` runs the suite on that host too; without it the suite meets this host alone, where nothing
-    that a simulation cannot do is counted against the image. The suite never meets stand-ins.
+    With ``place.suite_there`` the suite runs on the simulated host; otherwise on this host, and checks that need
+    hardware do not count. The suite never uses simulated libraries.
     """
     found = tools.engine.image(image)
     if found is None:
@@ -164,7 +164,7 @@ def observe(image: str, environment: Environment | None, place: Place, tools: To
 
 
 def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
-    """Return what TensorFlow prints in a container: the lines that ``envbuilder capture`` keeps, one a line."""
+    """Return TensorFlow's output in a container: the lines that ``envbuilder capture`` keeps."""
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
     files = {"capture.py": capture_script(), **(simulated.files if simulated else {})}
@@ -188,41 +188,39 @@ def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | Non
 
 
 def capture_script() -> bytes:
-    """Return the script of ``envbuilder capture``, which runs on any Python."""
     return packaged(resources.files("envbuilder") / "probes" / "capture.py")
 
 
 def _system_of(environment: Environment, tools: Tools) -> dict[str, str]:
-    """Return the locks of what the system itself brings, where the lock is that an environment was built from."""
+    """Return the system locks of the environment's lock."""
     places = (tools.workspace.context(environment.id), tools.workspace.for_reports.context(environment.id))
     held = next((place for place in places if lockfile.of_context(place) is not None), places[0])
     return system_lock.texts(held, environment)
 
 
 def lock_of(environment: Environment, tools: Tools) -> str:
-    """Return the lock that an environment was built from."""
     places = (tools.workspace, tools.workspace.for_reports)
     texts = (lockfile.of_context(place.context(environment.id)) for place in places)
     return next((text for text in texts if text is not None), "")
 
 
 SHOWN_BY = frozenset({"cudnn_older_than_built"})
-"""The messages that TensorFlow prints only with a run time that starts."""
+"""Messages that TensorFlow prints only if the CUDA runtime starts."""
 
 REPLACED = ("libcudart.so.", "libcublas.so.", "libcublasLt.so.", "libcudnn.so.")
 _NAME = "libstandin.so"
 LIBRARY = Libraries(
     name="standins",
-    what="the stand-ins for CUDA's libraries",
+    what="the stub CUDA libraries",
     package="envbuilder.reproduce",
     members={_NAME: Library(("standins.c",), links=("-ldl",))},
 )
-"""One library serves under every name that is replaced, and so bears none itself."""
+"""One library is installed under every replaced name, and so has no soname."""
 
 
 @dataclass(frozen=True)
 class StandIns:
-    """Files (path below `FILES_AT` → content) and variables for a container, beside a simulated driver."""
+    """Files (path below `FILES_AT` → content) and variables for a container with a simulated driver."""
 
     names: tuple[str, ...]
     files: Mapping[str, bytes]
@@ -230,12 +228,12 @@ class StandIns:
 
 
 def needed(symptoms: tuple[Symptom, ...]) -> bool:
-    """Return True if a report quotes a message that only shows with a run time."""
+    """Return True if the report quotes a message that requires a CUDA runtime."""
     return any(row.signature in SHOWN_BY for row in symptoms)
 
 
 def stand_ins(environment: Environment, cache: Path) -> StandIns:
-    """Make the stand-ins for what a TensorFlow opens. Raises InfrastructureError without a C compiler."""
+    """Compile stub libraries for what a TensorFlow opens. Raises InfrastructureError without a C compiler."""
     library = compiled(LIBRARY, cache)[_NAME]
     names = tuple(name for name in environment.libraries if name.startswith(REPLACED))
     cudnn = next((name for name in names if name.startswith("libcudnn")), "libcudnn.so")
@@ -255,6 +253,6 @@ def stand_ins(environment: Environment, cache: Path) -> StandIns:
 
 
 def _runtime(cuda: str) -> str:
-    """Write a CUDA version as ``cudaRuntimeGetVersion`` does: 12.5 is 12050."""
+    """Encode a CUDA version as ``cudaRuntimeGetVersion`` does: 12.5 is 12050."""
     major, minor = versions.numbers(versions.minor(cuda))
     return str(major * 1000 + minor * 10)

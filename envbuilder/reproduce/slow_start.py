@@ -1,4 +1,4 @@
-"""Causes of slow starts and stalls: what a report's pauses, GPUs, variables and messages say together."""
+"""Causes of slow starts and stalls, from a report's pauses, GPUs, variables and messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from envbuilder.reproduce.messages.catalog import Symptom
 from envbuilder.reproduce.report.reported import Pause, Reported
 
 _BEFORE_AMPERE = (9, 10)
-"""The majors of CUDA that know no GPU from Ampere on."""
+"""CUDA majors without support for Ampere and later GPUs."""
 
 _AMPERE = "8.0"
-"""Ampere's first compute capability."""
 
 LARGE_CACHE = 2 << 30
-"""Bytes of kernel cache from which on TensorFlow's compiled kernels fit, as users found (NVIDIA's limit is 4 GiB)."""
+"""Kernel cache size in bytes that holds TensorFlow's compiled kernels, as users report (NVIDIA's limit is 4 GiB)."""
 
 _MEMORY = frozenset(
     {"cudnn_no_handle", "cublas_no_handle", "convolution_algorithm_failed", "memory_exhausted", "context_refused",
@@ -36,7 +35,7 @@ _STARTING = (
 
 @dataclass(frozen=True)
 class Case:
-    """What the causes look at: the report, the names of its messages, and the codes that are known already."""
+    """The report, the ids of its messages, and the codes that are already known."""
 
     reported: Reported
     names: frozenset[str]
@@ -44,13 +43,13 @@ class Case:
 
     @property
     def start(self) -> Pause | None:
-        """The longest pause that lies in TensorFlow's start."""
+        """The longest pause within TensorFlow's start."""
         inside = (pause for pause in self.reported.pauses if any(mark in pause.after for mark in _STARTING))
         return next(inside, None)
 
 
 def causes(reported: Reported, symptoms: tuple[Symptom, ...], known: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """List what makes this start slow or stall."""
+    """List the causes of a slow start or a stall."""
     names = frozenset(row.signature for row in symptoms)
     case = Case(reported, names, frozenset(row.code for row in known))
     return tuple(finding for cause in CAUSES for finding in cause(case))
@@ -63,8 +62,8 @@ def _compiles_kernels(case: Case) -> Iterator[Finding]:
         Code.SLOW_PHASE,
         "start-up",
         f"{case.start.seconds:.0f} s pass after line {case.start.line}: the driver compiles kernels from PTX, because "
-        "this build and its CUDA libraries hold none for the GPU.",
-        "Take a TensorFlow whose CUDA knows the GPU; until then keep the kernel cache between starts.",
+        "this build and its CUDA libraries contain none for the GPU.",
+        "Install a TensorFlow whose CUDA supports the GPU; until then keep the kernel cache between starts.",
         found=case.start.after,
     )
 
@@ -82,7 +81,7 @@ def _unexplained_start(case: Case) -> Iterator[Finding]:
         f"CUDA {case.reported.cuda} is older than this GPU (compute capability {capability}): its libraries and the "
         f"build's kernels are compiled from PTX at each first use, {case.start.seconds:.0f} s after line "
         f"{case.start.line}.",
-        "Take TensorFlow 2.4 or newer, which comes with CUDA 11.",
+        "Install TensorFlow 2.4 or newer, which uses CUDA 11.",
         found=case.start.after,
     )
 
@@ -99,7 +98,7 @@ def _cache_too_small(case: Case) -> Iterator[Finding]:
     yield _finding(
         Code.SLOW_PHASE,
         "kernel cache",
-        f"Compiled kernels may not outlive a start: {what}, and TensorFlow's kernels can exceed the default.",
+        f"Compiled kernels may be lost between starts: {what}, and TensorFlow's kernels can exceed the default.",
         "Set CUDA_CACHE_MAXSIZE=4294967296 and keep CUDA_CACHE_PATH on a volume.",
         severity=Severity.INFO,
     )
@@ -111,8 +110,8 @@ def _growth_not_set(case: Case) -> Iterator[Finding]:
     yield _finding(
         Code.STALLS,
         "GPU memory growth",
-        "TensorFlow takes nearly all GPU memory when it starts, and what comes later finds none: cuDNN, cuBLAS, XLA, "
-        "another process.",
+        "TensorFlow allocates nearly all GPU memory when it starts; nothing is left for cuDNN, cuBLAS, XLA or another "
+        "process.",
         "Try TF_FORCE_GPU_ALLOW_GROWTH=true first: it costs nothing.",
     )
 
@@ -137,7 +136,7 @@ def _gpus_wait(case: Case) -> Iterator[Finding]:
     yield _finding(
         Code.STALLS,
         "several GPUs",
-        "It hangs with several GPUs: they wait for each other, for their traffic (peer-to-peer, shared memory, "
+        "It hangs with several GPUs: they wait for each other, because their traffic (peer-to-peer, shared memory, "
         "network) does not get through.",
         "Try NCCL_P2P_DISABLE=1, and tf.distribute.ReductionToOneDevice() in place of NCCL; on AMD boards turn the "
         "IOMMU off, and give a container --ipc=host.",
@@ -151,7 +150,7 @@ def _tools_missing(case: Case) -> Iterator[Finding]:
     yield _finding(
         Code.SLOW_PHASE,
         "XLA's tools",
-        f"{waits[0].seconds:.0f} s pass after line {waits[0].line}: without ptxas the driver compiles what XLA emits.",
+        f"{waits[0].seconds:.0f} s pass after line {waits[0].line}: without ptxas the driver compiles PTX of XLA.",
         "Install the nvcc package of the toolkit and put its bin folder on PATH.",
     )
 
@@ -165,8 +164,8 @@ def _other_pauses(case: Case) -> Iterator[Finding]:
     yield _finding(
         Code.SLOW_PHASE,
         "pause",
-        f"{pause.seconds:.0f} s pass after line {pause.line}; nothing in the report says what was done in them.",
-        "Ask for the phases: envbuilder validate --here --profile full times each.",
+        f"{pause.seconds:.0f} s pass after line {pause.line}; the report does not contain the reason.",
+        "Time the phases: envbuilder validate --here --profile full.",
         found=pause.after,
         severity=Severity.INFO,
     )
@@ -182,7 +181,7 @@ CAUSES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _tools_missing,
     _other_pauses,
 )
-"""Every cause, in the order in which they are told."""
+"""Every cause, in output order."""
 
 
 def _finding(

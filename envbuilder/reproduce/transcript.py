@@ -1,4 +1,4 @@
-"""Read a report's text and clean it line by line; line numbers stay those of the pasted text."""
+"""Read a report's text and clean it line by line; line numbers stay unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envbuilder.errors import UsageError
 from envbuilder.support import decoding
 
 LONGEST_LINE = 4_000
-"""Characters of a line that are looked at: longer ones are minified files or binary, never a version statement."""
+"""Characters read per line: longer lines are minified files or binary data, never a version statement."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[ -/]?[@-~]|\][^\x07\x1b\n]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])")
 _LONG = re.compile(rf"([^\n]{{{LONGEST_LINE}}})[^\n]+")
@@ -31,7 +31,7 @@ _TYPED = {
     "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\uff0c": ",", "\uff1a": ":", "\uff1b": ";",
     "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\u3001": ",", "\u0130": "I",
 }  # fmt: skip
-"""Punctuation that keyboards and word processors put in place of ASCII's; digits and letters are left alone."""
+"""Typographic punctuation and its ASCII form; digits and letters stay unchanged."""
 
 _LABELS = {
     "操作系统": "operating system", "操作系統": "operating system", "系统": "system", "系統": "system",
@@ -41,7 +41,7 @@ _LABELS = {
     "ドライバー": "driver", "ドライバ": "driver", "버전": " version", "운영체제": "operating system",
     "그래픽카드": "gpu", "그래픽 카드": "gpu", "드라이버": "driver",
 }  # fmt: skip
-"""What forms in Chinese, Japanese and Korean call the fields, longest first where one begins another."""
+"""Field labels of Chinese, Japanese and Korean forms; a label comes before its own prefixes."""
 
 _FOREIGN = re.compile("|".join(_LABELS))
 _TYPOGRAPHY = re.compile("[" + "".join(_TYPED) + "]")
@@ -49,7 +49,7 @@ _TYPOGRAPHY = re.compile("[" + "".join(_TYPED) + "]")
 
 @dataclass(frozen=True)
 class Transcript:
-    """A cleaned text: ``lines`` by number from 1, and ``lowered``, the same in lower case for searching."""
+    """A cleaned text: ``lines``, counted from 1, and ``lowered``, its lower-case copy for searching."""
 
     lines: tuple[str, ...]
     lowered: str
@@ -60,7 +60,7 @@ class Transcript:
         return self.lines[number - 1]
 
     def numbers(self, needle: str, most: int = 200) -> Iterator[int]:
-        """Yield the numbers of at most ``most`` lines that hold ``needle`` (in lower case), first lines first."""
+        """Yield the numbers of the first ``most`` lines that contain ``needle`` (lower case)."""
         at = self.lowered.find(needle)
         while at >= 0 and most > 0:
             number = bisect_right(self.starts, at)
@@ -71,13 +71,13 @@ class Transcript:
             at = self.lowered.find(needle, self.starts[number])
 
     def matching(self, pattern: re.Pattern[str], most: int) -> Iterator[int]:
-        """Yield the numbers of the lines where a pattern (over the lower-case text) begins, at most ``most``."""
+        """Yield the numbers of the first ``most`` lines in which a pattern over the lower-case text begins."""
         for match in islice(pattern.finditer(self.lowered), most):
             yield bisect_right(self.starts, match.start())
 
 
 def clean(text: str) -> Transcript:
-    """Strip colours, quotation marks, line numbers, entities and typography; the number of lines stays as it was."""
+    """Remove colours, quotation marks, line numbers, entities and typography; the number of lines stays unchanged."""
     text = _without_marks(text)
     lines = text.split("\n")
     if _A_NUMBER.search(text) is not None:
@@ -88,7 +88,7 @@ def clean(text: str) -> Transcript:
 
 
 def _without_marks(text: str) -> str:
-    """Apply what works on the whole text at once; each step only where its mark occurs, because most never do."""
+    """Clean the full text at once. Each step runs only if its characters occur, because most texts have none."""
     text = text.replace("\r\n", "\n").replace("\r", " ").replace("\0", " ").replace("`", " ")
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
@@ -104,13 +104,13 @@ def _without_marks(text: str) -> str:
 
 
 def _entity(match: re.Match[str]) -> str:
-    """Decode one entity; those that would add lines, or letters whose lower case is longer, become a space."""
+    """Decode one entity; line breaks, and letters with a longer lower case, become a space."""
     decoded = html.unescape(match[0])
     return " " if decoded in {"\n", "\r", "\0", "\u0130"} else decoded
 
 
 def _element(match: re.Match[str]) -> str:
-    """Unwrap a line that is one string of a JSON list, so that a log in a document reads like a log."""
+    """Unwrap a line that is one string of a JSON list, so that a log inside a JSON document is readable."""
     try:
         text = decoding.from_json(match[1], str)
     except decoding.DamagedError:
@@ -119,7 +119,7 @@ def _element(match: re.Match[str]) -> str:
 
 
 def _unnumbered(lines: list[str]) -> list[str]:
-    """Take line numbers away where they count up: a number alone may be a value."""
+    """Remove line numbers if they count up; a single number may be a value."""
     found = {index: match for index, line in enumerate(lines) if line and (match := _NUMBERED.match(line)) is not None}
     counts = {index: int(match[1]) for index, match in found.items()}
     for index, match in found.items():
@@ -129,16 +129,16 @@ def _unnumbered(lines: list[str]) -> list[str]:
 
 
 LARGEST = 4 << 20
-"""Characters of a report that are all looked at: issue trackers end far below it."""
+"""Characters of a report that are read in full; issue trackers allow far less."""
 
 MOST = 512 << 20
-"""Characters that are read at all: no log has so many, a device has no end."""
+"""Read limit in characters: larger than any log, because a device has no end."""
 
 _HEAD, _TAIL, _MIDDLE = 4_000, 4_000, 12_000
-"""Lines of a larger one that are kept: the first, the last, and between them those that tell something."""
+"""Lines of a larger report that are kept: first, last, and relevant ones between them."""
 
 _ALIKE = 12
-"""Of lines that differ in their numbers alone so many are kept."""
+"""Lines kept of those that differ only in numbers."""
 
 _MOST_SHAPES = 100_000
 _LONGEST = 8_192
@@ -147,7 +147,7 @@ _TELLS = (
     "tensorflow", "cuda", "cudnn", "nvidia", "libcu", "dlerror", "driver", "gpu", "importerror", "cannot", "could not",
     "failed", "version", "fatal", "illegal", "abort", "ptxas", "numpy", "protobuf", "nccl",
 )  # fmt: skip
-"""Words of which a line holds one where it says something of an environment (searched for in lower case)."""
+"""Words (lower case) of lines about an environment."""
 
 _NUMBERS = {ord(digit): None for digit in "0123456789"}
 _MARKS = (
@@ -160,7 +160,7 @@ _MARKS = (
 
 
 def read_text(stream: BinaryIO) -> str:
-    """Read a report: UTF-8, or UTF-16 as PowerShell writes it; a line of it never moves, whatever is left out."""
+    """Read a report: UTF-8, or UTF-16 as PowerShell writes it. Line numbers stay, even if lines are left out."""
     buffered = io.BufferedReader(stream) if not isinstance(stream, io.BufferedReader) else stream  # type: ignore[type-var]
     encoding = encoding_of(buffered.peek(_SAMPLE)[:_SAMPLE])
     with io.TextIOWrapper(buffered, encoding=encoding, errors="replace", newline="\n") as text:
@@ -168,7 +168,7 @@ def read_text(stream: BinaryIO) -> str:
 
 
 def encoding_of(sample: bytes) -> str:
-    """Tell an encoding by its mark, or by the zeros that ASCII has in UTF-16; else UTF-8."""
+    """Detect an encoding by its byte order mark, or by the zero bytes of ASCII in UTF-16; default UTF-8."""
     marked = next((name for mark, name in _MARKS if sample.startswith(mark)), None)
     if marked is not None:
         return marked
@@ -178,7 +178,7 @@ def encoding_of(sample: bytes) -> str:
 
 
 def shortened(lines: Iterable[str]) -> str:
-    """Join lines; of more characters than `LARGEST` those that are left out become empty, so that numbers stay."""
+    """Join lines. Beyond `LARGEST` characters, omitted lines become empty, so that line numbers stay."""
     whole: list[str] = []
     size = 0
     rest = iter(lines)
@@ -191,7 +191,7 @@ def shortened(lines: Iterable[str]) -> str:
 
 
 def _excerpt(read: list[str], rest: Iterator[str]) -> list[str]:
-    """Keep head and tail, and between them what tells something, each shape of line a few times."""
+    """Keep the first and last lines, and relevant lines between them, each form of line a few times."""
     kept = read[:_HEAD]
     tail: deque[tuple[int, str]] = deque(maxlen=_TAIL)
     shapes: defaultdict[str, int] = defaultdict(int)
@@ -214,7 +214,7 @@ def _excerpt(read: list[str], rest: Iterator[str]) -> list[str]:
 
 
 def _lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """Yield lines without their ends; of one without end, its beginning. Raises UsageError for an endless text."""
+    """Yield lines without line ends, long ones cut. Raises UsageError for an endless text."""
     left = MOST
     while line := text.readline(_LONGEST):
         yield line.rstrip("\n")
@@ -223,4 +223,4 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
             line = text.readline(_LONGEST)
             left -= len(line)
         if left <= 0:
-            raise UsageError(f"the report is larger than {MOST >> 20} MB", hint="give the part around the message")
+            raise UsageError(f"the report is larger than {MOST >> 20} MB", hint="cut it to the part around the message")

@@ -1,1 +1,1 @@
-"""Take two TensorFlow versions from the same wish to images, compare them, and decide by a policy."""
+"""Build two TensorFlow versions from the same matrix row, compare them, and decide by a policy."""

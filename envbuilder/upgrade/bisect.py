@@ -1,4 +1,4 @@
-"""Drive the search: build what it asks for, run the command there, and keep every answer on disk at once."""
+"""Run a bisection: build versions, run the command, and store every answer immediately."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Axis = Literal["tensorflow", "cuda", "cudnn"]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched for: the axis, its versions from good to bad, the row that stays, and the command.
+    """The search parameters: axis, versions from good to bad, the fixed combination, and the command.
 
-    ``files`` is the digest of what is brought in for the command, ``lock`` that of the good end's committed lock (''
-    for none), ``gpus`` what the containers get; ``repeat`` is how often each version is run.
+    ``files`` is the digest of the suite folder, ``lock`` that of the good end's committed lock ('' for none), ``gpus``
+    the GPUs of the containers; each version runs ``repeat`` times.
     """
 
     axis: Axis
@@ -45,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A search and its result (None while it goes on); the file on disk and the answer of the command alike."""
+    """A search and its result (None while it runs); both the stored file and the command's answer."""
 
     schema: str = "envbuilder/bisect/v1"
     asked: Asked
@@ -57,7 +57,7 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Ran:
-    """How the command ended in one version's image, and the last line that it printed."""
+    """The exit code of the command in one version's image, and its last line."""
 
     exit_code: int
     line: str
@@ -65,36 +65,35 @@ class Ran:
 
 @dataclass(frozen=True)
 class Unbuildable:
-    """Why a version came to no image."""
+    """The reason why a version has no image."""
 
     why: str
 
 
 class Trial(Protocol):
-    """Run the command with one version. Raises InfrastructureError if the engine fails: neither good nor bad."""
+    """Run the command with one version. Raises InfrastructureError if the engine fails: that decides nothing."""
 
-    def __call__(self, candidate: str) -> Ran | Unbuildable:
-        """Build and run one version."""
+    def __call__(self, candidate: str) -> Ran | Unbuildable: ...
 
 
 def path_of(asked: Asked, folder: Path) -> Path:
-    """Return where a search keeps its answers: the same words find the same file."""
+    """Return the file for a search's answers, by the digest of its parameters."""
     return folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
 
 
 def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None], *, confirm: int = 0) -> BisectDocument:
-    """Search until there is a result; answers of an earlier, interrupted search are not asked again.
+    """Search until there is a result; answers of an interrupted search are reused.
 
-    Both bounds are run ``confirm`` times more; where one ends otherwise then, the result is in doubt.
+    Both bounds run ``confirm`` times more; if one ends differently then, the result is in doubt.
 
-    Raises UsageError where an end is not what it was said to be.
+    Raises UsageError if an end contradicts its name.
     """
     path = path_of(asked, folder)
     document = read_document(path, BisectDocument) or BisectDocument(
         asked=asked, most_images=most_images(len(asked.candidates))
     )
     if document.answers:
-        say(f"going on with {len(document.answers)} answers from {path}")
+        say(f"continuing with {len(document.answers)} answers from {path}")
     while True:
         step = advance(asked.candidates, document.answers)
         match step:
@@ -121,7 +120,7 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None],
 
 
 def _asked(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
-    """Run one version as often as was asked for; one without an image is not tried again."""
+    """Run one version the requested number of times; one without an image is not tried again."""
     answers: list[Answer] = []
     while len(answers) < document.asked.repeat:
         answers.append(_once(candidate, document, trial))
@@ -140,12 +139,12 @@ def _once(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
 
 
 def _doubt(result: Result, document: BisectDocument, trial: Trial, confirm: int) -> str:
-    """Run both bounds again; say which of them did not end as before, '' where both did."""
+    """Run both bounds again; return those with another result, or ''."""
     for candidate, wanted in ((result.last_good, "good"), (result.first_bad, "bad")):
         found = [_once(candidate, document, trial).outcome for _ in range(confirm)]
         others = sum(outcome != wanted for outcome in found)
         if others:
-            return f"{candidate} was {wanted}, and {others} of {confirm} times not when it was run again (--repeat N)"
+            return f"{candidate} was {wanted}, but not in {others} of {confirm} further runs (--repeat N)"
     return ""
 
 
@@ -158,7 +157,7 @@ def _with(document: BisectDocument, answer: Answer) -> BisectDocument:
 
 
 def as_text(document: BisectDocument) -> str:
-    """Write a search for people: every answer in the order of versions, and where it begins."""
+    """Write a search as text: the answers in the order of versions, and the result."""
     known = {answer.candidate: answer for answer in document.answers}
     lines = [_line(name, known.get(name)) for name in document.asked.candidates]
     result = document.result
@@ -168,11 +167,11 @@ def as_text(document: BisectDocument) -> str:
         if result.doubt:
             lines.append(f"IN DOUBT, the command is not stable: {result.doubt}")
         if result.between:
-            lines.append("between them, nobody can tell:")
+            lines.append("undecided between them:")
             lines += [
                 f"  {name}: {known[name].skipped_for if name in known else 'not tried'}" for name in result.between
             ]
-        lines.append(f"{document.images} images (at most {document.most_images} where nothing is skipped)")
+        lines.append(f"{document.images} images (at most {document.most_images} if no version is skipped)")
     return "\n".join(lines)
 
 
@@ -191,9 +190,9 @@ def as_markdown(document: BisectDocument) -> str:
 
 
 def ordered(candidates: Sequence[str], good: str, bad: str, key: Callable[[str], object]) -> tuple[str, ...]:
-    """Return the versions from the good end to the bad end, whichever is newer, both included.
+    """Return the versions from the good end to the bad end, both included, in either direction.
 
-    Raises UsageError where they are the same.
+    Raises UsageError if they are the same.
     """
     if key(good) == key(bad):
         raise UsageError(f"{good} and {bad} are the same version", hint="give two ends")

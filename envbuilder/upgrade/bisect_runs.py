@@ -1,4 +1,4 @@
-"""Try one version for a bisection: build its image close to the good end's, and run the command or the check in it."""
+"""Run one version of a bisection: build its image close to the good end's, and run the command or check in it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from envbuilder.verdict import CheckResult
 
 _KEPT = 64_000
 _OUTPUT = 1 << 30
-"""Bytes, and lines, that a user's own command may print: its end is kept, the rest goes by."""
+"""Limits in bytes and lines for the output of a user's command; only its end is kept."""
 _LIMIT_S = 1800.0
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
 _TIMED_OUT = 124
-"""The exit code by which a command that ran out of time is known, as of timeout(1)."""
+"""Exit code of a command that exceeded its time limit, as in timeout(1)."""
 
 
 @dataclass(frozen=True)
 class ImageTrial:
-    """Builds the image of a candidate and runs the command in it, or, with ``check``, asks its validation.
+    """Builds the image of a candidate and runs the command in it, or, with ``check``, reads its validation.
 
-    ``good`` is the good end: its lock, once made, is kept, and what all others are held close to.
+    ``good`` is the good end; its lock is reused, and other versions are locked close to it.
     """
 
     maker: Maker
@@ -44,7 +44,6 @@ class ImageTrial:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __call__(self, candidate: str) -> Ran | Unbuildable:
-        """Build one version and run the command in it."""
         end, wanted = (resolved(self.row, self.axis, each, self.maker.catalog) for each in (self.good, candidate))
         if isinstance(end, Unbuildable):
             return end
@@ -89,7 +88,7 @@ def _last(printed: bytearray) -> str:
 
 
 def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
-    """Read a check's outcome as a command's end: passed is 0, skipped says nothing, anything else is a failure."""
+    """Convert a check's outcome: passed is 0, skipped decides nothing, anything else is a failure."""
     found = next((check for check in checks if check.name == name), None)
     if found is None:
         raise UsageError(f"the suite has no check {name!r}", hint="one of: " + ", ".join(c.name for c in checks))
@@ -100,10 +99,10 @@ def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
 
 
 def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> Environment | Unbuildable:
-    """Resolve the row at one place of the axis.
+    """Resolve the combination with one version of the axis.
 
-    A CUDA or cuDNN that does not fit is built all the same: to find where that begins is what the search is for. One
-    without wheels is not, and nothing stands in for it.
+    A CUDA or cuDNN that does not fit is built as well: the search looks for the first such version. A version without
+    wheels is not built, nor replaced.
     """
     wish = msgspec.structs.replace(row, **{axis: version})
     found = resolve(wish, catalog, as_reported=axis != "tensorflow")
@@ -115,7 +114,7 @@ def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> En
 
 
 def candidates(axis: Axis, row: Combination, catalog: Catalog) -> tuple[str, ...]:
-    """List the versions that the catalogue knows on an axis: final releases, CUDA lines, cuDNN lines with wheels."""
+    """List the versions in the catalogue: final releases, CUDA lines, cuDNN lines with wheels."""
     match axis:
         case "tensorflow":
             rows = catalog.releases(row.package or "tensorflow")

@@ -1,4 +1,4 @@
-"""The search itself, pure: from the answers so far to the next question, or to the result."""
+"""The search as pure functions: from the answers so far to the next version, or to the result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Outcome = Literal["good", "bad", "other", "unbuildable", "unstable"]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one version answered.
+    """The result of one version.
 
-    ``other`` fails, but not as the bad end does; ``unbuildable`` came to no image; ``unstable`` does not end alike each
-    time. ``reason`` is the normalised last line that it printed, or why there is no image; ``line`` the line as it was.
-    Of ``runs`` runs ``failed`` failed.
+    ``other`` fails, but differently from the bad end; ``unbuildable`` has no image; ``unstable`` ends differently in
+    different runs. ``reason`` is the normalised last line of its output, or why there is no image; ``line`` the
+    original. Of ``runs`` runs ``failed`` failed.
     """
 
     candidate: str
@@ -30,20 +30,20 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skipped_for(self) -> str:
-        """Why this version decides nothing, for people."""
+        """Why this version is undecided, as text."""
         match self.outcome:
             case "unbuildable":
                 return f"cannot be built: {self.reason}"
             case "unstable":
                 return f"failed {self.failed} of {self.runs} runs: {self.line}"
             case _:
-                return f"fails otherwise (exit code {self.exit_code}): {self.line}"
+                return f"fails differently (exit code {self.exit_code}): {self.line}"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it begins: the last version known good, the first known bad, and those between that nobody can tell.
+    """The last good version, the first bad version, and the undecided ones between them.
 
-    ``doubt`` says why the answer may be wrong: a bound ended otherwise when it was run again; '' for none.
+    ``doubt`` says why the result may be wrong (a bound ended differently in a further run), or is ''.
     """
 
     last_good: str
@@ -53,23 +53,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is nothing to search: an end does not answer as it was said to."""
+    """Why a search is impossible: an end contradicts its name."""
 
     candidate: str
     why: str
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """The version to try next."""
-
     candidate: str
 
 
 def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> Ask | Result | Refused:
-    """Say what comes next; a function of the answers alone, so that an interrupted search goes on where it stopped.
+    """Return the next version or the result; only the answers matter, so an interrupted search can continue.
 
-    ``candidates`` run from the good end to the bad end, at least two. Both ends are asked first. A version that is
-    unbuildable, or fails for another reason than the bad end, moves neither bound: its neighbours are asked instead.
+    ``candidates`` (at least two) lead from the good end to the bad end. Both ends run first. A version that is
+    unbuildable, or fails for another reason than the bad end, moves neither bound: its neighbours follow.
     """
     known = {answer.candidate: answer for answer in answers}
     for end, wanted in ((0, "good"), (-1, "bad")):
@@ -87,7 +85,7 @@ def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> Ask | Resul
 
 
 def _bounds(candidates: Sequence[str], known: dict[str, Answer]) -> tuple[int, int]:
-    """Return the places of the last good version and of the first bad one after it."""
+    """Return the positions of the last good version and of the first bad one after it."""
     outcomes = [known[name].outcome if name in known else None for name in candidates]
     high = min(place for place, outcome in enumerate(outcomes) if outcome == "bad")
     low = max(place for place, outcome in enumerate(outcomes) if outcome == "good" and place < high)
@@ -107,7 +105,7 @@ def _why(answer: Answer, wanted: str) -> str:
 
 
 def judged(candidate: str, bad_end: Answer | None, *, is_bad_end: bool, exit_code: int, line: str) -> Answer:
-    """Turn a run into an answer: bad only where it fails as the bad end does (same exit code, same last line)."""
+    """Turn a run into an answer: bad only with the exit code and the last line of the bad end."""
     if not exit_code:
         return Answer(candidate=candidate, outcome="good")
     reason = normalised(line)
@@ -117,7 +115,7 @@ def judged(candidate: str, bad_end: Answer | None, *, is_bad_end: bool, exit_cod
 
 
 def together(answers: Sequence[Answer]) -> Answer:
-    """Return the answer of several runs of one version: that of the first where all are alike, else ``unstable``."""
+    """Combine several runs of one version: the common answer, or ``unstable``."""
     first = answers[0]
     failed = sum(answer.exit_code != 0 for answer in answers)
     counted = {"runs": len(answers), "failed": failed}
@@ -137,12 +135,12 @@ _NORMAL = (
 
 
 def normalised(line: str) -> str:
-    """Take out of a line what differs between versions or runs: numbers, addresses, folders, suggestions."""
+    """Remove numbers, addresses, folders and suggestions: they differ between versions and runs."""
     for pattern, text in _NORMAL:
         line = pattern.sub(text, line)
     return " ".join(line.split())[:300]
 
 
 def most_images(candidates: int) -> int:
-    """Return how many images a search needs at the most where nothing is skipped: ``ceil(log2 n) + 2``."""
+    """Return the maximum number of images of a search without skipped versions: ``ceil(log2 n) + 2``."""
     return math.ceil(math.log2(candidates)) + 2

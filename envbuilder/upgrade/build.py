@@ -32,8 +32,8 @@ from envbuilder.workspace import Workspace, cache_dir, write_atomically
 class LockedSide:
     """One image with its lock.
 
-    ``committed`` where that lock and its context lie in ``images/`` already; ``proposed`` where the lock was made here,
-    as close to the other image's as can be, because nothing is offered yet.
+    ``committed``: the lock and context are in ``images/``. ``proposed``: the matrix does not offer the version yet, and
+    the lock was made close to the other image's.
     """
 
     environment: Environment
@@ -44,10 +44,10 @@ class LockedSide:
 
 @dataclass(frozen=True)
 class Maker:
-    """Makes the images of an upgrade.
+    """Builds the images of an upgrade.
 
-    An image whose committed context already is what it should be is taken from ``images/``; the others are made in a
-    workspace of their own below ``out/upgrades``, so that nothing in ``images/`` changes.
+    An image with an up-to-date committed context is built from ``images/``; others are built in a separate workspace
+    below ``out/upgrades``, so that ``images/`` does not change.
     """
 
     workspace: Workspace
@@ -57,7 +57,7 @@ class Maker:
     wheels: Path | None = None
 
     def locked_old(self, environment: Environment) -> LockedSide:
-        """Return the old image with the lock that is committed for it, or one made now."""
+        """Return the old image with its committed lock, or a new one."""
         offered = self.locked_offered(environment)
         if offered is not None:
             return offered
@@ -65,21 +65,20 @@ class Maker:
         return self._written(environment, self._lock(environment, "") if kept is None else kept)
 
     def locked_offered(self, environment: Environment) -> LockedSide | None:
-        """Return an image as it is offered, with the lock that is committed for it; None where there is none."""
+        """Return an image that the matrix offers, with its committed lock; None without one."""
         committed = self._committed(environment)
         return None if committed is None else LockedSide(environment, committed, committed=True)
 
     def base(self, environment: Environment) -> Base:
-        """Make sure of an image's base. Raises BaseUnavailableError where it cannot be had here."""
+        """Build or load an image's base. Raises BaseUnavailableError if it is not available here."""
         system = system_of(environment, self.catalog)
         with self.console.task(environment.id) as task:
             return ensure_base(self.engine, system, cache_dir() / "bases", task.update)
 
     def locked_new(self, environment: Environment, old: LockedSide) -> LockedSide:
-        """Lock the new image so that it differs from the old lock in what it must alone.
+        """Lock the new image with only the required differences to the old lock.
 
-        Where that is the lock that is committed for it, the committed context is used; else it gets an id that says
-        what it was made after.
+        If that equals the committed lock, the committed context is used; otherwise the id names the old image.
         """
         text = self._lock(environment, old.lock)
         committed = self._committed(environment)
@@ -101,12 +100,11 @@ class Maker:
             return lock(environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels)
 
     def _written(self, environment: Environment, text: str) -> LockedSide:
-        """Keep a lock at once: what it is followed by may fail, and the next search starts from the same."""
+        """Store a lock immediately: later steps may fail, and the next search starts from the same lock."""
         write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
         return LockedSide(environment, text, committed=False)
 
     def built(self, side: LockedSide) -> Built:
-        """Build an image, unless it exists."""
         with self.console.task(side.environment.id) as task:
             return ensure(
                 side.environment,
@@ -119,7 +117,6 @@ class Maker:
             )
 
     def judged(self, side: LockedSide, built: Built, request: UpgradeRequest) -> Verdict:
-        """Validate an image, unless it has a verdict."""
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
                 ValidationRequest.of(
@@ -140,7 +137,6 @@ class Maker:
 
 
 def described(side: LockedSide, built: Built, verdict: Verdict, catalog: Catalog) -> Side:
-    """Describe an image for the document."""
     environment = built.environment
     release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
@@ -162,13 +158,13 @@ def described(side: LockedSide, built: Built, verdict: Verdict, catalog: Catalog
 
 
 SHOWN = 6
-"""Checks that are named of those that were not run."""
+"""The number of checks not run that are listed."""
 
 
 def reasons(verdict: Verdict) -> tuple[str, ...]:
-    """Return a verdict's reasons, what failed first; checks that were not run because of it are one line.
+    """Return a verdict's reasons, failures first; checks that did not run because of them are one line.
 
-    The verdict has one reason for each required check that did not pass, in their order, and further ones after them.
+    The first reasons of a verdict belong to its failed required checks in order; further reasons follow.
     """
     missing = [check for check in verdict.checks if check.level in verdict.requires and check.outcome != "passed"]
     if len(missing) > len(verdict.reasons) or verdict.verdict != "FAILED":

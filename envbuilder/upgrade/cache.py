@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 
 
 class Rounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The rounds that were measured of one pair of images on one machine: ``old[i]`` and ``new[i]`` are round i."""
+    """The measured rounds of two images on one machine: ``old[i]`` and ``new[i]`` are round i."""
 
     schema: str = "envbuilder/rounds/v1"
     key: str
@@ -29,14 +29,14 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as JSON, and what it is an answer to."""
+    """An answer as JSON, and its question."""
 
     key: str
     value: msgspec.Raw
 
 
 def key_of(*places: Place, more: Mapping[str, bytes] | None = None) -> str:
-    """Name what was asked: images, GPUs, memory, the probes themselves, this machine, and further contents."""
+    """Name a question: images, GPUs, memory, probe sources, this machine, and further contents."""
     asked = [f"{place.image} {place.gpus} {place.memory}" for place in places]
     own = {"asked": "\n".join((platform.node(), *asked)).encode()}
     return content_key({**probe_files(), **own, **(more or {})})
@@ -44,18 +44,18 @@ def key_of(*places: Place, more: Mapping[str, bytes] | None = None) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """Cached answers in a folder; ``fresh`` ignores them and computes all again."""
+    """Cached answers in a folder; ``fresh`` ignores them."""
 
     folder: Path
     fresh: bool = False
 
     def rounds(self, key: str) -> Rounds:
-        """Return the rounds that were measured before; none of other images, probes or machines."""
+        """Return the rounds measured before for this question."""
         found = None if self.fresh else read_document(self.folder / "rounds.json", Rounds)
         return found if found is not None and found.key == key else Rounds(key=key)
 
     def add(self, rounds: Rounds) -> None:
-        """Keep rounds at once, each whole."""
+        """Store rounds atomically."""
         write_document(self.folder / "rounds.json", rounds)
 
     def answer(
@@ -66,7 +66,7 @@ class Kept:
         make: Callable[[], _Value],
         whole: Callable[[_Value], bool] = lambda _: True,
     ) -> _Value:
-        """Return the answer of that name, made only where none was kept; one that is not ``whole`` is not kept."""
+        """Return the cached answer of that name, or compute it; only a ``whole`` (complete) answer is stored."""
         path = self.folder / f"{name}.json"
         kept = None if self.fresh else read_document(path, _Answer)
         if kept is not None and kept.key == key:

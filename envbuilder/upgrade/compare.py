@@ -37,7 +37,7 @@ from envbuilder.verdict import CheckResult
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that is known of one image; ``checks`` is None where it has no verdict."""
+    """The evidence about one image; ``checks`` is None without a verdict."""
 
     side: Side
     observed: Observed
@@ -53,7 +53,7 @@ def differences(
     settings: Settings,
     models: tuple[ModelExchange, ...] | None = None,
 ) -> Differences:
-    """Compare two images in every respect for which both have evidence; the rest is None, never "no difference"."""
+    """Compare two images in every respect with evidence for both; the rest is None, never "no difference"."""
     one, other = old.observed, new.observed
     warned = warnings(one.printed, other.printed) if one.printed and other.printed else None
     outputs, compared = compare_outputs(one.numerics, other.numerics) if one.numerics and other.numerics else (None, 0)
@@ -93,7 +93,7 @@ def differences(
 
 
 def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:
-    """Judge peaks of memory as durations are, in a family of their own; None where none were read."""
+    """Evaluate memory peaks as a family of their own; None without samples."""
     rows = statistics.compare([one for one in samples if one.unit == "B"], settings)
     return (
         tuple(
@@ -107,7 +107,7 @@ def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChang
 
 
 def _run(one: Observed, other: Observed) -> int | None:
-    """Count the tests that ran on either image; None where none were asked for."""
+    """Count the tests that ran on either image; None if none were requested."""
     if one.tests is None and other.tests is None:
         return None
     return len({test.name for test in (*(one.tests or ()), *(other.tests or ()))} - {THE_RUN})
@@ -116,7 +116,7 @@ def _run(one: Observed, other: Observed) -> int | None:
 def compare_hosts(
     old: Environment, new: Environment, fleet: Iterable[FleetHost], catalog: Catalog
 ) -> tuple[HostChange, ...]:
-    """List every GPU of every host with how both images are served there, changed or not."""
+    """List every GPU of every fleet host with its support in both images."""
     rows = []
     for host in fleet:
         for gpu in dict.fromkeys(host.gpus):
@@ -136,7 +136,7 @@ def compare_hosts(
 
 
 def state(findings: Sequence[Finding]) -> HostState:
-    """Name how a GPU is served: by its own machine code, after compiling PTX, not at all, or no claim."""
+    """Return how a GPU is supported: by machine code, after compiling PTX, not at all, or no claim."""
     answer = compatible(tuple(findings))
     if answer is None:
         return "unknown"
@@ -147,21 +147,21 @@ def state(findings: Sequence[Finding]) -> HostState:
 
 FAILURES = frozenset({"failed", "error", "timeout"})
 THE_RUN = "(the run)"
-"""The entry of a run of tests that did not come to its end."""
+"""The entry of a test run that did not finish."""
 
 TOLERANCE: Mapping[Precision, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
-"""The largest relative error that a sound kernel of this precision makes on the probe's operations.
+"""The largest relative error of a correct kernel of this precision on the probe's operations.
 
-Read on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
+Measured on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
 Double precision is its own reference; its tolerance is for results across the images.
 """
 
 RELEVANT = 2.0
-"""An error has changed when it is this many times larger or smaller."""
+"""An error has changed if it is this many times larger or smaller."""
 
 
 def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
-    """List the checks whose outcomes differ, in the new image's order."""
+    """List the checks with different outcomes, in the new image's order."""
     before = {check.name: check for check in old}
     after = {check.name: check for check in new}
     return tuple(
@@ -184,15 +184,15 @@ def _said(check: CheckResult | None) -> str:
 
 
 Runs = Sequence[Sequence[UserTest]]
-"""Further runs of an image, each with its tests."""
+"""Further test runs of an image."""
 
 
 def compare_tests(
     old: Sequence[UserTest], new: Sequence[UserTest], old_again: Runs = (), new_again: Runs = ()
 ) -> tuple[OutcomeChange, ...]:
-    """List the user's tests whose outcomes differ, by name; the message is that of the side where it fails.
+    """List the user's tests with different outcomes, by name; the message is that of the image where it fails.
 
-    A test that fails on one image, and in further runs ends otherwise on either, is flaky.
+    A test that fails on one image and has different outcomes in further runs is flaky.
     """
     before = {test.name: test for test in old}
     after = {test.name: test for test in new}
@@ -207,7 +207,7 @@ def compare_tests(
 
 
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
-    """Say of a test that fails on one image how often it fails, counting its first run."""
+    """Return how often a test fails on the image where it fails, its first run included."""
     sides = [
         [first, *(_outcome(_named(run, change.name)) for run in runs)]
         for first, runs in ((change.old, old_again), (change.new, new_again))
@@ -221,7 +221,7 @@ def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeCh
 
 
 def to_run_again(changes: Sequence[OutcomeChange]) -> frozenset[str]:
-    """Name the tests of which one run does not say whether they always end so."""
+    """Return the tests that need further runs to see whether they are flaky."""
     return frozenset(change.name for change in changes if _in_doubt(change)) - {THE_RUN}
 
 
@@ -234,9 +234,9 @@ def _named(run: Sequence[UserTest], name: str) -> UserTest | None:
 
 
 def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()) -> TestCounts:
-    """Count the user's tests, and name those that failed on the old image already: they say nothing of the new one.
+    """Count the user's tests, and name those that failed on the old image: they prove nothing about the new one.
 
-    One that is flaky, as the ``changes`` say, is named as that and not here.
+    Flaky tests, marked in ``changes``, are not included.
     """
     flaky = {change.name for change in changes if change.flaky}
     passed = [{test.name for test in side if test.outcome == "passed"} for side in (old, new)]
@@ -255,7 +255,7 @@ def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Seque
 
 
 def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
-    """Keep what failed on the new image and did not on the old one, unless flaky; what vanished counts as failed."""
+    """Keep tests that fail only on the new image and are not flaky; missing tests count as failed."""
     return tuple(change for change in changes if _newly(change) and not change.flaky)
 
 
@@ -264,7 +264,7 @@ def _newly(change: OutcomeChange) -> bool:
 
 
 def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
-    """List operations whose error changed relevantly, or is outside its precision's tolerance on either image."""
+    """List operations whose error changed relevantly, or exceeds its precision's tolerance on either image."""
     before = {operation.name: operation for operation in old.operations}
     found = [_numeric(before.get(operation.name), operation) for operation in new.operations]
     return tuple(change for change in found if change is not None)
@@ -276,7 +276,7 @@ def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
     outside = new.error is None or new.error > tolerance
     message = new.failure
     if old is not None and old.inputs != new.inputs:
-        message, outside = "the inputs differ: not comparable", True
+        message, outside = "different inputs: not comparable", True
     elif _alike(was, new.error, tolerance):
         return None
     return NumericChange(
@@ -285,7 +285,7 @@ def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
 
 
 def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
-    """Return True if two errors are within tolerance and not relevantly different; raising on both images is alike."""
+    """Return True if two errors are within tolerance and not relevantly different; two raised errors are equal."""
     if old is None or new is None:
         return old is new
     low, high = sorted((old, new))
@@ -293,20 +293,20 @@ def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
 
 
 def newly_outside(changes: Sequence[NumericChange]) -> tuple[NumericChange, ...]:
-    """Keep the operations that are outside tolerance, or raise, on the new image alone."""
+    """Keep the operations that exceed their tolerance, or raise, only on the new image."""
     return tuple(
         change for change in changes if change.outside and change.old is not None and change.old <= change.tolerance
     )
 
 
 def warnings(old: Printed, new: Printed) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the lines that are newly printed, and those that no longer are."""
+    """Return the new lines and the removed lines."""
     before, after = {*old.imported, *old.used}, {*new.imported, *new.used}
     return tuple(sorted(after - before)), tuple(sorted(before - after))
 
 
 def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, ...], int]:
-    """List the operations whose results differ on the same inputs, and count those that could be compared."""
+    """List the operations with different results on the same inputs, and count the comparable ones."""
     before = {operation.name: operation for operation in old.operations}
     rows = [
         _change(before[one.name], one)
@@ -317,7 +317,7 @@ def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, .
 
 
 def comparable(old: Operation, new: Operation) -> bool:
-    """Return True if both images gave results, and on the same inputs; raising is told of elsewhere."""
+    """Return True if both images have results for the same inputs; `numeric_changes` reports raised errors."""
     return bool(old.values and new.values and old.inputs == new.inputs)
 
 
@@ -332,9 +332,9 @@ def _change(old: Operation, new: Operation) -> OutputChange | None:
 
 
 def _values(operation: Operation) -> array[float]:
-    """Read little-endian results; the probe writes doubles for double precision, single ones else.
+    """Decode little-endian results: doubles for double precision, else single precision.
 
-    Empty, and so without a comparison, where they are damaged or larger than any operation's.
+    Empty, and so not compared, if they are damaged or too large.
     """
     kind = "d" if operation.precision == "float64" else "f"
     with suppress(decoding.DamagedError), decoding.damaged("no results"):
@@ -355,7 +355,7 @@ def drift_of(old: array[float], new: array[float]) -> float | None:
 
 
 def streams(old: Numerics, new: Numerics) -> tuple[str, ...] | None:
-    """Name the generators that give something else for the same seed now; None where one image was not asked."""
+    """Name the generators with another result for the same seed; None if one image gave no answer."""
     if not old.streams or not new.streams:
         return None
     return tuple(name for name, digest in old.streams.items() if digest != new.streams.get(name, ""))

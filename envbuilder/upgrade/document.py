@@ -16,21 +16,21 @@ Presence = Literal["added", "removed", "changed"]
 HostState = Literal["native", "ptx", "lost", "unknown"]
 ClauseState = Literal["ok", "violated", "unknown", "not asked"]
 LockIs = Literal["committed", "made", "proposed"]
-"""Where an image's lock is from: committed in ``images/``, made for this row, or proposed close to the old image's."""
+"""The origin of a lock: committed in ``images/``, made for this row, or proposed close to the old image's."""
 Otherwise = Literal["reject", "note"]
 
 
 class LayerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer of an image, in bytes, and the instruction that made it."""
+    """The size of one image layer in bytes, and the instruction that created it."""
 
     created_by: str
     size: int
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One image of the comparison; ``pythons`` are those that the release has wheels for.
+    """One image of the comparison; ``pythons`` are the Python versions with wheels.
 
-    They are empty where that cannot be known: of a release that is a file on this machine.
+    They are empty if unknown, for a release from a local wheel file.
     """
 
     tensorflow: str
@@ -47,7 +47,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One distribution that is not the same on both images; sizes in bytes, None where absent."""
+    """One changed distribution; sizes in bytes, None where absent."""
 
     name: str
     change: Presence
@@ -60,7 +60,7 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact of the platform on both images (CUDA, cuDNN, NCCL, minimum driver …); None where there is none."""
+    """One platform fact of both images (CUDA, cuDNN, NCCL, minimum driver …), or None."""
 
     name: str
     old: str | None
@@ -68,7 +68,7 @@ class FactChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a set gained and lost (Pythons, compute capabilities with machine code, with PTX)."""
+    """Additions to and removals from a set (Python versions, compute capabilities with machine code or PTX)."""
 
     name: str
     gained: tuple[str, ...]
@@ -76,7 +76,7 @@ class SetChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How one GPU of one host of the fleet is served on both images, and the new image's findings there."""
+    """How one GPU of a fleet host is supported by both images, and the new image's findings there."""
 
     host: str
     gpu: str
@@ -87,7 +87,7 @@ class HostChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LayerChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer, matched by the instruction that made it; bytes, None where absent."""
+    """One layer, matched by its instruction; sizes in bytes, None where absent."""
 
     created_by: str
     old: int | None
@@ -95,7 +95,7 @@ class LayerChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NumericChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation whose results or errors differ; ``tolerance`` is what its precision should reach."""
+    """One operation with changed errors; ``tolerance`` is the limit of its precision."""
 
     operation: str
     old: float | None
@@ -106,10 +106,10 @@ class NumericChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation whose results differ between the images on the same inputs.
+    """One operation with different results on the same inputs.
 
-    ``drift`` is the largest difference relative to the largest result, None where they cannot be compared;
-    ``outside`` where that is more than its precision allows.
+    ``drift`` is the largest difference relative to the largest result, None if not comparable; ``outside`` if it
+    exceeds the tolerance of its precision.
     """
 
     operation: str
@@ -119,7 +119,7 @@ class OutputChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The peak memory of a process at one point, in bytes, with the ratio new/old and the test's answer."""
+    """A process's peak memory in bytes, with the ratio new/old and the test's answer."""
 
     name: str
     rounds: int
@@ -130,7 +130,7 @@ class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One format in which one image saved a model and the other loaded it; ``wrong`` says what is, '' for nothing."""
+    """One format of a model saved by one image and loaded by the other; ``wrong`` is the failure, or ''."""
 
     name: str
     saved_by: Literal["old", "new"]
@@ -138,9 +138,9 @@ class ModelExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutcomeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One check or user's test whose outcome differs; '' where it does not exist on that side.
+    """One check or test with different outcomes; '' where it does not exist.
 
-    ``flaky`` where running it again showed that it fails now and then; ``again`` says how often.
+    ``flaky`` if further runs had different outcomes; ``again`` gives the counts.
     """
 
     name: str
@@ -152,7 +152,7 @@ class OutcomeChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the user's tests there are, and how many passed where; ``failed_before`` names those that failed."""
+    """The number of the user's tests, and how many passed on each image; ``failed_before`` names old failures."""
 
     __test__ = False
 
@@ -164,7 +164,7 @@ class TestCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignatureChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One public name whose parameters differ; ``breaks`` says how a call could break ('' where none can)."""
+    """One public name with changed parameters; ``breaks`` says how a call can break, or is ''."""
 
     name: str
     old: str
@@ -173,7 +173,7 @@ class SignatureChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One attribute that is gone from, or differs on, several public classes: its name and the classes."""
+    """One attribute that was removed from, or changed in, several public classes."""
 
     member: str
     classes: tuple[str, ...]
@@ -182,7 +182,7 @@ class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SurfaceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How the public interface differs. Names below a removed name are not listed again."""
+    """Changes of the public interface. Names below a removed name are not listed again."""
 
     old_names: int = 0
     new_names: int = 0
@@ -195,7 +195,7 @@ class SurfaceChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Differences(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that differs. None means that it could not be compared; an empty tuple, that nothing differs."""
+    """All differences. None means that it could not be compared; an empty tuple, that nothing differs."""
 
     packages: tuple[PackageChange, ...] | None = None
     requirements: tuple[FactChange, ...] | None = None
@@ -221,7 +221,7 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
-    """One clause of the policy with its figures: what was asked, what was found, and whether that is within it."""
+    """One clause of the policy with its value and its state."""
 
     clause: str
     says: str
@@ -233,10 +233,10 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``envbuilder upgrade``: the decision, the clauses that made it, and every difference.
+    """The answer of ``envbuilder upgrade``: decision, clauses and differences.
 
-    ``row`` says on which Python and system it was judged, ``matrix`` what offers it ('' where none does);
-    ``not_judged`` are the new image's environments in the matrix's other rows.
+    ``row`` names the Python and system of the comparison, ``matrix`` the matrix that offers the version (or '');
+    ``not_judged`` are the new version's environments in other rows.
     """
 
     schema: str = "envbuilder/upgrade/v1"

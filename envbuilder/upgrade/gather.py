@@ -1,4 +1,4 @@
-"""Gather the evidence of both images: observe each, run the user's tests, exchange models, measure in turn."""
+"""Gather the evidence about both images: probes, user tests, model exchange and measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIDES = ("old", "new")
 
 @dataclass(frozen=True)
 class Tools:
-    """What the stage works with; ``propose`` makes rows for releases that the catalogue lacks."""
+    """The dependencies of the stage; ``propose`` makes rows for releases that the catalogue lacks."""
 
     workspace: Workspace
     engine: Engine
@@ -42,7 +42,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Made:
-    """One image, locked, built and judged."""
+    """One image, locked, built and validated."""
 
     side: LockedSide
     built: Built
@@ -50,13 +50,12 @@ class Made:
 
     @property
     def environment(self) -> Environment:
-        """The environment that was built."""
         return self.built.environment
 
 
 @dataclass(frozen=True)
 class Together:
-    """What both images answered together: measurements, models that they exchanged, and what could not be asked."""
+    """Results that need both images: measurements, exchanged models, and unanswered questions."""
 
     samples: tuple[Samples, ...]
     models: tuple[ModelExchange, ...] | None
@@ -65,7 +64,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Gathered:
-    """All that was found of both images, each and together, and what could not be asked."""
+    """All evidence about both images, and unanswered questions."""
 
     old: Evidence
     new: Evidence
@@ -75,7 +74,7 @@ class Gathered:
 def gather(
     tools: Tools, made: tuple[Made, Made], suite: UserSuite | None, catalog: Catalog, request: UpgradeRequest
 ) -> Gathered:
-    """Ask everything that is not yet known of these two images; what was answered is kept at once."""
+    """Collect all evidence about two images; every answer is cached immediately."""
     place = f"{made[0].environment.os}-{made[0].environment.package}"
     kept = Kept(tools.workspace.upgrade(request.name).parent / "kept" / place, request.fresh)
     evidence = [_look(tools, each, side, catalog, request, kept) for side, each in zip(SIDES, made, strict=True)]
@@ -92,7 +91,6 @@ def _place(tools: Tools, made: Made, request: UpgradeRequest) -> Place:
 
 
 def _look(tools: Tools, made: Made, name: str, catalog: Catalog, request: UpgradeRequest, kept: Kept) -> Evidence:
-    """Observe one image."""
     place = _place(tools, made, request)
     with tools.console.task(made.environment.id) as task:
         observed = kept.answer(
@@ -113,7 +111,7 @@ def _tested(
     request: UpgradeRequest,
     kept: Kept,
 ) -> list[Evidence]:
-    """Run the user's tests on both images, and once more the files in which one fails on one image alone."""
+    """Run the user's tests on both images; repeat the files in which a test fails on only one of them."""
     if suite is None:
         return evidence
     places = [_place(tools, each, request) for each in made]
@@ -139,14 +137,13 @@ def _tested(
 
 
 def named(test: UserTest) -> str:
-    """Return a test's name."""
     return test.name
 
 
 def _together(tools: Tools, made: tuple[Made, Made], request: UpgradeRequest, kept: Kept) -> Together:
     old, new = (_place(tools, each, request) for each in made)
     with tools.console.task("both images in turn") as task:
-        task.update("models that the other image saved")
+        task.update("loading models of the other image")
         models, gaps = kept.answer(
             "models",
             key_of(old, new),

@@ -1,4 +1,4 @@
-"""Compare what two images hold: packages with licences and sizes, the CUDA platform, Pythons and layers."""
+"""Compare the contents of two images: packages with licences and sizes, the CUDA platform, Pythons and layers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LIBRARIES: tuple[tuple[str, str], ...] = (
     ("Keras", r"keras"),
     ("protobuf", r"protobuf"),
 )
-"""Distributions whose versions are facts of the platform, by the pattern of their names."""
+"""Distributions whose versions are platform facts, by name pattern."""
 
 
 def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
-    """List the distributions that were added, removed or changed in version or licence, by name."""
+    """List the distributions that were added, removed, or changed in version or licence, by name."""
     before = {package.name: package for package in old.packages}
     after = {package.name: package for package in new.packages}
     changes = []
@@ -44,11 +44,11 @@ LICENCES: tuple[tuple[str, str], ...] = (
     (r"mozilla public license 2\.0 \(mpl 2\.0\)|mpl[ -]2\.0", "MPL-2.0"),
     (r"isc( licen[cs]e)?( \(iscl\))?", "ISC"),
 )
-"""Spellings of a licence in metadata, and its SPDX identifier: another spelling is not another licence."""
+"""Spellings of licences in metadata and their SPDX identifiers: another spelling is not another licence."""
 
 
 def spdx(licence: str) -> str:
-    """Return the SPDX identifier of a licence's text where it is one of the common ones; else the text itself."""
+    """Return the SPDX identifier of a common licence text, else the text."""
     plain = " ".join(licence.split()).lower()
     return next((name for pattern, name in LICENCES if re.fullmatch(pattern, plain)), licence)
 
@@ -58,7 +58,7 @@ def _told(package: Package) -> tuple[str, str]:
 
 
 def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
-    """List what TensorFlow itself requires differently, by package and extra: ``numpy <2.1.0,>=1.26.0``."""
+    """List changed requirements of TensorFlow by package and extra: ``numpy <2.1.0,>=1.26.0``."""
     before, after = _requirements(old.requires), _requirements(new.requires)
     return tuple(
         FactChange(name=name, old=before.get(name), new=after.get(name))
@@ -68,7 +68,7 @@ def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
 
 
 def _requirements(stated: Iterable[str]) -> dict[str, str]:
-    """Index requirements by package (and what it is conditional on); the bounds are sorted."""
+    """Index requirements by package and condition; the bounds are sorted."""
     found: dict[str, str] = {}
     for text in stated:
         try:
@@ -97,7 +97,7 @@ def _package(name: str, old: Package | None, new: Package | None) -> PackageChan
 def platform(
     old: Side, new: Side, old_inventory: Inventory | None, new_inventory: Inventory | None
 ) -> tuple[FactChange, ...]:
-    """List the platform's facts on both images, changed or not; a fact that neither image has is left out."""
+    """List the platform facts of both images, changed or not; facts that neither has are omitted."""
     rows = [
         FactChange(name="TensorFlow", old=old.tensorflow, new=new.tensorflow),
         FactChange(
@@ -133,7 +133,7 @@ PTX = "compute capabilities (PTX)"
 
 
 def sets(old: Side, new: Side) -> tuple[SetChange, ...]:
-    """Say which Pythons, and which compute capabilities by machine code and by PTX, were gained and lost."""
+    """List changed Python versions, and compute capabilities with machine code and PTX."""
     known = old.pythons and new.pythons
     return (
         *((_set(PYTHONS, old.pythons, new.pythons),) if known else ()),
@@ -152,7 +152,7 @@ def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def layers(old: Side, new: Side) -> tuple[LayerChange, ...]:
-    """Match layers by the instruction that made them, in the new image's order; those that are gone stand last."""
+    """Match layers by their instruction, in the new image's order; removed ones come last."""
     before = _by_instruction(old)
     after = _by_instruction(new)
     order = (*after, *(name for name in before if name not in after))
@@ -164,7 +164,7 @@ def layers(old: Side, new: Side) -> tuple[LayerChange, ...]:
 
 
 def _by_instruction(side: Side) -> dict[tuple[str, int], int]:
-    """Index layers by their instruction and its how-manieth occurrence."""
+    """Index layers by instruction and occurrence number."""
     found: dict[tuple[str, int], int] = {}
     for layer in side.layers:
         place = sum(name == layer.created_by for name, _ in found)
@@ -173,7 +173,7 @@ def _by_instruction(side: Side) -> dict[tuple[str, int], int]:
 
 
 def size_ratio(old: Side, new: Side) -> float | None:
-    """Return the new image's size over the old one's; None where an image is missing."""
+    """Return the size ratio new/old; None if an image is missing."""
     if old.image is None or new.image is None or not old.image.size:
         return None
     return new.image.size / old.image.size

@@ -35,15 +35,13 @@ from envbuilder.workspace import Workspace, content_key, find_matrix
 
 DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
 CONFIRM = 2
-"""Runs of each bound after a search, to see that the command ends alike each time."""
+"""Runs of each bound after a search, to find an unstable command."""
 OFFERED = "tensorflow"
-"""The matrix of what is offered, where --matrix names no other."""
+"""The default of --matrix."""
 
 
 @dataclass(frozen=True)
 class UpgradeOptions:
-    """The command's options, as given."""
-
     old: str
     new: str
     flavor: str = "cpu"
@@ -64,11 +62,11 @@ class UpgradeOptions:
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
-    """Compare two versions. Raises UsageError where the options do not fit together."""
+    """Compare two versions. Raises UsageError if the options contradict each other."""
     if options.command:
-        raise UsageError("a command goes with --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
+        raise UsageError("a command requires --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
     if options.repeat > 1:
-        raise UsageError("--repeat goes with --bisect", hint="a comparison runs newly failing tests again by itself")
+        raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
     request, catalog = read_request(options, root, catalog)
     request = _offered(request, root)
     tools = Tools(
@@ -82,14 +80,14 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
 
 
 def _offered(request: UpgradeRequest, root: Path) -> UpgradeRequest:
-    """Take what is offered from the matrix that ships where none was named."""
+    """Use the packaged matrix if none was given."""
     if request.matrix is not None:
         return request
     return replace(request, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
 
 
 def read_request(options: UpgradeOptions, root: Path, catalog: Catalog) -> tuple[UpgradeRequest, Catalog]:
-    """Read what was asked for, and what is known of the bases that its matrix names."""
+    """Build the request from the options, and read the bases of its matrix."""
     _demand_version(options.old)
     _demand_version(options.new)
     matrix, known = read_known(options.matrix, root, catalog) if options.matrix else (None, catalog)
@@ -125,7 +123,7 @@ def read_policy(name: str | None, root: Path) -> Policy:
 def _propose(
     version: str, package: str, options: UpgradeOptions, console: Console, catalog: Catalog
 ) -> TensorflowRelease:
-    """Make the row of a release that the catalogue lacks: from the user's wheel, or from the index."""
+    """Build the row of a release that the catalogue lacks, from the user's wheel or from the index."""
     console.say(f"{package} {version} is not in the catalogue: reading its wheel")
     proposer = Proposer(catalog, open_index(), today(), console.say)
     if options.wheel is None or version != options.new:
@@ -133,12 +131,14 @@ def _propose(
     file = DistFile(project=package, filename=options.wheel.name, url=options.wheel.resolve().as_uri())
     row = proposer.describe(file)
     if versions.key(row.version) != versions.key(version):
-        raise UsageError(f"{options.wheel} is {row.version}, not {version}", hint="name the version of the wheel")
+        raise UsageError(
+            f"{options.wheel} is version {row.version}, not {version}", hint="give the version of the wheel"
+        )
     return row
 
 
 def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> BisectDocument:
-    """Find where the command or the check begins to fail. Raises UsageError where the options do not fit together."""
+    """Find where the command or the check begins to fail. Raises UsageError if the options contradict each other."""
     axis = cast("Axis", options.axis)
     engine = connect()
     engine.sweep()
@@ -150,10 +150,10 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
 
 def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tuple[Asked, ImageTrial]:
     if bool(options.command) == bool(options.check):
-        raise UsageError("bisecting needs a command or a check, one of them", hint="-- CMD, or --check NAME")
+        raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
     if axis != "tensorflow" and (options.tensorflow is None or options.flavor != "gpu"):
         raise UsageError(
-            f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the release that stays"
+            f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the TensorFlow release to keep"
         )
     _demand_version(options.old)
     _demand_version(options.new)
@@ -176,7 +176,7 @@ def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tup
 
 
 def _committed(row: Combination, maker: Maker) -> str:
-    """Return the digest of the lock that is committed for the good end, '' where none is."""
+    """Return the digest of the good end's committed lock, '' for none."""
     end = resolve(row, maker.catalog)
     side = maker.locked_offered(end) if isinstance(end, Environment) else None
     return lockfile.digest(side.lock) if side else ""

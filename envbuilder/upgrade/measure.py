@@ -1,4 +1,4 @@
-"""Measure both images in turn, each sample from a fresh process in a fresh container."""
+"""Measure both images alternately, each sample in a new process in a new container."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def measure(
     arguments: tuple[Arguments, Arguments] = ({}, {}),
     kept: Kept | None = None,
 ) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
-    """Measure ``rounds`` times both images, one right after the other; return samples and what went wrong.
+    """Measure both images ``rounds`` times, one directly after the other; return samples and failures.
 
-    A first round, which fills the page cache, is not counted. The order alternates. If an image does not answer, the
-    measurement ends. Cached rounds are not measured again; a round is cached when both images have answered.
+    A first round, which fills the page cache, does not count. The order alternates. The measurement ends if an image
+    does not answer. Cached rounds are reused; a round is cached when both images have answered.
     """
     sides = (old, new)
     key = key_of(old, new, more={"arguments": json.dumps(arguments, sort_keys=True).encode()})
@@ -55,7 +55,7 @@ def measure(
 
 
 def samples(old: Sequence[Timed], new: Sequence[Timed]) -> tuple[Samples, ...]:
-    """Pair the images' durations and peaks of memory by name; one that a process lacks is left out."""
+    """Pair durations and memory peaks of both images by name; incomplete ones are omitted."""
     seconds = _paired("s", [one.seconds for one in old], [one.seconds for one in new])
     return (*seconds, *_paired("B", [one.bytes for one in old], [one.bytes for one in new]))
 

@@ -1,4 +1,4 @@
-"""Let each image load the models that the other one saved: what was kept before an upgrade has to be read after it."""
+"""Load the models that the other image saved: models saved before an upgrade must be readable after it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PROBE = "models"
 
 
 def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
-    """Save on each image, load on the other; return every format with what is wrong, and what could not be asked.
+    """Save on each image and load on the other; return the failures by format, and unanswered questions.
 
-    A format that its own side cannot read back says nothing of the other and is left out.
+    A format that the saving image cannot load itself is omitted.
     """
     rows: list[ModelExchange] = []
     for writer, reader, saved_by in ((old, new, "old"), (new, old, "new")):
@@ -36,7 +36,7 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
     order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
     try:
-        with decoding.damaged("it saved something else than files"):
+        with decoding.damaged("its answer contains other values than files"):
             files = dict(_files(saved, formats))
     except decoding.DamagedError as error:
         return Gap(str(error))

@@ -1,4 +1,4 @@
-"""Ask the upgrade probes in containers: one closed container a question, the answer as a typed value or a gap."""
+"""Run the upgrade probes: one closed container per question; the answer is a typed value or a gap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envbuilder.workspace import packaged, packaged_in
 
 PROBES = "probes"
 SHARED = ("__init__.py", "elf.py", "installed.py", "loader.py", "tensorflow_install.py", "watchdog.py")
-"""What the upgrade probes take from the suite's folder."""
+"""Files of the suite's folder that the upgrade probes use."""
 
 _STDERR_KEPT = 4000
 _MAX_ANSWER = 64 << 20
@@ -28,14 +28,14 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Gap:
-    """Why a probe gave no answer."""
+    """The reason of a missing answer."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where probes run: an image, the GPUs that it gets, and variables; the same limits for both images."""
+    """The image of a probe, its GPUs, and variables; the limits are the same for both images."""
 
     engine: Engine
     image: str
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Output:
-    """What a container printed and how it ended, in words ('' where it ended well)."""
+    """A container's output, and its failure in words ('' if it succeeded)."""
 
     stdout: bytes
     stderr: str
@@ -54,7 +54,7 @@ class Output:
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the upgrade probes' sources by path, and what they share with the suite in its folder."""
+    """Return the sources of the upgrade probes by path, with the shared ones of the suite."""
     probes = resources.files("envbuilder") / "probes"
     own = [f"upgrade/{item.name}" for item in packaged_in(probes / "upgrade") if item.name.endswith(".py")]
     shared = [f"suite/{name}" for name in SHARED]
@@ -69,7 +69,7 @@ def run_probe(
     files: Mapping[str, bytes] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> Output:
-    """Run one probe in a fresh container, closed to the network, and collect what it prints."""
+    """Run one probe in a new container without network, and collect its output."""
     stdout, stderr = bytearray(), bytearray()
     spec = ContainerSpec(
         image=place.image,
@@ -87,7 +87,7 @@ def run_probe(
     )
     text = stderr[-_STDERR_KEPT:].decode(errors="replace")
     if ended.flooded:
-        wrong = "it printed more than is read, and was stopped"
+        wrong = "stopped: its output exceeded the limit"
     elif ended.timed_out:
         wrong = f"no answer within {limit_s:.0f} s"
     elif ended.out_of_memory:
@@ -109,7 +109,7 @@ def ask(
     arguments: Mapping[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> _Answer | Gap:
-    """Run a probe, with files brought in, and read its last line as ``kind``."""
+    """Run a probe with input files, and decode its last line as ``kind``."""
     output = run_probe(place, probe, arguments or {}, files=files)
     lines = output.stdout.splitlines()
     if output.wrong or not lines:
@@ -117,11 +117,11 @@ def ask(
     try:
         return decoding.from_json(lines[-1], kind)
     except decoding.DamagedError as error:
-        return Gap(f"it printed something else than an answer: {error}")
+        return Gap(f"its output is not an answer: {error}")
 
 
 def observe(place: Place, task: Task) -> Observed:
-    """Ask everything that one answer suffices for: packages, interface, numerics, warnings."""
+    """Run all probes with one answer: packages, interface, numerics, warnings."""
     gaps: list[str] = []
 
     def answer(what: str, probe: str, kind: type[_Answer]) -> _Answer | None:

@@ -1,4 +1,4 @@
-"""What the upgrade probes answered for one image: the typed form of their JSON."""
+"""The typed answers of the upgrade probes for one image."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UserOutcome = Literal["passed", "failed", "skipped", "error", "timeout"]
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """One distribution in an image; ``licence`` as its metadata states it, ``size`` in bytes with bytecode."""
+    """One distribution in an image; ``licence`` as in its metadata, ``size`` in bytes with bytecode."""
 
     name: str
     version: str
@@ -20,7 +20,7 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What an image's Python holds; ``build`` and ``requires`` are what TensorFlow says of itself."""
+    """The packages of an image; ``build`` and ``requires`` are TensorFlow's own metadata."""
 
     python: str = ""
     packages: tuple[Package, ...] = ()
@@ -28,14 +28,14 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
 
     def version(self, name: str) -> str | None:
-        """Return the version of a distribution by its normalised name; None where it is not there."""
+        """Return the version of a distribution by its normalised name, or None."""
         return next((package.version for package in self.packages if package.name == name), None)
 
 
 class Parameter(msgspec.Struct, frozen=True, array_like=True):
     """One parameter: ``p`` positional only, ``a`` any, ``v`` variadic, ``k`` by keyword, ``w`` further keywords.
 
-    ``default`` is its text; None where there is none.
+    ``default`` is its text, or None.
     """
 
     kind: Literal["p", "a", "v", "k", "w"]
@@ -44,7 +44,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
-    """One public name: what it is, its parameters (None: unknown), and whether it is deprecated."""
+    """One public name: its kind, its parameters (None: unknown), and whether it is deprecated."""
 
     kind: str
     signature: tuple[Parameter, ...] | None = None
@@ -52,18 +52,17 @@ class Name(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
-    """The public names of a framework, by their path below its root module."""
+    """The public names of a framework by their path below its root module."""
 
     version: str = ""
     names: dict[str, Name] = {}
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation in one precision, which its name ends in: its largest error (None: it has none).
+    """One operation in one precision (the end of its name): its largest relative error, or None.
 
-    The error is relative to the largest exact value.
-
-    ``values`` are its results, compressed and in base 64: doubles for double precision, else single ones.
+    The error is relative to the largest exact value. ``values`` are its results, compressed and in base 64: doubles for
+    double precision, else single ones.
     """
 
     name: str
@@ -76,21 +75,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
-    """Every operation's error and results, and the digests of what seeded generators gave ('': it raised)."""
+    """Errors and results of every operation, and digests of seeded generators ('': it raised)."""
 
     operations: tuple[Operation, ...] = ()
     streams: dict[str, str] = {}
 
 
 class Printed(msgspec.Struct, frozen=True, kw_only=True):
-    """The warning lines that an import, and common use, print."""
+    """The warnings that an import, and common use, print."""
 
     imported: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """One fresh process: its durations in seconds, and its peaks of memory in bytes, by name."""
+    """One new process: durations in seconds, and memory peaks in bytes, by name."""
 
     seconds: dict[str, float]
     bytes: dict[str, float] = {}
@@ -103,13 +102,13 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """How loading each format went: why not, '' where it did."""
+    """The failure of loading each format, '' if it succeeded."""
 
     loaded: dict[str, str]
 
 
 class UserTest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the user's tests answered; ``message`` says why where it did not pass."""
+    """The outcome of one user test; ``message`` is the reason if it did not pass."""
 
     name: str
     outcome: UserOutcome
@@ -118,9 +117,9 @@ class UserTest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything observed in one image's image; None where a probe gave no answer, ``gaps`` say why.
+    """All observations of one image; None if a probe gave no answer, ``gaps`` give the reasons.
 
-    ``tests`` is None where none were asked for; ``again`` are further runs of files in which a test newly failed.
+    ``tests`` is None if none were requested; ``again`` are further runs of files in which a test newly failed.
     """
 
     inventory: Inventory | None = None

@@ -21,9 +21,9 @@ from envbuilder.upgrade.request import Propose, UpgradeRequest
 
 @dataclass(frozen=True)
 class Pair:
-    """Both images resolved, and the catalogue that they were resolved with (``proposed`` rows included).
+    """Both environments, and the catalogue that resolved them (with ``proposed`` rows).
 
-    ``offered`` are the ids of the images that the matrix offers; ``others`` name the rows that could have been judged.
+    ``offered`` are the ids of the images that the matrix offers; ``others`` name the other rows with both versions.
     """
 
     old: Environment
@@ -35,24 +35,22 @@ class Pair:
 
     @property
     def row(self) -> str:
-        """The row in words: ``Python 3.11 on debian-bookworm``."""
+        """The row as text: ``Python 3.11 on debian-bookworm``."""
         return f"Python {self.old.python} on {self.old.os}"
 
 
 def pair(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> Pair:
-    """Return the first of `pairs`."""
     return pairs(request, catalog, propose)[0]
 
 
 def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[Pair, ...]:
-    """Resolve both versions in every row that serves both, the row to judge first.
+    """Resolve both versions in every row that serves both, the row to compare first.
 
-    Rows for which the matrix offers both versions come before those with one version, and those before rows that
-    are in no matrix. Within each group: the ``devel`` variant, systems that can be bootstrapped anywhere, the newest
-    Python.
+    Rows for which the matrix offers both versions come before those with one version, and those before rows that are in
+    no matrix. Within each group: the ``devel`` variant, systems that can be bootstrapped anywhere, the newest Python.
 
-    Raises UnsatisfiableError with the rules' sentences where there is none, NothingSelectedError where the selectors
-    leave none.
+    Raises UnsatisfiableError with the rules' findings if there is none, NothingSelectedError if the selectors exclude
+    all.
     """
     proposed = tuple(propose(version, request.package or "tensorflow") for version in _unknown(request, catalog))
     known = catalog.with_releases(proposed)
@@ -66,14 +64,14 @@ def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[
         if found:
             return _in_order(_selected(found, request), known)
     raise UnsatisfiableError(
-        f"{request.old} and {request.new} cannot both be had from the same row\n"
+        f"{request.old} and {request.new} cannot be built from the same row\n"
         + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
         hint="name a Python, system or CUDA that serves both in a matrix (--matrix), or see `envbuilder check`",
     )
 
 
 def _offered(request: UpgradeRequest, catalog: Catalog) -> tuple[Environment, ...]:
-    """Return what the matrix offers of both versions; nothing of a release that is a file on this machine."""
+    """Return the matrix rows with both versions; nothing for a release from a local wheel file."""
     wanted = {versions.key(version) for version in (request.old, request.new)}
     found = [resolve(row, catalog) for row in _rows(request) if versions.key(row.tensorflow) in wanted]
     package = request.package
@@ -86,7 +84,7 @@ def _rows(request: UpgradeRequest) -> list[Combination]:
 
 
 def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> Iterator[tuple[Environment, Environment]]:
-    """Yield the environments of the matrix that differ in their release alone."""
+    """Yield pairs of matrix environments that differ only in their release."""
     if request.wheel is not None:
         return
     sides = tuple(
@@ -97,15 +95,15 @@ def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> It
 
 
 def alike(old: Environment, new: Environment) -> bool:
-    """Return True if two environments differ in their release alone: same Python, system, distribution and form."""
+    """Return True if two environments differ only in their release: same Python, system, distribution and variant."""
     same = (old.python, old.os, old.package, old.arch, old.variant)
     return same == (new.python, new.os, new.package, new.arch, new.variant)
 
 
 def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:
-    """Yield the rows to try: those of one of the versions, else the flavour's first; a plain one where none is asked.
+    """Yield the rows to try: those with one of the versions, else the flavour's first, else a plain row.
 
-    The matrix that ships forbids nothing: a version that it has no row for gets a plain one.
+    The packaged matrix forbids nothing: a version without a row in it gets a plain one.
     """
     rows = _rows(request)
     kinds = [
@@ -121,7 +119,7 @@ def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:
 def _in_rows(
     rows: Iterable[Combination], request: UpgradeRequest, catalog: Catalog, rejected: list[Rejection]
 ) -> Iterator[tuple[Environment, Environment]]:
-    """Yield both versions in each row, with what it leaves open; what cannot be had is added to ``rejected``."""
+    """Yield both versions in each row with its open fields resolved; impossible ones are added to ``rejected``."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
         named = msgspec.structs.replace(row, package=request.package or row.package)
@@ -144,9 +142,9 @@ def _resolved(
 
 
 def _wishes(row: Combination, catalog: Catalog) -> Iterator[Combination]:
-    """Yield the row with what it leaves open: first as the resolver prefers, then by system.
+    """Yield the row with its open fields set: first as the resolver prefers, then by system.
 
-    Last with the plain distribution on both images: not every release has a smaller one for the CPU.
+    The plain distribution on both images comes last: not every release has a smaller one for the CPU.
     """
     if row.os is not None:
         yield row
@@ -166,7 +164,7 @@ def _selected(found: list[Pair], request: UpgradeRequest) -> list[Pair]:
 
 
 def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
-    """Order pairs: offered sides, plain CPU distribution last, whole form, system without registry, newest Python."""
+    """Order pairs: offered ones, plain CPU distribution last, devel variant, system without registry, newest Python."""
     bootstrapped = {system.name for system in catalog.systems if system.suite}
 
     def rank(each: Pair) -> tuple[int, bool, bool, bool, tuple[int, ...]]:
@@ -185,7 +183,7 @@ def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
 
 
 def pinned_row(request: UpgradeRequest, catalog: Catalog) -> Combination:
-    """Return the row of both versions with the Python and the system that serve both."""
+    """Return the common row of both versions, with a Python and a system that serve both."""
     old = pair(request, catalog, _no_row).old
     rows = [row for row in _rows(request) if resolved_on(row, old, catalog)]
     row = next(iter(rows), Combination(tensorflow=request.old, flavor=request.flavor, package=request.package))
@@ -193,7 +191,7 @@ def pinned_row(request: UpgradeRequest, catalog: Catalog) -> Combination:
 
 
 def resolved_on(row: Combination, environment: Environment, catalog: Catalog) -> bool:
-    """Return True if a row, with this release, is this environment."""
+    """Return True if the row with this release describes this environment."""
     found = resolve(msgspec.structs.replace(row, tensorflow=environment.tensorflow), catalog)
     return isinstance(found, Environment) and found.id == environment.id
 

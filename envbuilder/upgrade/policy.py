@@ -1,4 +1,4 @@
-"""Judge differences by a policy: every clause with its figures, and the decision that follows from them alone."""
+"""Evaluate differences by a policy; the clauses alone make the decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuilder.upgrade.statistics import Settings
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One clause of a policy: a quantity, the most that is accepted of it, and what follows where there is more."""
+    """One clause of a policy: a quantity, its limit, and the consequence of exceeding it."""
 
     clause: ClauseName
     at_most: Annotated[float, msgspec.Meta(ge=0)]
@@ -22,7 +22,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an upgrade has to fulfil; ``statistics`` say what counts as a changed duration."""
+    """The rules for an upgrade; ``statistics`` define a changed duration."""
 
     name: NameText
     clauses: tuple[Rule, ...]
@@ -33,15 +33,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def judge(sides: Sides, policy: Policy) -> tuple[Decision, tuple[Clause, ...]]:
     """Evaluate every clause and decide.
 
-    A violated clause that rejects gives REJECT. Otherwise one whose figures are unknown gives UNDECIDED: what could
-    not be found out is never taken for good. Otherwise any note gives ADOPT_WITH_NOTES.
+    An exceeded clause that rejects gives REJECT. Otherwise an unknown value in such a clause gives UNDECIDED: unknown
+    is never acceptable. Otherwise any note gives ADOPT_WITH_NOTES.
     """
     clauses = tuple(_clause(rule, sides) for rule in policy.clauses)
     return decide(clauses), clauses
 
 
 def decide(clauses: Sequence[Clause]) -> Decision:
-    """Return the decision that clauses amount to."""
+    """Return the decision of the clauses."""
     states = {(clause.otherwise, clause.state) for clause in clauses}
     if ("reject", "violated") in states:
         return "REJECT"
@@ -67,7 +67,7 @@ def _clause(rule: Rule, sides: Sides) -> Clause:
 
 
 def _state(figures: Figures, limit: float) -> ClauseState:
-    """Compare bounds with a limit: only a value that is surely above violates, only one surely within is ok."""
+    """Compare bounds with a limit: a value certainly above violates, one certainly within is ok, others are unknown."""
     if not figures.asked:
         return "not asked"
     if figures.low is not None and figures.low > limit:

@@ -14,9 +14,9 @@ from envbuilder.upgrade.surface import folded
 
 
 class Figures(NamedTuple):
-    """What a quantity came to: bounds on its value (equal where it is counted), a text, and its details.
+    """A quantity's value as bounds (equal if it is counted), a text, and its details.
 
-    ``low`` None: it could not be found out. ``asked`` False: nothing was asked that it could answer.
+    ``low`` None: unknown. ``asked`` False: nothing was requested that could answer it.
     """
 
     low: float | None
@@ -27,7 +27,7 @@ class Figures(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """What the quantities are read from."""
+    """The inputs of the quantities."""
 
     old: Side
     new: Side
@@ -35,22 +35,22 @@ class Sides(NamedTuple):
 
 
 def count(details: Sequence[str], *, nothing: str = "none") -> Figures:
-    """Count details; nothing is said in words."""
+    """Count details, without a text."""
     return Figures(len(details), len(details), str(len(details)) if details else nothing, tuple(details))
 
 
 def unknown(why: str) -> Figures:
-    """Say why something could not be found out."""
+    """Return an unknown value with its reason."""
     return Figures(None, None, why)
 
 
 def not_asked(why: str) -> Figures:
-    """Say why there was nothing to find out."""
+    """Return the reason why nothing was requested."""
     return Figures(None, None, why, asked=False)
 
 
 def duration(sides: Sides, *names: str) -> Figures:
-    """Bound the longest of the durations whose names begin so."""
+    """Bound the worst ratio of the durations with this prefix."""
     timings = sides.differences.timings
     rows = [row for row in timings or () if row.name.startswith(names)]
     if not rows:
@@ -59,7 +59,7 @@ def duration(sides: Sides, *names: str) -> Figures:
 
 
 def _worst(rows: Sequence[Measured | MemoryChange], details: tuple[str, ...]) -> Figures:
-    """Bound the largest ratio: surely at least, and at most where every interval is known."""
+    """Bound the largest ratio; unbounded above if an interval is unknown."""
     worst = max(rows, key=lambda row: row.ratio.value)
     highs = [row.ratio.high for row in rows]
     lows = [row.ratio.low for row in rows if row.ratio.low is not None and row.change == "slower"]
@@ -72,22 +72,22 @@ def _worst(rows: Sequence[Measured | MemoryChange], details: tuple[str, ...]) ->
 
 
 def ratio_text(ratio: Interval) -> str:
-    """Write a ratio with its interval: ``1.03 x (0.99 to 1.07)``."""
+    """Format a ratio with its interval: ``1.03 x (0.99 to 1.07)``."""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f} x (too few rounds for an interval)"
     return f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def drifted(old: Interval, new: Interval, ratio: Interval) -> bool:
-    """Return True if two medians, each over all rounds, say something else than the ratio within rounds.
+    """Return True if two medians over all rounds disagree with the ratio within rounds.
 
-    That is so where the machine was faster in some rounds than in others; the ratio alone can then be read.
+    That happens if the machine's speed changed between rounds; only the ratio is then meaningful.
     """
     plain = new.value / old.value
     return ratio.low is not None and ratio.high is not None and not ratio.low <= plain <= ratio.high
 
 
-DRIFTED = "the machine's speed changed meanwhile: read the ratio, not the medians"
+DRIFTED = "the machine's speed changed: compare by the ratio, not the medians"
 
 
 def _timing(row: Measured) -> str:
@@ -97,18 +97,17 @@ def _timing(row: Measured) -> str:
 
 
 def slower(sides: Sides) -> Figures:
-    """Count the durations that are surely longer, whatever their limits say."""
+    """Count the durations that are certainly longer, whatever their limits."""
     rows = sides.differences.timings
     if not rows:
         return unknown("not measured")
     if any(row.ratio.low is None for row in rows):
-        return unknown("too few rounds to claim anything")
+        return unknown("too few rounds to prove a change")
     found = [row for row in rows if row.change == "slower"]
     return count([_timing(row) for row in found], nothing=f"none of {len(rows)}")
 
 
 def memory(sides: Sides) -> Figures:
-    """Bound the largest growth of a process's peak memory."""
     rows = sides.differences.memory
     if not rows:
         return unknown("not measured")
@@ -117,7 +116,6 @@ def memory(sides: Sides) -> Figures:
 
 
 def size(sides: Sides) -> Figures:
-    """Read the images' sizes."""
     ratio = sides.differences.size_ratio
     if ratio is None or sides.old.image is None or sides.new.image is None:
         return unknown("an image is missing")
@@ -126,7 +124,6 @@ def size(sides: Sides) -> Figures:
 
 
 def verdict(sides: Sides) -> Figures:
-    """Read the new image's verdict."""
     match sides.new.verdict:
         case "PASSED":
             return Figures(0, 0, "PASSED")
@@ -139,7 +136,6 @@ def verdict(sides: Sides) -> Figures:
 
 
 def checks(sides: Sides) -> Figures:
-    """Count the checks that newly fail."""
     changes = sides.differences.checks
     return unknown("one image has no verdict") if changes is None else count(_failures(changes))
 
@@ -154,7 +150,7 @@ def _change(change: OutcomeChange) -> str:
 
 
 def newly_failing_tests(sides: Sides) -> Figures:
-    """Count the user's tests that newly fail; a suite of which nothing passed on the old image can say nothing."""
+    """Count the user's tests that newly fail; a suite without a pass on the old image proves nothing."""
     changes, counted = sides.differences.tests, sides.differences.tests_counted
     total = sides.differences.tests_run
     if total is None:
@@ -168,12 +164,12 @@ def newly_failing_tests(sides: Sides) -> Figures:
     if counted is not None and not counted.passed_old:
         return Figures(None, None, f"none of {total} passed on the old image", counted.failed_before)
     if counted is not None and not counted.ended:
-        return Figures(None, None, f"the run did not come to its end{both}", counted.failed_before)
+        return Figures(None, None, f"the run did not finish{both}", counted.failed_before)
     return Figures(0, 0, f"none of {total}{both}")
 
 
 def failed_before(sides: Sides) -> Figures:
-    """Count the user's tests that did not run and pass on the old image: nothing can be concluded from them."""
+    """Count the user's tests that did not run and pass on the old image: they prove nothing."""
     counted = sides.differences.tests_counted
     if counted is None:
         return not_asked("no --suite given") if sides.differences.tests_run is None else unknown("nothing was counted")
@@ -181,7 +177,7 @@ def failed_before(sides: Sides) -> Figures:
 
 
 def flaky(sides: Sides) -> Figures:
-    """Count the user's tests that fail now and then, as running them again showed."""
+    """Count the user's flaky tests, found by further runs."""
     changes = sides.differences.tests
     if changes is None:
         return not_asked("no --suite given")
@@ -189,7 +185,7 @@ def flaky(sides: Sides) -> Figures:
 
 
 def models(sides: Sides, saved_by: str) -> Figures:
-    """Count the formats that one image saved and the other does not load, or predicts otherwise from."""
+    """Count the formats that one image saved and the other cannot load, or predicts differently from."""
     rows = sides.differences.models
     if rows is None:
         return unknown("not exchanged")
@@ -250,7 +246,7 @@ def _lost(sides: Sides, *names: str) -> Figures:
 
 def _pythons(sides: Sides) -> Figures:
     if not sides.old.pythons or not sides.new.pythons:
-        return not_asked("one wheel file says nothing of others")
+        return not_asked("unknown for a local wheel file")
     return _lost(sides, inventory.PYTHONS)
 
 
@@ -292,20 +288,18 @@ def _drift(drift: float | None) -> str:
 
 def _streams(sides: Sides) -> Figures:
     names = sides.differences.streams_changed
-    return unknown("not drawn on one image") if names is None else count(names)
+    return unknown("not run on one image") if names is None else count(names)
 
 
 def _deprecated(sides: Sides) -> Figures:
     surface = sides.differences.surface
-    return (
-        unknown("not walked on one image") if surface is None else count([f"tf.{n}" for n in surface.newly_deprecated])
-    )
+    return unknown("not read on one image") if surface is None else count([f"tf.{n}" for n in surface.newly_deprecated])
 
 
 def _removed(sides: Sides) -> Figures:
     surface = sides.differences.surface
     if surface is None:
-        return unknown("not walked on one image")
+        return unknown("not read on one image")
     members = [f"{m.member} of {m.count} classes ({', '.join(m.classes[:2])} …)" for m in surface.removed_members]
     return count([*(f"tf.{name}" for name in surface.removed), *members])
 
@@ -313,7 +307,7 @@ def _removed(sides: Sides) -> Figures:
 def _calls(sides: Sides) -> Figures:
     surface = sides.differences.surface
     if surface is None:
-        return unknown("not walked on one image")
+        return unknown("not read on one image")
     functions = [f"tf.{name}: {change.breaks}" for name, change in folded(surface.signatures)]
     members = [f"{m.member} of {m.count} classes: {m.breaks}" for m in surface.changed_members if m.breaks]
     return count([*functions, *members])
@@ -370,10 +364,10 @@ def _major(version: str) -> int | None:
 
 QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
     "verdict": ("the new image passes its validation", verdict),
-    "checks-newly-failed": ("checks that fail now and did not before", checks),
-    "tests-newly-failed": ("your tests that fail now and did not before", newly_failing_tests),
+    "checks-newly-failed": ("checks that newly fail", checks),
+    "tests-newly-failed": ("your tests that newly fail", newly_failing_tests),
     "hosts-lost": (
-        "GPUs of the fleet that are served now and would not be any more",
+        "GPUs of the fleet that would lose support",
         lambda sides: _hosts(sides, wanted="lost", serving=("native", "ptx")),
     ),
     "hosts-falling-to-ptx": (
@@ -381,47 +375,47 @@ QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
         lambda sides: _hosts(sides, wanted="ptx", serving=("native",)),
     ),
     "capabilities-lost": (
-        "compute capabilities without machine code or PTX any more",
+        "compute capabilities that lose machine code or PTX",
         lambda sides: _lost(sides, inventory.CUBINS, inventory.PTX),
     ),
-    "pythons-lost": ("Python versions without a wheel any more", _pythons),
+    "pythons-lost": ("Python versions that lose their wheel", _pythons),
     "minimum-driver-raised": ("the minimum driver is raised", _driver),
     "start-up-ratio": (
-        "time from nothing to the first results, new over old",
+        "time from process start to the first results, new/old",
         lambda s: duration(s, "start.total"),
     ),
     "work-ratio": (
-        "time of matmul, convolution and step, new over old, the worst",
+        "time of matmul, convolution and training step, new/old, the worst",
         lambda s: duration(s, "work."),
     ),
-    "size-ratio": ("size of the image, new over old", size),
+    "size-ratio": ("size of the image, new/old", size),
     "numerics-outside": (
-        "operations whose error leaves its precision's tolerance",
+        "operations whose error exceeds its precision's tolerance",
         lambda sides: _numerics(sides, outside=True),
     ),
     "numerics-changed": (
         "operations whose error against double precision changed by more than 2 x",
         lambda sides: _numerics(sides, outside=False),
     ),
-    "names-removed": ("public names that are gone", _removed),
+    "names-removed": ("public names that were removed", _removed),
     "calls-that-break": ("public callables whose parameters changed so that calls can break", _calls),
-    "warnings-new": ("warnings and deprecations newly printed", _warnings),
-    "licences-new": ("packages that are new, or state another licence", _licences),
+    "warnings-new": ("new warnings and deprecations", _warnings),
+    "licences-new": ("packages that are new or changed their licence", _licences),
     "packages-new-major": ("packages with a new major version", _majors),
-    "outputs-outside": ("operations whose results, on the same inputs, are not those of the old image", _outputs),
-    "random-streams-changed": ("random generators that give something else for the same seed", _streams),
-    "durations-slower": ("durations that are surely longer, within their limits or not", slower),
-    "memory-ratio": ("peak memory of a process, new over old, the worst", memory),
+    "outputs-outside": ("operations with other results than the old image on the same inputs", _outputs),
+    "random-streams-changed": ("random generators with another result for the same seed", _streams),
+    "durations-slower": ("durations that are certainly longer, even within their limits", slower),
+    "memory-ratio": ("peak memory of a process, new/old, the worst", memory),
     "models-not-loading": (
-        "formats of models saved by the old image that the new one does not load",
+        "formats of models saved by the old image that the new one cannot load",
         lambda sides: models(sides, "old"),
     ),
     "models-not-loading-back": (
-        "formats of models saved by the new image that the old one does not load",
+        "formats of models saved by the new image that the old one cannot load",
         lambda sides: models(sides, "new"),
     ),
     "names-deprecated": ("public names that are newly deprecated", _deprecated),
     "tests-failed-before": ("your tests that did not run and pass on the old image", failed_before),
-    "tests-flaky": ("your tests that fail now and then", flaky),
+    "tests-flaky": ("your flaky tests", flaky),
 }
-"""Every quantity: the sentence that a clause is shown by, and how it is read."""
+"""Every quantity: its sentence in clauses, and the function that reads it."""

@@ -1,4 +1,4 @@
-"""What an upgrade is asked for: two versions, the matrix that offers them, and what to judge them by."""
+"""The request of an upgrade comparison: two versions, their matrix, and the criteria."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from envbuilder.matrix import Budgets, Matrix, Targets
 from envbuilder.upgrade.policy import Policy
 
 ROUNDS = 15
-"""Rounds of measurement: with as many, a slow-down of 30 % is found in 19 of 20 comparisons (simulated, see tests)."""
+"""Default rounds of measurement: they find a slow-down of 30 % in 19 of 20 comparisons (simulated, see tests)."""
 
 
 @dataclass(frozen=True)
 class UpgradeRequest:
-    """What to compare: two versions, the matrix that offers them, and what to judge them by.
+    """Two versions, the matrix that offers them, and the criteria.
 
-    ``matrix_given`` is False for the matrix that ships: versions that it has no row for are compared all the same.
-    ``selectors`` choose among its rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's
-    test folder; ``fresh`` measures again what was measured before.
+    ``matrix_given`` is False for the packaged matrix: versions without a row in it are compared as well. ``selectors``
+    choose rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's test folder; ``fresh``
+    ignores cached answers.
     """
 
     old: str
@@ -42,12 +42,12 @@ class UpgradeRequest:
 
     @property
     def budgets(self) -> Budgets:
-        """The budgets of the matrix, which both images are held to."""
+        """The budgets of the matrix, for both images."""
         return self.matrix.budgets if self.matrix else Budgets()
 
     @property
     def package(self) -> str | None:
-        """The distribution that the wheel file is of; None without one."""
+        """The distribution of the wheel file, or None."""
         return self.wheel.name.partition("-")[0].replace("_", "-").lower() if self.wheel else None
 
     @property
@@ -57,11 +57,11 @@ class UpgradeRequest:
 
 
 Propose = Callable[[str, str], TensorflowRelease]
-"""Makes a catalogue row for a version and a package that the catalogue lacks."""
+"""Builds a catalogue row for a version and a package that the catalogue lacks."""
 
 
 def hosts(request: UpgradeRequest) -> tuple[FleetHost, ...]:
-    """Return the fleet to judge by: the file's, or the targets of the matrix."""
+    """Return the fleet of the file, or the targets of the matrix."""
     if request.fleet or request.matrix is None:
         return request.fleet
     targets: Targets = request.matrix.targets

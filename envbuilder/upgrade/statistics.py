@@ -27,7 +27,7 @@ BLOCK = 3
 
 
 class Samples(msgspec.Struct, frozen=True, kw_only=True):
-    """One duration in seconds, or peak of memory in bytes, on both images: ``old[i]`` and ``new[i]`` are round i."""
+    """A duration in seconds, or a memory peak in bytes, of both images: ``old[i]`` and ``new[i]`` are round i."""
 
     name: str
     unit: Literal["s", "B"] = "s"
@@ -36,7 +36,7 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """An estimate and the bounds that hold it with the stated confidence; bounds are None with too few samples."""
+    """An estimate and its confidence bounds, None with too few samples."""
 
     value: float
     low: float | None
@@ -44,9 +44,9 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the samples say of one duration: medians in seconds, ratio new/old, and the test's answer.
+    """The result for one duration: medians in seconds, ratio new/old, and the test's answer.
 
-    ``p`` is of the hypothesis "no relevant change"; ``p_adjusted`` counts in the other quantities of the comparison.
+    ``p`` is for the hypothesis "no relevant change"; ``p_adjusted`` is corrected for the number of quantities.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What counts as a change: the smallest relevant ratio less one, the error of the test, the intervals' level."""
+    """The definition of a change: the smallest relevant ratio less one, the test's error, the intervals' level."""
 
     relevant: float = 0.05
     alpha: float = 0.01
@@ -68,7 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def compare(samples: Sequence[Samples], settings: Settings) -> tuple[Measured, ...]:
-    """Judge each duration, the whole family together; the order is kept.
+    """Test all durations as one family; the order is kept.
 
     Raises ValueError for images of unequal length, no rounds, or a duration that is not positive.
     """
@@ -93,14 +93,14 @@ def _log_ratios(one: Samples) -> Iterator[float]:
 
 
 def blocks(rounds: int) -> tuple[int, ...]:
-    """Divide rounds into blocks of three, the last ones larger where it does not come out even: ``11 -> (3, 4, 4)``."""
+    """Divide rounds into blocks of three; the last ones are larger if there is a remainder: ``11 -> (3, 4, 4)``."""
     count = max(1, rounds // BLOCK)
     small, rest = divmod(rounds, count)
     return (small,) * (count - rest) + (small + 1,) * rest
 
 
 def _p(differences: Sequence[float], rounds: int, settings: Settings) -> float:
-    """Return the p-value of "the ratio is within the irrelevant range"; a tie counts against the claim."""
+    """Return the p-value of "the ratio is within the irrelevant range"; ties count against a change."""
     shift = math.log1p(settings.relevant)
     slower = sum(difference > shift for difference in differences)
     faster = sum(difference < -shift for difference in differences)
@@ -114,7 +114,7 @@ def _at_least(wins: int, rounds: int) -> float:
 
 @lru_cache(maxsize=256)
 def _ways(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Count the orders of the samples, each block by itself, by the number of pairs that the new image loses."""
+    """Count the orders of the samples within blocks by the number of pairs that the new image loses."""
     total: tuple[int, ...] = (1,)
     for size in sizes:
         total = _convolve(total, _orders(size, size))
@@ -182,7 +182,7 @@ def _central(ordered: Sequence[float], ways: Sequence[int], confidence: float) -
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number, so that the chance of any false claim stays below the level asked for."""
+    """Adjust p-values for their number (Holm), so that the chance of any false claim stays below the level."""
     adjusted = [0.0] * len(p)
     floor = 0.0
     for place, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
@@ -192,7 +192,6 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def median(ordered: Sequence[float]) -> float:
-    """Return the middle of sorted values, or the mean of the middle two."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 

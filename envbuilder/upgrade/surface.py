@@ -1,4 +1,4 @@
-"""Compare two public interfaces: what is gone, what is new, and which calls could break."""
+"""Compare two public interfaces: removed names, new names, and calls that could break."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from envbuilder.upgrade.document import MemberChange, SignatureChange, SurfaceCh
 from envbuilder.upgrade.observed import Name, Parameter, Surface
 
 EXAMPLES = 8
-"""Classes that are named of the many that share a change of one member."""
+"""Classes listed for one member change."""
 
 
 def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
-    """Compare two interfaces; members of classes are grouped by their name, as they are mostly inherited."""
+    """Compare two interfaces; class members are grouped by name, because most are inherited."""
     gone = old.names.keys() - new.names.keys()
     came = new.names.keys() - old.names.keys()
     signatures = tuple(_signature_changes(old.names, new.names))
@@ -33,7 +33,7 @@ def _parent(path: str) -> str:
 
 
 def _rank(path: str) -> tuple[bool, str]:
-    """Order names alphabetically, those kept for old code (``compat``) last."""
+    """Order names alphabetically, the old interface (``compat``) last."""
     return path.startswith("compat."), path
 
 
@@ -43,7 +43,7 @@ def _is_member(path: str, names: Mapping[str, Name]) -> bool:
 
 
 def _outermost(paths: Iterable[str], names: Mapping[str, Name]) -> tuple[str, ...]:
-    """Keep module-level names whose parent is not itself among the paths."""
+    """Keep module-level names without those whose parent is in the list."""
     every = set(paths)
     mine = (path for path in every if _parent(path) not in every and not _is_member(path, names))
     return tuple(sorted(mine, key=_rank))
@@ -55,7 +55,7 @@ def _inner(paths: Iterable[str], names: Mapping[str, Name]) -> list[str]:
 
 
 def _members(breaks: Mapping[str, str]) -> tuple[MemberChange, ...]:
-    """Group members' paths by the member's name and by how it breaks; most classes first."""
+    """Group members' paths by name and kind of break; the most classes first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for path, how in breaks.items():
         owner, _, member = path.rpartition(".")
@@ -81,9 +81,9 @@ def _signature_changes(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iter
 
 
 def folded(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureChange]]:
-    """Yield the changes by which calls can break, one for each function, with the further names that it goes by.
+    """Yield the changes by which calls can break, one for each function, with its aliases.
 
-    ``nn.relu``, ``compat.v1.nn.relu`` and ``raw_ops.Relu`` are one function: a change of one is told once.
+    ``nn.relu``, ``compat.v1.nn.relu`` and ``raw_ops.Relu`` are one function: its change is listed once.
     """
     groups: dict[str, list[SignatureChange]] = {}
     for change in changes:
@@ -100,7 +100,7 @@ def folded(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureC
 
 
 def written(signature: Iterable[Parameter]) -> str:
-    """Write parameters as Python does: ``(x, *, axis=None)``."""
+    """Format parameters as Python does: ``(x, *, axis=None)``."""
     parts: list[str] = []
     starred = False
     for parameter in signature:
@@ -113,7 +113,7 @@ def written(signature: Iterable[Parameter]) -> str:
 
 
 def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> str:
-    """Say how a call that was right may be wrong, or mean something else, now; '' where none can."""
+    """Return how a valid call can fail or change its meaning, or ''."""
     reasons = [*_lost(old, new), *_required(old, new), *_moved(old, new), *_defaults(old, new)]
     return "; ".join(reasons)
 
@@ -125,9 +125,9 @@ def _lost(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[st
         if parameter.kind in "ak" and parameter.name not in names and "w" not in takes_any:
             yield f"{parameter.name} is gone"
         elif parameter.kind == "w" and "w" not in takes_any:
-            yield f"takes no further keywords (**{parameter.name})"
+            yield f"no longer takes further keywords (**{parameter.name})"
         elif parameter.kind == "v" and "v" not in takes_any:
-            yield f"takes no further arguments (*{parameter.name})"
+            yield f"no longer takes further arguments (*{parameter.name})"
 
 
 def _required(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
@@ -139,7 +139,7 @@ def _required(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterabl
 
 
 def _moved(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
-    """Find arguments that, given by position, would now land elsewhere."""
+    """Find positional arguments that would now reach another parameter."""
     before = [parameter.name for parameter in old if parameter.kind in "pa"]
     after = [parameter.name for parameter in new if parameter.kind in "pa"]
     if any(parameter.kind == "v" for parameter in new):

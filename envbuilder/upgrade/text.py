@@ -24,7 +24,6 @@ from envbuilder.upgrade.surface import folded
 
 Rows = Sequence[tuple[str, ...]]
 Section = tuple[str, tuple[str, ...], Rows]
-"""A title, the headers of its columns, and its rows."""
 
 _MARK = {"ok": "ok", "violated": "VIOLATED", "unknown": "unknown", "not asked": "-"}
 _SHOWN = 12
@@ -32,7 +31,6 @@ _WIDTH = 100
 
 
 def as_text(document: UpgradeDocument) -> str:
-    """Write a document for the terminal."""
     title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
     parts = ["\n".join([title, *judged_on(document)])]
     for title, headers, rows in sections(document):
@@ -48,11 +46,11 @@ def as_text(document: UpgradeDocument) -> str:
 
 
 def as_markdown(document: UpgradeDocument) -> str:
-    """Write a document for a pull request: the decision and its clauses first, long lists folded away."""
+    """Write a document for a pull request: decision and clauses first, long lists folded."""
     old, new = document.old, document.new
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
-        f"Judged by policy {terminal_text.code(document.policy)} over {document.rounds} interleaved rounds.",
+        f"Policy {terminal_text.code(document.policy)} {document.rounds} interleaved rounds.",
         *map(terminal_text.markdown, judged_on(document)),
     ]
     for title, headers, rows in sections(document):
@@ -66,23 +64,27 @@ def as_markdown(document: UpgradeDocument) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_LOCKS = {"committed": "committed lock", "made": "locked for this", "proposed": "proposed, locked close to the old"}
+_LOCKS = {
+    "committed": "committed lock",
+    "made": "locked for this comparison",
+    "proposed": "proposed, close to the old lock",
+}
 
 
 def judged_on(document: UpgradeDocument) -> Iterator[str]:
-    """Say on which row it was judged and whether that is what is offered; nothing for documents that do not know."""
+    """Name the compared row and whether the matrix offers it; empty for older documents."""
     if not document.row:
         return
     offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
     sides = " → ".join(f"{side.environment.id} ({_LOCKS[side.lock_is]})" for side in (document.old, document.new))
     yield f"on {document.row}, {offered}: {sides}"
     if document.not_judged:
-        yield f"offered as well, not judged here (--select): {', '.join(document.not_judged)}"
+        yield f"also in the matrix, not compared here (--select): {', '.join(document.not_judged)}"
 
 
 REJECTS, OPEN, DECIDES = "Why it is rejected", "What is open", "What would decide it"
 WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
-"""Sections that a reader sees at once and whole."""
+"""Sections that are shown in full."""
 
 
 def _pipes(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -97,7 +99,7 @@ def _short(text: str) -> str:
 
 
 def sections(document: UpgradeDocument) -> Iterator[Section]:
-    """Yield every section that has something to say, the decision's grounds first."""
+    """Yield every section with content, the reasons of the decision first."""
     differences = document.differences
     for title, state in ((REJECTS, "violated"), (OPEN, "unknown")):
         details = _details(document.clauses, "reject", state)
@@ -112,7 +114,7 @@ def sections(document: UpgradeDocument) -> Iterator[Section]:
 
 
 def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
-    """List what stands behind clauses that are not ok; one without details shows its figure."""
+    """List the details of clauses that are not ok; one without details shows its value."""
     return [
         (clause.clause, line)
         for clause in clauses
@@ -163,7 +165,7 @@ def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Secti
     )
     yield (
         "Models that the other image saved",
-        ("format", "saved by", "what is wrong"),
+        ("format", "saved by", "failure"),
         [(row.name, row.saved_by, row.wrong) for row in differences.models or () if row.wrong],
     )
     yield "Warnings newly printed", ("line",), [(line,) for line in differences.warnings_new or ()]

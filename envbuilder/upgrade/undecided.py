@@ -1,4 +1,4 @@
-"""Say what would decide an upgrade that is undecided: how many rounds, which host, which tests."""
+"""Suggest what would decide an undecided upgrade: more rounds, another host, other tests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from envbuilder.upgrade.quantities import Sides, ratio_text
 from envbuilder.upgrade.statistics import Interval, Measured
 
 FEWEST = 8
-"""Rounds with fewer than which nothing can be claimed of all durations together."""
+"""The fewest rounds that can prove a change of any duration."""
 MOST = 200
-"""Rounds beyond which nobody waits: another machine is the better advice."""
+"""Rounds beyond which another machine is the better advice."""
 DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
 
 
 def would_decide(clauses: Sequence[Clause], sides: Sides, rounds: int) -> tuple[str, ...]:
-    """Return a sentence for each clause that is unknown and would reject."""
+    """Return a sentence for each unknown clause that would reject."""
     return tuple(
         f"{clause.clause}: {said}"
         for clause in clauses
@@ -32,11 +32,11 @@ def _said(clause: Clause, sides: Sides, rounds: int) -> Iterator[str]:
             driver = sides.new.environment.minimum_driver or "any"
             yield f"the same command on a host with a GPU and driver {driver} or newer"
         case "verdict":
-            yield "a validation that comes to its end: " + "; ".join(sides.new.reasons[:3])
+            yield "a complete validation: " + "; ".join(sides.new.reasons[:3])
         case "tests-newly-failed":
             yield f"a suite that passes on {sides.old.tensorflow}: {clause.found}"
         case "hosts-lost":
-            yield "a trial on the hosts about which the catalogue makes no claim: " + "; ".join(clause.details[:3])
+            yield "a run on the hosts without a claim in the catalogue: " + "; ".join(clause.details[:3])
         case "start-up-ratio" | "work-ratio":
             rows = [row for row in sides.differences.timings or () if row.name.startswith(DURATIONS[clause.clause])]
             yield _more_rounds(rows, clause.limit, rounds) if rows else "a measurement of both images: see gaps"
@@ -45,18 +45,17 @@ def _said(clause: Clause, sides: Sides, rounds: int) -> Iterator[str]:
 
 
 def _more_rounds(rows: Sequence[Measured], limit: float, rounds: int) -> str:
-    """Estimate the rounds that resolve the worst duration: an interval narrows with the root of their number."""
+    """Estimate the rounds that resolve the worst duration: the interval narrows with their square root."""
     if any(row.ratio.low is None for row in rows):
-        return f"at least {FEWEST} rounds, better 15 (--rounds 15): with {rounds} nothing can be claimed"
+        return f"at least {FEWEST} rounds, better 15 (--rounds 15): with {rounds} no change can be proved"
     straddling = [row for row in rows if not _within(row.ratio, limit)]
     worst = max(straddling or rows, key=lambda row: needed(row.ratio, limit, rounds))
     wanted = needed(worst.ratio, limit, rounds)
     said = f"{worst.name} is {ratio_text(worst.ratio)}, the limit {limit:g}"
     if wanted > MOST:
-        return f"{said}: a machine with nothing else to do, since it would take more than {MOST} rounds on this one"
-    return (
-        f"{said}: about {wanted} rounds on this machine (--rounds {wanted}; what was measured is kept), or a quiet one"
-    )
+        return f"{said}: use an idle machine; this one would need more than {MOST} rounds"
+    reused = "measured rounds are reused"
+    return f"{said}: about {wanted} rounds on this machine (--rounds {wanted}; {reused}), or an idle machine"
 
 
 def _within(ratio: Interval, limit: float) -> bool:
@@ -64,7 +63,7 @@ def _within(ratio: Interval, limit: float) -> bool:
 
 
 def needed(ratio: Interval, limit: float, rounds: int) -> int:
-    """Return how many rounds bring the interval to one image of the limit, in fives; more than `MOST` is "too many"."""
+    """Return how many rounds move the interval to one side of the limit, in fives; above `MOST` is "too many"."""
     if ratio.low is None or ratio.high is None:
         return MOST + 1
     distance = abs(math.log(limit / ratio.value))

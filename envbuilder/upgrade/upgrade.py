@@ -1,4 +1,4 @@
-"""The stage: from two versions to the document with the decision, written below ``out/upgrades``."""
+"""The stage: from two versions to the document with the decision, in ``out/upgrades``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from envbuilder.workspace import temporary_folder, write_atomically, write_docum
 def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
     """Compare two versions and decide.
 
-    Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError where both
-    cannot be had, BuildFailedError, and InfrastructureError.
+    Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError if no row
+    serves both, BuildFailedError, and InfrastructureError.
     """
     began = time.monotonic()
     suite = read_suite(request.suite) if request.suite else None
@@ -40,7 +40,7 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
         tools.engine.sweep()
         maker = Maker(tools.workspace, tools.engine, tools.console, rows[0].catalog, wheels)
         both = buildable(rows, maker)
-        tools.console.say(f"judging {both.old.id} → {both.new.id} ({both.row})")
+        tools.console.say(f"comparing {both.old.id} → {both.new.id} ({both.row})")
         made = _make(maker, both, request)
         return decided(tools, both, made, suite, request, began)
 
@@ -48,7 +48,7 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
 def decided(
     tools: Tools, both: Pair, made: tuple[Made, Made], suite: UserSuite | None, request: UpgradeRequest, began: float
 ) -> UpgradeDocument:
-    """Compare two images that stand, decide, and write the document; it ``began`` then by the monotonic clock."""
+    """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock."""
     found = gather(tools, made, suite, both.catalog, request)
     document = _document(request, both, found)
     started, finished = span(began)
@@ -61,7 +61,7 @@ def decided(
 
 @contextmanager
 def _wheels(wheel: Path | None) -> Iterator[Path | None]:
-    """Give the user's wheel file a folder of its own, as installers want it."""
+    """Copy the user's wheel file into a separate folder, as installers require."""
     if wheel is None:
         yield None
         return
@@ -71,7 +71,7 @@ def _wheels(wheel: Path | None) -> Iterator[Path | None]:
 
 
 def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
-    """Return the first row whose base can be had on this machine. Raises BaseUnavailableError where none can."""
+    """Return the first row with a base that is available here. Raises BaseUnavailableError if there is none."""
     for row in rows[:-1]:
         try:
             maker.base(row.old)
@@ -86,14 +86,14 @@ def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
 def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
     """Build both images before validating either: a concurrent build would disturb timings.
 
-    What the matrix offers is judged as it is offered; what it does not offer yet is proposed close to the old image.
+    Versions in the matrix are built from their own locks; others are locked close to the old image.
     """
     old = maker.locked_old(both.old)
     offered = maker.locked_offered(both.new) if both.new.id in both.offered else None
     new = offered or maker.locked_new(both.new, old)
     if new.proposed:
         where = maker.workspace.for_upgrades.context(new.environment.id)
-        maker.console.say(f"{both.new.id} is not offered with a lock: proposing {where}")
+        maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
     images = maker.built(old), maker.built(new)
     return (
         Made(old, images[0], maker.judged(old, images[0], request)),

@@ -1,4 +1,4 @@
-"""Run the user's own tests in an image: pytest files and scripts, brought in as files, under the same limits."""
+"""Run the user's tests in an image: pytest files and scripts, as input files, under the probes' limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAIN = re.compile(rb"^if __name__ == ['\"]__main__['\"]:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class UserSuite:
-    """A folder of tests: every file in it by its path, which of them pytest runs, and which are scripts."""
+    """A test folder: its files by path, the pytest files, and the scripts."""
 
     files: dict[str, bytes]
     tests: tuple[str, ...]
@@ -41,11 +41,11 @@ class UserSuite:
 
     @property
     def digest(self) -> str:
-        """The digest of everything in it."""
+        """The digest of all files."""
         return content_key(self.files)
 
     def only(self, names: Collection[str]) -> UserSuite:
-        """Return the suite with only those files to run that hold these tests, whole: tests may need each other."""
+        """Return the suite reduced to the complete files of these tests, because tests may depend on each other."""
         wanted = {name.partition("::")[0] for name in names}
         return replace(
             self,
@@ -57,8 +57,8 @@ class UserSuite:
 def read_suite(folder: Path) -> UserSuite:
     """Read a folder of tests.
 
-    pytest runs ``test_*.py`` and ``*_test.py``; scripts are ``*.sh`` files and other ``*.py`` files that have a
-    ``__main__`` block. Raises UsageError where there is neither, or where the folder is too large to bring along.
+    pytest runs ``test_*.py`` and ``*_test.py``; scripts are ``*.sh`` files and other ``*.py`` files with a ``__main__``
+    block. Raises UsageError if there is neither, or if the folder is too large.
     """
     files = read_files(folder)
     tests = tuple(name for name in files if _is_test(name))
@@ -71,12 +71,12 @@ def read_suite(folder: Path) -> UserSuite:
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """Read a folder that is to be brought into containers. Raises UsageError where it is none, or too large."""
+    """Read a folder of input files for containers. Raises UsageError if it is not a folder, or too large."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="--suite takes a folder of pytest files or scripts")
     files = {name: data for name, data in folder_contents(folder).items() if not _unwanted(name)}
     if sum(map(len, files.values())) > MAX_BYTES:
-        raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="leave data sets out of the folder")
+        raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="move data sets out of the folder")
     return files
 
 
@@ -96,8 +96,8 @@ def _is_script(name: str, data: bytes) -> bool:
 def pytest_files(python: str) -> dict[str, bytes]:
     """Return pytest for a Python as files, from the cache or from the index that uv is configured for.
 
-    pytest and what it needs are pure Python, so one folder serves every image with that Python. Raises
-    InfrastructureError where the index does not answer.
+    pytest and its dependencies are pure Python, so one folder serves every image with that Python. Raises
+    InfrastructureError if the index does not answer.
     """
     folder = cache_dir() / f"pytest-py{python}"
     if not (folder / "pytest" / "__init__.py").is_file():
@@ -126,13 +126,13 @@ def _fetch_pytest(python: str, folder: Path) -> None:
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """The runner's last line; a test's line has no ``end``."""
+    """The runner's last line; the line of a test has no ``end``."""
 
     end: bool = False
 
 
 def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUITE_LIMIT_S) -> tuple[UserTest, ...]:
-    """Run a suite in a container; tests that gave no answer are missing, and a last entry says why."""
+    """Run a suite in a container; tests without an answer are missing, and a last entry gives the reason."""
     files = {f"suite/{name}": data for name, data in suite.files.items()}
     if suite.tests:
         files |= {f"pytest/{name}": data for name, data in pytest_files(python).items()}
@@ -149,9 +149,9 @@ def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUIT
 def run_again(
     place: Place, suite: UserSuite, python: str, names: Collection[str], first: Collection[UserTest] = ()
 ) -> tuple[tuple[UserTest, ...], ...]:
-    """Run the files of these tests again, until each has passed and failed (the ``first`` run counts), or often enough.
+    """Run the files of these tests again until each has passed and failed (``first`` counts), or up to the limit.
 
-    What takes long is run once more at least, and not again after `AGAIN_S` seconds.
+    Slow files run at least once more, and not again after `AGAIN_S` seconds.
     """
     part = suite.only(names)
     runs: list[tuple[UserTest, ...]] = []
@@ -165,7 +165,7 @@ def run_again(
 
 
 def results(output: Output) -> tuple[UserTest, ...]:
-    """Read the runner's lines; a run that did not end adds an entry for itself. A test's worst answer counts."""
+    """Decode the runner's lines; an unfinished run adds an entry for itself. A test's worst answer counts."""
     found: dict[str, UserTest] = {}
     ended = False
     for line in output.stdout.splitlines():

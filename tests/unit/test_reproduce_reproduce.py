@@ -268,7 +268,7 @@ def seen(word: Word, text: str = "", *codes: Code) -> Seen:
         (True, seen("FAILED", "", Code.LIBRARY_PATH), False, "the suite also finds LIBRARY_PATH"),
         (True, seen("INCONCLUSIVE", TEXTS["60-plain-2.20"]), False, ""),
         (True, seen("FAILED", "", Code.MISSING_LIBRARY), False, "the suite fails it: keras failed"),
-        (None, seen("PASSED"), None, "the reported failure was not seen here, so its absence proves nothing"),
+        (None, seen("PASSED"), None, "the failure was not reproduced here, so its absence proves nothing"),
     ],
 )
 def test_what_proves_the_way_out(*, reproduced: bool | None, found: Seen, proven: bool | None, needs: str) -> None:

@@ -223,7 +223,7 @@ def test_a_bound_that_ends_otherwise_when_run_again_is_a_doubt(tmp_path: Path) -
     found = bisect(asked(5), world, tmp_path / "unsteady", lambda _: None, confirm=2)
     assert found.result is not None
     assert found.result.last_good == "2.2.0"
-    assert "2.2.0 was good, and 1 of 2 times not" in found.result.doubt
+    assert "2.2.0 was good, but not in 1 of 2 further runs" in found.result.doubt
     assert "IN DOUBT" in as_text(found)
     assert exit_codes.of(found) == 8
     tried = len(world.tried)
@@ -249,4 +249,4 @@ def test_skipped_versions_come_with_their_reasons(tmp_path: Path) -> None:
     found = search(World(asked(6), 3, unbuildable=frozenset({2}), other=frozenset({3})), tmp_path)
     text = as_text(found)
     assert "2.2.0: cannot be built: no wheel" in text
-    assert "2.3.0: fails otherwise (exit code 1): ImportError: something else" in text
+    assert "2.3.0: fails differently (exit code 1): ImportError: something else" in text

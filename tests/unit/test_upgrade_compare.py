@@ -148,8 +148,8 @@ def test_members_are_grouped_by_name() -> None:
         ("a:x a:y=1", "a:x k:y=1", "y is no longer argument 2"),
         ("a:x a:y=1 a:z=2", "a:x a:q=0 a:y=1 a:z=2", "y is no longer argument 2"),
         ("a:x=1", "a:x=2", "x defaults to 2, was 1"),
-        ("a:x w:more", "a:x", "takes no further keywords (**more)"),
-        ("v:rest", "", "takes no further arguments (*rest)"),
+        ("a:x w:more", "a:x", "no longer takes further keywords (**more)"),
+        ("v:rest", "", "no longer takes further arguments (*rest)"),
         ("a:x", "p:x", "x is gone"),
     ],
 )

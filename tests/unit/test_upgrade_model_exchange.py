@@ -111,7 +111,7 @@ def test_a_format_without_an_answer_is_wrong() -> None:
     ("script", "why"),
     [
         (Script(exit_code=1, stderr=b"ImportError: no tensorflow"), "ImportError: no tensorflow"),
-        (Script(stdout=b"7"), "something else than an answer"),
+        (Script(stdout=b"7"), "its output is not an answer"),
         (Script(), "no answer"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_row_and_both_sides_are_named_before_anything_else() -> None:
     assert title == "TensorFlow 2.19.1 → 2.20.0 (cpu): REJECT"
     assert on.startswith("on Python 3.11 on debian-bookworm, matrix tensorflow: ")
     assert f"{REJECTED.old.environment.id} (committed lock)" in on
-    assert f"{REJECTED.new.environment.id} (proposed, locked close to the old)" in on
+    assert f"{REJECTED.new.environment.id} (proposed, close to the old lock)" in on
     assert others == "offered as well, not judged here (--select): tf2.20.0-py39-cpu-bullseye"
 
 

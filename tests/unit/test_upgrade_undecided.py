@@ -59,7 +59,9 @@ def test_rounds_that_nobody_waits_for_are_not_advised(ratio: Interval, rounds: i
 def test_every_open_clause_says_what_would_decide_it() -> None:
     """A host with a GPU, a suite that passes, a probe that answers: each open reason has its sentence, others none."""
     assert said(CALM) == ()
-    assert said(CALM, verdict="INCONCLUSIVE", reasons=("load was not run",))[0].startswith("verdict: a validation")
+    assert said(CALM, verdict="INCONCLUSIVE", reasons=("load was not run",))[0].startswith(
+        "verdict: a complete validation"
+    )
     gpu = replace(side("2.16.2").environment, flavor="gpu", minimum_driver="525.60.13")
     assert said(CALM, verdict="INCONCLUSIVE", environment=gpu)[0] == (
         "verdict: the same command on a host with a GPU and driver 525.60.13 or newer"

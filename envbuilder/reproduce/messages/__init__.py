@@ -1,1 +1,1 @@
-"""Known messages of TensorFlow and what stands under it: what each means, recognised in reports and in our own runs."""
+"""Known messages of TensorFlow and the libraries below it."""

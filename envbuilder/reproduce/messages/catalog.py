@@ -17,8 +17,9 @@ from envbuilder.support import decoding
 from envbuilder.workspace import packaged, packaged_in
 
 Proof = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
-"""What it takes to see it again: an image alone, a driver of another age (which can be simulated), any GPU, a GPU of
-one architecture, a state of the host that no image brings about, or a system that is not Linux."""
+"""What a reproduction needs: an image, another driver version (can be simulated), any GPU, a GPU of one architecture, a
+host state that no image can create, or a system other than Linux.
+"""
 
 Layer = Literal[
     "container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "python", "install", "cpu", "system",
@@ -29,10 +30,10 @@ Layer = Literal[
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One known message.
 
-    ``literals`` are texts of which a line must hold one (any case) before ``regex`` is tried on it (``re`` syntax,
-    ASCII, case as written). ``versions`` says where it occurs; ``code`` is the finding that it is evidence of (None
-    for facts and noise). ``prose`` is true of what people write, which no program printed. ``samples`` are lines of
-    ours in the form that the program prints.
+    A line must contain one of the ``literals`` (any case) before ``regex`` is tried (``re`` syntax, ASCII, case as
+    written). ``versions`` says where it occurs; ``code`` is the finding that it proves (None for facts and noise).
+    ``prose`` marks sentences of people rather than programs. ``samples`` are example lines in the form that the program
+    prints.
     """
 
     id: str
@@ -51,9 +52,9 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True):
-    """A signature seen in a text: ``line`` counts from 1, ``values`` are what the message names (a library, say).
+    """A match of a log message: ``line`` counts from 1, ``values`` are the message's named parts (a library).
 
-    ``exact`` is false where the line only resembles the message: misspelt, or cut.
+    ``exact`` is False if the line only resembles the message (misspelt or cut).
     """
 
     signature: str
@@ -64,20 +65,20 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MOST_PER_SIGNATURE = 8
-"""Symptoms kept of one signature with different values: a loader prints one line a library, never hundreds."""
+"""Matches with different values kept per message: a loader prints one line per library."""
 
 _LONGEST_TEXT = 400
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def shipped_rows(file: Traversable) -> tuple[object, ...]:
-    """Read the rows of a data file that ships with this package, as they stand; `decoding.converted` makes structs."""
+    """Read the rows of a packaged data file; `decoding.converted` makes structs."""
     return tuple(yaml.load(packaged(file), Loader=_LOADER))  # noqa: S506 - a safe loader, and our own file
 
 
 @cache
 def _load() -> tuple[Signature, ...]:
-    """Read the data files beside this module, in the order of their names, then of their rows."""
+    """Read the data files of this package in the order of their names and rows."""
     folder = resources.files(__package__)
     files = sorted(
         (entry for entry in packaged_in(folder) if entry.name.endswith(".yaml")), key=lambda entry: entry.name
@@ -86,7 +87,7 @@ def _load() -> tuple[Signature, ...]:
 
 
 SIGNATURES = _load()
-"""Every known message, in the order in which the data files hold them."""
+"""Every known message, in the order of the data files."""
 
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
@@ -99,17 +100,17 @@ def _compiled() -> tuple[tuple[Signature, tuple[str, ...], re.Pattern[str]], ...
 
 
 def get(identity: str) -> Signature:
-    """Return the signature of that id. Raises KeyError where there is none."""
+    """Return a message by id. Raises KeyError if it is unknown."""
     return _BY_ID[identity]
 
 
 def match(text: str) -> tuple[Symptom, ...]:
-    """List the known messages in a text in the order of its lines, each distinct message once."""
+    """List the known messages of a text in the order of its lines, without duplicates."""
     return find(clean(text))
 
 
 def find(transcript: Transcript) -> tuple[Symptom, ...]:
-    """List the known messages in a cleaned text in the order of its lines, each distinct message once."""
+    """List the known messages of a cleaned text in the order of its lines, without duplicates."""
     found = [symptom for row in _compiled() for symptom in _occurrences(transcript, *row)]
     return tuple(sorted(found, key=lambda symptom: symptom.line))
 
@@ -134,6 +135,6 @@ def _occurrences(
 
 
 def _excerpt(line: str, hit: re.Match[str]) -> str:
-    """Return the line, or where it is long the part of it around the message."""
+    """Return the line, or the part around the match if the line is long."""
     start = 0 if hit.end() <= _LONGEST_TEXT else max(0, hit.start() - 40)
     return line[start : start + _LONGEST_TEXT].strip()

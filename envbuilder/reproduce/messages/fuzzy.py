@@ -1,4 +1,4 @@
-"""Matches of messages that were retyped, translated in part or cut."""
+"""Matches of messages that were retyped, partly translated or cut."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _MOST_LINES = 4_000
 _MOST_LOOKED_AT = 120
 _FEWEST_WORDS = 4
 _ENOUGH = 0.8
-"""The part of a message's words that a line has to hold, each as written or but for a letter or two."""
+"""The required share of a message's words, each exact or with one or two wrong letters."""
 
 _TROUBLE = re.compile(
     r"could ?n[o']t|cannot|can ?not|can't|fail|not f[ou]{1,2}nd|insuf|mismat|unsup|unable|not match|doesn't|err|no such"
 )
 _OF_OURS = re.compile(r"cuda|cudnn|cublas|nvidia|gpu|lib\w{2,20}\.so|\.dll|tensor|numpy|protobuf|glibc|ptx|xla|driver")
-"""A sentence of any program may hold the other words; one of these makes it about what is known here."""
+"""Words about a failure: a line needs one of them, because ordinary sentences contain the other words."""
 
 _OF_NAMES = re.compile(r"has no attribute|cannot import name|no module named|pywrap_")
-"""Python's own sentences are the same whatever is missing: the names in them decide, and those have to be exact."""
+"""Python's own sentences, which do not depend on the missing name: these names have to match exactly."""
 
 _FILE = re.compile(r"\blib[a-z]{2,20}|\b[a-z0-9_]{3,20}\.dll")
 _WORD = re.compile(r"[a-z]{4,}")
@@ -33,7 +33,7 @@ _SHORTEST, _WIDEST = 25, 400
 
 
 def find_all(transcript: Transcript) -> tuple[Symptom, ...]:
-    """List the known messages of a text: those that stand in it, then those that nearly do (``exact`` is false)."""
+    """List the known messages of a text: exact matches, then fuzzy ones (``exact`` is False)."""
     exact = find(transcript)
     if len(transcript.lines) > _MOST_LINES:
         return exact
@@ -44,7 +44,7 @@ def find_all(transcript: Transcript) -> tuple[Symptom, ...]:
 
 
 def _wrapped(transcript: Transcript, names: set[str]) -> tuple[Symptom, ...]:
-    """Look for messages that run over a line's end: each line is read with the next."""
+    """Find messages that continue on the next line."""
     pairs = [f"{line} {below.lstrip()}" for line, below in zip(transcript.lines, transcript.lines[1:], strict=False)]
     starts = (0, *accumulate(len(line) + 1 for line in pairs[:-1])) if pairs else (0,)
     joined = Transcript(tuple(pairs) or ("",), "\n".join(pairs).lower(), starts)
@@ -56,7 +56,7 @@ def _wrapped(transcript: Transcript, names: set[str]) -> tuple[Symptom, ...]:
 
 @cache
 def _cores() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
-    """Take from each message about a failure the words of its first sample that the program always prints."""
+    """Take the fixed words of the first sample of each message about a failure."""
     rows = (row for row in SIGNATURES if row.severity is Severity.ERROR and row.code is not None and not row.prose)
     rows = (row for row in rows if _OF_NAMES.search(" ".join(row.literals)) is None)
     found = ((row, re.search(row.regex, row.samples[0], re.ASCII)) for row in rows)
@@ -65,7 +65,7 @@ def _cores() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
 
 
 def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Symptom]:
-    """Compare lines that speak of trouble, and that no message explains, with the words of every message."""
+    """Compare unexplained lines about failures with the words of every message."""
     names, lines = {row.signature for row in known}, {row.line for row in known}
     looked = 0
     for number, line in enumerate(transcript.lines, start=1):
@@ -85,20 +85,20 @@ def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Sy
 
 @cache
 def _names(row: Signature) -> frozenset[str]:
-    """Return the files that a message is always about."""
+    """Return the files that a message always names."""
     return frozenset(name for text in row.literals for name in _FILE.findall(text) if not name.startswith("librar"))
 
 
 def _holds_names(row: Signature, line: str) -> bool:
-    """Return True if a line names the file that a message is about, as written or nearly, where it is about one."""
+    """Return True if a line contains the file of a message (exact or nearly), or if the message names no file."""
     names, alike = _names(row), 0.93
     return not names or any(get_close_matches(name, _FILE.findall(line), 1, alike) for name in names)
 
 
 def _nearest(line: str) -> Signature | None:
-    """Return the message of which a line holds enough words, the longest of several; one word at least exactly.
+    """Return the longest message of which a line contains enough words, one of them exactly.
 
-    A message that is told by an identifier alone (``xla_gpu``) is not told by the common words around it.
+    A message defined by an identifier (``xla_gpu``) does not match by common words.
     """
     words = set(_WORD.findall(line))
     best: tuple[int, Signature] | None = None
@@ -128,15 +128,15 @@ _STOPPED_IN = {
     "google": "stopped_in_protobuf", "numpy": "stopped_in_numpy", "h5py": "stopped_in_h5py",
 }  # fmt: skip
 _WIDEST_TRACE = 60
-"""Lines from one frame of a traceback to the next, source code and carets between them."""
+"""Lines between two frames of a traceback: source code and carets."""
 
 _LONGEST = 400
 
 
 def traced(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Symptom]:
-    """Yield a symptom (not exact) for each traceback through TensorFlow that ends in another package's files.
+    """Yield a fuzzy match for each traceback through TensorFlow that ends in another package's files.
 
-    A traceback whose last line is a known message is left to that.
+    A traceback whose last line is a known message is skipped.
     """
     if "-packages" not in transcript.lowered:
         return

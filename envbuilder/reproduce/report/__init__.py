@@ -1,1 +1,1 @@
-"""Reading users' reports: what they say about an environment, line by line, and nothing that they do not say."""
+"""Read users' reports line by line; unstated values are never guessed."""

@@ -1,4 +1,4 @@
-"""Statements that span lines or need a second look: package lists, version files, GPUs and systems in prose."""
+"""Statements across lines: package lists, version files, GPUs and systems in prose."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDERED = re.compile(
     rf"(?<![\w./-])([A-Za-z][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})(?!\w|\.\w)", re.ASCII
 )
 _REQUIRES = re.compile(r"\b[0-9][\w.+]{0,20} requires [\w-]{2,40}[=<>!~]|^Requires:", re.ASCII)
-"""What a package's metadata asks for: nobody says that it is there."""
+"""Requirements in package metadata; they do not prove that the package is installed."""
 
 _SATISFIED = re.compile(
     rf"already satisfied: ([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})[^\n]{{0,120}} in [^\n]{{1,300}}\(({VERSION})\)\s{{0,4}}$",
@@ -40,7 +40,7 @@ _DISTRIBUTIONS = {
     **dict.fromkeys(("tensorflow-cpu", "tf-nightly-cpu", "tensorflow-cpu-aws", "tensorflow-intel"), "cpu"),
     **dict.fromkeys(("tensorflow-macos", "tensorflow-rocm", "intel-tensorflow"), "cpu"),
 }
-"""The distributions that hold TensorFlow itself; those with GPU support for CUDA, and those without."""
+"""The distributions of TensorFlow, with and without GPU support."""
 
 _KNOWN = re.compile(
     r"(?:tensorflow|tensorboard|tf[-_]|keras|numpy|protobuf|nvidia[-_]|h5py|ml[-_]dtypes|absl|grpcio|wrapt|jax|torch|scipy|"
@@ -52,7 +52,7 @@ _HEADERS = ("package ", "# name ", "name  ")
 
 
 def packages(transcript: Transcript) -> Iterator[Evidence]:
-    """Yield what pip and conda list, what requirement files hold, and what install commands name."""
+    """Yield the packages of pip and conda lists, requirement files and install commands."""
     for number in transcript.numbers("==", 600):
         line = transcript.line(number)
         row = _FROZEN.match(line)
@@ -69,7 +69,7 @@ def packages(transcript: Transcript) -> Iterator[Evidence]:
 
 
 def _columns(transcript: Transcript) -> Iterator[Evidence]:
-    """Read the rows of a listing: any package below its header, and elsewhere those that matter here."""
+    """Read the rows of a package list: all below its header, elsewhere only the relevant packages."""
     listing, rows = False, 0
     most = 1_500
     for number in transcript.matching(_ROW, most):
@@ -107,7 +107,7 @@ def _package(name: str, version: str, number: int, line: str, trust: Trust) -> I
 
 
 def version_files(transcript: Transcript) -> Iterator[Evidence]:
-    """Read ``cudnn_version.h``, ``version.json``, scripts' documents and ``pip show``: values on lines of their own."""
+    """Read ``cudnn_version.h``, ``version.json``, JSON documents and ``pip show``: values on separate lines."""
     for number in transcript.numbers("cudnn_major", 20):
         parts = [
             _define(transcript, number + offset, name) for offset, name in enumerate(("MAJOR", "MINOR", "PATCHLEVEL"))
@@ -134,11 +134,10 @@ _NEARBY = (
     ("tf.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
     ("tensorflow.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
 )
-"""Pattern, field, and the value on that line or on the next two."""
+"""Pattern, field, and the value on that line or the next two."""
 
 
 def _shown(transcript: Transcript) -> Iterator[Evidence]:
-    """Read the first two lines of ``pip show``."""
     for needle in ("name: tensorflow", "name: tf-nightly", "name: tf_nightly"):
         for number in transcript.numbers(needle, 20):
             name = transcript.line(number).strip().lower().removeprefix("name: ").replace("_", "-")
@@ -157,7 +156,7 @@ def _define(transcript: Transcript, number: int, name: str) -> int | None:
 def _below(
     transcript: Transcript, number: int, pattern: str, field: str, source: str, *, trust: Trust, first: int = 1
 ) -> Iterator[Evidence]:
-    """Look for a value on the next two lines (with ``first=0`` on this one too)."""
+    """Look for a value on the next two lines (with ``first=0`` on this line as well)."""
     for candidate in range(number + first, min(number + 2, len(transcript.lines)) + 1):
         found = re.search(pattern, transcript.line(candidate)[:2_000], re.ASCII)
         if found is not None:
@@ -175,14 +174,14 @@ _FORMER = re.compile(
     r"\b(?:chang|switch|upgrad|replac|mov|swap|went)\w*\b[^.\n]{0,60}\b(?:from|old)\b(?:(?!\bto\b)[^.\n]){0,24}\Z",
     re.IGNORECASE,
 )
-"""Before a GPU that was taken out for another."""
+"""Words before a GPU that was replaced."""
 
 _NOT_PROSE = ("|", ".cc:", "tf-nightly-", 'file "', "gcc version", "name:", "streamexecutor device", "[gcc ")
 _EXAMPLES = ("e.g.", "docker image", "from ubuntu:", "~")
 
 
 def mentions(transcript: Transcript) -> Iterator[Evidence]:
-    """Yield GPUs and operating systems that sentences name."""
+    """Yield GPUs and operating systems named in sentences."""
     for number in sorted({n for brand in _BRANDS for n in transcript.numbers(brand, 60)}):
         line = transcript.line(number)
         if any(mark in line.lower() for mark in _NOT_PROSE):
@@ -211,7 +210,7 @@ def mentions(transcript: Transcript) -> Iterator[Evidence]:
 
 
 def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:
-    """Read cuDNN from the file names of its archives (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
+    """Read cuDNN from its archive names (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
     for number in transcript.numbers("cudnn-", 40):
         line = transcript.line(number)
         found = re.search(

@@ -1,4 +1,4 @@
-"""Read the document that ``envbuilder capture`` prints, field by field, without loss."""
+"""Read the document of ``envbuilder capture`` field by field."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SCHEMA = "envbuilder/capture/v1"
 
 
 class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``envbuilder capture`` prints; None where it could not be found out.
+    """The document of ``envbuilder capture``; unknown values are None.
 
-    ``cuda`` and ``cudnn`` are what is loaded or installed, ``built`` what TensorFlow says it was built with,
-    ``loaded`` the CUDA libraries that it opened, ``log`` its loader's lines.
+    ``cuda`` and ``cudnn`` are loaded or installed versions, ``built`` the build information of TensorFlow, ``loaded``
+    the CUDA libraries that it opened, ``log`` the loader's messages.
     """
 
     schema: str = SCHEMA
@@ -54,13 +54,13 @@ _GROUPS = ("packages", "built", "environment")
 
 
 def statements(text: str) -> Iterator[Evidence]:
-    """Yield every field of a captured document; nothing where the text is another kind of report."""
+    """Yield every field of a captured document; nothing for other reports."""
     document = parse(text)
     if document is None:
         return
     lines = text.split("\n")
     for field in SCALARS:
-        value = getattr(document, field, None)  # a capture does not know which image it was made in
+        value = getattr(document, field, None)  # a capture does not contain the name of its image
         if isinstance(value, str):
             yield _proved(field, value, lines, f'"{field}"')
     for group in _GROUPS:
@@ -72,10 +72,10 @@ def statements(text: str) -> Iterator[Evidence]:
 
 
 def parse(text: str) -> CaptureDocument | None:
-    """Find and read the document: the whole text, or what stands between its first and last brace.
+    """Find and decode the document: the full text, or the text between the first and the last brace.
 
-    Reads what people paste and what other versions wrote: a field of another name is passed over, and of a field of
-    another type what fits is kept, else its default. None where there is no such document.
+    Tolerates pasted text and other versions: unknown fields are ignored, and values of a wrong type are reduced to
+    their valid entries or the default. None if there is no document.
     """
     if SCHEMA not in text:
         return None
@@ -92,7 +92,7 @@ def parse(text: str) -> CaptureDocument | None:
 
 
 def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
-    """Return a field's value: unchanged, or the valid entries of a list or mapping, or the field's default."""
+    """Return a field's value: unchanged, or the valid entries of a list or mapping, or the default."""
     for candidate in (value, _texts(value)):
         with suppress(decoding.DamagedError):
             return decoding.converted(candidate, field.type)

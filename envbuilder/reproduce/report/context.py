@@ -1,4 +1,4 @@
-"""The context of a field: whose machine, which setup, what the reporter complains about, and when."""
+"""The context of a field: which machine and setup, the complaint, and the time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _AFTER = re.compile(
     r"(?:(?!\.\s)[^\n;]){0,80}\bto(?: (?:tensorflow|tf|cuda|cudnn|python|version|the|v))*\s*\Z",
     re.IGNORECASE,
 )
-"""Before a version that somebody went back to, because the other one failed."""
+"""Words before a version to which the reporter returned because the other one failed."""
 
 _BOUND = re.compile(
     r"\s{0,2}(?:(?:or|and) (?:earlier|later|newer|older|above|below|higher|lower)\b"
     r"|(?:to|through|until|till|up to) v?[0-9]{1,2}\.[0-9])",
     re.IGNORECASE,
 )
-"""Behind a version that is one end of a range: none of the versions in it is the one that was meant."""
+"""Words after a version at the end of a range: no version of it was reported as installed."""
 
 _BREAK = re.compile(
     r"(?<=[^0-9\s])[.!?](?=\s|$)|;|,\s|\s(?:but|while|whereas|however|although|though)\s|\)\s|\s\(", re.IGNORECASE
@@ -43,18 +43,18 @@ _MOST_LINES = 40
 
 
 def without_addresses(line: str) -> str:
-    """Blank out the addresses of a line; what stands elsewhere in it keeps its place."""
+    """Replace the addresses of a line by spaces; positions stay."""
     if "://" not in line:
         return line
     return _ADDRESS.sub(lambda match: " " * len(match[0]), line)
 
 
 Side = Literal["fails", "works", "wanted"]
-"""What a mention is about: the side that fails, one that works, or what something asks for."""
+"""The setup that a mention describes: failing, working, or a requirement."""
 
 
 def side_of(line: str, start: int, end: int) -> Side:
-    """Tell what the clause around a mention says of it."""
+    """Classify the clause around a mention."""
     around = clause(line, start, end)
     before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
     works = _WORKS.search(around)
@@ -67,19 +67,19 @@ def side_of(line: str, start: int, end: int) -> Side:
 
 
 def elsewhere(line: str, start: int, end: int) -> bool:
-    """Return True if the clause around a mention says that it works there, or what something asks for."""
+    """Return True if the clause around a mention describes a working setup or a requirement."""
     return side_of(line, start, end) != "fails"
 
 
 def clause(line: str, start: int, end: int) -> str:
-    """Return the part of a sentence that a mention stands in."""
+    """Return the clause of a sentence around a mention."""
     before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
     after = _BREAK.search(line, end)
     return line[before : after.start() if after else len(line)]
 
 
 def other_sides(transcript: Transcript) -> frozenset[int]:
-    """List the lines of blocks below a sentence like "It works for me with:", each up to the next blank line."""
+    """List the lines of blocks below a sentence like "It works for me with:", up to the next blank line."""
     found: set[int] = set()
     for number in sorted({n for needle in ("works", "worked", "working") for n in transcript.numbers(needle, 40)}):
         line = transcript.line(number).rstrip()
@@ -100,7 +100,7 @@ _LONGEST_TITLE = 200
 
 
 def title_line(transcript: Transcript) -> int:
-    """Return the line of the title: the first with words, where a blank one parts it from the text; 0 where none is."""
+    """Return the line of the title: the first text line, if a blank line follows; else 0."""
     first = next((number for number, line in enumerate(transcript.lines, start=1) if line.strip()), 0)
     if not first or len(transcript.line(first)) > _LONGEST_TITLE or first + 1 >= len(transcript.lines):
         return 0
@@ -112,9 +112,9 @@ _SHOWS = re.compile(r"\b(?:error|warning|message|output|log)s?\b[^.\n]{0,60}:\s*
 
 
 def present(transcript: Transcript) -> frozenset[int]:
-    """List the lines of an update that says how it is now and goes on to show what is printed.
+    """List the lines of an update that describes the current state and quotes output.
 
-    What is said to work there is no other side: it is what printed the lines that are asked about.
+    A setup that works there is not another setup: it printed the lines in question.
     """
     found: set[int] = set()
     for start in sorted({n for needle in ("update", "edit", "upd") for n in transcript.numbers(needle, 10)}):
@@ -166,7 +166,7 @@ _SAID: dict[Complaint, re.Pattern[str]] = {
     "building": re.compile(r"\bbazel build|(?<!but to )\bbuild(?:ing)?\b[^\n.;]{0,30}from source|(?<!but to )\bcompil(?:e|ing|ation)\b[^\n.;]{0,30}(?:tensorflow|fail|error|source)"),
     "several": re.compile(r"multi[- ]?gpus?\b|\b(?:several|multiple|both|two|four|eight|[248]) gpus\b|\bgpus (?:hang|wait|block)|across (?:\w+ ){0,4}gpu|number of gpus?\b|mirrored_?strategy|\bnccl|horovod"),
 }  # fmt: skip
-"""How people say it, in lower case; one is enough."""
+"""Usual wordings in lower case; one is enough."""
 
 _FRAME = re.compile(
     r"(?:site|dist)-packages[\\/](?:tensorflow\w{0,12}|keras)[\\/](?:python[\\/])?(?:__init__|pywrap\w{0,40})\.py"
@@ -179,7 +179,7 @@ _LONGEST = 600
 
 
 def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
-    """List what a text complains of, in the order of the kinds; nothing where it says nothing that is known here."""
+    """List the complaints of a text in the order of their kinds."""
     text = "\n".join(_sentences(transcript))
     said = {kind for kind, pattern in _SAID.items() if pattern.search(text)}
     if _FRAME.search(transcript.lowered) and _RAISED.search(transcript.lowered):
@@ -188,14 +188,14 @@ def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
 
 
 def _sentences(transcript: Transcript) -> Iterator[str]:
-    """Yield what is not a program's log."""
+    """Yield the lines that are not log lines."""
     for line in transcript.lowered.split("\n"):
         if line and _LOGGED.search(line) is None:
             yield line[:_LONGEST]
 
 
 SHORTEST = 15.0
-"""Seconds between two lines of a start-up log from which on a pause is told: users begin to ask well above it."""
+"""The shortest reported pause, in seconds, between two log lines. Users usually ask about much longer ones."""
 
 _MOST_TIMED_LINES = 3_000
 _MOST_PAUSES = 12
@@ -206,7 +206,7 @@ _EPOCH = re.compile(r"^\s{0,4}[IWEF][0-9]{4} [0-9:]{4,8}:([0-9]{10}\.[0-9]{1,6})
 
 
 def pauses(transcript: Transcript) -> tuple[Pause, ...]:
-    """List the gaps between a log's consecutive lines, longest first; each of its two clocks by itself."""
+    """List the gaps between consecutive log lines, longest first, separately for both clocks."""
     found: list[Pause] = []
     last: dict[bool, tuple[float, int]] = {}
     for number in sorted({*transcript.matching(_ANY, _MOST_TIMED_LINES)}):

@@ -15,13 +15,13 @@ from envbuilder.versions import major, numbers
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
 _INSIDE = re.compile(r"\((pip|conda|docker)\)", re.IGNORECASE)
-"""The answer that some write over the question's own hint."""
+"""The answer that some people write over the question's hint."""
 
 _NOTHING = re.compile(r"^[\s*_-]*(?:no response|n/?a\*?|none|no|yes|unknown|-)?[\s*_.-]*$", re.IGNORECASE)
 
 
 def statements(transcript: Transcript) -> Iterator[Evidence]:
-    """Yield what labelled values state, in the order of the lines."""
+    """Yield the values of labels in the order of the lines."""
     for number in dict.fromkeys(transcript.matching(BEGINNING, 500)):
         line = transcript.line(number)
         match = LABEL.match(line)
@@ -41,12 +41,12 @@ def statements(transcript: Transcript) -> Iterator[Evidence]:
 
 
 def _is_heading(line: str, label: str) -> bool:
-    """Tell a label whose value stands below from a sentence that happens to begin like one."""
+    """Return True for a label with its value below, rather than a sentence that begins with the same words."""
     return bool(_HEADING.match(line)) or line.rstrip().endswith(":") or (line.lstrip()[:1] in "-*" and len(label) > 1)
 
 
 def _following(transcript: Transcript, number: int) -> Iterator[int]:
-    """Yield the lines of a value below its label: up to three, ending at a blank line, bullet or heading."""
+    """Yield up to three lines of a value below its label, until a blank line, bullet or heading."""
     taken, last = 0, min(number + 6, len(transcript.lines))
     for candidate in range(number + 1, last + 1):
         text = transcript.line(candidate).strip()
@@ -65,7 +65,7 @@ def _following(transcript: Transcript, number: int) -> Iterator[int]:
 
 _ADDRESS = re.compile(r"https?://\S+")
 _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
-"""``nvidia-smi -q`` aligns its colons; what it calls the CUDA version is what the driver serves."""
+"""``nvidia-smi -q`` aligns its colons; its "CUDA Version" is the newest CUDA that the driver supports."""
 
 
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Evidence]:
@@ -76,7 +76,7 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Evide
     if reader is None:
         return
     for name, text, count in reader(target, value[:300]):
-        # "source" is the preselected answer of a form: any other statement outweighs it.
+        # "source" is the preselected answer of a form: any other statement outranks it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
         yield Evidence(
             field=name, value=text, line=number, text=line.strip()[:1_000], source="form", trust=trust, count=count
@@ -93,7 +93,7 @@ _SETTING = re.compile(
 
 
 def settings(transcript: Transcript) -> Iterator[Evidence]:
-    """Yield the environment variables that a recipe, a shell or a script sets."""
+    """Yield the environment variables that a recipe, shell or script sets."""
     for needle in ("tf_", "cuda_", "xla_flags", "ld_library_path", "nvidia_", "hermetic_"):
         for number in transcript.numbers(needle, 200):
             line = transcript.line(number)
@@ -112,7 +112,7 @@ def settings(transcript: Transcript) -> Iterator[Evidence]:
 
 
 PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")
-"""Python packages that forms and people name beside TensorFlow."""
+"""Python packages that forms and people name in addition to TensorFlow."""
 
 LABEL = re.compile(
     r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
@@ -122,7 +122,7 @@ LABEL = re.compile(
 
 @dataclass(frozen=True)
 class Label:
-    """A label that forms use, as it begins in lower case, and the field that its value is for."""
+    """The beginning of a form label in lower case, and its field."""
 
     begins: tuple[str, ...]
     field: str
@@ -143,7 +143,7 @@ LABELS = (
     Label(("bazel version",), "origin"),
     Label(("compute capability", "compute_capability"), "compute_capabilities"),
 )  # fmt: skip
-"""Labels by field, longest beginnings first within a row; the first row that fits wins."""
+"""Labels by field, longest beginnings first within a row; the first match wins."""
 
 BEGINNING = re.compile(
     r"(?m)^[ \t|*_#\"'>+-]{0,12}(?:tensorflow|tf|python|cuda|cudnn|nvidia|gpu|driver|graphic|os\b|os[ /_]|operating|linux|"
@@ -151,7 +151,7 @@ BEGINNING = re.compile(
     r"hermetic|bazel|installed version of cuda|" + "|".join(PACKAGES) + ")",
     re.ASCII,
 )
-"""Where a label may begin, searched for in lower case before anything finer is tried."""
+"""Possible beginnings of a label (lower case): a fast search before the exact one."""
 
 _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus", "system", "os", "source", "image",
           "distribution", "platform", "machine", "architecture", "installation"}  # fmt: skip
@@ -159,7 +159,7 @@ _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus"
 
 @lru_cache(maxsize=4_096)
 def field_of(label: str) -> str | None:
-    """Return the field that a label is for; None for an unknown label."""
+    """Return the field of a label, or None for an unknown label."""
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
     if words.startswith(("cuda", "installed version of cuda")) and "cudnn" in words:
         return "cuda and cudnn"
@@ -174,7 +174,7 @@ _SOURCES = {"conda": "conda", "pip": "pip", "docker": "docker", "source": "sourc
 _ASIDE = re.compile(r"\([^)]{0,120}\)")
 
 Found = Iterator[tuple[str, str, int]]
-"""Fields, values, and how many of them are said to be there."""
+"""Yield fields, values and counts."""
 
 
 def _plain(pattern: str, *, aside: bool = True) -> re.Pattern[str]:
@@ -185,7 +185,7 @@ _RELEASE, _PYTHON = _plain(RELEASE), _plain(PYTHON)
 _PREFIXED_RELEASE = re.compile(rf"(?<![\w.])(?:r|v|tf|tensorflow)?v?[ -]?({RELEASE})", re.ASCII | re.IGNORECASE)
 _ORIGIN = re.compile(rf"g[0-9a-f]{{7,12}}\S{{0,3}} ['\"]?({RELEASE})", re.ASCII)
 _DESCRIBED = re.compile(r"\s{0,4}v[0-9.]{3,9}(?:-rc[0-9])?-[0-9]{1,7}-g[0-9a-f]{7,12}\s{0,4}\Z", re.ASCII)
-"""What Git calls a build: after which release it was made, and not which it is."""
+"""``git describe`` of a build: the release before it, not its own."""
 
 _DRIVER = _plain(DRIVER + r"|[2-9][0-9]{2}(?![0-9.])")
 _NUMBER = re.compile(
@@ -247,7 +247,7 @@ def _toolkit(_: str, value: str) -> Found:
 
 
 def _looks(number: str) -> str:
-    """Tell a lone number's kind by its shape: 7.6.5 and 8.4.1.50 are cuDNN's, 9.0.176 CUDA's, 460.32.03 a driver's."""
+    """Return the kind of a lone number by its form: 7.6.5 and 8.4.1.50 are cuDNN, 9.0.176 CUDA, 460.32.03 a driver."""
     parts = numbers(number)
     first_driver, cudnn_majors, smallest_cuda_build, parts_of_a_build = 200, range(5, 10), 27, 3
     if parts[0] >= first_driver:
@@ -315,7 +315,7 @@ def _capability(_: str, value: str) -> Found:
 
 
 def _bazel(_: str, value: str) -> Found:
-    """Who names the tool that builds TensorFlow may have built it."""
+    """Naming TensorFlow's build tool suggests a custom build."""
     if re.search(r"[0-9]\.[0-9]", value):
         yield "origin", "source", 1
 

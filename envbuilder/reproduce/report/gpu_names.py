@@ -1,16 +1,16 @@
-"""How people name GPUs and operating systems."""
+"""Spellings of GPUs and operating systems."""
 
 from __future__ import annotations
 
 import re
 
 MAKER = r"N[IV]{1,3}D{1,2}I?A"
-"""NVIDIA, and as people misspell it: Nvida, NIVIDIA, NVDIA."""
+"""NVIDIA and its usual misspellings: Nvida, NIVIDIA, NVDIA."""
 
 _MAKES = rf"{MAKER}[ :-]{{1,2}}"
 _NVIDIA = rf"(?:{_MAKES})?"
 _SHORT = r"A10G?|A16|A2|A30|A40|L2|L4|L20|P4|T4G?"
-"""Models too short to be told from other words without a brand before them."""
+"""Models that are too short to recognise without a brand before them."""
 _CENTRE = (
     r"A100X?|A800|B100|B200|B300|GB200|GB300|GH200|GB10|H100|H200|H800|K80|L40S?|P100|V100S?|K40[cm]?|K20[cmX]?"
     r"|M40|M60|P40"
@@ -20,7 +20,7 @@ _SUFFIX = (
     r"(?![0-9]| ?series| ?/ ?[0-9]+ ?MiB|\.\.\.)"
 )
 _NO_SERIES = r"(?!3000\b(?! ?(?:ada|laptop|mobile)))"
-"""RTX 3000 by itself is what people call the 30 series."""
+""""RTX 3000" alone means the 30 series."""
 
 _FORM = r"(?:-(?:PCIE|PCIe|SXM[0-9]?|NVL|DGXS)|-[0-9]{2,3}GB| (?:PCIe|NVL|80GB HBM3|[0-9]{2,3}GB))*"
 _BOARDS = (
@@ -38,16 +38,16 @@ _BOARDS = (
 _BARE = rf"(?:[1-5]0[5-9]0|[67][0-9]0|9[4-8]0)(?:[ -]?(?:Ti|SUPER))*\b|(?:{_SHORT})\b"
 
 _START = r"(?:(?<![\w./-])|(?<=[1-9]x)|(?<=\[))"
-"""Where a model's name may begin: at a word, or right behind a count (8xH100)."""
+"""Where a model name may begin: at a word, or directly after a count (8xH100)."""
 
 _TI = r"[1-5]0[5-9]0[ -]?(?:Ti|SUPER)\b"
 ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)
 
 GPU = re.compile(rf"{_START}(?:" + "|".join((*_BOARDS, _TI)) + ")", re.IGNORECASE | re.ASCII)
-"""A GPU named in prose, with a brand or an unmistakable model."""
+"""A GPU in prose, with a brand or an unambiguous model."""
 
 GPU_IN_FIELD = re.compile(rf"{_START}(?:" + "|".join((*_BOARDS, _BARE)) + ")", re.IGNORECASE | re.ASCII)
-"""A GPU named where a form asks for one: the model's number alone is enough there."""
+"""A GPU in a form's GPU field: the model number is enough."""
 
 _BEFORE = re.compile(r"(?:\b([2-9]|1[0-6]) ?[x\u00d7*] {0,3}|\b(dual|two) )$", re.IGNORECASE)
 _AFTER = re.compile(r"^ ?[*x\u00d7] ?([2-9]|1[0-6])\b", re.IGNORECASE | re.ASCII)
@@ -72,7 +72,7 @@ _NEEDS_NUMBER = re.compile(r"[0-9]|arch|wsl", re.IGNORECASE | re.ASCII)
 
 
 def count_around(line: str, start: int, end: int) -> int:
-    """Read how many GPUs a line says there are: ``2x RTX 3080``, ``2080ti * 4``, ``dual GTX 780``."""
+    """Read the number of GPUs in a line: ``2x RTX 3080``, ``2080ti * 4``, ``dual GTX 780``."""
     before = _BEFORE.search(line[max(0, start - 10) : start])
     if before is not None:
         return int(before[1]) if before[1] else 2
@@ -81,9 +81,9 @@ def count_around(line: str, start: int, end: int) -> int:
 
 
 def systems(text: str, *, mentioned: bool = False) -> str | None:
-    """Return the operating system that a value names, from its first name to its last (``Windows 11 + WSL2``).
+    """Return the operating systems in a value (``Windows 11 + WSL2``), from the first name to the last.
 
-    ``mentioned`` asks for a version number too: "on Windows" in a sentence may be about anybody's.
+    ``mentioned`` requires a version number: "on Windows" in a sentence may be about another machine.
     """
     found = list(OS.finditer(text[:200]))
     if mentioned:
@@ -97,13 +97,13 @@ def systems(text: str, *, mentioned: bool = False) -> str | None:
 
 
 def _tidy(name: str) -> str:
-    """Write a system's name with one space between words and before its number, and a capital first."""
+    """Normalise a system's name: single spaces, also before its number, and a capital first letter."""
     spaced = re.sub(r"(?<=[a-z])(?:[ -]|:)?(?=[0-9]{2}\.)", " ", " ".join(name.split()))
     return spaced[:1].upper() + spaced[1:] if spaced[:6] in {"ubuntu", "debian", "centos", "fedora"} else spaced
 
 
 def platform_of(system: str) -> str | None:
-    """Say which kind of system a name stands for; WSL is Linux."""
+    """Return the platform of a system's name; WSL is Linux."""
     lowered = system.lower()
     if "wsl" in lowered:
         return "linux"

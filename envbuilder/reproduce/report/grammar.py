@@ -1,4 +1,4 @@
-"""The strict grammars that a value must satisfy to leave a report; nothing else ever does."""
+"""Strict grammars for all values that are taken from a report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RELEASE = (
     r"(?:[-._]?(?:rc|alpha|beta|dev|post|a|b)[-.]?[0-9]{0,10})?(?:\+[a-z0-9]{1,8}(?:\.[0-9]{1,4}){0,2})?"
     r"(?![0-9A-Za-z])(?!\.[0-9])"
 )
-"""A TensorFlow release as people write it, without the leading v."""
+"""A TensorFlow release without the leading v."""
 
 TOOLKIT = r"(?:[4-9]|1[0-5])\.[0-9]{1,2}(?:\.[0-9]{1,3})?(?![0-9])"
 CUDNN = r"[4-9]\.[0-9]{1,2}(?:\.[0-9]{1,2}){0,2}(?![0-9])"
@@ -55,12 +55,12 @@ VARIABLES = (
     "XLA_FLAGS", "TF_USE_LEGACY_KERAS", "TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL",
     "HERMETIC_CUDA_VERSION", "HERMETIC_CUDNN_VERSION",
 )  # fmt: skip
-"""The environment variables that change what TensorFlow finds, compiles or allocates."""
+"""Environment variables that affect which libraries TensorFlow finds, and what it compiles or allocates."""
 
 
 @lru_cache(maxsize=16_384)
 def fits(field: str, value: str) -> bool:
-    """Return True if a value may leave a report as this field."""
+    """Return True if a value is valid for this field."""
     kind, _, name = field.partition(".")
     if kind == "packages":
         return _PACKAGE.match(name) is not None and _VERSION.match(value) is not None
@@ -72,26 +72,26 @@ def fits(field: str, value: str) -> bool:
 
 
 def _plausible(kind: str, value: str) -> bool:
-    """Refuse what the grammar lets through and nobody ever released, such as Python 3.68."""
+    """Reject well-formed versions that were never released, such as Python 3.68."""
     newest_python_minor = 20
     return kind != "python" or numbers(value)[:1] != (3,) or numbers(value)[1:2] <= (newest_python_minor,)
 
 
 def _cudnn_of_number(text: str) -> str:
-    """Spell out cuDNN's own integer: 8204 is 8.2.4, 90300 is 9.3.0."""
+    """Decode cuDNN's integer version: 8204 is 8.2.4, 90300 is 9.3.0."""
     number, big = int(text), 10_000
     factor = big if number >= big else 1_000
     return f"{number // factor}.{number % factor // 100}.{number % 100}"
 
 
 def _cuda_of_soname(text: str) -> str:
-    """Say which CUDA a libcudart file name stands for: 10.1 is itself, 11.0 is any 11, 12 any 12."""
+    """Return the CUDA version of a libcudart file name: 10.1 is exact, 11.0 is any 11, 12 any 12."""
     names_the_major_from = 11
     return str(major(text)) if major(text) >= names_the_major_from else line(text)
 
 
 def _cuda_of_dll(text: str) -> str:
-    """Read Windows' suffix: 101 is CUDA 10.1, 110 is any 11, 12 any 12."""
+    """Decode the suffix of DLLs: 101 is CUDA 10.1, 110 is any 11, 12 any 12."""
     two_digits = 2
     if len(text) <= two_digits:
         return f"{text[0]}.{text[1]}" if text[0] != "1" else text
@@ -99,7 +99,7 @@ def _cuda_of_dll(text: str) -> str:
 
 
 def _python_of_digits(text: str) -> str:
-    """Read a tag: 38 is 3.8, 311 is 3.11."""
+    """Decode a Python tag: 38 is 3.8, 311 is 3.11."""
     return f"{text[0]}.{text[1:]}"
 
 
@@ -127,7 +127,7 @@ CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
     "mac": ("platform", lambda _: "macos"),
     "lin": ("platform", lambda _: "linux"),
 }
-"""Names of groups in the recognisers' expressions that are not fields themselves: the field, and how to read it."""
+"""Expression groups that are not fields: the field, and its conversion."""
 
 _SPELLINGS = (
     (re.compile(rf"^(?:{MAKER}|Graphics Card)[ :-]+", re.IGNORECASE), ""),
@@ -144,7 +144,7 @@ _SPELLINGS = (
 
 @lru_cache(maxsize=4_096)
 def tidy_gpu(text: str) -> str:
-    """Write a GPU's name the usual way, adding nothing: ``nvidia rtx3090ti`` becomes ``RTX 3090 Ti``."""
+    """Normalise a GPU name: ``nvidia rtx3090ti`` becomes ``RTX 3090 Ti``."""
     text = text.strip(" ,;|")
     text = text if text.endswith("...") else text.rstrip(".")
     for pattern, replacement in _SPELLINGS:

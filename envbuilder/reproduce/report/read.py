@@ -1,4 +1,4 @@
-"""Read the fields of a report and decide between contradicting values."""
+"""Read the fields of a report and choose between contradicting values."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _NUMBERED = re.compile(r"_[0-9]$")
 
 
 def cleaned(text: str) -> Transcript:
-    """Return a report without the words of its form; for `read`, and for the search for known messages."""
+    """Return the cleaned text without the words of its issue form."""
     return clean(_TEMPLATE.sub(" ", text) if "(" in text or "<!--" in text else text)
 
 
 def read(text: str, transcript: Transcript | None = None) -> Reported:
-    """Read what a report says about the environment it came from; nothing is guessed, and no text raises.
+    """Read the environment that a report describes. Nothing is guessed, and no text raises.
 
-    ``transcript`` is what `cleaned` made of the text, where the caller has it.
+    ``transcript`` is the result of `cleaned`, if the caller has it.
     """
     transcript = transcript or cleaned(text)
     others = other_sides(transcript)
@@ -88,7 +88,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
 
 
 def _only_bazel(chosen: dict[str, Evidence]) -> bool:
-    """Return True if only an answer about Bazel suggests a custom build: many people answer that without building."""
+    """Return True if only an answer about Bazel suggests a custom build: many people answer it without building."""
     return "origin" in chosen and chosen["origin"].source in {"form", "Bazel"}
 
 
@@ -111,7 +111,7 @@ def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
 def _recognised(
     row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
 ) -> Iterator[Evidence]:
-    """Try one recogniser where its needles are; what a line means instead is asked once for all rows that ask it."""
+    """Apply one recogniser to the lines with its needles; contexts are computed once for all recognisers."""
     if row.near is not None:
         hits = set(transcript.matching(row.near, _MOST_HITS))
     else:
@@ -137,7 +137,7 @@ def _recognised(
 
 
 def _around(line: str, match: re.Match[str]) -> str:
-    """Return the line, or where it is long the part of it around what was recognised."""
+    """Return the line, or the part around the match if the line is long."""
     longest = 400
     start = 0 if match.end() <= longest else max(0, match.start() - 40)
     return line[start : start + longest].strip()
@@ -151,7 +151,7 @@ def _bus(transcript: Transcript, number: int) -> int:
 
 
 def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[Evidence]:
-    """Turn a hit's groups into statements, converting where the text is not the value itself."""
+    """Turn the groups of a match into statements, converted to field values."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
     index = int(groups.pop("index", index))
     shown = _around(line, match)
@@ -184,9 +184,9 @@ _MOST_GPUS = 16
 
 
 def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None, tuple[Contradiction, ...]]:
-    """Choose one field's statement: by trust, then by order, then made more exact by what agrees with it.
+    """Choose one statement of a field: by trust, then by order, then by precision among those that agree.
 
-    A title comes after every other sentence: it names what somebody thought at first, and is often left as it was.
+    A title ranks after every other sentence: it names the first guess and is rarely updated.
     """
     own = [statement for statement in statements if statement.field == field]
     if not own:
@@ -202,7 +202,7 @@ def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None,
 
 
 def _sharpened(best: Evidence, own: Sequence[Evidence]) -> Evidence:
-    """Take 8.1.0 for 8.1 where somebody said both: they agree, and one says more."""
+    """Prefer 8.1.0 over 8.1 if both are stated: they agree."""
     finer = [other for other in own if other.value != best.value and _extends(best.value, other.value)]
     return min(finer, key=lambda other: (-RANK[other.trust], other.line)) if finer else best
 
@@ -233,7 +233,7 @@ def _agree(field: str, one: str, other: str) -> bool:
 
 
 def _loosely(one: str, other: str) -> bool:
-    """Return True if two names of a system can be the same: their words or their numbers meet."""
+    """Return True if two system names can mean the same: their words or numbers overlap."""
     first, second = (set(re.findall(r"[a-z]+|[0-9]+", text.lower())) for text in (one, other))
     return (
         first <= second or second <= first or bool({"wsl"} & (first | second)) or platform_of(one) != platform_of(other)
@@ -241,10 +241,10 @@ def _loosely(one: str, other: str) -> bool:
 
 
 def gpus(statements: Iterable[Evidence]) -> tuple[tuple[str, ...], tuple[Evidence, ...], tuple[Contradiction, ...]]:
-    """Merge what was said of GPUs: what a driver or program listed, else what a form says, else what prose mentions.
+    """Merge GPU statements: those of a driver or program, else of a form, else of prose.
 
-    Each model counts as often as its best witness says. Weaker witnesses complete names that ``nvidia-smi`` cut; a
-    form that names another model contradicts.
+    Each model's count is the best one of its sources. Weaker sources complete names that ``nvidia-smi`` cut; a form
+    with another model is a contradiction.
     """
     own = sorted((s for s in statements if s.field == "gpus"), key=lambda s: (-RANK[s.trust], s.line))
     tiers = [[s for s in own if RANK[s.trust] in ranks] for ranks in ({4, 5}, {2, 3}, {1})]
@@ -264,7 +264,7 @@ def gpus(statements: Iterable[Evidence]) -> tuple[tuple[str, ...], tuple[Evidenc
 
 
 def without_former(statements: Sequence[Evidence], works: Sequence[Evidence]) -> list[Evidence]:
-    """Drop what sentences say of a GPU that was taken out for another, where another is named."""
+    """Drop sentences about a replaced GPU if another is named."""
     former = {_plain(row.value) for row in works if row.field == "gpus"}
     others = [row for row in statements if row.field == "gpus" and not _is_one_of(row, former)]
     if not former or not others:
@@ -285,7 +285,7 @@ def _plain(name: str) -> str:
 
 
 def _completed(name: str, others: Sequence[Evidence]) -> str:
-    """Replace a name that ``nvidia-smi`` cut by the one that somebody wrote in full."""
+    """Complete a name that ``nvidia-smi`` cut."""
     if not name.endswith(_CUT):
         return name
     return next((other.value for other in others if _plain(other.value).startswith(_plain(name))), name)
@@ -299,7 +299,7 @@ def _against(base: Sequence[Evidence], others: Sequence[Evidence], names: dict[s
 
 
 def _known_as(name: str, names: dict[str, str]) -> str:
-    """Find the model that was named before with more or fewer words: 3090 and RTX 3090, A100 and A100-SXM4-80GB."""
+    """Find the same model with more or fewer words: 3090 and RTX 3090, A100 and A100-SXM4-80GB."""
     model = _plain(name)
     for known in names:
         if known == model or known.endswith(model) or model.endswith(known):
@@ -315,7 +315,7 @@ _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withma
 
 
 def trimmed(statements: Iterable[Evidence]) -> list[Evidence]:
-    """Drop what a weaker recogniser read on a line where a stronger one read the same field."""
+    """Drop statements of a weaker recogniser if a stronger one read the same field on the line."""
     best: dict[tuple[str, int], int] = {}
     rows = list(statements)
     for row in rows:
@@ -332,7 +332,7 @@ def trimmed(statements: Iterable[Evidence]) -> list[Evidence]:
 
 
 def scalars(statements: Sequence[Evidence]) -> tuple[dict[str, Evidence], tuple[Contradiction, ...]]:
-    """Choose every scalar field that anything was said about."""
+    """Choose the value of every stated scalar field."""
     chosen: dict[str, Evidence] = {}
     against: list[Contradiction] = []
     for field in (*SCALARS, "origin"):

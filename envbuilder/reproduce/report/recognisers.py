@@ -1,4 +1,4 @@
-"""The ordered table of line recognisers: one expression each, whose named groups are fields or conversions to them."""
+"""The ordered table of line recognisers: one expression each; named groups are fields or conversions."""
 
 # ruff: noqa: E501 - a row a line: the table is read across, and an expression does not get clearer by being cut.
 
@@ -13,12 +13,11 @@ from envbuilder.reproduce.report.reported import Trust
 
 @dataclass(frozen=True)
 class Recogniser:
-    """One way in which a line states something.
+    """One pattern of a line that states a field.
 
-    A line is tried that holds one of ``needles`` (lower case). ``says`` are fields that a hit implies with fixed
-    values. ``unless`` are texts (lower case) in whose presence the line means something else. ``near`` finds the
-    lines instead of the needles, where those are words that every line of a log holds. ``apart`` is a text (lower
-    case) in whose presence a clause means something else.
+    A line is tried if it contains one of ``needles`` (lower case). ``says`` are fixed values that a match implies. The
+    line is skipped if it contains one of ``unless`` (lower case), a clause if it contains ``apart``. ``near`` replaces
+    ``needles`` if these occur on every log line.
     """
 
     name: str
@@ -52,7 +51,7 @@ def _row(
 
 
 TAG = "tag of a wheel"
-"""What says which Python a wheel is for, and not which one runs: anything that names the running one outweighs it."""
+"""The recogniser for a wheel's Python version; the running version outranks it."""
 
 _P, _L, _O, _M = Trust.PROVED, Trust.LISTED, Trust.ORDERED, Trust.MENTIONED
 _LINUX = {"platform": "linux"}
@@ -91,7 +90,7 @@ LOGS = (
     _row("build info", _P, "cuda_version", rf"['\"]cuda_version['\"]\]?[ ,:=]{{1,4}}['\"]?(?:(?P<built_cuda>{TOOLKIT})|64_(?P<built_dll>1[01][0-9]))"),
     _row("build info, cuDNN", _P, "cudnn_version", r"['\"]cudnn_version['\"]\]?[ ,:=]{1,4}['\"]?(?P<built_cudnn>[4-9](?:\.[0-9]{1,2}){0,2})['\"]"),
 )  # fmt: skip
-"""What running programs print."""
+"""Output of running programs."""
 
 LISTINGS = (
     _row("nvidia-smi", _L, "nvidia-smi", rf"NVIDIA-SMI\s+[0-9.]{{3,12}}\s+Driver Version:\s*(?P<driver>{DRIVER})(?:\s+CUDA Version:\s*(?P<driver_cuda>[0-9]{{1,2}}\.[0-9]{{1,2}}))?"),
@@ -128,7 +127,7 @@ LISTINGS = (
     _row("path, Windows", _L, ":\\|\\site-packages\\|\\anaconda3\\|\\appdata\\", r"(?:\b[a-z]:\\{1,2}[a-z]|[\w~]\\{1,2}(?:site-packages|anaconda3|miniconda3|appdata)\\)", says={"platform": "windows"}, any_case=True),
     _row("processor", _L, "x86_64|aarch64|ppc64le|arm64", r"\b(?:uname|machine|architecture|Linux|Darwin)\b[^\n]{0,160}\b(?P<arch>x86_64|aarch64|ppc64le|arm64)\b", unless=".cc:"),
 )  # fmt: skip
-"""What tools list."""
+"""Output of tools."""
 
 ORDERS = (
     _row("TensorFlow image", _O, "tensorflow/tensorflow:", rf"(?P<image>tensorflow/tensorflow:(?P<tensorflow>{RELEASE[:RELEASE.rindex('(?![0-9A-Za-z])')]})[A-Za-z0-9.-]{{0,40}})", says={"install": "docker", "platform": "linux"}),
@@ -153,7 +152,7 @@ ORDERS = (
     _row("apt install, cuDNN", _O, "libcudnn", rf"libcudnn[0-9](?:-cuda-1[0-9])?=(?P<cudnn>{CUDNN})"),
     _row("docker run", _O, "docker run", r"docker run [^\n]{0,300}tensorflow/", says={"install": "docker", "platform": "linux"}),
 )  # fmt: skip
-"""What commands and recipes ask for."""
+"""Commands and recipes."""
 
 MENTIONS = (
     _row("prose, TensorFlow", _M, "tensorflow|tensor flow|tf", rf"(?<![\w.@-])(?<!\S/)(?:tensor ?flow(?:[-_ ]?(?:gpu|cpu|nightly))?|tf(?:[-_ ]?(?:gpu|nightly))?)(?:[ -](?:version|release))?(?: (?:is|to|at|with))?(?: ?[:=@(]{{1,2}} ?| v\.? ?|[ -]|v)?(?P<tensorflow>{RELEASE})", unless=_NOT_SAID, any_case=True, near=r"(?:tensor ?flow|tf)[a-z _-]{0,24}[ :=@(v.]{0,4}[0-3]\.[0-9]"),
@@ -178,7 +177,7 @@ MENTIONS = (
     _row("prose, protobuf", _M, "protobuf", r"(?<![\w./=-])protobuf(?:[ -]version)?(?: ?[:=] ?| v\.? ?|[ -])(?P<protobuf>[0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?![\w.]*[0-9x])", unless=_NOT_SAID + "|<|>", any_case=True),
     _row("prose, driver", _M, "driver", r"(?<![\w./])drivers?(?:[ -]version)?(?: is)?(?: ?[:=(#] ?| v\.? ?|[ -]|v)?(?P<driver>[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2})(?![0-9.]?[0-9])", unless=_NOT_SAID.replace("driver version:|", ""), any_case=True),
 )  # fmt: skip
-"""What people write in sentences."""
+"""Sentences of people."""
 
 ORIGINS = (
     _row("TensorFlow.js", _L, "tfjs|tensorflow.js|@tensorflow/", r"(?:\btfjs\b|TensorFlow\.js\b|@tensorflow/tfjs)", says={"origin": "tfjs"}, any_case=True),
@@ -195,6 +194,6 @@ ORIGINS = (
     _row("DirectML", _L, "directml", r"tensorflow-directml\b|tensorflow_directml", says={"origin": "third-party"}, any_case=True),
     _row("ROCm", _L, "rocm", r"tensorflow-rocm\b|tensorflow_rocm|rocm/tensorflow", says={"origin": "third-party"}, any_case=True),
 )  # fmt: skip
-"""Who made the build, where it was not the package index's."""
+"""The distributor of the build if it is not the package index."""
 
 TABLE = (*LOGS, *LISTINGS, *ORDERS, *MENTIONS, *ORIGINS)

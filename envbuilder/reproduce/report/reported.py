@@ -1,4 +1,4 @@
-"""What a report says: fields with the lines that they came from, and what contradicts them."""
+"""The content of a report: fields with their source lines, and contradictions."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Platform = Literal["linux", "windows", "macos"]
 Install = Literal["pip", "conda", "docker", "source"]
 Build = Literal["gpu", "cpu"]
 Origin = Literal["tfjs", "jetson", "nvidia", "conda", "source", "library", "jax", "third-party"]
-"""Whose build it is, where the report says that it is not the package index's."""
+"""The distributor of the build if it is not the package index."""
 Complaint = Literal["invisible", "slow", "stuck", "breaks", "installing", "import", "building", "several"]
-"""What is complained of: no GPU is seen or used; it is slow, hangs, breaks; it cannot be installed, imported, built;
-it is about several GPUs at once."""
+"""The complaint: no GPU is found or used; it is slow, hangs, breaks; it cannot be installed, imported, built; it
+concerns several GPUs.
+"""
 
 
 class Trust(StrEnum):
-    """How much a statement weighs, strongest first.
+    """The source of a statement, strongest first.
 
-    What a running program printed, what a tool listed, what a command or recipe asked for, what a person filled into
-    a form, and what a person mentioned in prose.
+    Output of a running program, output of a tool, a command or recipe, an answer in a form, and a mention in prose.
     """
 
     PROVED = "proved"
@@ -35,11 +35,11 @@ RANK = {trust: rank for rank, trust in enumerate(reversed(Trust), start=1)}
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One statement: the field, the value read, the line (from 1), its text, how it was recognised, how it weighs.
+    """One statement: field, value, line (from 1), its text, the recogniser, and its confidence.
 
-    ``index`` tells several GPUs of one listing apart (-1 where they are not numbered), ``count`` is what "2x" says.
-    ``works`` is true of a side that is said to work: another machine, another version, before or after.
-    ``title`` is true of what the report's title mentions: it was written first, and every other sentence outweighs it.
+    ``index`` distinguishes the GPUs of one listing (-1 without numbers), ``count`` is the number in "2x". ``works``
+    marks a working setup: another machine or version. ``title`` marks the report's title, which every other sentence
+    outranks.
     """
 
     field: str
@@ -55,7 +55,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
-    """Two statements that cannot both hold: ``kept`` is the more trustworthy one."""
+    """Two incompatible statements; ``kept`` has the higher confidence."""
 
     field: str
     kept: Evidence
@@ -63,7 +63,7 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A gap between two lines of a log: the line before it, its length in seconds, and the texts around it."""
+    """A gap between two log lines: the line before it, its length in seconds, and the texts around it."""
 
     line: int
     seconds: float
@@ -72,13 +72,12 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
-    """What the report says; None and empty stand for what it does not say.
+    """The reported environment; None and empty mean that the report does not state the field.
 
-    ``cuda`` is the toolkit or runtime, ``driver_cuda`` the newest CUDA that the driver serves (what ``nvidia-smi``
-    prints). ``distribution`` is the package's name on the index, ``build`` whether it has GPU support at all.
-    ``origin`` is whose build it is (None: the index's). ``built`` is what TensorFlow says it was built with,
-    ``environment`` the variables that matter here. ``works`` is what was said of a side that works: another machine,
-    another version, before or after. ``complaints`` are what the report complains of.
+    ``cuda`` is the toolkit or runtime, ``driver_cuda`` the newest CUDA that the driver supports (printed by
+    ``nvidia-smi``). ``distribution`` is the package's name on the index, ``build`` whether it supports GPUs. ``origin``
+    is the distributor of the build (None: the index). ``built`` is TensorFlow's build information, ``environment`` the
+    relevant variables. ``works`` are statements about a working setup, ``complaints`` the complaints.
     """
 
     tensorflow: str | None = None
