@@ -183,27 +183,37 @@ def ensure_packages(
     workspace: Workspace,
     index: PackageIndex | None = None,
     *,
-    renew: bool = False,
+    renewed: set[str] | None = None,
 ) -> None:
     """Store a folder for each step that has none yet: its lock, installed sizes, and what ``runtime`` images remove.
 
-    ``renew`` makes each again, from the catalogue of today.
+    With ``renewed``, each folder that is not in it is made again from the catalogue of today, and added to it.
 
     They are taken from the user's own workspace if this is one below it, else made from the wheels on the index.
     Raises InfrastructureError if the index does not answer.
     """
     stored = packages_of(environment, lock_text, workspace)
-    missing = [layer for layer in package_layers(environment, lock_text) if renew or layer.folder not in stored]
-    own = Workspace(workspace.given) if workspace.given else workspace
-    known = packages_of(environment, lock_text, own) if missing and own != workspace and not renew else {}
-    wheels = Wheels(index or open_index(), environment) if len(missing) > len(known) else None
+    every = package_layers(environment, lock_text)
+    again = {layer.folder for layer in every} - renewed if renewed is not None else set()
+    missing = [layer for layer in every if layer.folder in again or layer.folder not in stored]
+    known: dict[str, PackageFolder] = {}
+    if missing and workspace.given and renewed is None:
+        known = packages_of(environment, lock_text, Workspace(workspace.given))
+    wheels = None
     for layer in missing:
         folder = known.get(layer.folder)
         if folder is None:
-            assert wheels is not None  # noqa: S101 - made above if any folder is not known
+            wheels = wheels or Wheels(index or open_index(), environment)
             folder = wheels.folder(layer, catalog, stored.get(layer.folder))
-        for name, text in folder.files(layer.folder).items():
+        files = folder.files(layer.folder)
+        for name, text in files.items():
             write_atomically(workspace.images / name, text.encode())
+        outdated = workspace.images / PACKAGES / layer.folder / REMOVED
+        if not folder.removed:
+            with writing(outdated):
+                outdated.unlink(missing_ok=True)
+    if renewed is not None:
+        renewed |= again
 
 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:

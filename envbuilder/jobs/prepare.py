@@ -35,12 +35,12 @@ class Relocked:
 
 def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> Relocked:
     """Resolve every chosen environment again and write its files."""
-    changed, seen = 0, set[str]()
+    changed, seen, renewed = 0, set[str](), set[str]()
     for choice in choices:
         for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
             text = ensure_lock(environment, choice.catalog, workspace, renew=True, renewed=seen)
-            ensure_packages(environment, text, choice.catalog, workspace, renew=True)
+            ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed)
             write_context(environment, text, workspace)
             after = _locks(workspace, environment)
             console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")

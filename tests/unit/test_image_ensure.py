@@ -11,16 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_engine import FakeEngine
+from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
-from envbuilder.image import debian, lockfile
+from envbuilder.image import context, debian, lockfile
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import BuildOptions, Built, standing
-from envbuilder.image.context import build_files, ensure_lock, stale, standalone, unused, write_context
+from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
 from envbuilder.validation.validate import ValidationRequest
@@ -332,3 +333,24 @@ def test_a_build_gets_only_the_files_that_it_needs(workspace: Workspace) -> None
     assert request.dockerfile in request.context
     assert not [name for name in request.context if name.startswith(runtime().id)]
     assert len(request.context) < 30
+
+
+def test_a_workspace_below_the_users_takes_known_folders_and_makes_the_others(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders of the user's own workspace are copied; only a package that it lacks is looked up on the index."""
+    lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text() + f"rich==1.0 --hash=sha256:{'0' * 64}\n"
+    below, opened = workspace.for_upgrades, list[MemoryIndex]()
+
+    def index() -> MemoryIndex:
+        opened.append(MemoryIndex())
+        return opened[-1]
+
+    monkeypatch.setattr(context, "open_index", index)
+    one = msgspec.structs.replace(vetted(), requirements=(*vetted().requirements, "rich"))
+    ensure_packages(one, lock, load(), below)
+    ensure_packages(one, lock, load(), below)
+    assert len(opened) == 1
+    assert (next(below.images.glob("shared/packages/tensorflow-*")) / "removed.tsv").is_file()
+    (added,) = below.images.glob("shared/packages/added-*")
+    assert "rich==1.0" in (added / lockfile.LOCK).read_text()
