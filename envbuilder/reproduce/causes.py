@@ -12,10 +12,10 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.finding import SEVERITY_RANK, Code, Finding, Severity
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds
-from envbuilder.reproduce.messages.catalog import Signature, Symptom, get, shipped_rows
-from envbuilder.reproduce.question_from_report import means_gpu, release_of
+from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get, shipped_rows
+from envbuilder.reproduce.question_from_report import concerns_gpu, release_of
 from envbuilder.reproduce.report.recognisers import TAG
-from envbuilder.reproduce.report.reported import Complaint, Evidence, Reported
+from envbuilder.reproduce.report.reported import Complaint, Reported, Statement
 from envbuilder.reproduce.slow_start import causes
 from envbuilder.support import decoding
 from envbuilder.versions import at_least, minor
@@ -43,10 +43,10 @@ _HIDDEN_BY = {
 """Codes that are dropped if one of these root causes is proved."""
 
 
-def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
+def predict(reported: Reported, symptoms: tuple[MessageMatch, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """List the possible causes, the most likely first: proved by lines, predicted by rules, suggested by pauses."""
     stops = any(get(row.signature).code in _AT_IMPORT for row in symptoms if row.exact)
-    symptoms = tuple(row for row in symptoms if not is_aside(row, reported, stops=stops))
+    symptoms = tuple(row for row in symptoms if not is_unrelated(row, reported, stops=stops))
     shown = _proved(symptoms)
     proved = {finding.code for finding in shown}
     builds = other_builds(reported, symptoms, catalog)
@@ -55,7 +55,7 @@ def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog)
     ruled = tuple(finding for finding in ruled if not (finding.code in _OF_LIBRARIES and proved & _HOST))
     ruled, elsewhere = _answering(ruled, proved, reported), _answering(elsewhere, proved, reported)
     codes = {finding.code for finding in (*elsewhere, *ruled)}
-    beside = tuple(row for row in shown if not _said_by(row.code, codes))
+    beside = tuple(row for row in shown if not _reported_by_rule(row.code, codes))
     if elsewhere and all(get(row.signature).layer == "symptom" for row in symptoms if get(row.signature).code):
         beside = ()
     tagged = (*_other_tag(reported), *_before_keras(reported, symptoms))
@@ -70,7 +70,7 @@ def predict(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog)
 
 def _answering(findings: tuple[Finding, ...], proved: set[Code], reported: Reported) -> tuple[Finding, ...]:
     """Downgrade forecasts that no line proves and that do not explain the complaint."""
-    return tuple(row if row.code in proved or explains(row.code, reported) else as_remark(row) for row in findings)
+    return tuple(row if row.code in proved or explains(row.code, reported) else as_info(row) for row in findings)
 
 
 def _other_than(codes: set[Code | None], findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
@@ -81,12 +81,12 @@ def _other_than(codes: set[Code | None], findings: tuple[Finding, ...]) -> tuple
 _HOST = frozenset({Code.DRIVER_MISMATCH, Code.STUB_LIBCUDA, Code.GPU_NOT_VISIBLE, Code.CONTAINER_REQUIREMENT})
 
 
-def _said_by(code: Code, codes: set[Code]) -> bool:
+def _reported_by_rule(code: Code, codes: set[Code]) -> bool:
     """Return True if a rule reports the same cause; its finding includes the versions."""
     return code in codes or (code is Code.MISSING_LIBRARY and bool(codes & _OF_LIBRARIES))
 
 
-def _proved(symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
+def _proved(symptoms: tuple[MessageMatch, ...]) -> tuple[Finding, ...]:
     """Turn messages that name a cause into findings, without messages that follow from another cause."""
     rows = [(row, get(row.signature)) for row in symptoms]
     wrong = [(row, known) for row, known in rows if known.code is not None and known.severity is not Severity.INFO]
@@ -126,7 +126,7 @@ def _other_tag(reported: Reported) -> tuple[Finding, ...]:
 FIRST_WITH_KERAS = "1.4"
 
 
-def _before_keras(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
+def _before_keras(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> tuple[Finding, ...]:
     """Report a TensorFlow release that is older than its ``keras`` module, rather than one with missing files."""
     row = next((row for row in symptoms if row.signature == "no_keras"), None)
     if row is None or reported.tensorflow is None or at_least(release_of(reported.tensorflow), FIRST_WITH_KERAS):
@@ -145,14 +145,14 @@ def _before_keras(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Fi
     )
 
 
-def _of_python(reported: Reported) -> tuple[Evidence, ...]:
+def _of_python(reported: Reported) -> tuple[Statement, ...]:
     return tuple(row for row in reported.evidence if row.field == "python")
 
 
-def _other_system(reported: Reported, symptoms: tuple[Symptom, ...]) -> tuple[Finding, ...]:
+def _other_system(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> tuple[Finding, ...]:
     """List the limits of systems other than Linux on x86-64."""
     release = reported.tensorflow
-    about_gpu = means_gpu(reported, symptoms) or not _proved(symptoms)
+    about_gpu = concerns_gpu(reported, symptoms) or not _proved(symptoms)
     about_gpu = about_gpu and reported.distribution != "tensorflow-cpu"
     if reported.platform == "macos" and about_gpu:
         return (_no_gpu(f"TensorFlow {release or ''} on macOS", "no macOS wheel has CUDA", reported.os),)
@@ -184,7 +184,7 @@ def _no_gpu(subject: str, why: str, found: str | None) -> Finding:
     )
 
 
-def _shown(symptom: Symptom, signature: Signature) -> Finding:
+def _shown(symptom: MessageMatch, signature: LogMessage) -> Finding:
     """Make a finding from a matched log message."""
     assert signature.code is not None  # noqa: S101 - `_proved` looked
     value = next(iter(symptom.values.values()), "")
@@ -250,7 +250,7 @@ def _opens_at_import(reported: Reported) -> bool:
     return reported.tensorflow is None or not at_least(release_of(reported.tensorflow), _OPENS_AT_USE)
 
 
-def as_remark(finding: Finding) -> Finding:
+def as_info(finding: Finding) -> Finding:
     """Downgrade a finding to INFO."""
     return finding if finding.severity is Severity.INFO else msgspec.structs.replace(finding, severity=Severity.INFO)
 
@@ -264,7 +264,7 @@ def _is_first(reported: Reported) -> bool:
     return bool(release) and at_least(release, "1.4") and not at_least(release, "2.0")
 
 
-def is_aside(symptom: Symptom, reported: Reported, *, stops: bool = False) -> bool:
+def is_unrelated(symptom: MessageMatch, reported: Reported, *, stops: bool = False) -> bool:
     """Return True if a message is unrelated: about a GPU if only an import fails, or from another TensorFlow.
 
     ``stops`` is True if another message explains the failed import.
@@ -369,7 +369,7 @@ def image_defect_rows() -> tuple[ImageDefect, ...]:
     return decoding.converted(rows, tuple[ImageDefect, ...])
 
 
-def image_defects(reported: Reported, symptoms: tuple[Symptom, ...]) -> dict[Finding, tuple[str, ...]]:
+def image_defects(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> dict[Finding, tuple[str, ...]]:
     """Find the known defects of the images that a report names, and the messages that each explains.
 
     An error if a log message proves it. INFO if the tag moves and its image is unknown, or if no message proves it but
@@ -393,7 +393,7 @@ def image_defects(reported: Reported, symptoms: tuple[Symptom, ...]) -> dict[Fin
     return found
 
 
-def day_of(reported: Reported, symptoms: tuple[Symptom, ...]) -> str | None:
+def day_of(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> str | None:
     """Return the date of a report's first dated log line, or None."""
     texts = [row.text for row in symptoms] + [row.text for row in reported.evidence]
     texts += [text for row in reported.pauses for text in (row.before, row.after)]
@@ -412,7 +412,7 @@ def _moves(image: str) -> bool:
     return image.rpartition(":")[2].startswith(_MOVES)
 
 
-def _shows(row: ImageDefect, symptom: Symptom, image: str) -> bool:
+def _shows(row: ImageDefect, symptom: MessageMatch, image: str) -> bool:
     """Return True if a message belongs to this defect: same image, and same library if it names one."""
     if symptom.signature not in row.shows or not symptom.exact:
         return False
@@ -420,7 +420,7 @@ def _shows(row: ImageDefect, symptom: Symptom, image: str) -> bool:
     return (not own or image in own) and symptom.values.get("library", row.library) == row.library
 
 
-def _finding(row: ImageDefect, image: str, shown: Symptom | None, *, sure: bool) -> Finding:
+def _finding(row: ImageDefect, image: str, shown: MessageMatch | None, *, sure: bool) -> Finding:
     until = f" to {row.until}" if row.until else ""
     known = f"known from {row.since}{until}" if row.until != row.since else f"known of {row.since}"
     said = f"Line {shown.line} shows a known defect of {image}" if sure and shown else f"A defect of {image} is known"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envbuilder.finding import Finding, Severity
-from envbuilder.reproduce.messages.catalog import Signature, Symptom, get
+from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
 
 _NEEDS = {
     "gpu": "a GPU",
@@ -18,7 +18,7 @@ _NEEDS = {
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """The result, its proof (reported and observed messages in pairs), and what is needed for a full reproduction."""
 
     reproduced: bool | None
@@ -26,7 +26,7 @@ class Compared:
     needs: str = ""
 
 
-def telling(symptoms: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
+def error_messages(symptoms: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
     """Keep messages about errors, without an empty GPU list if another message explains it."""
     wrong = tuple(row for row in symptoms if get(row.signature).severity is not Severity.INFO)
     causes = tuple(row for row in wrong if get(row.signature).layer != "symptom")
@@ -34,44 +34,44 @@ def telling(symptoms: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
 
 
 def compare(
-    reported: tuple[Symptom, ...],
-    seen: tuple[Symptom, ...],
+    reported: tuple[MessageMatch, ...],
+    seen: tuple[MessageMatch, ...],
     predicted: tuple[Finding, ...],
     found: tuple[Finding, ...],
     *,
     with_gpu: bool,
     with_driver: bool,
-) -> Compared:
+) -> ComparisonResult:
     """Compare the messages of a run with the report.
 
     Only messages that can appear on this image and host count. If the report quotes none, the suite's findings are
     compared with the predicted ones.
     """
-    wanted = telling(reported)
+    wanted = error_messages(reported)
     if not wanted:
         return _by_findings(predicted, found)
     possible = [row for row in wanted if _can_show(get(row.signature), with_gpu=with_gpu, with_driver=with_driver)]
-    pairs = tuple((row.text, twin.text) for row in wanted if (twin := _twin(row, seen)) is not None)
+    pairs = tuple((row.text, twin.text) for row in wanted if (twin := _same_message(row, seen)) is not None)
     if not possible and not pairs:
-        return Compared(None, (), _needed(wanted))
-    missing = [row for row in possible if _twin(row, seen) is None]
+        return ComparisonResult(None, (), _needed(wanted))
+    missing = [row for row in possible if _same_message(row, seen) is None]
     if pairs and not missing:
-        return Compared(True, pairs)
+        return ComparisonResult(True, pairs)
     if not pairs:
-        return Compared(False)
+        return ComparisonResult(False)
     names = ", ".join(sorted({row.signature for row in missing}))
-    return Compared(None, pairs, f"partly reproduced; missing here: {names}")
+    return ComparisonResult(None, pairs, f"partly reproduced; missing here: {names}")
 
 
-def _by_findings(predicted: tuple[Finding, ...], found: tuple[Finding, ...]) -> Compared:
+def _by_findings(predicted: tuple[Finding, ...], found: tuple[Finding, ...]) -> ComparisonResult:
     wanted = {row.code: row for row in predicted if row.severity is Severity.ERROR}
     same = [(wanted[row.code].message, row.message) for row in found if row.code in wanted]
     if same:
-        return Compared(True, tuple(same))
-    return Compared(None, (), "the report quotes no comparable message")
+        return ComparisonResult(True, tuple(same))
+    return ComparisonResult(None, (), "the report quotes no comparable message")
 
 
-def _can_show(signature: Signature, *, with_gpu: bool, with_driver: bool) -> bool:
+def _can_show(signature: LogMessage, *, with_gpu: bool, with_driver: bool) -> bool:
     return (
         signature.proof == "image"
         or (signature.proof == "driver" and with_driver)
@@ -79,12 +79,12 @@ def _can_show(signature: Signature, *, with_gpu: bool, with_driver: bool) -> boo
     )
 
 
-def _needed(wanted: tuple[Symptom, ...]) -> str:
+def _needed(wanted: tuple[MessageMatch, ...]) -> str:
     kinds = sorted({get(row.signature).proof for row in wanted})
     return "it takes " + ", ".join(_NEEDS[kind] for kind in kinds)
 
 
-def _twin(wanted: Symptom, seen: tuple[Symptom, ...]) -> Symptom | None:
+def _same_message(wanted: MessageMatch, seen: tuple[MessageMatch, ...]) -> MessageMatch | None:
     """Return the same message with the same values (library, versions), or None."""
     for row in seen:
         shared = wanted.values.keys() & row.values.keys()
@@ -93,7 +93,7 @@ def _twin(wanted: Symptom, seen: tuple[Symptom, ...]) -> Symptom | None:
     return None
 
 
-def gone(reported: tuple[Symptom, ...], seen: tuple[Symptom, ...]) -> tuple[Symptom, ...]:
+def repeated_messages(reported: tuple[MessageMatch, ...], seen: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
     """Return the reported messages that appeared again; an empty result means that the change fixes the report."""
-    names = {row.signature for row in telling(reported)}
+    names = {row.signature for row in error_messages(reported)}
     return tuple(row for row in seen if row.signature in names)

@@ -7,18 +7,18 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.messages.catalog import Symptom, get
+from envbuilder.reproduce.messages.catalog import MessageMatch, get
 from envbuilder.reproduce.report.reported import Reported
 
 Confidence = Literal["certain", "likely", "unsure"]
 """``proved`` by a log line, ``predicted`` from stated versions, or ``unsure``."""
 
-Place = Literal["versions", "installation", "host", "build", "unknown"]
+RunTarget = Literal["versions", "installation", "host", "build", "unknown"]
 """The kind of fix: other versions, another installation step, the host (driver, container options, processor), or the
 distributor of the build.
 """
 
-_PLACES: dict[Place, frozenset[Code]] = {
+_PLACES: dict[RunTarget, frozenset[Code]] = {
     "versions": frozenset(
         {
             Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.TWO_CUDA_STACKS,
@@ -42,7 +42,7 @@ _PLACES: dict[Place, frozenset[Code]] = {
 }  # fmt: skip
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """The cause in one sentence, and its confidence.
 
     ``codes`` are the findings behind it, the leading one first; empty if ``unsure``. ``line`` and ``quote`` are the
@@ -52,7 +52,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     cause: str
     confidence: Confidence
-    place: Place
+    place: RunTarget
     codes: tuple[Code, ...] = ()
     line: int = 0
     quote: str = ""
@@ -61,14 +61,14 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     ask: tuple[str, ...] = ()
 
 
-def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple[Symptom, ...]) -> Diagnosis:
+def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple[MessageMatch, ...]) -> ReportDiagnosis:
     """Build the diagnosis from findings sorted by cause (see `by_cause`)."""
     harmless = tuple(dict.fromkeys(_harmless(row) for row in symptoms if get(row.signature).layer == "noise"))
     told = [row for row in predicted if row.severity is not Severity.INFO and row.code is not Code.UNKNOWN]
     lead = told[0] if told else None
     decisive = _decisive(lead, symptoms) if lead else None
     if lead is None or (decisive is not None and get(decisive.signature).layer == "symptom"):
-        return Diagnosis(
+        return ReportDiagnosis(
             cause=_UNKNOWN if lead is None else "TensorFlow finds no GPU, and the report does not contain the reason.",
             confidence="unsure",
             place="unknown",
@@ -78,7 +78,7 @@ def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple
             ask=deciding_commands(reported),
         )
     proved = decisive is not None and decisive.exact and not get(decisive.signature).prose
-    return Diagnosis(
+    return ReportDiagnosis(
         cause=get(decisive.signature).cause if decisive and _made_of(lead, decisive) else lead.message,
         confidence="certain" if proved else "likely",
         place="installation" if decisive and get(decisive.signature).layer == "system" else _place(lead.code),
@@ -94,22 +94,22 @@ def diagnose(reported: Reported, predicted: tuple[Finding, ...], symptoms: tuple
 _UNKNOWN = "The report does not contain enough information for a diagnosis."
 
 
-def _place(code: Code) -> Place:
+def _place(code: Code) -> RunTarget:
     return next((place for place, codes in _PLACES.items() if code in codes), "unknown")
 
 
-def _decisive(lead: Finding, symptoms: tuple[Symptom, ...]) -> Symptom | None:
+def _decisive(lead: Finding, symptoms: tuple[MessageMatch, ...]) -> MessageMatch | None:
     """Return the log message behind the leading finding, else the first with its code."""
     same = [row for row in symptoms if get(row.signature).code is lead.code]
     return next((row for row in same if _made_of(lead, row)), None) or next(iter(same), None)
 
 
-def _made_of(lead: Finding, symptom: Symptom) -> bool:
+def _made_of(lead: Finding, symptom: MessageMatch) -> bool:
     """Return True if the finding quotes this line rather than a version that a rule compared."""
     return bool(lead.found) and symptom.text.startswith(lead.found)
 
 
-def _harmless(symptom: Symptom) -> str:
+def _harmless(symptom: MessageMatch) -> str:
     return get(symptom.signature).cause
 
 

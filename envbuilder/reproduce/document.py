@@ -10,9 +10,9 @@ import msgspec
 from envbuilder.compat.check import EnvironmentAnswer
 from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.diagnosis import Diagnosis
-from envbuilder.reproduce.messages.catalog import Symptom
-from envbuilder.reproduce.report.reported import Evidence, Reported
+from envbuilder.reproduce.diagnosis import ReportDiagnosis
+from envbuilder.reproduce.messages.catalog import MessageMatch
+from envbuilder.reproduce.report.reported import Reported, Statement
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
@@ -49,7 +49,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Word | None = None
     simulated: bool = False
     stand_ins: tuple[str, ...] = ()
-    symptoms: tuple[Symptom, ...] = ()
+    symptoms: tuple[MessageMatch, ...] = ()
     findings: tuple[Finding, ...] = ()
     reproduced: bool | None = None
     needs: str = ""
@@ -68,7 +68,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Word | None = None
     simulated: bool = False
     stand_ins: tuple[str, ...] = ()
-    symptoms: tuple[Symptom, ...] = ()
+    symptoms: tuple[MessageMatch, ...] = ()
     needs: str = ""
 
 
@@ -90,7 +90,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     matrix: str = ""
     proof: Proof | None = None
-    worked: tuple[Evidence, ...] = ()
+    worked: tuple[Statement, ...] = ()
 
 
 class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +98,9 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = "envbuilder/reproduce/v1"
     reported: Reported
-    symptoms: tuple[Symptom, ...]
+    symptoms: tuple[MessageMatch, ...]
     predicted: tuple[Finding, ...]
-    diagnosis: Diagnosis
+    diagnosis: ReportDiagnosis
     recipe: Recipe
     run: Run | None = None
     nearest: Nearest | None = None

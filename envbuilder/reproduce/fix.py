@@ -20,11 +20,11 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import FIRST_WITHOUT_WINDOWS_GPU
-from envbuilder.reproduce.diagnosis import Diagnosis
+from envbuilder.reproduce.diagnosis import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.fix_commands import mending_commands
+from envbuilder.reproduce.fix_commands import install_commands
 from envbuilder.reproduce.question_from_report import SHARED, release_of
-from envbuilder.reproduce.report.reported import Evidence, Reported
+from envbuilder.reproduce.report.reported import Reported, Statement
 
 MATRIX = "nearest"
 
@@ -32,7 +32,7 @@ MATRIX = "nearest"
 def closest_environment(
     reported: Reported,
     question: Question | None,
-    diagnosis: Diagnosis,
+    diagnosis: ReportDiagnosis,
     catalog: Catalog,
 ) -> tuple[Nearest, Environment | None] | None:
     """Find the closest compatible environment for a report; None if no known one would fix it.
@@ -42,16 +42,16 @@ def closest_environment(
     about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
     environment is None if no wheels exist for it.
     """
-    if question is None or not _lies_with_versions(diagnosis):
+    if question is None or not _fixable_by_versions(diagnosis):
         return None
-    works = Installable(catalog, without=HINDRANCES)
-    worked: tuple[Evidence, ...] = ()
+    works = Installable(catalog, without=DISQUALIFYING)
+    worked: tuple[Statement, ...] = ()
     chosen = None
-    side = working_side(reported, _answerable(question, catalog), works, catalog, as_it_is=not diagnosis.codes)
+    side = working_setup(reported, _answerable(question, catalog), works, catalog, as_it_is=not diagnosis.codes)
     if side is not None:
-        chosen, worked = _way(side[0], reported, diagnosis, question), side[1]
+        chosen, worked = _candidate_fix(side[0], reported, diagnosis, question), side[1]
     if chosen is None and diagnosis.codes:
-        chosen, worked = _searched(reported, question, diagnosis, works), ()
+        chosen, worked = _search_fix(reported, question, diagnosis, works), ()
     if chosen is None:
         return None
     near, changes, predicate = chosen
@@ -67,7 +67,7 @@ def closest_environment(
             changes=tuple(map(change_text, changes)),
             predicate=predicate,
             diff=tuple(line for change in changes for line in _diff(change)),
-            commands=mending_commands(reported, question, near, environment, catalog),
+            commands=install_commands(reported, question, near, environment, catalog),
             matrix=matrix_of(wish, environment) if environment is not None else "",
             worked=worked,
         ),
@@ -75,34 +75,36 @@ def closest_environment(
     )
 
 
-_Way = tuple[Question, tuple[Change, ...], Predicate]
+_Fix = tuple[Question, tuple[Change, ...], Predicate]
 
 
-def _lies_with_versions(diagnosis: Diagnosis) -> bool:
+def _fixable_by_versions(diagnosis: ReportDiagnosis) -> bool:
     """Return True if another version can fix it, or if that is unknown because the build is not an official one."""
     if Code.OTHER_BUILD in diagnosis.codes:
         return False
     return not diagnosis.codes or diagnosis.place == "versions" or diagnosis.codes[:1] in _ELSEWHERE
 
 
-def _searched(reported: Reported, question: Question, diagnosis: Diagnosis, works: Installable) -> _Way | None:
+def _search_fix(reported: Reported, question: Question, diagnosis: ReportDiagnosis, works: Installable) -> _Fix | None:
     """Search the closest environment by the rules."""
     catalog = works.catalog
-    if diagnosis.codes[0] not in HINDRANCES and _before_all(question, catalog):
+    if diagnosis.codes[0] not in DISQUALIFYING and _before_all(question, catalog):
         return None
     asked = _answerable(question, catalog)
     if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
         asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has its own CUDA
     ways = [nearest(asked, works)]
     if reported.platform != "windows":
-        ways.append(other_way(diagnosis.codes[0], asked, works, catalog))
-    return next((row for way in ways if way and (row := _way(way, reported, diagnosis, asked))), None)
+        ways.append(other_fix(diagnosis.codes[0], asked, works, catalog))
+    return next((row for way in ways if way and (row := _candidate_fix(way, reported, diagnosis, asked))), None)
 
 
-def _way(found: Near[Question], reported: Reported, diagnosis: Diagnosis, asked: Question) -> _Way | None:
+def _candidate_fix(
+    found: Near[Question], reported: Reported, diagnosis: ReportDiagnosis, asked: Question
+) -> _Fix | None:
     """Return an alternative with all its changes if it affects the cause."""
     changes = (*_system_change(reported, found.wish), *found.changes)
-    return (found.wish, changes, found.predicate) if changes and _mends(diagnosis, changes, asked) else None
+    return (found.wish, changes, found.predicate) if changes and _affects_cause(diagnosis, changes, asked) else None
 
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
@@ -124,12 +126,12 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
     )
 
 
-HINDRANCES = frozenset(
+DISQUALIFYING = frozenset(
     {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.GPU_UNSUPPORTED_BY_CUDNN, Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW}
 )
 """Warnings that disqualify a fix: the GPU has no kernels, or waits until they are compiled."""
 
-_MENDED_BY = {
+_FIXED_BY = {
     Code.NOT_INSTALLABLE: {"package", "tensorflow"},
     Code.PYTHON_UNSUPPORTED: {"python", "tensorflow"},
     Code.NUMPY_ABI: {"numpy", "tensorflow"},
@@ -161,13 +163,13 @@ def _before_all(question: Question, catalog: Catalog) -> bool:
     return known is None or known < versions.key(catalog.final_versions[0])
 
 
-def _mends(diagnosis: Diagnosis, changes: tuple[Change, ...], question: Question) -> bool:
+def _affects_cause(diagnosis: ReportDiagnosis, changes: tuple[Change, ...], question: Question) -> bool:
     """Return True if an alternative affects the cause, or if the cause is unknown and the report says that it works."""
     if not diagnosis.codes:
         return True  # the cause is unknown: only the report says that this works
     lead = diagnosis.codes[0]
     fields = {change.field for change in changes}
-    if lead in _MENDED_BY and not fields & _MENDED_BY[lead]:
+    if lead in _FIXED_BY and not fields & _FIXED_BY[lead]:
         return False
     if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
         return False  # another system only gives access to a GPU; it fixes nothing else
@@ -232,7 +234,7 @@ _NOT_FOUND = frozenset({Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMA
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
-def other_way(lead: Code, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
+def other_fix(lead: Code, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
     """Return the fix, or None if no fix for this cause is known."""
     if lead in _PACKAGE:
         return _bounded(_PACKAGE[lead], question, works, catalog)
@@ -320,12 +322,12 @@ _FIELDS = ("tensorflow", "python", "cuda", "cudnn")
 """Fields of the working setup that can be copied to the failing one. Driver, GPU and system belong to another machine.
 """
 
-_Said = dict[str, tuple[str, Evidence]]
+_Said = dict[str, tuple[str, Statement]]
 
 
-def working_side(
+def working_setup(
     reported: Reported, question: Question, works: Installable, catalog: Catalog, *, as_it_is: bool
-) -> tuple[Near[Question], tuple[Evidence, ...]] | None:
+) -> tuple[Near[Question], tuple[Statement, ...]] | None:
     """Return the reported working setup and its source if the rules allow it on the failing host.
 
     None if there is no working setup, if it equals the failing one, or if the rules forbid it. ``as_it_is`` allows no
@@ -358,7 +360,7 @@ def _differs(old: str | None, new: str) -> bool:
     return old is None or not (versions.is_prefix(new, old) or versions.is_prefix(old, new))
 
 
-def _sides(rows: tuple[Evidence, ...], catalog: Catalog) -> Iterator[_Said]:
+def _sides(rows: tuple[Statement, ...], catalog: Catalog) -> Iterator[_Said]:
     """List the working setups: one if each field has one value, else one a line."""
     told = [row for row in rows if row.field in _FIELDS]
     if all(len({row.value for row in told if row.field == name}) <= 1 for name in _FIELDS):
@@ -368,7 +370,7 @@ def _sides(rows: tuple[Evidence, ...], catalog: Catalog) -> Iterator[_Said]:
         yield _known(list(line), catalog)
 
 
-def _known(rows: list[Evidence], catalog: Catalog) -> _Said:
+def _known(rows: list[Statement], catalog: Catalog) -> _Said:
     """Keep values with a catalogue row, as questions spell them. Two values in one line are ambiguous and dropped."""
     said: _Said = {}
     for name in _FIELDS:

@@ -28,7 +28,7 @@ _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
 
 
-def mending_commands(
+def install_commands(
     reported: Reported, question: Question, near: Question, environment: Environment | None, catalog: Catalog
 ) -> tuple[str, ...]:
     """Write the commands from the reported environment to the closest one; each word satisfies a grammar.
@@ -50,7 +50,7 @@ def mending_commands(
     if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
         lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
         folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
-        lines += [_tell_loader(folders)] if folders else []
+        lines += [_loader_path(folders)] if folders else []
     tag = _PUBLISHED_TAGS.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not native and tag is not None:
@@ -107,7 +107,7 @@ def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease 
     return [requirement(f"{line}=={found}")] if found else []
 
 
-def _tell_loader(folders: tuple[str, ...]) -> str:
+def _loader_path(folders: tuple[str, ...]) -> str:
     """Add the wheels' library folders to the loader path, all of them if the release does not find several."""
     folder = word(folders[0]) if len(folders) == 1 and folders[0] != EVERY else EVERY
     code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'

@@ -12,8 +12,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, TensorflowRelease
 from envbuilder.compat.check import findings_of
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.messages.catalog import Symptom, get
-from envbuilder.reproduce.question_from_report import gpus_of, means_gpu, question_of, release_of
+from envbuilder.reproduce.messages.catalog import MessageMatch, get
+from envbuilder.reproduce.question_from_report import concerns_gpu, gpus_of, question_of, release_of
 from envbuilder.reproduce.report.reported import Origin, Reported
 from envbuilder.versions import key, key_or_none, names_line, same_major
 
@@ -60,7 +60,7 @@ NOT_SERVED = frozenset({"ppc64le", "i686", "armv7l"})
 """Processors without a wheel on the package index."""
 
 
-def forecast(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
+def forecast(reported: Reported, symptoms: tuple[MessageMatch, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """Apply the rules; keep findings that fit the report's system, concern stated values, and agree with its log."""
     question = question_of(reported, symptoms, catalog)
     if reported.platform == "macos" or reported.arch in NOT_SERVED:
@@ -157,7 +157,7 @@ def _for_windows(finding: Finding, reported: Reported) -> Finding:
     return msgspec.structs.replace(finding, message=message)
 
 
-def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
+def _refuted(finding: Finding, reported: Reported, symptoms: tuple[MessageMatch, ...]) -> bool:
     """Return True if the log continued further than this finding allows."""
     if any(get(row.signature).code is finding.code for row in symptoms):
         return False
@@ -168,7 +168,7 @@ def _refuted(finding: Finding, reported: Reported, symptoms: tuple[Symptom, ...]
     if finding.code not in _AT_IMPORT:
         return False
     installing = any(get(row.signature).layer == "install" for row in symptoms)
-    if finding.code is Code.PYTHON_UNSUPPORTED and not installing and (symptoms or means_gpu(reported, symptoms)):
+    if finding.code is Code.PYTHON_UNSUPPORTED and not installing and (symptoms or concerns_gpu(reported, symptoms)):
         return True  # a question about an unused GPU implies that TensorFlow was installed
     if finding.code in _OF_PACKAGES and not _OF_PACKAGES[finding.code] & reported.packages.keys():
         return True  # holds only for unpinned installations made today
@@ -218,7 +218,7 @@ _DLL = re.compile(r"(?P<name>cudart)64_(?P<digits>[0-9]{2,3})\.dll\Z", re.ASCII)
 _MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
 
 
-def other_builds(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> tuple[Finding, ...]:
+def other_builds(reported: Reported, symptoms: tuple[MessageMatch, ...], catalog: Catalog) -> tuple[Finding, ...]:
     """Report a build that is not from the package index: the facts about wheels do not hold for it."""
     named = _named(reported)
     return named or tuple(_against_claim(reported, symptoms, catalog))
@@ -241,7 +241,7 @@ def _named(reported: Reported) -> tuple[Finding, ...]:
     )
 
 
-def _against_claim(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Iterator[Finding]:
+def _against_claim(reported: Reported, symptoms: tuple[MessageMatch, ...], catalog: Catalog) -> Iterator[Finding]:
     """Find a library that the stated release never opens: another TensorFlow printed that log."""
     release = stated_release(reported, catalog)
     if release is None or not release.libraries or not _only_claim(reported):

@@ -10,7 +10,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question
-from envbuilder.reproduce.messages.catalog import Symptom, get
+from envbuilder.reproduce.messages.catalog import MessageMatch, get
 from envbuilder.reproduce.report.reported import Reported, Trust
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
@@ -77,13 +77,15 @@ def gpus_of(reported: Reported) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
 
 
-def means_gpu(reported: Reported, symptoms: tuple[Symptom, ...]) -> bool:
+def concerns_gpu(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> bool:
     """Return True if the report is about a GPU."""
     stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
     return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
 
 
-def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: TensorflowRelease | None) -> Install | None:
+def install_of(
+    reported: Reported, symptoms: tuple[MessageMatch, ...], release: TensorflowRelease | None
+) -> Install | None:
     """Return how CUDA was installed, if the report states it.
 
     Separate CUDA wheels count as TensorFlow's own extra if the release finds only a part of that extra, and the log
@@ -101,7 +103,7 @@ def install_of(reported: Reported, symptoms: tuple[Symptom, ...], release: Tenso
     return "plain" if missing and _nothing_found(symptoms) else None
 
 
-def _nothing_found(symptoms: tuple[Symptom, ...]) -> bool:
+def _nothing_found(symptoms: tuple[MessageMatch, ...]) -> bool:
     """Return True if the log may come from a TensorFlow without CUDA: only the CUDA runtime is missing."""
     named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
     opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
@@ -146,11 +148,11 @@ def _is_open(field: str, value: str | None, reported: Reported) -> bool:
     return trusts == {Trust.MENTIONED} and any(row.field == field and row.value != value for row in reported.works)
 
 
-def question_of(reported: Reported, symptoms: tuple[Symptom, ...], catalog: Catalog) -> Question | None:
+def question_of(reported: Reported, symptoms: tuple[MessageMatch, ...], catalog: Catalog) -> Question | None:
     """Build the question about a report's environment; None if the TensorFlow version is unknown."""
     if reported.tensorflow is None:
         return None
-    gpu = means_gpu(reported, symptoms)
+    gpu = concerns_gpu(reported, symptoms)
     image = reported.image if reported.image and catalog.image(reported.image) else None
     version = catalog.version(release_of(reported.tensorflow))
     rows = (catalog.release(version, package) for package in DISTRIBUTIONS) if version else ()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from envbuilder.reproduce.compare import telling
-from envbuilder.reproduce.diagnosis import Diagnosis
+from envbuilder.reproduce.compare import error_messages
+from envbuilder.reproduce.diagnosis import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
-from envbuilder.reproduce.report.reported import SCALARS, Evidence, Reported
+from envbuilder.reproduce.report.reported import SCALARS, Reported, Statement
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
 
@@ -47,7 +47,7 @@ def as_text(document: ReproduceDocument) -> str:
         for row in reported.contradictions
     ]
     parts += [f"pause: {row.seconds:.0f} s after line {row.line}" for row in reported.pauses]
-    symptoms = telling(document.symptoms)
+    symptoms = error_messages(document.symptoms)
     if symptoms:
         parts += ["", "messages:"]
         parts += [f"  line {row.line}: {row.signature}: {_short(row.text)}" for row in symptoms]
@@ -62,7 +62,7 @@ def as_text(document: ReproduceDocument) -> str:
     return "\n".join(parts)
 
 
-def _diagnosed(diagnosis: Diagnosis) -> list[str]:
+def _diagnosed(diagnosis: ReportDiagnosis) -> list[str]:
     lines = [f"cause ({diagnosis.confidence}): {diagnosis.cause}"]
     lines += [f"  line {diagnosis.line}: {terminal_text.line(diagnosis.quote)}"] if diagnosis.line else []
     lines += [f"  fix: {diagnosis.fix}"] if diagnosis.fix else []
@@ -133,11 +133,11 @@ def as_markdown(document: ReproduceDocument) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _cause(diagnosis: Diagnosis) -> list[str]:
+def _cause(diagnosis: ReportDiagnosis) -> list[str]:
     return [f"**Cause ({_SURE[diagnosis.confidence]}):** {terminal_text.markdown(diagnosis.cause)}"]
 
 
-def _decisive(diagnosis: Diagnosis) -> list[str]:
+def _decisive(diagnosis: ReportDiagnosis) -> list[str]:
     if not diagnosis.line:
         return []
     return [f"Line {diagnosis.line} shows it:", "", *block("text", (diagnosis.quote,))]
@@ -171,7 +171,7 @@ def _beside(near: Nearest, commands: list[str], present: str | None) -> list[str
     return ["", f"This TensorFlow runs with {both}, which pip does not install here: install them as well{image}."]
 
 
-def _harmless(diagnosis: Diagnosis) -> list[str]:
+def _harmless(diagnosis: ReportDiagnosis) -> list[str]:
     if not diagnosis.harmless:
         return []
     return [
@@ -181,7 +181,7 @@ def _harmless(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def _ask(diagnosis: Diagnosis) -> list[str]:
+def _ask(diagnosis: ReportDiagnosis) -> list[str]:
     if diagnosis.confidence != "unsure":
         return []
     return ["Please paste the output of these commands; it shows the cause:", "", *block("console", diagnosis.ask)]
@@ -198,11 +198,11 @@ def _read(document: ReproduceDocument) -> list[str]:
     return lines
 
 
-def _trust(row: Evidence) -> str:
+def _trust(row: Statement) -> str:
     return f"{row.trust} in a title" if row.title else row.trust.value
 
 
-def _where(row: Evidence) -> str:
+def _where(row: Statement) -> str:
     """Name a statement's place; titles are marked, because every other sentence outranks them."""
     return f"line {row.line} (the title)" if row.title else f"line {row.line}"
 

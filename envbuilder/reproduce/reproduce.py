@@ -10,13 +10,13 @@ from envbuilder import versions
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
 from envbuilder.reproduce.analysis import Analysis, analyse, with_command
-from envbuilder.reproduce.compare import compare, gone, telling
+from envbuilder.reproduce.compare import compare, error_messages, repeated_messages
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.reproduction_run import (
-    Place,
-    Seen,
-    Tools,
-    Unavailable,
+    ImageUnavailableError,
+    ReproduceTools,
+    RunObservation,
+    RunTarget,
     environment_image,
     image_of,
     lock_of,
@@ -33,7 +33,7 @@ class Options:
     prove: bool = False
 
 
-def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
+def reproduce(text: str, tools: ReproduceTools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
     """Analyse a report, rebuild its environment, run and compare it, and prove the fix on request."""
     analysis = analyse(text, tools.catalog, driver_here)
     if options.dry_run:
@@ -46,17 +46,17 @@ def reproduce(text: str, tools: Tools, options: Options, driver_here: str | None
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))
 
 
-def _run(analysis: Analysis, tools: Tools) -> Run:
+def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
     document, rebuild = analysis.document, analysis.rebuild
     recipe, environment = rebuild.recipe, rebuild.environment
     if recipe.kind == "none":
         return Run(reproduced=None, needs=recipe.why_not)
     try:
         image = image_of(recipe, environment, tools)
-    except Unavailable as error:
+    except ImageUnavailableError as error:
         return Run(reproduced=None, needs=f"its base image is not available on this machine: {error.message}")
-    lock = deviated(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
-    place = Place(recipe.host, stand_ins=needed(document.symptoms))
+    lock = with_deviations(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
+    place = RunTarget(recipe.host, stand_ins=needed(document.symptoms))
     seen = observe(image, environment, place, tools, lock)
     found = seen.verdict.findings
     compared = compare(
@@ -80,11 +80,11 @@ def _run(analysis: Analysis, tools: Tools) -> Run:
     )
 
 
-def _has_gpu(seen: Seen) -> bool:
+def _has_gpu(seen: RunObservation) -> bool:
     return bool(seen.verdict.host.gpus) and not seen.simulated
 
 
-def deviated(lock: str, pins: tuple[str, ...]) -> str:
+def with_deviations(lock: str, pins: tuple[str, ...]) -> str:
     """Lock the closest environment near the failing one, so that only the required change differs."""
     wanted = versions.pins(pins)
     blocks = [
@@ -94,22 +94,22 @@ def deviated(lock: str, pins: tuple[str, ...]) -> str:
     return "\n".join([*blocks, *(f"{name}=={version}" for name, version in sorted(wanted.items())), ""])
 
 
-def _prove(document: ReproduceDocument, analysis: Analysis, tools: Tools) -> Proof:
+def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTools) -> Proof:
     near = analysis.near
     if near is None:
         return Proof(needs="no wheels exist for the closest environment: use the published image")
     try:
         image = environment_image(near, tools)
-    except Unavailable as error:
+    except ImageUnavailableError as error:
         return Proof(needs=f"its base image is not available on this machine: {error.message}")
-    place = Place(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
+    place = RunTarget(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
     return proof(document, observe(image, near, place, tools, lock_of(near, tools)))
 
 
-def proof(document: ReproduceDocument, seen: Seen) -> Proof:
+def proof(document: ReproduceDocument, seen: RunObservation) -> Proof:
     """Return whether the messages of the closest environment prove that it fixes the report."""
     reproduced = document.run is not None and document.run.reproduced is True and _compares(document)
-    again, others = gone(document.symptoms, seen.symptoms), _errors(seen)
+    again, others = repeated_messages(document.symptoms, seen.symptoms), _errors(seen)
     expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}
     failed = bool(again) or bool(expected & others) or seen.verdict.verdict == "FAILED"
     needs = f"the suite also finds {', '.join(sorted(others - expected))}" if others - expected else ""
@@ -128,9 +128,9 @@ def proof(document: ReproduceDocument, seen: Seen) -> Proof:
     )
 
 
-def _errors(seen: Seen) -> set[Code]:
+def _errors(seen: RunObservation) -> set[Code]:
     return {finding.code for finding in seen.verdict.findings if finding.severity is Severity.ERROR}
 
 
 def _compares(document: ReproduceDocument) -> bool:
-    return bool(telling(document.symptoms)) or (document.run is not None and bool(document.run.proof))
+    return bool(error_messages(document.symptoms)) or (document.run is not None and bool(document.run.proof))

@@ -47,6 +47,8 @@ def reproduce_report(
     # Imported here because the engine and the suite take half of the start-up time, and a dry run needs neither.
     from envbuilder.engine.docker import connect  # noqa: PLC0415
     from envbuilder.reproduce.reproduce import Options, reproduce  # noqa: PLC0415
-    from envbuilder.reproduce.reproduction_run import Tools  # noqa: PLC0415
+    from envbuilder.reproduce.reproduction_run import ReproduceTools  # noqa: PLC0415
 
-    return reproduce(text, Tools(catalog, workspace, connect(), console.say), Options(prove=options.prove), driver)
+    return reproduce(
+        text, ReproduceTools(catalog, workspace, connect(), console.say), Options(prove=options.prove), driver
+    )

@@ -20,7 +20,7 @@ from envbuilder.image.ensure import ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.document import Recipe
-from envbuilder.reproduce.messages.catalog import Symptom, match
+from envbuilder.reproduce.messages.catalog import MessageMatch, match
 from envbuilder.reproduce.report import captured
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import FOLDER, Simulation, simulation
@@ -33,7 +33,7 @@ _LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Tools:
+class ReproduceTools:
     """The dependencies of the stage; ``say`` prints a progress line."""
 
     catalog: Catalog
@@ -43,22 +43,22 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunObservation:
     """The messages of a rebuilt environment, their text, and the suite's verdict."""
 
     image: str
-    symptoms: tuple[Symptom, ...]
+    symptoms: tuple[MessageMatch, ...]
     text: str
     verdict: Verdict
     simulated: bool
     stand_ins: tuple[str, ...] = ()
 
 
-class Unavailable(InfrastructureError):  # noqa: N818 - reported as an answer
+class ImageUnavailableError(InfrastructureError):
     """A base image is not available on this machine. It is reported as an answer; nothing is claimed."""
 
 
-def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> str:
+def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTools) -> str:
     """Build the recipe and return the image's reference.
 
     Raises Unavailable if its base is missing here, BuildFailedError if a step fails.
@@ -69,7 +69,7 @@ def image_of(recipe: Recipe, environment: Environment | None, tools: Tools) -> s
     return _on_top(recipe, base, tools) if recipe.deviations or recipe.untold else base
 
 
-def environment_image(environment: Environment, tools: Tools) -> str:
+def environment_image(environment: Environment, tools: ReproduceTools) -> str:
     """Build an envbuilder environment, from its committed lock if there is one. Raises Unavailable as above."""
     committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
     workspace = tools.workspace if committed else tools.workspace.for_reports
@@ -77,11 +77,11 @@ def environment_image(environment: Environment, tools: Tools) -> str:
     try:
         built = ensure(environment, tools.catalog, workspace, tools.engine, _steps(environment.id, tools))
     except BaseUnavailableError as error:
-        raise Unavailable(error.message, hint=error.hint) from error
+        raise ImageUnavailableError(error.message, hint=error.hint) from error
     return built.record.reference
 
 
-def _steps(name: str, tools: Tools) -> Callable[[Step], None]:
+def _steps(name: str, tools: ReproduceTools) -> Callable[[Step], None]:
     def on_step(step: Step) -> None:
         if step.kind in {"started", "failed"}:
             tools.say(f"{name}: {step.name[:100]}")
@@ -89,24 +89,26 @@ def _steps(name: str, tools: Tools) -> Callable[[Step], None]:
     return on_step
 
 
-def _on_top(recipe: Recipe, base: str, tools: Tools) -> str:
+def _on_top(recipe: Recipe, base: str, tools: ReproduceTools) -> str:
     return _built(
         {"Dockerfile": recipe.dockerfile.encode(), "tools.lock": templates()["tools.lock"].encode()}, base, tools
     )
 
 
-def _on_published(recipe: Recipe, tools: Tools) -> str:
+def _on_published(recipe: Recipe, tools: ReproduceTools) -> str:
     assert recipe.base is not None  # noqa: S101 - a recipe of this kind has one
     if tools.engine.image(recipe.base) is None:
         tools.say(f"pulling {recipe.base}")
         try:
             tools.engine.pull(recipe.base)
         except InfrastructureError as error:
-            raise Unavailable(f"{recipe.base} is not available here: {error.message}", hint=error.hint) from error
+            raise ImageUnavailableError(
+                f"{recipe.base} is not available here: {error.message}", hint=error.hint
+            ) from error
     return _built({"Dockerfile": recipe.dockerfile.encode()}, "", tools)
 
 
-def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
+def _built(files: dict[str, bytes], base: str, tools: ReproduceTools) -> str:
     """Build a small context; its tag is its digest, so that the same recipe is built once."""
     image = tools.engine.image(base) if base else None
     key = content_key({**files, "base": image.id.encode() if image else b""})
@@ -129,7 +131,7 @@ def _built(files: dict[str, bytes], base: str, tools: Tools) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class RunTarget:
     """The host of a run ('' for this one), and the simulated CUDA libraries."""
 
     host: str
@@ -137,7 +139,9 @@ class Place:
     suite_there: bool = True
 
 
-def observe(image: str, environment: Environment | None, place: Place, tools: Tools, lock: str = "") -> Seen:
+def observe(
+    image: str, environment: Environment | None, place: RunTarget, tools: ReproduceTools, lock: str = ""
+) -> RunObservation:
     """Run TensorFlow in an image on the host that the recipe names, then the suite.
 
     With ``place.suite_there`` the suite runs on the simulated host; otherwise on this host, and checks that need
@@ -160,7 +164,7 @@ def observe(image: str, environment: Environment | None, place: Place, tools: To
         simulate=simulated if place.suite_there else None,
     )
     names = standing.names if standing else ()
-    return Seen(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
+    return RunObservation(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
 
 
 def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
@@ -191,14 +195,14 @@ def capture_script() -> bytes:
     return packaged(resources.files("envbuilder") / "probes" / "capture.py")
 
 
-def _system_of(environment: Environment, tools: Tools) -> dict[str, str]:
+def _system_of(environment: Environment, tools: ReproduceTools) -> dict[str, str]:
     """Return the system locks of the environment's lock."""
     places = (tools.workspace.context(environment.id), tools.workspace.for_reports.context(environment.id))
     held = next((place for place in places if lockfile.of_context(place) is not None), places[0])
     return system_lock.texts(held, environment)
 
 
-def lock_of(environment: Environment, tools: Tools) -> str:
+def lock_of(environment: Environment, tools: ReproduceTools) -> str:
     places = (tools.workspace, tools.workspace.for_reports)
     texts = (lockfile.of_context(place.context(environment.id)) for place in places)
     return next((text for text in texts if text is not None), "")
@@ -227,7 +231,7 @@ class StandIns:
     env: Mapping[str, str]
 
 
-def needed(symptoms: tuple[Symptom, ...]) -> bool:
+def needed(symptoms: tuple[MessageMatch, ...]) -> bool:
     """Return True if the report quotes a message that requires a CUDA runtime."""
     return any(row.signature in SHOWN_BY for row in symptoms)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.messages.catalog import Symptom
+from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.report.reported import Pause, Reported
 
 _BEFORE_AMPERE = (9, 10)
@@ -48,7 +48,7 @@ class Case:
         return next(inside, None)
 
 
-def causes(reported: Reported, symptoms: tuple[Symptom, ...], known: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def causes(reported: Reported, symptoms: tuple[MessageMatch, ...], known: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """List the causes of a slow start or a stall."""
     names = frozenset(row.signature for row in symptoms)
     case = Case(reported, names, frozenset(row.code for row in known))

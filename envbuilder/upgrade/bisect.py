@@ -14,8 +14,8 @@ from envbuilder.errors import UsageError
 from envbuilder.support import terminal_text
 from envbuilder.upgrade.bisect_search import (
     Answer,
-    Ask,
-    Refused,
+    InvalidEnds,
+    NextCandidate,
     Result,
     advance,
     judged,
@@ -27,7 +27,7 @@ from envbuilder.workspace import content_key, read_document, write_document, wri
 Axis = Literal["tensorflow", "cuda", "cudnn"]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class BisectParameters(msgspec.Struct, frozen=True, kw_only=True):
     """The search parameters: axis, versions from good to bad, the fixed combination, and the command.
 
     ``files`` is the digest of the suite folder, ``lock`` that of the good end's committed lock ('' for none), ``gpus``
@@ -48,7 +48,7 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A search and its result (None while it runs); both the stored file and the command's answer."""
 
     schema: str = "envbuilder/bisect/v1"
-    asked: Asked
+    asked: BisectParameters
     answers: tuple[Answer, ...] = ()
     result: Result | None = None
     images: int = 0
@@ -56,7 +56,7 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """The exit code of the command in one version's image, and its last line."""
 
     exit_code: int
@@ -70,18 +70,20 @@ class Unbuildable:
     why: str
 
 
-class Trial(Protocol):
+class CandidateRunner(Protocol):
     """Run the command with one version. Raises InfrastructureError if the engine fails: that decides nothing."""
 
-    def __call__(self, candidate: str) -> Ran | Unbuildable: ...
+    def __call__(self, candidate: str) -> CommandResult | Unbuildable: ...
 
 
-def path_of(asked: Asked, folder: Path) -> Path:
+def path_of(asked: BisectParameters, folder: Path) -> Path:
     """Return the file for a search's answers, by the digest of its parameters."""
     return folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
 
 
-def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None], *, confirm: int = 0) -> BisectDocument:
+def bisect(
+    asked: BisectParameters, trial: CandidateRunner, folder: Path, say: Callable[[str], None], *, confirm: int = 0
+) -> BisectDocument:
     """Search until there is a result; answers of an interrupted search are reused.
 
     Both bounds run ``confirm`` times more; if one ends differently then, the result is in doubt.
@@ -104,14 +106,14 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None],
                 document = msgspec.structs.replace(document, result=msgspec.structs.replace(step, doubt=doubt))
                 write_document(path, document)
                 return document
-            case Refused():
+            case InvalidEnds():
                 with writing(path):
                     path.unlink(missing_ok=True)
                 raise UsageError(
                     f"{step.candidate}: {step.why}", hint="choose ends that differ in the command's success"
                 )
-            case Ask():
-                answer = _asked(step.candidate, document, trial)
+            case NextCandidate():
+                answer = _run_candidate(step.candidate, document, trial)
                 say(f"{answer.candidate}: {answer.outcome}{': ' + answer.line if answer.line else ''}")
                 document = _with(document, answer)
                 write_document(path, document)
@@ -119,7 +121,7 @@ def bisect(asked: Asked, trial: Trial, folder: Path, say: Callable[[str], None],
                 assert_never(step)
 
 
-def _asked(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
+def _run_candidate(candidate: str, document: BisectDocument, trial: CandidateRunner) -> Answer:
     """Run one version the requested number of times; one without an image is not tried again."""
     answers: list[Answer] = []
     while len(answers) < document.asked.repeat:
@@ -129,7 +131,7 @@ def _asked(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
     return together(answers)
 
 
-def _once(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
+def _once(candidate: str, document: BisectDocument, trial: CandidateRunner) -> Answer:
     ran = trial(candidate)
     if isinstance(ran, Unbuildable):
         return Answer(candidate=candidate, outcome="unbuildable", reason=ran.why)
@@ -138,7 +140,7 @@ def _once(candidate: str, document: BisectDocument, trial: Trial) -> Answer:
     return judged(candidate, known, is_bad_end=candidate == bad, exit_code=ran.exit_code, line=ran.line)
 
 
-def _doubt(result: Result, document: BisectDocument, trial: Trial, confirm: int) -> str:
+def _doubt(result: Result, document: BisectDocument, trial: CandidateRunner, confirm: int) -> str:
     """Run both bounds again; return those with another result, or ''."""
     for candidate, wanted in ((result.last_good, "good"), (result.first_bad, "bad")):
         found = [_once(candidate, document, trial).outcome for _ in range(confirm)]

@@ -13,8 +13,8 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
-from envbuilder.upgrade.bisect import Axis, Ran, Unbuildable
-from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.bisect import Axis, CommandResult, Unbuildable
+from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.verdict import CheckResult
 
@@ -28,13 +28,13 @@ _TIMED_OUT = 124
 
 
 @dataclass(frozen=True)
-class ImageTrial:
+class ImageRunner:
     """Builds the image of a candidate and runs the command in it, or, with ``check``, reads its validation.
 
     ``good`` is the good end; its lock is reused, and other versions are locked close to it.
     """
 
-    maker: Maker
+    maker: ImageBuilder
     row: Combination
     axis: Axis
     good: str
@@ -43,25 +43,25 @@ class ImageTrial:
     check: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
-    def __call__(self, candidate: str) -> Ran | Unbuildable:
+    def __call__(self, candidate: str) -> CommandResult | Unbuildable:
         end, wanted = (resolved(self.row, self.axis, each, self.maker.catalog) for each in (self.good, candidate))
         if isinstance(end, Unbuildable):
             return end
         if isinstance(wanted, Unbuildable):
             return wanted
         try:
-            side = self.maker.locked_old(end)
+            side = self.maker.lock_old(end)
             if candidate != self.good:
-                side = self.maker.locked_new(wanted, side)
-            built = self.maker.built(side)
+                side = self.maker.lock_new(wanted, side)
+            built = self.maker.build(side)
         except (UnsatisfiableError, BuildFailedError) as error:
             return Unbuildable(error.message.splitlines()[0])
         if self.check is None:
             return self._run(built.record.image)
-        verdict = self.maker.judged(side, built, self.request)
-        return of_check(verdict.checks, self.check)
+        verdict = self.maker.validate(side, built, self.request)
+        return result_of_check(verdict.checks, self.check)
 
-    def _run(self, image: str) -> Ran:
+    def _run(self, image: str) -> CommandResult:
         stdout, stderr = bytearray(), bytearray()
         spec = ContainerSpec(
             image=image,
@@ -74,7 +74,7 @@ class ImageTrial:
             lines=_OUTPUT,
         )
         ended = self.maker.engine.run(spec, lambda data: _keep(stdout, data), lambda data: _keep(stderr, data))
-        return Ran(_TIMED_OUT if ended.timed_out else ended.exit_code, _last(stderr) or _last(stdout))
+        return CommandResult(_TIMED_OUT if ended.timed_out else ended.exit_code, _last(stderr) or _last(stdout))
 
 
 def _keep(kept: bytearray, data: bytes) -> None:
@@ -87,7 +87,7 @@ def _last(printed: bytearray) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
+def result_of_check(checks: Sequence[CheckResult], name: str) -> CommandResult | Unbuildable:
     """Convert a check's outcome: passed is 0, skipped decides nothing, anything else is a failure."""
     found = next((check for check in checks if check.name == name), None)
     if found is None:
@@ -95,7 +95,7 @@ def of_check(checks: Sequence[CheckResult], name: str) -> Ran | Unbuildable:
     if found.outcome == "skipped":
         return Unbuildable(f"{name} was not run: {found.observed}")
     reason = "; ".join(sorted({finding.code for finding in found.findings})) or found.observed
-    return Ran(0, "") if found.outcome == "passed" else Ran(1, f"{found.outcome}: {reason}")
+    return CommandResult(0, "") if found.outcome == "passed" else CommandResult(1, f"{found.outcome}: {reason}")
 
 
 def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> Environment | Unbuildable:

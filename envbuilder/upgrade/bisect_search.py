@@ -52,18 +52,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class InvalidEnds(msgspec.Struct, frozen=True, kw_only=True):
     """Why a search is impossible: an end contradicts its name."""
 
     candidate: str
     why: str
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class NextCandidate(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
 
 
-def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> Ask | Result | Refused:
+def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> NextCandidate | Result | InvalidEnds:
     """Return the next version or the result; only the answers matter, so an interrupted search can continue.
 
     ``candidates`` (at least two) lead from the good end to the bad end. Both ends run first. A version that is
@@ -73,15 +73,15 @@ def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> Ask | Resul
     for end, wanted in ((0, "good"), (-1, "bad")):
         answer = known.get(candidates[end])
         if answer is None:
-            return Ask(candidate=candidates[end])
+            return NextCandidate(candidate=candidates[end])
         if answer.outcome != wanted:
-            return Refused(candidate=answer.candidate, why=_why(answer, wanted))
+            return InvalidEnds(candidate=answer.candidate, why=_why(answer, wanted))
     low, high = _bounds(candidates, known)
     open_places = [place for place in range(low + 1, high) if candidates[place] not in known]
     if not open_places:
         return Result(last_good=candidates[low], first_bad=candidates[high], between=tuple(candidates[low + 1 : high]))
     middle = (low + high) / 2
-    return Ask(candidate=candidates[min(open_places, key=lambda place: (abs(place - middle), place))])
+    return NextCandidate(candidate=candidates[min(open_places, key=lambda place: (abs(place - middle), place))])
 
 
 def _bounds(candidates: Sequence[str], known: dict[str, Answer]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console, steps
-from envbuilder.upgrade.document import LayerSeen, Side
+from envbuilder.upgrade.document import ComparedImage, LayerSize
 from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
@@ -29,7 +29,7 @@ from envbuilder.workspace import Workspace, cache_dir, write_atomically
 
 
 @dataclass(frozen=True)
-class LockedSide:
+class LockedImage:
     """One image with its lock.
 
     ``committed``: the lock and context are in ``images/``. ``proposed``: the matrix does not offer the version yet, and
@@ -43,7 +43,7 @@ class LockedSide:
 
 
 @dataclass(frozen=True)
-class Maker:
+class ImageBuilder:
     """Builds the images of an upgrade.
 
     An image with an up-to-date committed context is built from ``images/``; others are built in a separate workspace
@@ -56,18 +56,18 @@ class Maker:
     catalog: Catalog
     wheels: Path | None = None
 
-    def locked_old(self, environment: Environment) -> LockedSide:
+    def lock_old(self, environment: Environment) -> LockedImage:
         """Return the old image with its committed lock, or a new one."""
-        offered = self.locked_offered(environment)
+        offered = self.committed_image(environment)
         if offered is not None:
             return offered
         kept = lockfile.of_context(self.workspace.for_upgrades.context(environment.id))
-        return self._written(environment, self._lock(environment, "") if kept is None else kept)
+        return self._store_lock(environment, self._lock(environment, "") if kept is None else kept)
 
-    def locked_offered(self, environment: Environment) -> LockedSide | None:
+    def committed_image(self, environment: Environment) -> LockedImage | None:
         """Return an image that the matrix offers, with its committed lock; None without one."""
         committed = self._committed(environment)
-        return None if committed is None else LockedSide(environment, committed, committed=True)
+        return None if committed is None else LockedImage(environment, committed, committed=True)
 
     def base(self, environment: Environment) -> Base:
         """Build or load an image's base. Raises BaseUnavailableError if it is not available here."""
@@ -75,7 +75,7 @@ class Maker:
         with self.console.task(environment.id) as task:
             return ensure_base(self.engine, system, cache_dir() / "bases", task.update)
 
-    def locked_new(self, environment: Environment, old: LockedSide) -> LockedSide:
+    def lock_new(self, environment: Environment, old: LockedImage) -> LockedImage:
         """Lock the new image with only the required differences to the old lock.
 
         If that equals the committed lock, the committed context is used; otherwise the id names the old image.
@@ -83,9 +83,9 @@ class Maker:
         text = self._lock(environment, old.lock)
         committed = self._committed(environment)
         if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
-            return LockedSide(environment, committed, committed=True)
+            return LockedImage(environment, committed, committed=True)
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
-        written = self._written(named, text)
+        written = self._store_lock(named, text)
         system_lock.carry_over(
             self._place(old).context(old.environment.id), self._place(written).context(named.id), named
         )
@@ -99,12 +99,12 @@ class Maker:
             task.update("locking")
             return lock(environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels)
 
-    def _written(self, environment: Environment, text: str) -> LockedSide:
+    def _store_lock(self, environment: Environment, text: str) -> LockedImage:
         """Store a lock immediately: later steps may fail, and the next search starts from the same lock."""
         write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
-        return LockedSide(environment, text, committed=False)
+        return LockedImage(environment, text, committed=False)
 
-    def built(self, side: LockedSide) -> Built:
+    def build(self, side: LockedImage) -> Built:
         with self.console.task(side.environment.id) as task:
             return ensure(
                 side.environment,
@@ -116,7 +116,7 @@ class Maker:
                 options=BuildOptions(wheels=self.wheels),
             )
 
-    def judged(self, side: LockedSide, built: Built, request: UpgradeRequest) -> Verdict:
+    def validate(self, side: LockedImage, built: Built, request: UpgradeRequest) -> Verdict:
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
                 ValidationRequest.of(
@@ -132,21 +132,21 @@ class Maker:
             )
         return verdict
 
-    def _place(self, side: LockedSide) -> Workspace:
+    def _place(self, side: LockedImage) -> Workspace:
         return self.workspace if side.committed else self.workspace.for_upgrades
 
 
-def described(side: LockedSide, built: Built, verdict: Verdict, catalog: Catalog) -> Side:
+def describe_image(side: LockedImage, built: Built, verdict: Verdict, catalog: Catalog) -> ComparedImage:
     environment = built.environment
     release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
-    return Side(
+    return ComparedImage(
         tensorflow=environment.tensorflow,
         environment=environment,
         image=ImageRef(
             id=built.record.image, size=built.record.size, reference=built.record.reference, base=built.record.base
         ),
-        layers=tuple(LayerSeen(created_by=layer.created_by, size=layer.size) for layer in built.record.layers),
+        layers=tuple(LayerSize(created_by=layer.created_by, size=layer.size) for layer in built.record.layers),
         lock=lockfile.digest(built.lock),
         verdict=verdict.verdict,
         level=verdict.level,

@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from envbuilder.support import decoding
-from envbuilder.upgrade.observe import Place, probe_files
-from envbuilder.upgrade.observed import Timed
+from envbuilder.upgrade.observe import ProbeTarget, probe_files
+from envbuilder.upgrade.observed import TimingSample
 from envbuilder.workspace import content_key, read_document, write_atomically, write_document
 
 _Value = TypeVar("_Value")
@@ -24,8 +24,8 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = "envbuilder/rounds/v1"
     key: str
-    old: tuple[Timed, ...] = ()
-    new: tuple[Timed, ...] = ()
+    old: tuple[TimingSample, ...] = ()
+    new: tuple[TimingSample, ...] = ()
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     value: msgspec.Raw
 
 
-def key_of(*places: Place, more: Mapping[str, bytes] | None = None) -> str:
+def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str:
     """Name a question: images, GPUs, memory, probe sources, this machine, and further contents."""
     asked = [f"{place.image} {place.gpus} {place.memory}" for place in places]
     own = {"asked": "\n".join((platform.node(), *asked)).encode()}
@@ -43,7 +43,7 @@ def key_of(*places: Place, more: Mapping[str, bytes] | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Kept:
+class AnswerCache:
     """Cached answers in a folder; ``fresh`` ignores them."""
 
     folder: Path

@@ -19,6 +19,7 @@ from envbuilder.finding import Code, Finding, compatible
 from envbuilder.support import decoding
 from envbuilder.upgrade import inventory, statistics, surface
 from envbuilder.upgrade.document import (
+    ComparedImage,
     Differences,
     HostChange,
     HostState,
@@ -27,26 +28,25 @@ from envbuilder.upgrade.document import (
     NumericChange,
     OutcomeChange,
     OutputChange,
-    Side,
     TestCounts,
 )
-from envbuilder.upgrade.observed import Numerics, Observed, Operation, Precision, Printed, UserTest
+from envbuilder.upgrade.observed import Numerics, Observations, Operation, Precision, UserTest, WarningLines
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import CheckResult
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ImageEvidence:
     """The evidence about one image; ``checks`` is None without a verdict."""
 
-    side: Side
-    observed: Observed
+    side: ComparedImage
+    observed: Observations
     checks: tuple[CheckResult, ...] | None = None
 
 
 def differences(
-    old: Evidence,
-    new: Evidence,
+    old: ImageEvidence,
+    new: ImageEvidence,
     samples: Sequence[Samples],
     fleet: Sequence[FleetHost],
     catalog: Catalog,
@@ -106,7 +106,7 @@ def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChang
     )
 
 
-def _run(one: Observed, other: Observed) -> int | None:
+def _run(one: Observations, other: Observations) -> int | None:
     """Count the tests that ran on either image; None if none were requested."""
     if one.tests is None and other.tests is None:
         return None
@@ -299,7 +299,7 @@ def newly_outside(changes: Sequence[NumericChange]) -> tuple[NumericChange, ...]
     )
 
 
-def warnings(old: Printed, new: Printed) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def warnings(old: WarningLines, new: WarningLines) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the new lines and the removed lines."""
     before, after = {*old.imported, *old.used}, {*new.imported, *new.used}
     return tuple(sorted(after - before)), tuple(sorted(before - after))

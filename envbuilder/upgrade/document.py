@@ -8,7 +8,7 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.finding import Finding
-from envbuilder.upgrade.statistics import Change, Interval, Measured
+from envbuilder.upgrade.statistics import Change, Interval, RatioResult
 from envbuilder.verdict import ImageRef, Word
 
 Decision = Literal["ADOPT", "ADOPT_WITH_NOTES", "REJECT", "UNDECIDED"]
@@ -20,14 +20,14 @@ LockIs = Literal["committed", "made", "proposed"]
 Otherwise = Literal["reject", "note"]
 
 
-class LayerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class LayerSize(msgspec.Struct, frozen=True, kw_only=True):
     """The size of one image layer in bytes, and the instruction that created it."""
 
     created_by: str
     size: int
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedImage(msgspec.Struct, frozen=True, kw_only=True):
     """One image of the comparison; ``pythons`` are the Python versions with wheels.
 
     They are empty if unknown, for a release from a local wheel file.
@@ -36,7 +36,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     tensorflow: str
     environment: Environment
     image: ImageRef | None = None
-    layers: tuple[LayerSeen, ...] = ()
+    layers: tuple[LayerSize, ...] = ()
     lock: str = ""
     verdict: Word | None = None
     level: str = "none"
@@ -204,7 +204,7 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[HostChange, ...] | None = None
     size_ratio: float | None = None
     layers: tuple[LayerChange, ...] = ()
-    timings: tuple[Measured, ...] | None = None
+    timings: tuple[RatioResult, ...] | None = None
     numerics: tuple[NumericChange, ...] | None = None
     warnings_new: tuple[str, ...] | None = None
     warnings_gone: tuple[str, ...] = ()
@@ -240,8 +240,8 @@ class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: str = "envbuilder/upgrade/v1"
-    old: Side
-    new: Side
+    old: ComparedImage
+    new: ComparedImage
     flavor: str
     decision: Decision
     policy: str

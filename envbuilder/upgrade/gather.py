@@ -12,14 +12,14 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image.build import Built
 from envbuilder.support.console import Console
-from envbuilder.upgrade.build import LockedSide, described
-from envbuilder.upgrade.cache import Kept, key_of
-from envbuilder.upgrade.compare import THE_RUN, Evidence, compare_tests, to_run_again
+from envbuilder.upgrade.build import LockedImage, describe_image
+from envbuilder.upgrade.cache import AnswerCache, key_of
+from envbuilder.upgrade.compare import THE_RUN, ImageEvidence, compare_tests, to_run_again
 from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.model_exchange import exchange
-from envbuilder.upgrade.observe import Place, observe
-from envbuilder.upgrade.observed import Observed, UserTest
+from envbuilder.upgrade.observe import ProbeTarget, observe
+from envbuilder.upgrade.observed import Observations, UserTest
 from envbuilder.upgrade.request import Propose, UpgradeRequest
 from envbuilder.upgrade.statistics import Samples
 from envbuilder.upgrade.user_tests import UserSuite, run_again, run_suite
@@ -30,7 +30,7 @@ SIDES = ("old", "new")
 
 
 @dataclass(frozen=True)
-class Tools:
+class UpgradeTools:
     """The dependencies of the stage; ``propose`` makes rows for releases that the catalogue lacks."""
 
     workspace: Workspace
@@ -41,10 +41,10 @@ class Tools:
 
 
 @dataclass(frozen=True)
-class Made:
+class ValidatedImage:
     """One image, locked, built and validated."""
 
-    side: LockedSide
+    side: LockedImage
     built: Built
     verdict: Verdict
 
@@ -54,7 +54,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Together:
+class JointEvidence:
     """Results that need both images: measurements, exchanged models, and unanswered questions."""
 
     samples: tuple[Samples, ...]
@@ -63,54 +63,62 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class CollectedEvidence:
     """All evidence about both images, and unanswered questions."""
 
-    old: Evidence
-    new: Evidence
-    together: Together
+    old: ImageEvidence
+    new: ImageEvidence
+    together: JointEvidence
 
 
 def gather(
-    tools: Tools, made: tuple[Made, Made], suite: UserSuite | None, catalog: Catalog, request: UpgradeRequest
-) -> Gathered:
+    tools: UpgradeTools,
+    made: tuple[ValidatedImage, ValidatedImage],
+    suite: UserSuite | None,
+    catalog: Catalog,
+    request: UpgradeRequest,
+) -> CollectedEvidence:
     """Collect all evidence about two images; every answer is cached immediately."""
     place = f"{made[0].environment.os}-{made[0].environment.package}"
-    kept = Kept(tools.workspace.upgrade(request.name).parent / "kept" / place, request.fresh)
-    evidence = [_look(tools, each, side, catalog, request, kept) for side, each in zip(SIDES, made, strict=True)]
-    old, new = _tested(tools, made, evidence, suite, request, kept)
-    return Gathered(old, new, _together(tools, made, request, kept))
+    cache = AnswerCache(tools.workspace.upgrade(request.name).parent / "kept" / place, request.fresh)
+    evidence = [
+        _observe_image(tools, each, side, catalog, request, cache) for side, each in zip(SIDES, made, strict=True)
+    ]
+    old, new = _run_tests(tools, made, evidence, suite, request, cache)
+    return CollectedEvidence(old, new, _joint_evidence(tools, made, request, cache))
 
 
-def _place(tools: Tools, made: Made, request: UpgradeRequest) -> Place:
+def _place(tools: UpgradeTools, made: ValidatedImage, request: UpgradeRequest) -> ProbeTarget:
     wanted = request.gpus
     if wanted == "auto":
         seen = bool(made.verdict.host.gpus) and not made.verdict.simulated
         wanted = "all" if seen and made.environment.flavor == "gpu" else "none"
-    return Place(tools.engine, made.built.record.image, wanted)
+    return ProbeTarget(tools.engine, made.built.record.image, wanted)
 
 
-def _look(tools: Tools, made: Made, name: str, catalog: Catalog, request: UpgradeRequest, kept: Kept) -> Evidence:
+def _observe_image(
+    tools: UpgradeTools, made: ValidatedImage, name: str, catalog: Catalog, request: UpgradeRequest, cache: AnswerCache
+) -> ImageEvidence:
     place = _place(tools, made, request)
     with tools.console.task(made.environment.id) as task:
-        observed = kept.answer(
-            f"observed-{name}", key_of(place), Observed, lambda: observe(place, task), lambda seen: not seen.gaps
+        observed = cache.answer(
+            f"observed-{name}", key_of(place), Observations, lambda: observe(place, task), lambda seen: not seen.gaps
         )
-    side = described(made.side, made.built, made.verdict, catalog)
-    return Evidence(side, observed, made.verdict.checks)
+    side = describe_image(made.side, made.built, made.verdict, catalog)
+    return ImageEvidence(side, observed, made.verdict.checks)
 
 
 Tests = tuple[UserTest, ...]
 
 
-def _tested(
-    tools: Tools,
-    made: tuple[Made, Made],
-    evidence: list[Evidence],
+def _run_tests(
+    tools: UpgradeTools,
+    made: tuple[ValidatedImage, ValidatedImage],
+    evidence: list[ImageEvidence],
     suite: UserSuite | None,
     request: UpgradeRequest,
-    kept: Kept,
-) -> list[Evidence]:
+    cache: AnswerCache,
+) -> list[ImageEvidence]:
     """Run the user's tests on both images; repeat the files in which a test fails on only one of them."""
     if suite is None:
         return evidence
@@ -123,7 +131,7 @@ def _tested(
             python = each.environment.python
             key = key_of(place, more={"suite": suite.digest.encode()})
             run = partial(run_suite, place, suite, python)
-            tests.append(kept.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in map(named, found)))
+            tests.append(cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in map(named, found)))
     failed = to_run_again(compare_tests(tests[0], tests[1]))
     if failed:
         for number, (place, each) in enumerate(zip(places, made, strict=True)):
@@ -140,16 +148,18 @@ def named(test: UserTest) -> str:
     return test.name
 
 
-def _together(tools: Tools, made: tuple[Made, Made], request: UpgradeRequest, kept: Kept) -> Together:
+def _joint_evidence(
+    tools: UpgradeTools, made: tuple[ValidatedImage, ValidatedImage], request: UpgradeRequest, cache: AnswerCache
+) -> JointEvidence:
     old, new = (_place(tools, each, request) for each in made)
     with tools.console.task("both images in turn") as task:
         task.update("loading models of the other image")
-        models, gaps = kept.answer(
+        models, gaps = cache.answer(
             "models",
             key_of(old, new),
             tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]],
             lambda: exchange(old, new),
             lambda found: found[0] is not None,
         )
-        samples, wrong = measure(old, new, request.rounds, task, kept=kept)
-    return Together(samples, models, (*gaps, *wrong))
+        samples, wrong = measure(old, new, request.rounds, task, cache=cache)
+    return JointEvidence(samples, models, (*gaps, *wrong))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
-from envbuilder.upgrade.document import FactChange, LayerChange, PackageChange, Presence, SetChange, Side
+from envbuilder.upgrade.document import ComparedImage, FactChange, LayerChange, PackageChange, Presence, SetChange
 from envbuilder.upgrade.observed import Inventory, Package
 
 LIBRARIES: tuple[tuple[str, str], ...] = (
@@ -95,7 +95,7 @@ def _package(name: str, old: Package | None, new: Package | None) -> PackageChan
 
 
 def platform(
-    old: Side, new: Side, old_inventory: Inventory | None, new_inventory: Inventory | None
+    old: ComparedImage, new: ComparedImage, old_inventory: Inventory | None, new_inventory: Inventory | None
 ) -> tuple[FactChange, ...]:
     """List the platform facts of both images, changed or not; facts that neither has are omitted."""
     rows = [
@@ -132,7 +132,7 @@ CUBINS = "compute capabilities (machine code)"
 PTX = "compute capabilities (PTX)"
 
 
-def sets(old: Side, new: Side) -> tuple[SetChange, ...]:
+def sets(old: ComparedImage, new: ComparedImage) -> tuple[SetChange, ...]:
     """List changed Python versions, and compute capabilities with machine code and PTX."""
     known = old.pythons and new.pythons
     return (
@@ -151,7 +151,7 @@ def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(texts, key=versions.key))
 
 
-def layers(old: Side, new: Side) -> tuple[LayerChange, ...]:
+def layers(old: ComparedImage, new: ComparedImage) -> tuple[LayerChange, ...]:
     """Match layers by their instruction, in the new image's order; removed ones come last."""
     before = _by_instruction(old)
     after = _by_instruction(new)
@@ -163,7 +163,7 @@ def layers(old: Side, new: Side) -> tuple[LayerChange, ...]:
     )
 
 
-def _by_instruction(side: Side) -> dict[tuple[str, int], int]:
+def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
     """Index layers by instruction and occurrence number."""
     found: dict[tuple[str, int], int] = {}
     for layer in side.layers:
@@ -172,7 +172,7 @@ def _by_instruction(side: Side) -> dict[tuple[str, int], int]:
     return found
 
 
-def size_ratio(old: Side, new: Side) -> float | None:
+def size_ratio(old: ComparedImage, new: ComparedImage) -> float | None:
     """Return the size ratio new/old; None if an image is missing."""
     if old.image is None or new.image is None or not old.image.size:
         return None

@@ -21,11 +21,11 @@ from envbuilder.refresh.propose import Proposer, today
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
-from envbuilder.upgrade.bisect import Asked, Axis, BisectDocument
-from envbuilder.upgrade.bisect_runs import ImageTrial, candidates
-from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.bisect import Axis, BisectDocument, BisectParameters
+from envbuilder.upgrade.bisect_runs import ImageRunner, candidates
+from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.upgrade.gather import Tools
+from envbuilder.upgrade.gather import UpgradeTools
 from envbuilder.upgrade.pairs import pinned_row
 from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.request import ROUNDS, UpgradeRequest
@@ -68,8 +68,8 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     if options.repeat > 1:
         raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
     request, catalog = read_request(options, root, catalog)
-    request = _offered(request, root)
-    tools = Tools(
+    request = _with_packaged_matrix(request, root)
+    tools = UpgradeTools(
         workspace=Workspace(root),
         engine=connect(),
         console=console,
@@ -79,7 +79,7 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     return upgrade(request, tools)
 
 
-def _offered(request: UpgradeRequest, root: Path) -> UpgradeRequest:
+def _with_packaged_matrix(request: UpgradeRequest, root: Path) -> UpgradeRequest:
     """Use the packaged matrix if none was given."""
     if request.matrix is not None:
         return request
@@ -88,8 +88,8 @@ def _offered(request: UpgradeRequest, root: Path) -> UpgradeRequest:
 
 def read_request(options: UpgradeOptions, root: Path, catalog: Catalog) -> tuple[UpgradeRequest, Catalog]:
     """Build the request from the options, and read the bases of its matrix."""
-    _demand_version(options.old)
-    _demand_version(options.new)
+    _require_version(options.old)
+    _require_version(options.new)
     matrix, known = read_known(options.matrix, root, catalog) if options.matrix else (None, catalog)
     request = UpgradeRequest(
         old=options.old,
@@ -108,7 +108,7 @@ def read_request(options: UpgradeOptions, root: Path, catalog: Catalog) -> tuple
     return request, known
 
 
-def _demand_version(text: str) -> None:
+def _require_version(text: str) -> None:
     try:
         versions.key(text)
     except ValueError as error:
@@ -142,27 +142,29 @@ def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catal
     axis = cast("Axis", options.axis)
     engine = connect()
     engine.sweep()
-    asked, trial = _trial(options, root, axis, Maker(Workspace(root), engine, console, catalog))
+    asked, trial = _prepare_bisection(options, root, axis, ImageBuilder(Workspace(root), engine, console, catalog))
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
         return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)
 
 
-def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tuple[Asked, ImageTrial]:
+def _prepare_bisection(
+    options: UpgradeOptions, root: Path, axis: Axis, maker: ImageBuilder
+) -> tuple[BisectParameters, ImageRunner]:
     if bool(options.command) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
     if axis != "tensorflow" and (options.tensorflow is None or options.flavor != "gpu"):
         raise UsageError(
             f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the TensorFlow release to keep"
         )
-    _demand_version(options.old)
-    _demand_version(options.new)
+    _require_version(options.old)
+    _require_version(options.new)
     ends = (options.old, options.new) if axis == "tensorflow" else (str(options.tensorflow),) * 2
     request, known = read_request(replace(options, old=ends[0], new=ends[1]), root, maker.catalog)
     maker = replace(maker, catalog=known)
     row = pinned_row(request, maker.catalog)
     files = read_files(options.suite) if options.suite else {}
-    asked = Asked(
+    asked = BisectParameters(
         axis=axis,
         candidates=bisecting.ordered(candidates(axis, row, maker.catalog), options.old, options.new, versions.key),
         row=row,
@@ -172,11 +174,11 @@ def _trial(options: UpgradeOptions, root: Path, axis: Axis, maker: Maker) -> tup
         gpus=options.gpus,
         repeat=options.repeat,
     )
-    return asked, ImageTrial(maker, row, axis, options.old, request, options.command, options.check, files)
+    return asked, ImageRunner(maker, row, axis, options.old, request, options.command, options.check, files)
 
 
-def _committed(row: Combination, maker: Maker) -> str:
+def _committed(row: Combination, maker: ImageBuilder) -> str:
     """Return the digest of the good end's committed lock, '' for none."""
     end = resolve(row, maker.catalog)
-    side = maker.locked_offered(end) if isinstance(end, Environment) else None
+    side = maker.committed_image(end) if isinstance(end, Environment) else None
     return lockfile.digest(side.lock) if side else ""

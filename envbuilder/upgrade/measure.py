@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from envbuilder.support.console import Task
-from envbuilder.upgrade.cache import Kept, Rounds, key_of
-from envbuilder.upgrade.observe import Gap, Place, ask
-from envbuilder.upgrade.observed import Timed
+from envbuilder.upgrade.cache import AnswerCache, Rounds, key_of
+from envbuilder.upgrade.observe import Gap, ProbeTarget, ask
+from envbuilder.upgrade.observed import TimingSample
 from envbuilder.upgrade.statistics import Samples
 
 PROBE = "timing"
@@ -20,12 +20,12 @@ Arguments = Mapping[str, object]
 
 
 def measure(
-    old: Place,
-    new: Place,
+    old: ProbeTarget,
+    new: ProbeTarget,
     rounds: int,
     task: Task,
     arguments: tuple[Arguments, Arguments] = ({}, {}),
-    kept: Kept | None = None,
+    cache: AnswerCache | None = None,
 ) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
     """Measure both images ``rounds`` times, one directly after the other; return samples and failures.
 
@@ -34,27 +34,27 @@ def measure(
     """
     sides = (old, new)
     key = key_of(old, new, more={"arguments": json.dumps(arguments, sort_keys=True).encode()})
-    taken = kept.rounds(key) if kept else Rounds(key=key)
+    taken = cache.rounds(key) if cache else Rounds(key=key)
     known = len(taken.old)
     if known:
         task.update(f"{min(known, rounds)} rounds were measured before (--fresh measures again)")
     for round_ in range(known - 1, rounds) if known < rounds else ():
         counted = round_ >= known
         task.update(f"round {round_ + 1} of {rounds}" if counted else "warming up")
-        answers: dict[int, Timed] = {}
+        answers: dict[int, TimingSample] = {}
         for side in (0, 1) if round_ % 2 == 0 else (1, 0):
-            found = ask(sides[side], PROBE, Timed, arguments[side])
+            found = ask(sides[side], PROBE, TimingSample, arguments[side])
             if isinstance(found, Gap):
                 return (), (f"measurement of the {('old', 'new')[side]} image: {found.why}",)
             answers[side] = found
         if counted:
             taken = msgspec.structs.replace(taken, old=(*taken.old, answers[0]), new=(*taken.new, answers[1]))
-            if kept:
-                kept.add(taken)
+            if cache:
+                cache.add(taken)
     return samples(taken.old[:rounds], taken.new[:rounds]), ()
 
 
-def samples(old: Sequence[Timed], new: Sequence[Timed]) -> tuple[Samples, ...]:
+def samples(old: Sequence[TimingSample], new: Sequence[TimingSample]) -> tuple[Samples, ...]:
     """Pair durations and memory peaks of both images by name; incomplete ones are omitted."""
     seconds = _paired("s", [one.seconds for one in old], [one.seconds for one in new])
     return (*seconds, *_paired("B", [one.bytes for one in old], [one.bytes for one in new]))

@@ -9,13 +9,13 @@ from pathlib import PurePosixPath
 from envbuilder.engine.port import FILES_AT
 from envbuilder.support import decoding
 from envbuilder.upgrade.document import ModelExchange
-from envbuilder.upgrade.observe import Gap, Place, ask
-from envbuilder.upgrade.observed import Loaded, Saved
+from envbuilder.upgrade.observe import Gap, ProbeTarget, ask
+from envbuilder.upgrade.observed import LoadOutcomes, SavedModels
 
 PROBE = "models"
 
 
-def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
+def exchange(old: ProbeTarget, new: ProbeTarget) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
     """Save on each image and load on the other; return the failures by format, and unanswered questions.
 
     A format that the saving image cannot load itself is omitted.
@@ -29,8 +29,8 @@ def exchange(old: Place, new: Place) -> tuple[tuple[ModelExchange, ...] | None, 
     return tuple(rows), ()
 
 
-def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchange] | Gap:
-    saved = ask(writer, PROBE, Saved)
+def _exchanged(writer: ProbeTarget, reader: ProbeTarget, saved_by: str) -> list[ModelExchange] | Gap:
+    saved = ask(writer, PROBE, SavedModels)
     if isinstance(saved, Gap):
         return saved
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
@@ -40,7 +40,7 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
             files = dict(_files(saved, formats))
     except decoding.DamagedError as error:
         return Gap(str(error))
-    own, other = (ask(place, PROBE, Loaded, order, files) for place in (writer, reader))
+    own, other = (ask(place, PROBE, LoadOutcomes, order, files) for place in (writer, reader))
     if isinstance(own, Gap):
         return own
     if isinstance(other, Gap):
@@ -54,7 +54,7 @@ def _exchanged(writer: Place, reader: Place, saved_by: str) -> list[ModelExchang
     ]
 
 
-def _files(saved: Saved, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+def _files(saved: SavedModels, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
     for name, files in saved.saved.items():
         for path, text in files.items():
             if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):

@@ -12,7 +12,7 @@ from typing import TypeVar
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
 from envbuilder.support import decoding
 from envbuilder.support.console import Task
-from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
+from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
 from envbuilder.workspace import packaged, packaged_in
 
 PROBES = "probes"
@@ -34,7 +34,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProbeTarget:
     """The image of a probe, its GPUs, and variables; the limits are the same for both images."""
 
     engine: Engine
@@ -62,7 +62,7 @@ def probe_files() -> Mapping[str, bytes]:
 
 
 def run_probe(
-    place: Place,
+    place: ProbeTarget,
     probe: str,
     arguments: Mapping[str, object],
     *,
@@ -103,7 +103,7 @@ def _last_line(text: str) -> str:
 
 
 def ask(
-    place: Place,
+    place: ProbeTarget,
     probe: str,
     kind: type[_Answer],
     arguments: Mapping[str, object] | None = None,
@@ -120,7 +120,7 @@ def ask(
         return Gap(f"its output is not an answer: {error}")
 
 
-def observe(place: Place, task: Task) -> Observed:
+def observe(place: ProbeTarget, task: Task) -> Observations:
     """Run all probes with one answer: packages, interface, numerics, warnings."""
     gaps: list[str] = []
 
@@ -135,5 +135,5 @@ def observe(place: Place, task: Task) -> Observed:
     inventory = answer("packages", "inventory", Inventory)
     surface = answer("public names", "surface", Surface)
     numerics = answer("numerics", "numerics", Numerics)
-    printed = answer("warnings", "warning_lines", Printed)
-    return Observed(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))
+    printed = answer("warnings", "warning_lines", WarningLines)
+    return Observations(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))

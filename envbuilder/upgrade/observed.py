@@ -43,7 +43,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
     default: str | None = None
 
 
-class Name(msgspec.Struct, frozen=True, array_like=True):
+class PublicName(msgspec.Struct, frozen=True, array_like=True):
     """One public name: its kind, its parameters (None: unknown), and whether it is deprecated."""
 
     kind: str
@@ -55,7 +55,7 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     """The public names of a framework by their path below its root module."""
 
     version: str = ""
-    names: dict[str, Name] = {}
+    names: dict[str, PublicName] = {}
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,27 +81,27 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     streams: dict[str, str] = {}
 
 
-class Printed(msgspec.Struct, frozen=True, kw_only=True):
+class WarningLines(msgspec.Struct, frozen=True, kw_only=True):
     """The warnings that an import, and common use, print."""
 
     imported: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
 
 
-class Timed(msgspec.Struct, frozen=True, kw_only=True):
+class TimingSample(msgspec.Struct, frozen=True, kw_only=True):
     """One new process: durations in seconds, and memory peaks in bytes, by name."""
 
     seconds: dict[str, float]
     bytes: dict[str, float] = {}
 
 
-class Saved(msgspec.Struct, frozen=True, kw_only=True):
+class SavedModels(msgspec.Struct, frozen=True, kw_only=True):
     """A small model in every format that an image can write: format → path → content in base 64."""
 
     saved: dict[str, dict[str, str]]
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class LoadOutcomes(msgspec.Struct, frozen=True, kw_only=True):
     """The failure of loading each format, '' if it succeeded."""
 
     loaded: dict[str, str]
@@ -116,7 +116,7 @@ class UserTest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class Observed(msgspec.Struct, frozen=True, kw_only=True):
+class Observations(msgspec.Struct, frozen=True, kw_only=True):
     """All observations of one image; None if a probe gave no answer, ``gaps`` give the reasons.
 
     ``tests`` is None if none were requested; ``again`` are further runs of files in which a test newly failed.
@@ -125,7 +125,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     inventory: Inventory | None = None
     surface: Surface | None = None
     numerics: Numerics | None = None
-    printed: Printed | None = None
+    printed: WarningLines | None = None
     tests: tuple[UserTest, ...] | None = None
     again: tuple[tuple[UserTest, ...], ...] = ()
     gaps: tuple[str, ...] = ()

@@ -54,7 +54,7 @@ def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[
     """
     proposed = tuple(propose(version, request.package or "tensorflow") for version in _unknown(request, catalog))
     known = catalog.with_releases(proposed)
-    offered = _offered(request, known)
+    offered = _with_packaged_matrix(request, known)
     names = tuple(f"{made.package} {made.version}" for made in proposed)
     rejected: list[Rejection] = []
     ids = frozenset(one.id for one in offered)
@@ -70,7 +70,7 @@ def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[
     )
 
 
-def _offered(request: UpgradeRequest, catalog: Catalog) -> tuple[Environment, ...]:
+def _with_packaged_matrix(request: UpgradeRequest, catalog: Catalog) -> tuple[Environment, ...]:
     """Return the matrix rows with both versions; nothing for a release from a local wheel file."""
     wanted = {versions.key(version) for version in (request.old, request.new)}
     found = [resolve(row, catalog) for row in _rows(request) if versions.key(row.tensorflow) in wanted]
@@ -91,10 +91,10 @@ def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> It
         [one for one in offered if versions.key(one.tensorflow) == versions.key(version)]
         for version in (request.old, request.new)
     )
-    yield from ((old, new) for old in sides[0] for new in sides[1] if alike(old, new))
+    yield from ((old, new) for old in sides[0] for new in sides[1] if same_except_release(old, new))
 
 
-def alike(old: Environment, new: Environment) -> bool:
+def same_except_release(old: Environment, new: Environment) -> bool:
     """Return True if two environments differ only in their release: same Python, system, distribution and variant."""
     same = (old.python, old.os, old.package, old.arch, old.variant)
     return same == (new.python, new.os, new.package, new.arch, new.variant)
@@ -123,7 +123,7 @@ def _in_rows(
     seen: set[tuple[str, str]] = set()
     for row in rows:
         named = msgspec.structs.replace(row, package=request.package or row.package)
-        for wish in _wishes(named, catalog):
+        for wish in _completed_rows(named, catalog):
             match _resolved(wish, request, catalog, rejected):
                 case [Environment() as old, Environment() as new] if (old.id, new.id) not in seen:
                     seen.add((old.id, new.id))
@@ -136,12 +136,12 @@ def _resolved(
     sides = [resolve(msgspec.structs.replace(wish, tensorflow=v), catalog) for v in (request.old, request.new)]
     rejected += [side for side in sides if isinstance(side, Rejection)]
     match sides:
-        case [Environment() as old, Environment() as new] if alike(old, new):
+        case [Environment() as old, Environment() as new] if same_except_release(old, new):
             return old, new
     return ()
 
 
-def _wishes(row: Combination, catalog: Catalog) -> Iterator[Combination]:
+def _completed_rows(row: Combination, catalog: Catalog) -> Iterator[Combination]:
     """Yield the row with its open fields set: first as the resolver prefers, then by system.
 
     The plain distribution on both images comes last: not every release has a smaller one for the CPU.

@@ -9,11 +9,11 @@ import msgspec
 
 from envbuilder.matrix import NameText
 from envbuilder.upgrade.document import Clause, ClauseState, Decision, Otherwise
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Figures, Sides
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, ComparedImages, QuantityValue
 from envbuilder.upgrade.statistics import Settings
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One clause of a policy: a quantity, its limit, and the consequence of exceeding it."""
 
     clause: ClauseName
@@ -25,12 +25,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The rules for an upgrade; ``statistics`` define a changed duration."""
 
     name: NameText
-    clauses: tuple[Rule, ...]
+    clauses: tuple[ClauseRule, ...]
     statistics: Settings = Settings()
     description: str = ""
 
 
-def judge(sides: Sides, policy: Policy) -> tuple[Decision, tuple[Clause, ...]]:
+def judge(sides: ComparedImages, policy: Policy) -> tuple[Decision, tuple[Clause, ...]]:
     """Evaluate every clause and decide.
 
     An exceeded clause that rejects gives REJECT. Otherwise an unknown value in such a clause gives UNDECIDED: unknown
@@ -52,7 +52,7 @@ def decide(clauses: Sequence[Clause]) -> Decision:
     return "ADOPT"
 
 
-def _clause(rule: Rule, sides: Sides) -> Clause:
+def _clause(rule: ClauseRule, sides: ComparedImages) -> Clause:
     says, quantity = QUANTITIES[rule.clause]
     figures = quantity(sides)
     return Clause(
@@ -66,7 +66,7 @@ def _clause(rule: Rule, sides: Sides) -> Clause:
     )
 
 
-def _state(figures: Figures, limit: float) -> ClauseState:
+def _state(figures: QuantityValue, limit: float) -> ClauseState:
     """Compare bounds with a limit: a value certainly above violates, one certainly within is ok, others are unknown."""
     if not figures.asked:
         return "not asked"

@@ -7,13 +7,20 @@ from typing import Literal, NamedTuple
 
 from envbuilder import versions
 from envbuilder.upgrade import compare, inventory
-from envbuilder.upgrade.document import Differences, HostChange, MemoryChange, OutcomeChange, PackageChange, Side
+from envbuilder.upgrade.document import (
+    ComparedImage,
+    Differences,
+    HostChange,
+    MemoryChange,
+    OutcomeChange,
+    PackageChange,
+)
 from envbuilder.upgrade.inventory import spdx
-from envbuilder.upgrade.statistics import Interval, Measured
-from envbuilder.upgrade.surface import folded
+from envbuilder.upgrade.statistics import Interval, RatioResult
+from envbuilder.upgrade.surface import without_aliases
 
 
-class Figures(NamedTuple):
+class QuantityValue(NamedTuple):
     """A quantity's value as bounds (equal if it is counted), a text, and its details.
 
     ``low`` None: unknown. ``asked`` False: nothing was requested that could answer it.
@@ -26,30 +33,30 @@ class Figures(NamedTuple):
     asked: bool = True
 
 
-class Sides(NamedTuple):
+class ComparedImages(NamedTuple):
     """The inputs of the quantities."""
 
-    old: Side
-    new: Side
+    old: ComparedImage
+    new: ComparedImage
     differences: Differences
 
 
-def count(details: Sequence[str], *, nothing: str = "none") -> Figures:
+def count(details: Sequence[str], *, nothing: str = "none") -> QuantityValue:
     """Count details, without a text."""
-    return Figures(len(details), len(details), str(len(details)) if details else nothing, tuple(details))
+    return QuantityValue(len(details), len(details), str(len(details)) if details else nothing, tuple(details))
 
 
-def unknown(why: str) -> Figures:
+def unknown(why: str) -> QuantityValue:
     """Return an unknown value with its reason."""
-    return Figures(None, None, why)
+    return QuantityValue(None, None, why)
 
 
-def not_asked(why: str) -> Figures:
+def not_requested(why: str) -> QuantityValue:
     """Return the reason why nothing was requested."""
-    return Figures(None, None, why, asked=False)
+    return QuantityValue(None, None, why, asked=False)
 
 
-def duration(sides: Sides, *names: str) -> Figures:
+def duration(sides: ComparedImages, *names: str) -> QuantityValue:
     """Bound the worst ratio of the durations with this prefix."""
     timings = sides.differences.timings
     rows = [row for row in timings or () if row.name.startswith(names)]
@@ -58,12 +65,12 @@ def duration(sides: Sides, *names: str) -> Figures:
     return _worst(rows, tuple(map(_timing, rows)))
 
 
-def _worst(rows: Sequence[Measured | MemoryChange], details: tuple[str, ...]) -> Figures:
+def _worst(rows: Sequence[RatioResult | MemoryChange], details: tuple[str, ...]) -> QuantityValue:
     """Bound the largest ratio; unbounded above if an interval is unknown."""
     worst = max(rows, key=lambda row: row.ratio.value)
     highs = [row.ratio.high for row in rows]
     lows = [row.ratio.low for row in rows if row.ratio.low is not None and row.change == "slower"]
-    return Figures(
+    return QuantityValue(
         max(lows, default=None),
         None if None in highs else max(high for high in highs if high is not None),
         f"{ratio_text(worst.ratio)} {worst.name}",
@@ -78,7 +85,7 @@ def ratio_text(ratio: Interval) -> str:
     return f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def drifted(old: Interval, new: Interval, ratio: Interval) -> bool:
+def speed_changed(old: Interval, new: Interval, ratio: Interval) -> bool:
     """Return True if two medians over all rounds disagree with the ratio within rounds.
 
     That happens if the machine's speed changed between rounds; only the ratio is then meaningful.
@@ -87,16 +94,16 @@ def drifted(old: Interval, new: Interval, ratio: Interval) -> bool:
     return ratio.low is not None and ratio.high is not None and not ratio.low <= plain <= ratio.high
 
 
-DRIFTED = "the machine's speed changed: compare by the ratio, not the medians"
+SPEED_CHANGED = "the machine's speed changed: compare by the ratio, not the medians"
 
 
-def _timing(row: Measured) -> str:
+def _timing(row: RatioResult) -> str:
     said = f"{row.name}: {ratio_text(row.ratio)} within rounds, {row.change}"
     medians = f"medians {row.old_s.value:.4g} s and {row.new_s.value:.4g} s"
-    return f"{said}; {DRIFTED if drifted(row.old_s, row.new_s, row.ratio) else medians}"
+    return f"{said}; {SPEED_CHANGED if speed_changed(row.old_s, row.new_s, row.ratio) else medians}"
 
 
-def slower(sides: Sides) -> Figures:
+def slower(sides: ComparedImages) -> QuantityValue:
     """Count the durations that are certainly longer, whatever their limits."""
     rows = sides.differences.timings
     if not rows:
@@ -107,7 +114,7 @@ def slower(sides: Sides) -> Figures:
     return count([_timing(row) for row in found], nothing=f"none of {len(rows)}")
 
 
-def memory(sides: Sides) -> Figures:
+def memory(sides: ComparedImages) -> QuantityValue:
     rows = sides.differences.memory
     if not rows:
         return unknown("not measured")
@@ -115,27 +122,27 @@ def memory(sides: Sides) -> Figures:
     return _worst(rows, tuple(f"{row.name}: {text}, {ratio_text(row.ratio)}" for row, text in sizes))
 
 
-def size(sides: Sides) -> Figures:
+def size(sides: ComparedImages) -> QuantityValue:
     ratio = sides.differences.size_ratio
     if ratio is None or sides.old.image is None or sides.new.image is None:
         return unknown("an image is missing")
     sizes = f"{sides.old.image.size / 1e6:.0f} MB → {sides.new.image.size / 1e6:.0f} MB"
-    return Figures(ratio, ratio, f"{ratio:.3f} x ({sizes})")
+    return QuantityValue(ratio, ratio, f"{ratio:.3f} x ({sizes})")
 
 
-def verdict(sides: Sides) -> Figures:
+def verdict(sides: ComparedImages) -> QuantityValue:
     match sides.new.verdict:
         case "PASSED":
-            return Figures(0, 0, "PASSED")
+            return QuantityValue(0, 0, "PASSED")
         case "FAILED":
-            return Figures(1, 1, "FAILED", sides.new.reasons)
+            return QuantityValue(1, 1, "FAILED", sides.new.reasons)
         case "INCONCLUSIVE":
-            return Figures(None, None, "INCONCLUSIVE", sides.new.reasons)
+            return QuantityValue(None, None, "INCONCLUSIVE", sides.new.reasons)
         case None:
             return unknown("not validated")
 
 
-def checks(sides: Sides) -> Figures:
+def checks(sides: ComparedImages) -> QuantityValue:
     changes = sides.differences.checks
     return unknown("one image has no verdict") if changes is None else count(_failures(changes))
 
@@ -149,42 +156,44 @@ def _change(change: OutcomeChange) -> str:
     return f"{change.name}: {change.old or 'absent'} → {change.new or 'absent'}"
 
 
-def newly_failing_tests(sides: Sides) -> Figures:
+def newly_failing_tests(sides: ComparedImages) -> QuantityValue:
     """Count the user's tests that newly fail; a suite without a pass on the old image proves nothing."""
     changes, counted = sides.differences.tests, sides.differences.tests_counted
     total = sides.differences.tests_run
     if total is None:
-        return not_asked("no --suite given")
+        return not_requested("no --suite given")
     if changes is None or not total:
         return unknown("no test gave an answer")
     failed = _failures(changes)
     both = f", {counted.passed_both} of {total} pass on both" if counted else ""
     if failed:
-        return Figures(len(failed), len(failed), f"{len(failed)} of {total} tests{both}", tuple(failed))
+        return QuantityValue(len(failed), len(failed), f"{len(failed)} of {total} tests{both}", tuple(failed))
     if counted is not None and not counted.passed_old:
-        return Figures(None, None, f"none of {total} passed on the old image", counted.failed_before)
+        return QuantityValue(None, None, f"none of {total} passed on the old image", counted.failed_before)
     if counted is not None and not counted.ended:
-        return Figures(None, None, f"the run did not finish{both}", counted.failed_before)
-    return Figures(0, 0, f"none of {total}{both}")
+        return QuantityValue(None, None, f"the run did not finish{both}", counted.failed_before)
+    return QuantityValue(0, 0, f"none of {total}{both}")
 
 
-def failed_before(sides: Sides) -> Figures:
+def failed_before(sides: ComparedImages) -> QuantityValue:
     """Count the user's tests that did not run and pass on the old image: they prove nothing."""
     counted = sides.differences.tests_counted
     if counted is None:
-        return not_asked("no --suite given") if sides.differences.tests_run is None else unknown("nothing was counted")
+        return (
+            not_requested("no --suite given") if sides.differences.tests_run is None else unknown("nothing was counted")
+        )
     return count(counted.failed_before, nothing=f"none of {counted.total}")
 
 
-def flaky(sides: Sides) -> Figures:
+def flaky(sides: ComparedImages) -> QuantityValue:
     """Count the user's flaky tests, found by further runs."""
     changes = sides.differences.tests
     if changes is None:
-        return not_asked("no --suite given")
+        return not_requested("no --suite given")
     return count([f"{_change(c)}: {c.again}: {c.message}" for c in changes if c.flaky])
 
 
-def models(sides: Sides, saved_by: str) -> Figures:
+def models(sides: ComparedImages, saved_by: str) -> QuantityValue:
     """Count the formats that one image saved and the other cannot load, or predicts differently from."""
     rows = sides.differences.models
     if rows is None:
@@ -224,15 +233,15 @@ ClauseName = Literal[
 ]
 
 
-def _hosts(sides: Sides, *, wanted: str, serving: tuple[str, ...]) -> Figures:
+def _hosts(sides: ComparedImages, *, wanted: str, serving: tuple[str, ...]) -> QuantityValue:
     rows = sides.differences.hosts
     if rows is None:
-        return not_asked("no --fleet given" if sides.new.environment.flavor == "gpu" else "a CPU image")
+        return not_requested("no --fleet given" if sides.new.environment.flavor == "gpu" else "a CPU image")
     hit = [row for row in rows if row.old in serving and row.new == wanted]
     silent = [row for row in rows if row.old in serving and row.new == "unknown"]
     details = tuple(map(_host, (*hit, *silent)))
     found = f"{len(hit)} of {len(rows)}" + (f", no claim on {len(silent)}" if silent else "")
-    return Figures(len(hit), len(hit) + len(silent), found, details)
+    return QuantityValue(len(hit), len(hit) + len(silent), found, details)
 
 
 def _host(row: HostChange) -> str:
@@ -240,25 +249,25 @@ def _host(row: HostChange) -> str:
     return f"{row.host} ({row.gpu}, driver {row.driver}): {row.old} → {row.new}: {why}"
 
 
-def _lost(sides: Sides, *names: str) -> Figures:
+def _lost(sides: ComparedImages, *names: str) -> QuantityValue:
     return count([text for change in sides.differences.sets if change.name in names for text in change.lost])
 
 
-def _pythons(sides: Sides) -> Figures:
+def _pythons(sides: ComparedImages) -> QuantityValue:
     if not sides.old.pythons or not sides.new.pythons:
-        return not_asked("unknown for a local wheel file")
+        return not_requested("unknown for a local wheel file")
     return _lost(sides, inventory.PYTHONS)
 
 
-def _driver(sides: Sides) -> Figures:
+def _driver(sides: ComparedImages) -> QuantityValue:
     old, new = sides.old.environment.minimum_driver, sides.new.environment.minimum_driver
     if old is None or new is None:
-        return not_asked("a CPU image") if sides.new.environment.flavor == "cpu" else unknown("no claim")
+        return not_requested("a CPU image") if sides.new.environment.flavor == "cpu" else unknown("no claim")
     raised = versions.key(new) > versions.key(old)
-    return Figures(raised, raised, f"{old} → {new}" if old != new else old)
+    return QuantityValue(raised, raised, f"{old} → {new}" if old != new else old)
 
 
-def _numerics(sides: Sides, *, outside: bool) -> Figures:
+def _numerics(sides: ComparedImages, *, outside: bool) -> QuantityValue:
     changes = sides.differences.numerics
     if changes is None:
         return unknown("not computed on one image")
@@ -272,31 +281,33 @@ def _error(error: float | None) -> str:
     return "raises" if error is None else f"{error:.2e}"
 
 
-def _outputs(sides: Sides) -> Figures:
+def _outputs(sides: ComparedImages) -> QuantityValue:
     rows, compared = sides.differences.outputs, sides.differences.outputs_compared
     if rows is None or not compared:
         return unknown("not computed on one image")
     outside = [row for row in rows if row.outside]
     within = f", {len(rows) - len(outside)} within tolerance" if len(rows) > len(outside) else ""
     found = f"{len(outside) or 'none'} of {compared}{within}"
-    return Figures(len(outside), len(outside), found, tuple(f"{row.operation}: {_drift(row.drift)}" for row in outside))
+    return QuantityValue(
+        len(outside), len(outside), found, tuple(f"{row.operation}: {_drift(row.drift)}" for row in outside)
+    )
 
 
 def _drift(drift: float | None) -> str:
     return "not comparable" if drift is None else f"differs by {drift:.1e} of the largest result"
 
 
-def _streams(sides: Sides) -> Figures:
+def _streams(sides: ComparedImages) -> QuantityValue:
     names = sides.differences.streams_changed
     return unknown("not run on one image") if names is None else count(names)
 
 
-def _deprecated(sides: Sides) -> Figures:
+def _deprecated(sides: ComparedImages) -> QuantityValue:
     surface = sides.differences.surface
     return unknown("not read on one image") if surface is None else count([f"tf.{n}" for n in surface.newly_deprecated])
 
 
-def _removed(sides: Sides) -> Figures:
+def _removed(sides: ComparedImages) -> QuantityValue:
     surface = sides.differences.surface
     if surface is None:
         return unknown("not read on one image")
@@ -304,29 +315,29 @@ def _removed(sides: Sides) -> Figures:
     return count([*(f"tf.{name}" for name in surface.removed), *members])
 
 
-def _calls(sides: Sides) -> Figures:
+def _calls(sides: ComparedImages) -> QuantityValue:
     surface = sides.differences.surface
     if surface is None:
         return unknown("not read on one image")
-    functions = [f"tf.{name}: {change.breaks}" for name, change in folded(surface.signatures)]
+    functions = [f"tf.{name}: {change.breaks}" for name, change in without_aliases(surface.signatures)]
     members = [f"{m.member} of {m.count} classes: {m.breaks}" for m in surface.changed_members if m.breaks]
     return count([*functions, *members])
 
 
-def _warnings(sides: Sides) -> Figures:
+def _warnings(sides: ComparedImages) -> QuantityValue:
     lines = sides.differences.warnings_new
     return unknown("not run on one image") if lines is None else count(lines)
 
 
-def _start_up(sides: Sides) -> Figures:
+def _start_up(sides: ComparedImages) -> QuantityValue:
     return duration(sides, "start.total")
 
 
-def _work(sides: Sides) -> Figures:
+def _work(sides: ComparedImages) -> QuantityValue:
     return duration(sides, "work.")
 
 
-def _licences(sides: Sides) -> Figures:
+def _licences(sides: ComparedImages) -> QuantityValue:
     rows = sides.differences.packages
     if rows is None:
         return unknown("not listed on one image")
@@ -342,7 +353,7 @@ def _licence(row: PackageChange) -> str:
     return f"{row.name}: {before} → {row.new_licence or 'none stated'}"
 
 
-def _majors(sides: Sides) -> Figures:
+def _majors(sides: ComparedImages) -> QuantityValue:
     rows = sides.differences.packages
     if rows is None:
         return unknown("not listed on one image")
@@ -362,7 +373,7 @@ def _major(version: str) -> int | None:
         return None
 
 
-QUANTITIES: dict[ClauseName, tuple[str, Callable[[Sides], Figures]]] = {
+QUANTITIES: dict[ClauseName, tuple[str, Callable[[ComparedImages], QuantityValue]]] = {
     "verdict": ("the new image passes its validation", verdict),
     "checks-newly-failed": ("checks that newly fail", checks),
     "tests-newly-failed": ("your tests that newly fail", newly_failing_tests),

@@ -43,7 +43,7 @@ class Interval(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class RatioResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one duration: medians in seconds, ratio new/old, and the test's answer.
 
     ``p`` is for the hypothesis "no relevant change"; ``p_adjusted`` is corrected for the number of quantities.
@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     confidence: float = 0.95
 
 
-def compare(samples: Sequence[Samples], settings: Settings) -> tuple[Measured, ...]:
+def compare(samples: Sequence[Samples], settings: Settings) -> tuple[RatioResult, ...]:
     """Test all durations as one family; the order is kept.
 
     Raises ValueError for images of unequal length, no rounds, or a duration that is not positive.
@@ -138,10 +138,10 @@ def _convolve(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def _measured(one: Samples, differences: Sequence[float], p: float, p_all: float, settings: Settings) -> Measured:
+def _measured(one: Samples, differences: Sequence[float], p: float, p_all: float, settings: Settings) -> RatioResult:
     rounds = len(one.old)
     ratio = _exponential(_central(differences, _ways(blocks(rounds)), settings.confidence))
-    return Measured(
+    return RatioResult(
         name=one.name,
         rounds=rounds,
         old_s=median_interval(one.old, settings.confidence),

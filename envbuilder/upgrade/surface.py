@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from envbuilder.upgrade.document import MemberChange, SignatureChange, SurfaceChange
-from envbuilder.upgrade.observed import Name, Parameter, Surface
+from envbuilder.upgrade.observed import Parameter, PublicName, Surface
 
 EXAMPLES = 8
 """Classes listed for one member change."""
@@ -37,19 +37,19 @@ def _rank(path: str) -> tuple[bool, str]:
     return path.startswith("compat."), path
 
 
-def _is_member(path: str, names: Mapping[str, Name]) -> bool:
+def _is_member(path: str, names: Mapping[str, PublicName]) -> bool:
     parent = names.get(_parent(path))
     return parent is not None and parent.kind == "class"
 
 
-def _outermost(paths: Iterable[str], names: Mapping[str, Name]) -> tuple[str, ...]:
+def _outermost(paths: Iterable[str], names: Mapping[str, PublicName]) -> tuple[str, ...]:
     """Keep module-level names without those whose parent is in the list."""
     every = set(paths)
     mine = (path for path in every if _parent(path) not in every and not _is_member(path, names))
     return tuple(sorted(mine, key=_rank))
 
 
-def _inner(paths: Iterable[str], names: Mapping[str, Name]) -> list[str]:
+def _inner(paths: Iterable[str], names: Mapping[str, PublicName]) -> list[str]:
     every = set(paths)
     return sorted(path for path in every if _parent(path) not in every and _is_member(path, names))
 
@@ -67,20 +67,20 @@ def _members(breaks: Mapping[str, str]) -> tuple[MemberChange, ...]:
     return tuple(sorted(changes, key=lambda change: (-change.count, change.member, change.breaks)))
 
 
-def _deprecated(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterable[str]:
+def _deprecated(old: Mapping[str, PublicName], new: Mapping[str, PublicName]) -> Iterable[str]:
     for path, name in new.items():
         if name.deprecated and path in old and not old[path].deprecated and not _is_member(path, new):
             yield path
 
 
-def _signature_changes(old: Mapping[str, Name], new: Mapping[str, Name]) -> Iterable[SignatureChange]:
+def _signature_changes(old: Mapping[str, PublicName], new: Mapping[str, PublicName]) -> Iterable[SignatureChange]:
     for path in sorted(old.keys() & new.keys(), key=_rank):
         before, after = old[path].signature, new[path].signature
         if before is not None and after is not None and before != after:
             yield SignatureChange(name=path, old=written(before), new=written(after), breaks=breaking(before, after))
 
 
-def folded(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureChange]]:
+def without_aliases(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureChange]]:
     """Yield the changes by which calls can break, one for each function, with its aliases.
 
     ``nn.relu``, ``compat.v1.nn.relu`` and ``raw_ops.Relu`` are one function: its change is listed once.

@@ -18,9 +18,9 @@ from envbuilder.upgrade.document import (
     UpgradeDocument,
 )
 from envbuilder.upgrade.inventory import spdx
-from envbuilder.upgrade.quantities import DRIFTED, drifted
-from envbuilder.upgrade.statistics import Interval, Measured
-from envbuilder.upgrade.surface import folded
+from envbuilder.upgrade.quantities import SPEED_CHANGED, speed_changed
+from envbuilder.upgrade.statistics import Interval, RatioResult
+from envbuilder.upgrade.surface import without_aliases
 
 Rows = Sequence[tuple[str, ...]]
 Section = tuple[str, tuple[str, ...], Rows]
@@ -32,7 +32,7 @@ _WIDTH = 100
 
 def as_text(document: UpgradeDocument) -> str:
     title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
-    parts = ["\n".join([title, *judged_on(document)])]
+    parts = ["\n".join([title, *compared_row(document)])]
     for title, headers, rows in sections(document):
         shown = len(rows) if title in WHOLE else _SHOWN
         cut = [tuple(cell if title in WHOLE else _short(cell) for cell in row) for row in rows[:shown]]
@@ -51,7 +51,7 @@ def as_markdown(document: UpgradeDocument) -> str:
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
         f"Policy {terminal_text.code(document.policy)} {document.rounds} interleaved rounds.",
-        *map(terminal_text.markdown, judged_on(document)),
+        *map(terminal_text.markdown, compared_row(document)),
     ]
     for title, headers, rows in sections(document):
         if title in WHOLE:
@@ -71,7 +71,7 @@ _LOCKS = {
 }
 
 
-def judged_on(document: UpgradeDocument) -> Iterator[str]:
+def compared_row(document: UpgradeDocument) -> Iterator[str]:
     """Name the compared row and whether the matrix offers it; empty for older documents."""
     if not document.row:
         return
@@ -213,8 +213,8 @@ def _host(row: HostChange) -> tuple[str, ...]:
     return row.host, row.gpu, row.driver, row.old, row.new, why
 
 
-def _timing(row: Measured) -> tuple[str, ...]:
-    note = DRIFTED if drifted(row.old_s, row.new_s, row.ratio) else ""
+def _timing(row: RatioResult) -> tuple[str, ...]:
+    note = SPEED_CHANGED if speed_changed(row.old_s, row.new_s, row.ratio) else ""
     return row.name, _between(row.ratio, "{:.2f}") + " x", row.change, _seconds(row.old_s), _seconds(row.new_s), note
 
 
@@ -274,7 +274,9 @@ def _surface(surface: SurfaceChange | None) -> Iterator[Section]:
         return
     members = [(f"{m.member} (of {m.count} classes: {', '.join(m.classes)})",) for m in surface.removed_members]
     yield "Public names removed", ("name",), [*((f"tf.{name}",) for name in surface.removed), *members]
-    calls: list[tuple[str, ...]] = [(f"tf.{name}", c.old, c.new, c.breaks) for name, c in folded(surface.signatures)]
+    calls: list[tuple[str, ...]] = [
+        (f"tf.{name}", c.old, c.new, c.breaks) for name, c in without_aliases(surface.signatures)
+    ]
     calls += [(f"{m.member} (of {m.count} classes)", "", "", m.breaks) for m in surface.changed_members if m.breaks]
     yield "Calls that can break", ("name", "old", "new", "why"), calls
     yield "Newly deprecated", ("name",), [(f"tf.{name}",) for name in surface.newly_deprecated]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from envbuilder.upgrade.document import Clause
-from envbuilder.upgrade.quantities import Sides, ratio_text
-from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.quantities import ComparedImages, ratio_text
+from envbuilder.upgrade.statistics import Interval, RatioResult
 
 FEWEST = 8
 """The fewest rounds that can prove a change of any duration."""
@@ -16,7 +16,7 @@ MOST = 200
 DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
 
 
-def would_decide(clauses: Sequence[Clause], sides: Sides, rounds: int) -> tuple[str, ...]:
+def would_decide(clauses: Sequence[Clause], sides: ComparedImages, rounds: int) -> tuple[str, ...]:
     """Return a sentence for each unknown clause that would reject."""
     return tuple(
         f"{clause.clause}: {said}"
@@ -26,7 +26,7 @@ def would_decide(clauses: Sequence[Clause], sides: Sides, rounds: int) -> tuple[
     )
 
 
-def _said(clause: Clause, sides: Sides, rounds: int) -> Iterator[str]:
+def _said(clause: Clause, sides: ComparedImages, rounds: int) -> Iterator[str]:
     match clause.clause:
         case "verdict" if sides.new.environment.flavor == "gpu":
             driver = sides.new.environment.minimum_driver or "any"
@@ -44,7 +44,7 @@ def _said(clause: Clause, sides: Sides, rounds: int) -> Iterator[str]:
             yield f"an answer of both images ({clause.found}): see gaps"
 
 
-def _more_rounds(rows: Sequence[Measured], limit: float, rounds: int) -> str:
+def _more_rounds(rows: Sequence[RatioResult], limit: float, rounds: int) -> str:
     """Estimate the rounds that resolve the worst duration: the interval narrows with their square root."""
     if any(row.ratio.low is None for row in rows):
         return f"at least {FEWEST} rounds, better 15 (--rounds 15): with {rounds} no change can be proved"

@@ -13,13 +13,13 @@ import msgspec
 
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import span
-from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.compare import differences
 from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
+from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
 from envbuilder.upgrade.pairs import Pair, pairs
 from envbuilder.upgrade.policy import judge
-from envbuilder.upgrade.quantities import Sides
+from envbuilder.upgrade.quantities import ComparedImages
 from envbuilder.upgrade.request import UpgradeRequest, hosts
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.undecided import would_decide
@@ -27,7 +27,7 @@ from envbuilder.upgrade.user_tests import UserSuite, read_suite
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 
 
-def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
+def upgrade(request: UpgradeRequest, tools: UpgradeTools) -> UpgradeDocument:
     """Compare two versions and decide.
 
     Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError if no row
@@ -38,15 +38,20 @@ def upgrade(request: UpgradeRequest, tools: Tools) -> UpgradeDocument:
     rows = pairs(request, tools.catalog, tools.propose)
     with _wheels(request.wheel) as wheels, tools.console.live():
         tools.engine.sweep()
-        maker = Maker(tools.workspace, tools.engine, tools.console, rows[0].catalog, wheels)
-        both = buildable(rows, maker)
+        maker = ImageBuilder(tools.workspace, tools.engine, tools.console, rows[0].catalog, wheels)
+        both = first_buildable(rows, maker)
         tools.console.say(f"comparing {both.old.id} → {both.new.id} ({both.row})")
         made = _make(maker, both, request)
-        return decided(tools, both, made, suite, request, began)
+        return compare_images(tools, both, made, suite, request, began)
 
 
-def decided(
-    tools: Tools, both: Pair, made: tuple[Made, Made], suite: UserSuite | None, request: UpgradeRequest, began: float
+def compare_images(
+    tools: UpgradeTools,
+    both: Pair,
+    made: tuple[ValidatedImage, ValidatedImage],
+    suite: UserSuite | None,
+    request: UpgradeRequest,
+    began: float,
 ) -> UpgradeDocument:
     """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock."""
     found = gather(tools, made, suite, both.catalog, request)
@@ -70,7 +75,7 @@ def _wheels(wheel: Path | None) -> Iterator[Path | None]:
         yield folder
 
 
-def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
+def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
     """Return the first row with a base that is available here. Raises BaseUnavailableError if there is none."""
     for row in rows[:-1]:
         try:
@@ -83,35 +88,35 @@ def buildable(rows: tuple[Pair, ...], maker: Maker) -> Pair:
     return rows[-1]
 
 
-def _make(maker: Maker, both: Pair, request: UpgradeRequest) -> tuple[Made, Made]:
+def _make(maker: ImageBuilder, both: Pair, request: UpgradeRequest) -> tuple[ValidatedImage, ValidatedImage]:
     """Build both images before validating either: a concurrent build would disturb timings.
 
     Versions in the matrix are built from their own locks; others are locked close to the old image.
     """
-    old = maker.locked_old(both.old)
-    offered = maker.locked_offered(both.new) if both.new.id in both.offered else None
-    new = offered or maker.locked_new(both.new, old)
+    old = maker.lock_old(both.old)
+    offered = maker.committed_image(both.new) if both.new.id in both.offered else None
+    new = offered or maker.lock_new(both.new, old)
     if new.proposed:
         where = maker.workspace.for_upgrades.context(new.environment.id)
         maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
-    images = maker.built(old), maker.built(new)
+    images = maker.build(old), maker.build(new)
     return (
-        Made(old, images[0], maker.judged(old, images[0], request)),
-        Made(new, images[1], maker.judged(new, images[1], request)),
+        ValidatedImage(old, images[0], maker.validate(old, images[0], request)),
+        ValidatedImage(new, images[1], maker.validate(new, images[1], request)),
     )
 
 
 def _document(
     request: UpgradeRequest,
     both: Pair,
-    gathered: Gathered,
+    gathered: CollectedEvidence,
 ) -> UpgradeDocument:
     old, new, together = gathered.old, gathered.new, gathered.together
     if request.wheel is not None:
         new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))
     settings = request.policy.statistics
     found = differences(old, new, together.samples, hosts(request), both.catalog, settings, together.models)
-    sides = Sides(old.side, new.side, found)
+    sides = ComparedImages(old.side, new.side, found)
     decision, clauses = judge(sides, request.policy)
     return UpgradeDocument(
         old=old.side,

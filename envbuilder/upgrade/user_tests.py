@@ -16,7 +16,7 @@ from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.image.lock import uv_binary
 from envbuilder.support import decoding, subprocesses
 from envbuilder.upgrade.compare import THE_RUN
-from envbuilder.upgrade.observe import Output, Place, run_probe
+from envbuilder.upgrade.observe import Output, ProbeTarget, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
@@ -131,7 +131,9 @@ class _Mark(msgspec.Struct, frozen=True):
     end: bool = False
 
 
-def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUITE_LIMIT_S) -> tuple[UserTest, ...]:
+def run_suite(
+    place: ProbeTarget, suite: UserSuite, python: str, limit_s: float = SUITE_LIMIT_S
+) -> tuple[UserTest, ...]:
     """Run a suite in a container; tests without an answer are missing, and a last entry gives the reason."""
     files = {f"suite/{name}": data for name, data in suite.files.items()}
     if suite.tests:
@@ -147,7 +149,7 @@ def run_suite(place: Place, suite: UserSuite, python: str, limit_s: float = SUIT
 
 
 def run_again(
-    place: Place, suite: UserSuite, python: str, names: Collection[str], first: Collection[UserTest] = ()
+    place: ProbeTarget, suite: UserSuite, python: str, names: Collection[str], first: Collection[UserTest] = ()
 ) -> tuple[tuple[UserTest, ...], ...]:
     """Run the files of these tests again until each has passed and failed (``first`` counts), or up to the limit.
 

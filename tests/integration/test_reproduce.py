@@ -15,7 +15,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
 from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.reproduce import Options, reproduce
-from envbuilder.reproduce.reproduction_run import Tools
+from envbuilder.reproduce.reproduction_run import ReproduceTools
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def engine() -> Engine:
 
 def answer(name: str, engine: Engine, *, prove: bool) -> ReproduceDocument:
     """Take a report of the corpus all the way; its images stay in the engine's cache."""
-    tools = Tools(load(), Workspace(ROOT), engine, print)
+    tools = ReproduceTools(load(), Workspace(ROOT), engine, print)
     return reproduce((CORPUS / f"{name}.txt").read_bytes().decode(), tools, Options(prove=prove))
 
 

@@ -15,8 +15,8 @@ from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.image.ensure import ensure
 from envbuilder.upgrade.measure import PROBE, Arguments, samples
-from envbuilder.upgrade.observe import Gap, Place, ask
-from envbuilder.upgrade.observed import Timed
+from envbuilder.upgrade.observe import Gap, ProbeTarget, ask
+from envbuilder.upgrade.observed import TimingSample
 from envbuilder.upgrade.statistics import Change, Samples, Settings, compare
 from envbuilder.workspace import Workspace
 
@@ -45,15 +45,15 @@ print(json.dumps({"seconds": best}))
 """A workload measured as the upgrade's probe measures: the fastest of repetitions taken in turn."""
 
 
-def process(calls: int) -> Timed:
+def process(calls: int) -> TimingSample:
     """Measure in a fresh process; ``calls`` of 13 is a slow-down of 30 %."""
     done = subprocess.run([sys.executable, "-c", PROCESS, str(calls)], capture_output=True, check=True)
-    return Timed(**json.loads(done.stdout))
+    return TimingSample(**json.loads(done.stdout))
 
 
 def comparison() -> tuple[tuple[Samples, ...], tuple[Samples, ...]]:
     """Measure A, A again and a slowed A in turn; return A against A, and A against the slowed one."""
-    sides: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
+    sides: tuple[list[TimingSample], list[TimingSample], list[TimingSample]] = ([], [], [])
     for round_ in range(ROUNDS):
         order = (0, 1, 2) if round_ % 2 == 0 else (2, 1, 0)
         for side in order:
@@ -88,19 +88,19 @@ def test_no_claim_about_the_same_and_a_planted_slow_down_is_found() -> None:
 
 
 @pytest.fixture
-def place() -> Place:
+def place() -> ProbeTarget:
     """Build the quickstart's image and give the place where its probes run."""
     engine = connect()
     workspace = Workspace(ROOT)
     choice = choose("quickstart", (), workspace, load())
     (environment,) = choice.environments
     built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
-    return Place(engine, built.record.image)
+    return ProbeTarget(engine, built.record.image)
 
 
-def timed(place: Place, arguments: Arguments) -> Timed:
+def timed(place: ProbeTarget, arguments: Arguments) -> TimingSample:
     """Take one sample of the upgrade's probe, in a fresh container."""
-    found = ask(place, PROBE, Timed, arguments)
+    found = ask(place, PROBE, TimingSample, arguments)
     assert not isinstance(found, Gap), found.why
     return found
 
@@ -109,12 +109,12 @@ def timed(place: Place, arguments: Arguments) -> Timed:
 @pytest.mark.engine
 @pytest.mark.network
 @pytest.mark.timeout(7200)
-def test_tensorflow_itself_measured_against_itself(place: Place) -> None:
+def test_tensorflow_itself_measured_against_itself(place: ProbeTarget) -> None:
     """In 20 comparisons by the upgrade's probe no duration of the same image changes, and planted 30 % are found."""
     claims: list[str] = []
     found: Counter[str] = Counter()
     for number in range(1, COMPARISONS + 1):
-        sides: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
+        sides: tuple[list[TimingSample], list[TimingSample], list[TimingSample]] = ([], [], [])
         for round_ in range(PROBE_ROUNDS):
             for side in (0, 1, 2) if round_ % 2 == 0 else (2, 1, 0):
                 sides[side].append(timed(place, SLOWED if side == 2 else {}))

@@ -29,7 +29,7 @@ from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import compatible
 from envbuilder.matrix import Include, Matrix, Targets
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.fix import HINDRANCES
+from envbuilder.reproduce.fix import DISQUALIFYING
 from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question_from_report import question_of
 from envbuilder.reproduce.report.read import cleaned, read
@@ -201,7 +201,7 @@ def told(row: TensorflowRelease, driver: str, gpu: str) -> None:
     assert question is not None
     assert (question.tensorflow, question.driver, question.gpus) == (row.version, driver, (gpu,)), question
     mine = msgspec.structs.replace(question, compat=False)
-    loose, near = nearest(mine, Installable(CATALOG)), nearest(mine, Installable(CATALOG, without=HINDRANCES))
+    loose, near = nearest(mine, Installable(CATALOG)), nearest(mine, Installable(CATALOG, without=DISQUALIFYING))
     checked, found = answer(mine, CATALOG), analyse(text, CATALOG)
     if checked.compatible is False:
         assert (checked.nearest.changes if checked.nearest else None) == (loose.changes if loose else None)

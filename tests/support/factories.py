@@ -14,7 +14,7 @@ from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.upgrade.document import Clause, Differences, PackageChange, Side, UpgradeDocument
+from envbuilder.upgrade.document import Clause, ComparedImage, Differences, PackageChange, UpgradeDocument
 from envbuilder.verdict import CheckResult, EngineRef, GpuSeen, HostRef, ImageRef, Measurement, Phase, Verdict
 from envbuilder.workspace import Workspace
 
@@ -213,8 +213,8 @@ def upgrade(text: str = "a note") -> UpgradeDocument:
     """Make a comparison that rejects: one clause violated, one package changed."""
     old = environment(id="tf2.19.1-py311-cpu-bookworm", tensorflow="2.19.1")
     return UpgradeDocument(
-        old=Side(tensorflow="2.19.1", environment=old, verdict="PASSED", level="cpu"),
-        new=Side(tensorflow="2.20.0", environment=environment(), verdict="PASSED", level="cpu"),
+        old=ComparedImage(tensorflow="2.19.1", environment=old, verdict="PASSED", level="cpu"),
+        new=ComparedImage(tensorflow="2.20.0", environment=environment(), verdict="PASSED", level="cpu"),
         flavor="cpu",
         decision="REJECT",
         policy="default",

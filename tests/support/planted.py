@@ -23,13 +23,13 @@ from envbuilder.choice import choose
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.support.console import Console
-from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.upgrade.gather import Made, Tools
+from envbuilder.upgrade.gather import UpgradeTools, ValidatedImage
 from envbuilder.upgrade.job import read_policy
 from envbuilder.upgrade.pairs import Pair
 from envbuilder.upgrade.request import UpgradeRequest
-from envbuilder.upgrade.upgrade import decided
+from envbuilder.upgrade.upgrade import compare_images
 from envbuilder.upgrade.user_tests import read_suite
 from envbuilder.workspace import Workspace, write_atomically
 
@@ -207,11 +207,11 @@ class Garden:
         both = Pair(environment, environment, choice.catalog)
         request = UpgradeRequest(release, release, self.policy, rounds=self.rounds if change.measured else 1)
         workspace = Workspace(self.folder / f"tf{release}")
-        tools = Tools(workspace, self.engine, self.console, choice.catalog, _no_proposal)
-        maker = Maker(Workspace(ROOT), self.engine, self.console, choice.catalog)
-        side = maker.locked_old(environment)
-        built = maker.built(side)
-        old = Made(side, built, maker.judged(side, built, request))
+        tools = UpgradeTools(workspace, self.engine, self.console, choice.catalog, _no_proposal)
+        maker = ImageBuilder(Workspace(ROOT), self.engine, self.console, choice.catalog)
+        side = maker.lock_old(environment)
+        built = maker.build(side)
+        old = ValidatedImage(side, built, maker.validate(side, built, request))
         planted = self.planted(built.record.reference, change)
         new = replace(old, built=replace(built, record=msgspec.structs.replace(built.record, image=planted)))
         suite = None
@@ -219,7 +219,7 @@ class Garden:
             users = workspace.root / "users" / change.name.replace(" ", "-") / "test_users.py"
             write_atomically(users, change.suite.encode())
             suite = read_suite(users.parent)
-        document = decided(tools, both, (old, new), suite, request, begun)
+        document = compare_images(tools, both, (old, new), suite, request, begun)
         return outcome(change, document, time.monotonic() - begun)
 
     def planted(self, base: str, change: Change) -> str:

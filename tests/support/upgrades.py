@@ -10,10 +10,10 @@ from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.document import Clause, Differences, MemoryChange, Side, SurfaceChange, TestCounts
+from envbuilder.upgrade.document import Clause, ComparedImage, Differences, MemoryChange, SurfaceChange, TestCounts
 from envbuilder.upgrade.job import read_policy
 from envbuilder.upgrade.policy import judge
-from envbuilder.upgrade.quantities import Sides
+from envbuilder.upgrade.quantities import ComparedImages
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import ImageRef
 
@@ -31,10 +31,10 @@ def test_matmul():
 POLICY = read_policy(None, Path())
 
 
-def side(version: str, **more: object) -> Side:
+def side(version: str, **more: object) -> ComparedImage:
     environment = resolve(Combination(tensorflow=version, python="3.11"), store.load())
     assert isinstance(environment, Environment)
-    made = Side(
+    made = ComparedImage(
         tensorflow=version,
         environment=environment,
         image=ImageRef(id="sha256:1", size=1000),
@@ -44,7 +44,7 @@ def side(version: str, **more: object) -> Side:
     return replace(made, **more)
 
 
-def timed(ratio: float, rounds: int = 15) -> tuple[statistics.Measured, ...]:
+def timed(ratio: float, rounds: int = 15) -> tuple[statistics.RatioResult, ...]:
     samples = [
         Samples(name=name, old=(1.0,) * rounds, new=(ratio,) * rounds) for name in ("start.total", "work.matmul")
     ]
@@ -74,7 +74,7 @@ CALM = Differences(
 
 
 def judged(differences_: Differences, **new: object) -> tuple[str, dict[str, Clause]]:
-    decision, clauses = judge(Sides(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
+    decision, clauses = judge(ComparedImages(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
     return decision, {clause.clause: clause for clause in clauses}
 
 

@@ -21,7 +21,7 @@ from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.verification import Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
-from envbuilder.upgrade.bisect import Asked, BisectDocument
+from envbuilder.upgrade.bisect import BisectDocument, BisectParameters
 from envbuilder.upgrade.bisect_search import Result
 
 CONTRACT = (70, 5, 7, 6, 2, 4, 3, 1, 8, 0)
@@ -92,7 +92,7 @@ def bisection(result: Result | None) -> BisectDocument:
     """Make a search that came to this."""
     row: Any = {"tensorflow": "2.19.1"}
     asked = msgspec.convert(
-        {"axis": "tensorflow", "candidates": ["2.18.1", "2.20.0"], "row": row, "command": ["x"]}, Asked
+        {"axis": "tensorflow", "candidates": ["2.18.1", "2.20.0"], "row": row, "command": ["x"]}, BisectParameters
     )
     return BisectDocument(asked=asked, result=result)
 

@@ -74,7 +74,7 @@ from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.upgrade import bisect, text
-from envbuilder.upgrade.bisect import Asked, BisectDocument
+from envbuilder.upgrade.bisect import BisectDocument, BisectParameters
 from envbuilder.upgrade.bisect_search import Answer, Result
 from envbuilder.upgrade.document import (
     Differences,
@@ -89,7 +89,7 @@ from envbuilder.upgrade.document import (
     SignatureChange,
     SurfaceChange,
 )
-from envbuilder.upgrade.statistics import Interval, Measured
+from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.validation import validate_request
 from envbuilder.verdict import HostRef, ImageRef, KindStanding
 
@@ -367,7 +367,7 @@ DIFFERENT = replace(
         ),
         layers=(LayerChange(created_by="RUN uv pip sync", old=620_000_000, new=None),),
         timings=(
-            Measured(
+            RatioResult(
                 name="start.total",
                 rounds=12,
                 old_s=interval(2.0),
@@ -392,7 +392,7 @@ DIFFERENT = replace(
     ),
 )
 BISECTED = BisectDocument(
-    asked=Asked(
+    asked=BisectParameters(
         axis="tensorflow",
         candidates=("2.17.1", "2.18.1", "2.19.1", "2.20.0"),
         row=Combination(tensorflow="2.17.1"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envbuilder.probes.upgrade import models as probe
-from envbuilder.upgrade.observed import Loaded, Saved
+from envbuilder.upgrade.observed import LoadOutcomes, SavedModels
 
 TF: Any = types.SimpleNamespace(reduce_max=lambda value: value, abs=abs)
 """Of the framework, what the comparison needs: predictions are plain numbers here."""
@@ -97,8 +97,8 @@ def test_output_of_both_modes_can_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     places = laid(tmp_path)
     probe.main(heard, {"folder": str(tmp_path), "formats": places})  # type: ignore[arg-type]
     saved, loaded = heard.documents
-    assert "whole" in Saved(**saved).saved
-    assert Loaded(**loaded).loaded["whole"] == ""
+    assert "whole" in SavedModels(**saved).saved
+    assert LoadOutcomes(**loaded).loaded["whole"] == ""
 
 
 def test_every_format_has_a_writer_and_a_reader() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import envbuilder
 from envbuilder.probes.upgrade import timing as probe
-from envbuilder.upgrade.observed import Timed
+from envbuilder.upgrade.observed import TimingSample
 
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 
@@ -69,7 +69,7 @@ sys.modules[__name__].__class__ = Lazy
 """
 
 
-def measured(folder: Path, arguments: object = None, **given: object) -> Timed:
+def measured(folder: Path, arguments: object = None, **given: object) -> TimingSample:
     """Run the probe in a process of its own with a framework that takes this long, and holds that much."""
     values = {"IMPORT": 0.0, "KERAS": 0.0, "TRACING": 0.0, "WORK_BYTES": 1, "GPU": {}, **given}
     folder.mkdir(exist_ok=True)
@@ -81,7 +81,7 @@ def measured(folder: Path, arguments: object = None, **given: object) -> Timed:
         check=True,
         env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
     )
-    return Timed(**json.loads(done.stdout))
+    return TimingSample(**json.loads(done.stdout))
 
 
 NAMES = {

@@ -89,9 +89,9 @@ def test_a_missing_gpu_library_does_not_stop_an_import() -> None:
 def test_a_traceback_that_ends_in_another_package(file: str, last: str, signature: str | None) -> None:
     """An import of TensorFlow that stops in another package's files is that package's, likely and not certainly."""
     found = {row.signature: row for row in find_all(clean(STOPPED.format(file=file, last=last)))}
-    traced = {name for name in found if name.startswith("stopped_in")}
-    assert traced == ({signature} if signature else set())
-    assert all(not found[name].exact for name in traced)
+    traceback_matches = {name for name in found if name.startswith("stopped_in")}
+    assert traceback_matches == ({signature} if signature else set())
+    assert all(not found[name].exact for name in traceback_matches)
 
 
 def test_a_traceback_of_something_else_is_left_alone() -> None:
@@ -223,7 +223,7 @@ def answer(text: str) -> ReproduceDocument:
     return analyse(text, load()).document
 
 
-def gone(image: str) -> str:
+def removed_image(image: str) -> str:
     """Write what Docker says of a tag that its registry lacks."""
     return f"docker: Error response from daemon: manifest for {image} not found: manifest unknown: manifest unknown."
 
@@ -259,9 +259,13 @@ def test_names_are_once() -> None:
             "cuDNN 8.9",
         ),
         (f"docker run tensorflow/tensorflow:2.2.0-gpu\n{APT}", "NOT_INSTALLABLE", "changed the key"),
-        (gone("nvidia/cuda:11.0-base-ubuntu20.04"), "NOT_INSTALLABLE", "six months after"),
-        (f"docker run nvidia/cuda nvidia-smi\n{gone('nvidia/cuda:latest')}", "NOT_INSTALLABLE", "tag latest"),
-        (gone("gcr.io/tensorflow/tensorflow:latest-gpu"), "NOT_INSTALLABLE", "no longer at gcr.io"),
+        (removed_image("nvidia/cuda:11.0-base-ubuntu20.04"), "NOT_INSTALLABLE", "six months after"),
+        (
+            f"docker run nvidia/cuda nvidia-smi\n{removed_image('nvidia/cuda:latest')}",
+            "NOT_INSTALLABLE",
+            "tag latest",
+        ),
+        (removed_image("gcr.io/tensorflow/tensorflow:latest-gpu"), "NOT_INSTALLABLE", "no longer at gcr.io"),
     ],
 )
 def test_a_line_that_shows_it_makes_it_the_cause(text: str, code: str, said: str) -> None:
@@ -299,7 +303,7 @@ def test_a_tag_that_moves_is_known_by_the_logs_day(stamp: str, named: Severity |
         f"docker run tensorflow/tensorflow:2.17.0-gpu\n{DLOPEN.format('W')}",
         "docker run tensorflow/tensorflow:2.18.0-gpu\nCould not load dynamic library 'libcublas.so.12'",
         f"docker run tensorflow/tensorflow:2.18.0-gpu\n{NO_MODULE}",
-        gone("floydhub/dl-docker:gpu"),
+        removed_image("floydhub/dl-docker:gpu"),
         f"pip install tensorflow==2.18.0\n{DLOPEN.format('W')}",
         "docker run tensorflow/tensorflow:2.2.0-gpu\nIt is fine, how do I train?",
     ],

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from envbuilder.finding import Severity
-from envbuilder.reproduce.messages.catalog import SIGNATURES, Signature, get, match
+from envbuilder.reproduce.messages.catalog import SIGNATURES, LogMessage, get, match
 
 IDS = [signature.id for signature in SIGNATURES]
 
@@ -19,7 +19,7 @@ def test_at_least_a_hundred() -> None:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
-def test_samples_are_recognised(signature: Signature) -> None:
+def test_samples_are_recognised(signature: LogMessage) -> None:
     """Every sample is recognised by the signature it stands beside, wrapped in log noise, quotes and colours too."""
     for sample in signature.samples:
         for text in (sample, f"> {sample}", f"\x1b[31m{sample}\x1b[0m", f"  12 | first\n  13 | {sample}\n  14 | last"):
@@ -27,7 +27,7 @@ def test_samples_are_recognised(signature: Signature) -> None:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
-def test_rows_are_complete(signature: Signature) -> None:
+def test_rows_are_complete(signature: LogMessage) -> None:
     """Each row says cause, fix and versions in sentences, and only facts and noise are without consequence."""
     assert signature.cause.endswith(".")
     assert signature.fix.endswith(".")
@@ -79,7 +79,7 @@ def test_ordinary_text_has_no_symptoms() -> None:
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
-def test_no_catastrophic_backtracking(signature: Signature) -> None:
+def test_no_catastrophic_backtracking(signature: LogMessage) -> None:
     """A line made to please the expression's every part is decided in milliseconds."""
     start = time.perf_counter()
     for literal in signature.literals:

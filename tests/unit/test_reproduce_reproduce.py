@@ -18,13 +18,13 @@ from envbuilder.cli.reproduce_command import command
 from envbuilder.errors import InputError
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.analysis import analyse, with_command
-from envbuilder.reproduce.compare import compare, gone
+from envbuilder.reproduce.compare import compare, repeated_messages
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.question_from_report import release_of
 from envbuilder.reproduce.render import as_markdown, as_text
-from envbuilder.reproduce.reproduce import deviated, proof
-from envbuilder.reproduce.reproduction_run import Seen
+from envbuilder.reproduce.reproduce import proof, with_deviations
+from envbuilder.reproduce.reproduction_run import RunObservation
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
@@ -177,8 +177,8 @@ def test_comparing() -> None:
     assert judged(cudart + cudnn, cudart) is None
     assert judged("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED", "") is None
     assert judged("my model is slow", cudart) is None
-    assert gone(match(cudart), match(cudart)) != ()
-    assert gone(match(cudart), match("[]")) == ()
+    assert repeated_messages(match(cudart), match(cudart)) != ()
+    assert repeated_messages(match(cudart), match("[]")) == ()
 
 
 def test_without_messages_the_findings_are_compared() -> None:
@@ -253,11 +253,11 @@ def test_a_release_that_finds_all_but_one_library_is_told_of_that_one() -> None:
     assert "*" not in told
 
 
-def seen(word: Word, text: str = "", *codes: Code) -> Seen:
+def seen(word: Word, text: str = "", *codes: Code) -> RunObservation:
     """Make what was seen in a nearest environment: what it printed, the suite's verdict and its errors."""
     found = tuple(Finding(code=code, severity=Severity.ERROR, subject="it", message="m") for code in codes)
     judged = factories.verdict(verdict=word, findings=found, reasons=("keras failed",))
-    return Seen("sha256:0", match(text), text, judged, simulated=False)
+    return RunObservation("sha256:0", match(text), text, judged, simulated=False)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,9 @@ def seen(word: Word, text: str = "", *codes: Code) -> Seen:
         (None, seen("PASSED"), None, "the failure was not reproduced here, so its absence proves nothing"),
     ],
 )
-def test_what_proves_the_way_out(*, reproduced: bool | None, found: Seen, proven: bool | None, needs: str) -> None:
+def test_what_proves_the_way_out(
+    *, reproduced: bool | None, found: RunObservation, proven: bool | None, needs: str
+) -> None:
     """The failure was seen, does not come again, and the suite does not fail the image for anything else."""
     document = msgspec.structs.replace(answer("60-plain-2.20"), run=Run(reproduced=reproduced))
     judged = proof(document, found)
@@ -385,7 +387,7 @@ def test_releases_as_the_index_writes_them(text: str, release: str) -> None:
 def test_a_deviated_lock_tells_the_truth() -> None:
     """Replaced versions are in the lock without the hashes of what they replace; new packages are added."""
     lock = f"numpy==1.26.4 \\\n    --hash=sha256:{'0' * 64}\nwrapt==1.0 \\\n    --hash=sha256:{'1' * 64}\n"
-    text = deviated(lock, ("numpy==2.0.0", "torch==2.4.1"))
+    text = with_deviations(lock, ("numpy==2.0.0", "torch==2.4.1"))
     assert "numpy==2.0.0\n" in text
     assert "0" * 64 not in text
     assert "1" * 64 in text

@@ -29,10 +29,10 @@ from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.report.captured import SCHEMA
 from envbuilder.reproduce.reproduction_run import (
     REPLACED,
-    Place,
-    Seen,
-    Tools,
-    Unavailable,
+    ImageUnavailableError,
+    ReproduceTools,
+    RunObservation,
+    RunTarget,
     environment_image,
     image_of,
     lock_of,
@@ -42,7 +42,7 @@ from envbuilder.reproduce.reproduction_run import (
 from envbuilder.workspace import Workspace
 
 
-def observe(printed: str, tmp_path: Path) -> Seen:
+def observe(printed: str, tmp_path: Path) -> RunObservation:
     """Observe an image whose capture script prints this, and whose probes answer with their identity alone."""
 
     def script(spec: ContainerSpec) -> Script:
@@ -53,7 +53,7 @@ def observe(printed: str, tmp_path: Path) -> Seen:
     engine = FakeEngine(script=script)
     engine.add("ours:1")
     return reproduction_run.observe(
-        "ours:1", None, Place(""), Tools(load(), Workspace(tmp_path), engine, lambda _: None)
+        "ours:1", None, RunTarget(""), ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None)
     )
 
 
@@ -90,33 +90,33 @@ def environment() -> Environment:
 
 
 @pytest.fixture
-def tools(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> Tools:
+def tools(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> ReproduceTools:
     """Give a workspace with that environment's context, an engine without anything, and a host without programs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     workspace = Workspace(tmp_path)
     shutil.copytree(ROOT / "images" / environment.id, workspace.context(environment.id))
-    return Tools(load(), workspace, FakeEngine(), lambda _: None)
+    return ReproduceTools(load(), workspace, FakeEngine(), lambda _: None)
 
 
-def based(tools: Tools) -> FakeEngine:
+def based(tools: ReproduceTools) -> FakeEngine:
     """Give the engine its base."""
     assert isinstance(tools.engine, FakeEngine)
     tools.engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     return tools.engine
 
 
-def test_a_base_that_is_nowhere_is_a_circumstance(tools: Tools, environment: Environment) -> None:
+def test_a_base_that_is_nowhere_is_a_circumstance(tools: ReproduceTools, environment: Environment) -> None:
     """What this machine cannot get is told as such, with both reasons; nothing is claimed of the environment."""
-    with pytest.raises(Unavailable, match="no base for debian-bookworm") as caught:
+    with pytest.raises(ImageUnavailableError, match="no base for debian-bookworm") as caught:
         environment_image(environment, tools)
     assert "no such host" in caught.value.message
     assert "mmdebstrap" in caught.value.hint
-    with pytest.raises(Unavailable, match=r"some/image:1 cannot be had here"):
+    with pytest.raises(ImageUnavailableError, match=r"some/image:1 cannot be had here"):
         image_of(Recipe(kind="image", base="some/image:1", dockerfile="FROM some/image:1\n"), None, tools)
 
 
-def test_another_failure_is_not_taken_for_it(tools: Tools, environment: Environment) -> None:
+def test_another_failure_is_not_taken_for_it(tools: ReproduceTools, environment: Environment) -> None:
     """A step that fails is a failed build, whatever its message says."""
     engine = based(tools)
     recipe = Recipe(kind="wheels", deviations=("a==1",), dockerfile="ARG BASE\nFROM ${BASE}\nRUN exit 3\n")
@@ -128,7 +128,7 @@ def test_another_failure_is_not_taken_for_it(tools: Tools, environment: Environm
     ]
 
 
-def test_what_deviates_is_built_once(tools: Tools, environment: Environment) -> None:
+def test_what_deviates_is_built_once(tools: ReproduceTools, environment: Environment) -> None:
     """The same recipe on the same image is one image; the lock of its environment is the committed one."""
     engine = based(tools)
     recipe = Recipe(kind="wheels", deviations=("a==1",), dockerfile="ARG BASE\nFROM ${BASE}\nRUN echo a\n")

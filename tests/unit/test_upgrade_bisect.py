@@ -14,24 +14,24 @@ from envbuilder.cli import exit_codes
 from envbuilder.environment import Combination
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.upgrade.bisect import (
-    Asked,
     BisectDocument,
-    Ran,
+    BisectParameters,
+    CommandResult,
     Unbuildable,
     as_text,
     bisect,
     ordered,
     path_of,
 )
-from envbuilder.upgrade.bisect_search import Answer, Ask, Result, advance, most_images, normalised
+from envbuilder.upgrade.bisect_search import Answer, NextCandidate, Result, advance, most_images, normalised
 from envbuilder.workspace import read_document
 
 GONE = "AttributeError: module 'tensorflow' has no attribute 'estimator'"
 
 
-def asked(count: int) -> Asked:
+def asked(count: int) -> BisectParameters:
     names = tuple(f"2.{i}.0" for i in range(count))
-    return Asked(axis="tensorflow", candidates=names, row=Combination(tensorflow="2.0.0"), command=("x",))
+    return BisectParameters(axis="tensorflow", candidates=names, row=Combination(tensorflow="2.0.0"), command=("x",))
 
 
 class World:
@@ -39,7 +39,7 @@ class World:
 
     def __init__(
         self,
-        question: Asked,
+        question: BisectParameters,
         first_bad: int,
         *,
         unbuildable: frozenset[int] = frozenset(),
@@ -55,7 +55,7 @@ class World:
         )
         self.tried: list[str] = []
 
-    def __call__(self, candidate: str) -> Ran | Unbuildable:
+    def __call__(self, candidate: str) -> CommandResult | Unbuildable:
         if self.dies is not None and len(self.tried) == self.dies:
             raise InfrastructureError("killed")
         self.tried.append(candidate)
@@ -63,8 +63,12 @@ class World:
         if place in self.unbuildable:
             return Unbuildable("no wheel")
         if place in self.other:
-            return Ran(1, "ImportError: something else")
-        return Ran(1, f"{GONE}. Did you mean: 'random{place}'?") if place >= self.first_bad else Ran(0, "")
+            return CommandResult(1, "ImportError: something else")
+        return (
+            CommandResult(1, f"{GONE}. Did you mean: 'random{place}'?")
+            if place >= self.first_bad
+            else CommandResult(0, "")
+        )
 
 
 def search(world: World, folder: Path) -> BisectDocument:
@@ -149,7 +153,7 @@ def test_a_finished_search_asks_nothing_again(tmp_path: Path) -> None:
 def test_another_command_is_another_search(tmp_path: Path) -> None:
     """Answers of one command are never used for another."""
     one = asked(5)
-    other = Asked(axis="tensorflow", candidates=one.candidates, row=one.row, command=("y",))
+    other = BisectParameters(axis="tensorflow", candidates=one.candidates, row=one.row, command=("y",))
     assert path_of(one, tmp_path) != path_of(other, tmp_path)
 
 
@@ -161,7 +165,7 @@ def test_advance_depends_on_the_answers_not_on_their_order() -> None:
         Answer(candidate="0", outcome="good"),
         Answer(candidate="4", outcome="good"),
     )
-    assert {advance(names, order) for order in itertools.permutations(answers)} == {Ask(candidate="6")}
+    assert {advance(names, order) for order in itertools.permutations(answers)} == {NextCandidate(candidate="6")}
 
 
 @pytest.mark.parametrize(
@@ -194,14 +198,14 @@ def test_ends_may_be_given_in_either_direction() -> None:
 class Unsteady(World):
     """A world in which some versions fail only every other time, beginning with a success."""
 
-    def __init__(self, question: Asked, first_bad: int, unsteady: frozenset[int]) -> None:
+    def __init__(self, question: BisectParameters, first_bad: int, unsteady: frozenset[int]) -> None:
         super().__init__(question, first_bad)
         self.unsteady = unsteady
 
-    def __call__(self, candidate: str) -> Ran | Unbuildable:
+    def __call__(self, candidate: str) -> CommandResult | Unbuildable:
         ran = super().__call__(candidate)
         odd = self.tried.count(candidate) % 2
-        return Ran(0, "") if odd and self.question.candidates.index(candidate) in self.unsteady else ran
+        return CommandResult(0, "") if odd and self.question.candidates.index(candidate) in self.unsteady else ran
 
 
 def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ from envbuilder.environment import Environment
 from envbuilder.image import debian, lockfile
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
-from envbuilder.upgrade.build import LockedSide, Maker
+from envbuilder.upgrade.build import ImageBuilder, LockedImage
 from envbuilder.workspace import Workspace, folder_contents
 
 ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class WithLocks(Maker):
+class WithLocks(ImageBuilder):
     """A maker whose resolver answers with texts that were prepared; ``asked`` are the locks that were to be kept."""
 
     texts: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ def test_a_committed_side_is_built_as_it_lies(workspace: Workspace, old: Environ
     (workspace.context(old.id) / "Dockerfile").write_text("FROM envbuilder/base:debian-bookworm\n")
     before = folder_contents(workspace.images)
     made = maker(workspace)
-    side = made.locked_old(old)
-    built = made.built(side)
+    side = made.lock_old(old)
+    built = made.build(side)
     assert (side.committed, built.fresh, built.lock) == (True, True, side.lock)
     assert folder_contents(workspace.images) == before
     assert workspace.image_record(old.id).is_file()
-    assert not made.built(side).fresh
+    assert not made.build(side).fresh
 
 
 def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> None:
@@ -77,10 +77,10 @@ def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> Non
     assert closer != text
     before = folder_contents(workspace.images)
     made = maker(workspace, closer)
-    side = made.locked_new(msgspec.structs.replace(old), made.locked_old(old))
-    built = made.built(side)
+    side = made.lock_new(msgspec.structs.replace(old), made.lock_old(old))
+    built = made.build(side)
     named = msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0")
-    assert side == LockedSide(named, closer, committed=False, proposed=True)
+    assert side == LockedImage(named, closer, committed=False, proposed=True)
     assert made.asked == [text]
     assert built.record.reference.endswith("-after-2.20.0")
     assert folder_contents(workspace.images) == before
@@ -92,7 +92,7 @@ def test_a_new_side_that_is_committed_is_used(workspace: Workspace, old: Environ
     """Where the lock that is close to the old one is the committed one, hashes and all, nothing is made aside."""
     text = lockfile.of_context(workspace.context(old.id)) or ""
     made = maker(workspace, text + "\n")
-    assert made.locked_new(old, LockedSide(old, text, committed=True)) == LockedSide(old, text, committed=True)
+    assert made.lock_new(old, LockedImage(old, text, committed=True)) == LockedImage(old, text, committed=True)
     assert not workspace.for_upgrades.root.exists()
 
 
@@ -101,15 +101,15 @@ def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Envi
     text = lockfile.of_context(workspace.context(old.id)) or ""
     shutil.rmtree(workspace.images)
     made = maker(workspace, text)
-    first = made.locked_old(old)
-    assert (first.committed, made.locked_old(old), made.asked) == (False, first, [""])
+    first = made.lock_old(old)
+    assert (first.committed, made.lock_old(old), made.asked) == (False, first, [""])
     assert not workspace.images.exists()
 
 
 def test_what_is_offered_is_judged_with_its_committed_lock(workspace: Workspace, old: Environment) -> None:
     """The committed lock is taken as it is, whatever a lock close to the other image would be; none where none lies."""
     made = maker(workspace)
-    side = made.locked_offered(old)
-    assert side == LockedSide(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)
-    assert made.locked_offered(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
+    side = made.committed_image(old)
+    assert side == LockedImage(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)
+    assert made.committed_image(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
     assert not made.asked

@@ -10,9 +10,9 @@ from fake_engine import FakeEngine, Script
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.support.console import Console
-from envbuilder.upgrade.cache import Kept, Rounds, key_of
+from envbuilder.upgrade.cache import AnswerCache, Rounds, key_of
 from envbuilder.upgrade.measure import measure
-from envbuilder.upgrade.observe import Place
+from envbuilder.upgrade.observe import ProbeTarget
 from envbuilder.upgrade.statistics import Samples
 
 
@@ -34,8 +34,8 @@ class Machine:
 
     def measure(self, folder: Path, rounds: int, *, new: str = "new", fresh: bool = False) -> tuple[Samples, ...]:
         with Console().task("t") as task:
-            places = Place(self.engine, "old"), Place(self.engine, new)
-            return measure(*places, rounds, task, kept=Kept(folder, fresh=fresh))[0]
+            places = ProbeTarget(self.engine, "old"), ProbeTarget(self.engine, new)
+            return measure(*places, rounds, task, cache=AnswerCache(folder, fresh=fresh))[0]
 
 
 def test_an_interrupted_measurement_goes_on_with_its_whole_rounds(tmp_path: Path) -> None:
@@ -76,7 +76,12 @@ def test_rounds_of_other_images_are_not_used(tmp_path: Path) -> None:
 def test_what_an_answer_depends_on_is_in_its_key() -> None:
     """Image, GPUs, memory and further contents each make another key."""
     engine = FakeEngine()
-    places = [Place(engine, "a"), Place(engine, "b"), Place(engine, "a", gpus="all"), Place(engine, "a", memory=1)]
+    places = [
+        ProbeTarget(engine, "a"),
+        ProbeTarget(engine, "b"),
+        ProbeTarget(engine, "a", gpus="all"),
+        ProbeTarget(engine, "a", memory=1),
+    ]
     keys = {key_of(place) for place in places} | {key_of(places[0], more={"suite": b"1"})}
     assert len(keys) == 5
 
@@ -89,7 +94,7 @@ def test_answers_are_kept_unless_they_are_in_part(tmp_path: Path) -> None:
         made.append(1)
         return (len(made),)
 
-    kept = Kept(tmp_path)
+    kept = AnswerCache(tmp_path)
     kind = tuple[int, ...]
     assert [kept.answer("x", "k", kind, make) for _ in range(2)] == [(1,), (1,)]
     assert kept.answer("x", "other", kind, make) == (2,)
@@ -97,5 +102,5 @@ def test_answers_are_kept_unless_they_are_in_part(tmp_path: Path) -> None:
     assert kept.answer("y", "k", kind, make) == (4,)
     (tmp_path / "y.json").write_text('{"key": "k", "value": "nonsense"}')
     assert kept.answer("y", "k", kind, make) == (5,)
-    assert Kept(tmp_path, fresh=True).answer("y", "k", kind, make) == (6,)
+    assert AnswerCache(tmp_path, fresh=True).answer("y", "k", kind, make) == (6,)
     assert kept.rounds("none") == Rounds(key="none")

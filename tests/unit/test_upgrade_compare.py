@@ -16,18 +16,18 @@ from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.upgrade import compare, inventory, surface
-from envbuilder.upgrade.document import LayerSeen, Side, SignatureChange
+from envbuilder.upgrade.document import ComparedImage, LayerSize, SignatureChange
 from envbuilder.upgrade.observed import (
     Inventory,
-    Name,
     Numerics,
     Operation,
     Package,
     Parameter,
     Precision,
-    Printed,
+    PublicName,
     Surface,
     UserTest,
+    WarningLines,
 )
 from envbuilder.verdict import CheckResult, Outcome
 
@@ -39,9 +39,9 @@ def environment(version: str, flavor: Flavor = "cpu") -> Environment:
     return found
 
 
-def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> Side:
-    seen = tuple(LayerSeen(created_by=name, size=size) for name, size in layers)
-    return Side(tensorflow=version, environment=environment(version, flavor), layers=seen)
+def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> ComparedImage:
+    seen = tuple(LayerSize(created_by=name, size=size) for name, size in layers)
+    return ComparedImage(tensorflow=version, environment=environment(version, flavor), layers=seen)
 
 
 def test_packages_are_added_removed_and_changed() -> None:
@@ -108,7 +108,7 @@ def names(**paths: str) -> Surface:
     found = {}
     for path, text in paths.items():
         kind = text if text in ("module", "class", "value") else "function"
-        found[path.replace("__", ".")] = Name(kind, None if kind != "function" else parameters(text))
+        found[path.replace("__", ".")] = PublicName(kind, None if kind != "function" else parameters(text))
     return Surface(names=found)
 
 
@@ -122,7 +122,7 @@ def test_a_removed_module_is_listed_once() -> None:
 
 def test_what_is_newly_deprecated_is_named() -> None:
     """A name that its documentation marks now and did not before; one that always was, or is new, is no news."""
-    plain, marked = Name("function", None), Name("function", None, deprecated=True)
+    plain, marked = PublicName("function", None), PublicName("function", None, deprecated=True)
     old = Surface(names={"f": plain, "g": marked, "h": marked})
     new = Surface(names={"f": marked, "g": marked, "h": plain, "i": marked})
     assert surface.compare_surfaces(old, new).newly_deprecated == ("f",)
@@ -305,7 +305,7 @@ def test_one_function_under_several_names_is_one_change() -> None:
         for name in ("nn.relu", "compat.v1.nn.relu", "raw_ops.Relu", "raw_ops.Abc", "raw_ops.Def", "keras.f")
     ]
     changed.append(SignatureChange(name="added", old="(x)", new="(x, y=1)", breaks=""))
-    assert [name for name, _ in surface.folded(changed)] == [
+    assert [name for name, _ in surface.without_aliases(changed)] == [
         "nn.relu (and compat.v1.nn.relu, raw_ops.Relu)",
         "keras.f",
         "raw_ops.Abc (and 1 more of raw_ops: Def)",
@@ -340,7 +340,10 @@ def test_numerics_on_other_inputs_are_not_compared() -> None:
 
 def test_warnings_are_compared_as_sets_of_lines() -> None:
     """A line that both images print, at import or later, is no news."""
-    assert compare.warnings(Printed(imported=("a",), used=("b",)), Printed(used=("a", "c"))) == (("c",), ("b",))
+    assert compare.warnings(WarningLines(imported=("a",), used=("b",)), WarningLines(used=("a", "c"))) == (
+        ("c",),
+        ("b",),
+    )
 
 
 def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:

@@ -19,8 +19,8 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
-from envbuilder.upgrade.build import LockedSide
-from envbuilder.upgrade.gather import Gathered, Made, Tools, gather
+from envbuilder.upgrade.build import LockedImage
+from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
 from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.user_tests import UserSuite
 from envbuilder.verdict import EngineRef
@@ -69,7 +69,7 @@ class World:
             answer = ANSWERS[probe]
         return Script(stdout=json.dumps(answer).encode())
 
-    def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> Gathered:
+    def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> CollectedEvidence:
         """Gather as an upgrade does; counts the questions asked again."""
         self.asked.clear()
         engine = FakeEngine(script=self.answer)
@@ -91,10 +91,10 @@ class World:
                 seconds=1.0,
                 layers=(),
             )
-            locked = LockedSide(environment, "", committed=True)
-            made.append(Made(locked, Built(environment, record, ""), verdict()))
+            locked = LockedImage(environment, "", committed=True)
+            made.append(ValidatedImage(locked, Built(environment, record, ""), verdict()))
         request = UpgradeRequest("2.19.1", "2.20.0", POLICY, rounds=ROUNDS, **more)
-        tools = Tools(Workspace(self.folder), engine, Console(), load(), never)
+        tools = UpgradeTools(Workspace(self.folder), engine, Console(), load(), never)
         return gather(tools, (made[0], made[1]), suite, tools.catalog, request)
 
 

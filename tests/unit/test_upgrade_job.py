@@ -25,21 +25,21 @@ from envbuilder.image.context import write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
-from envbuilder.upgrade.bisect import Unbuildable
-from envbuilder.upgrade.bisect_runs import candidates, of_check, resolved
-from envbuilder.upgrade.build import LockedSide, Maker
+from envbuilder.upgrade.bisect import CommandResult, Unbuildable
+from envbuilder.upgrade.bisect_runs import candidates, resolved, result_of_check
+from envbuilder.upgrade.build import ImageBuilder, LockedImage
 from envbuilder.upgrade.document import (
     Clause,
+    ComparedImage,
     Differences,
     OutcomeChange,
     PackageChange,
-    Side,
     SurfaceChange,
     UpgradeDocument,
 )
 from envbuilder.upgrade.job import UpgradeOptions, read_policy, read_request
 from envbuilder.upgrade.measure import measure
-from envbuilder.upgrade.observe import Output, Place, observe
+from envbuilder.upgrade.observe import Output, ProbeTarget, observe
 from envbuilder.upgrade.pairs import Pair, pair, pinned_row
 from envbuilder.upgrade.request import UpgradeRequest, hosts
 from envbuilder.upgrade.text import as_markdown, as_text
@@ -76,7 +76,7 @@ def test_rounds_are_interleaved_and_begin_alternates() -> None:
 
     docker = engine(script)
     with Console().task("t") as task:
-        samples, gaps = measure(Place(docker, "old"), Place(docker, "new"), 3, task)
+        samples, gaps = measure(ProbeTarget(docker, "old"), ProbeTarget(docker, "new"), 3, task)
     assert order == ["new", "old", "old", "new", "new", "old", "old", "new"]
     assert not gaps
     assert samples[0].old == (1.003, 1.006, 1.007)
@@ -93,7 +93,7 @@ def test_a_side_that_does_not_start_gives_no_samples_and_says_why() -> None:
 
     docker = engine(script)
     with Console().task("t") as task:
-        samples, gaps = measure(Place(docker, "old"), Place(docker, "new"), 3, task)
+        samples, gaps = measure(ProbeTarget(docker, "old"), ProbeTarget(docker, "new"), 3, task)
     assert samples == ()
     assert gaps == ("measurement of the new image: exit code 1: ImportError: libcudart.so.12",)
 
@@ -102,7 +102,7 @@ def test_containers_are_closed_and_alike_on_both_sides() -> None:
     """No probe gets the network, a writable image or privileges, and both images get the same limits."""
     docker = engine(lambda _: Script(stdout=b'{"seconds": {"x": 1.0}}'))
     with Console().task("t") as task:
-        measure(Place(docker, "old"), Place(docker, "new"), 1, task)
+        measure(ProbeTarget(docker, "old"), ProbeTarget(docker, "new"), 1, task)
     limits = {(s.network, s.read_only, s.user, s.memory, s.cpus, s.pids, s.gpus) for s in docker.runs}
     assert limits == {("none", True, "65534:65534", 8 << 30, None, 2048, "none")}
 
@@ -120,7 +120,7 @@ def test_a_probe_without_an_answer_is_a_gap_not_an_empty_answer() -> None:
         }[probe]
 
     with Console().task("t") as task:
-        seen = observe(Place(engine(script), "old"), task)
+        seen = observe(ProbeTarget(engine(script), "old"), task)
     assert seen.inventory is not None
     assert (seen.surface, seen.numerics, seen.printed) == (None, None, None)
     assert [gap.partition(":")[0] for gap in seen.gaps] == ["public names", "numerics", "warnings"]
@@ -257,18 +257,15 @@ def test_a_check_can_be_bisected() -> None:
     checks = tuple(
         CheckResult(name=name, level="cpu", outcome=name, observed="seen") for name in ("passed", "failed", "skipped")
     )
-    assert [type(of_check(checks, name)).__name__ for name in ("passed", "failed", "skipped")] == [
-        "Ran",
-        "Ran",
-        "Unbuildable",
-    ]
+    found = [type(result_of_check(checks, name)) for name in ("passed", "failed", "skipped")]
+    assert found == [CommandResult, CommandResult, Unbuildable]
     with pytest.raises(UsageError, match="no check 'nope'"):
-        of_check(checks, "nope")
+        result_of_check(checks, "nope")
 
 
 def document() -> UpgradeDocument:
     both = pair(request("2.15.1", "2.16.2"), store.load(), never)
-    side = Side(
+    side = ComparedImage(
         tensorflow="2.15.1", environment=both.old, image=ImageRef(id="sha256:" + "a" * 64, size=10**9), verdict="PASSED"
     )
     failed = OutcomeChange(name="test_x", old="passed", new="failed", message="no | estimator <b>")
@@ -432,7 +429,7 @@ def test_what_a_matrix_adds_is_found_beside_it(tmp_path: Path) -> None:
     assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"
 
 
-class Locked(Maker):
+class Locked(ImageBuilder):
     """A maker whose resolver answers with one text."""
 
     def _lock(self, environment: Environment, keep: str) -> str:  # noqa: ARG002 - the maker's own
@@ -450,7 +447,7 @@ def test_the_new_side_has_the_system_of_the_old_one(tmp_path: Path) -> None:
     write_atomically(context / SYSTEM_LOCK, text.encode())
     write_atomically(context / CUDNN_LOCK, WHEEL.encode())
     maker = Locked(workspace, FakeEngine(), Console(), CATALOG)
-    side = maker.locked_new(found.new, LockedSide(found.old, LOCK, committed=True))
+    side = maker.lock_new(found.new, LockedImage(found.old, LOCK, committed=True))
     aside = workspace.for_upgrades.context(side.environment.id)
     assert system_lock.of_context(aside, side.environment) == {SYSTEM_LOCK: text, CUDNN_LOCK: WHEEL}
     other = msgspec.structs.replace(cuda, cudnn="nvidia-cudnn-cu11==8.9.6.50")

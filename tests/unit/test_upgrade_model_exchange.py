@@ -13,7 +13,7 @@ from fake_engine import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.model_exchange import exchange
-from envbuilder.upgrade.observe import Place, probe_files
+from envbuilder.upgrade.observe import ProbeTarget, probe_files
 
 
 def packed(content: bytes) -> str:
@@ -24,7 +24,7 @@ SAVED: dict[str, Any] = {"SavedModel": {"variables/v.index": packed(b"1")}, "Ker
 
 
 @dataclass
-class Sides:
+class ComparedImages:
     """Two images: what each saves, what each answers to loading (by who saved it), and what they were given."""
 
     saves: dict[str, Any] = field(default_factory=lambda: {"old": SAVED, "new": SAVED})
@@ -55,12 +55,12 @@ class Sides:
 
     def exchange(self) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
         """Exchange models between both."""
-        return exchange(Place(self.engine, "old"), Place(self.engine, "new"))
+        return exchange(ProbeTarget(self.engine, "old"), ProbeTarget(self.engine, "new"))
 
 
 def test_every_format_of_either_side_is_read_by_the_other() -> None:
     """Both directions have a row each a format, and what one image wrote is, byte for byte, what the other is given."""
-    sides = Sides()
+    sides = ComparedImages()
     rows, gaps = sides.exchange()
     assert gaps == ()
     assert rows is not None
@@ -74,7 +74,7 @@ def test_every_format_of_either_side_is_read_by_the_other() -> None:
 
 def test_what_the_other_side_cannot_read_is_named_with_its_reason() -> None:
     """A format that the new image does not load is wrong for models of the old image alone."""
-    sides = Sides(loads={("old", "new"): {"Keras .h5": "ValueError: unknown layer"}})
+    sides = ComparedImages(loads={("old", "new"): {"Keras .h5": "ValueError: unknown layer"}})
     rows, _ = sides.exchange()
     assert rows is not None
     assert [(row.name, row.saved_by, row.wrong) for row in rows if row.wrong] == [
@@ -85,7 +85,7 @@ def test_what_the_other_side_cannot_read_is_named_with_its_reason() -> None:
 def test_a_format_that_its_own_side_cannot_read_says_nothing() -> None:
     """Where the writer itself fails, the other image's failure is no news."""
     broken = {"Keras .h5": "OSError: no"}
-    sides = Sides(loads={("old", "old"): broken, ("old", "new"): broken})
+    sides = ComparedImages(loads={("old", "old"): broken, ("old", "new"): broken})
     rows, _ = sides.exchange()
     assert rows is not None
     assert [row.name for row in rows if row.saved_by == "old"] == ["SavedModel"]
@@ -93,7 +93,7 @@ def test_a_format_that_its_own_side_cannot_read_says_nothing() -> None:
 
 def test_a_format_without_an_answer_is_wrong() -> None:
     """Silence about one format is not that it was read."""
-    sides = Sides()
+    sides = ComparedImages()
 
     def without_h5(spec: ContainerSpec) -> Script:
         done = sides.answer(spec)
@@ -117,7 +117,7 @@ def test_a_format_without_an_answer_is_wrong() -> None:
 )
 def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why: str) -> None:
     """Nothing is known then: no rows, not even of the direction that went well."""
-    rows, (gap,) = Sides(raw={"new": script}).exchange()
+    rows, (gap,) = ComparedImages(raw={"new": script}).exchange()
     assert rows is None
     assert why in gap
     assert gap.startswith("models saved by the old image")
@@ -129,7 +129,7 @@ def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why:
 )
 def test_what_leads_out_of_its_folder_is_never_brought_to_the_other_side(path: str) -> None:
     """An image must not be able to put its own probe in the place of ours, where the other image is asked."""
-    sides = Sides(saves={"old": {"SavedModel": {path: packed(b"print('{}')")}}, "new": SAVED})
+    sides = ComparedImages(saves={"old": {"SavedModel": {path: packed(b"print('{}')")}}, "new": SAVED})
     rows, (gap,) = sides.exchange()
     assert rows is None
     assert "leads out of its folder" in gap
@@ -138,7 +138,7 @@ def test_what_leads_out_of_its_folder_is_never_brought_to_the_other_side(path: s
 
 def test_the_probes_that_answer_are_ours_whatever_was_saved() -> None:
     """The files of the probes are brought as they are, beside every model."""
-    sides = Sides()
+    sides = ComparedImages()
     sides.exchange()
     for spec in sides.engine.runs:
         assert {path: spec.files[path] for path in probe_files()} == dict(probe_files())
@@ -146,6 +146,6 @@ def test_the_probes_that_answer_are_ours_whatever_was_saved() -> None:
 
 def test_what_is_no_base64_is_a_gap() -> None:
     """Files that cannot be decoded are no files."""
-    rows, (gap,) = Sides(saves={"old": {"SavedModel": {"x": "%%%"}}, "new": SAVED}).exchange()
+    rows, (gap,) = ComparedImages(saves={"old": {"SavedModel": {"x": "%%%"}}, "new": SAVED}).exchange()
     assert rows is None
     assert "not base64" in gap

@@ -16,11 +16,11 @@ from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
-from envbuilder.upgrade.build import Maker
+from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.job import read_policy
 from envbuilder.upgrade.pairs import Pair, pair, pairs
 from envbuilder.upgrade.request import UpgradeRequest
-from envbuilder.upgrade.upgrade import buildable
+from envbuilder.upgrade.upgrade import first_buildable
 from envbuilder.workspace import Workspace, shipped
 
 POLICY = read_policy(None, Path())
@@ -120,7 +120,7 @@ def test_the_row_is_one_that_can_be_built_on_this_machine(tmp_path: Path) -> Non
     """The first row whose base is here or can be had is judged; where none can, that is the error."""
     found = rows("2.19.1", "2.20.0")
     for here, chosen in ((("bookworm", "bullseye"), "debian-bookworm"), (("bullseye",), "debian-bullseye")):
-        maker = Maker(Workspace(tmp_path), on(*here), Console(), found[0].catalog)
-        assert buildable(found, maker).old.os == chosen
+        maker = ImageBuilder(Workspace(tmp_path), on(*here), Console(), found[0].catalog)
+        assert first_buildable(found, maker).old.os == chosen
     with pytest.raises(BaseUnavailableError):
-        buildable(found, Maker(Workspace(tmp_path), on(), Console(), found[0].catalog))
+        first_buildable(found, ImageBuilder(Workspace(tmp_path), on(), Console(), found[0].catalog))

@@ -13,7 +13,7 @@ from upgrades import CALM, POLICY, judged, occupied, side, suite, timed
 from envbuilder.catalog import store
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.compare import Evidence, differences
+from envbuilder.upgrade.compare import ImageEvidence, differences
 from envbuilder.upgrade.document import (
     Clause,
     Differences,
@@ -23,9 +23,9 @@ from envbuilder.upgrade.document import (
     OutputChange,
     SurfaceChange,
 )
-from envbuilder.upgrade.observed import Inventory, Numerics, Observed, Printed, Surface
-from envbuilder.upgrade.policy import Policy, Rule, decide, judge
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, Sides
+from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
+from envbuilder.upgrade.policy import ClauseRule, Policy, decide, judge
+from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, ComparedImages
 from envbuilder.upgrade.statistics import Samples, Settings
 
 
@@ -179,16 +179,21 @@ def test_a_policy_file_may_bound_one_thing_alone(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("name: sizes\nclauses:\n  - {clause: size-ratio, at_most: 1.5, otherwise: reject}\n")
     policy = read_yaml(path, Policy)
-    assert policy.clauses == (Rule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
-    sides = Sides(side("2.15.1"), side("2.16.2"), replace(CALM, size_ratio=1.4, checks=None))
+    assert policy.clauses == (ClauseRule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
+    sides = ComparedImages(side("2.15.1"), side("2.16.2"), replace(CALM, size_ratio=1.4, checks=None))
     assert judge(sides, policy)[0] == "ADOPT"
 
 
 def test_evidence_of_one_side_alone_is_no_comparison() -> None:
     """Whatever one image lacks is None in the differences, not an empty list."""
-    full = Observed(inventory=Inventory(), surface=Surface(), numerics=Numerics(), printed=Printed(), tests=())
+    full = Observations(inventory=Inventory(), surface=Surface(), numerics=Numerics(), printed=WarningLines(), tests=())
     found = differences(
-        Evidence(side("2.15.1"), full, ()), Evidence(side("2.16.2"), Observed()), (), (), store.load(), Settings()
+        ImageEvidence(side("2.15.1"), full, ()),
+        ImageEvidence(side("2.16.2"), Observations()),
+        (),
+        (),
+        store.load(),
+        Settings(),
     )
     assert (found.packages, found.surface, found.numerics, found.warnings_new, found.checks, found.tests) == (None,) * 6
     assert found.timings is None

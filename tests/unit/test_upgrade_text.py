@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from upgrades import CALM, side
 
 from envbuilder.upgrade.document import Clause, SignatureChange, SurfaceChange, UpgradeDocument
-from envbuilder.upgrade.surface import folded
+from envbuilder.upgrade.surface import without_aliases
 from envbuilder.upgrade.text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
 
 LONG = [f"operation-{number}: {'x' * 150}" for number in range(40)]
@@ -56,7 +56,7 @@ def test_the_row_and_both_sides_are_named_before_anything_else() -> None:
     assert on.startswith("on Python 3.11 on debian-bookworm, matrix tensorflow: ")
     assert f"{REJECTED.old.environment.id} (committed lock)" in on
     assert f"{REJECTED.new.environment.id} (proposed, close to the old lock)" in on
-    assert others == "offered as well, not judged here (--select): tf2.20.0-py39-cpu-bullseye"
+    assert others == "also in the matrix, not compared here (--select): tf2.20.0-py39-cpu-bullseye"
 
 
 def test_what_is_in_no_matrix_says_so() -> None:
@@ -90,8 +90,8 @@ def test_the_names_of_one_function_are_one_line() -> None:
     """A call under ``raw_ops`` and ``compat.v1`` as well is one change, shown by its plain name."""
     change = SignatureChange(name="nn.conv", old="(a, b)", new="(a)", breaks="b is gone")
     twins = tuple(replace(change, name=name) for name in ("compat.v1.nn.conv", "nn.conv", "raw_ops.Conv"))
-    assert len(list(folded(twins))) <= 2
+    assert len(list(without_aliases(twins))) <= 2
     found = replace(REJECTED, differences=replace(CALM, surface=SurfaceChange(signatures=twins)))
     rows = next(rows for title, _, rows in sections(found) if title == "Calls that can break")
-    assert len(rows) == len(list(folded(twins)))
+    assert len(rows) == len(list(without_aliases(twins)))
     assert any("nn.conv" in row[0] for row in rows)

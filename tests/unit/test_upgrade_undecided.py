@@ -12,7 +12,7 @@ from upgrades import CALM, judged, side, suite
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.build import reasons
 from envbuilder.upgrade.document import Differences
-from envbuilder.upgrade.quantities import DRIFTED, Sides, drifted
+from envbuilder.upgrade.quantities import SPEED_CHANGED, ComparedImages, speed_changed
 from envbuilder.upgrade.statistics import Interval, Samples, Settings
 from envbuilder.upgrade.undecided import MOST, needed, would_decide
 from envbuilder.verdict import CheckResult, Verdict
@@ -20,10 +20,12 @@ from envbuilder.verdict import CheckResult, Verdict
 
 def said(differences_: Differences, rounds: int = 15, **new: object) -> tuple[str, ...]:
     _, clauses = judged(differences_, **new)
-    return would_decide(tuple(clauses.values()), Sides(side("2.15.1"), side("2.16.2", **new), differences_), rounds)
+    return would_decide(
+        tuple(clauses.values()), ComparedImages(side("2.15.1"), side("2.16.2", **new), differences_), rounds
+    )
 
 
-def noisy(ratio: float, noise: float, rounds: int = 15) -> tuple[statistics.Measured, ...]:
+def noisy(ratio: float, noise: float, rounds: int = 15) -> tuple[statistics.RatioResult, ...]:
     """Measure a start-up on a noisy machine."""
     source = random.Random(7)  # noqa: S311 - figures for a test
     old, new = (tuple(scale * source.lognormvariate(0, noise) for _ in range(rounds)) for scale in (1.0, ratio))
@@ -73,14 +75,14 @@ def test_every_open_clause_says_what_would_decide_it() -> None:
 
 def test_medians_that_say_something_else_than_the_ratio_are_not_shown_as_figures() -> None:
     """Where the machine's speed changed between rounds, the details say so in the medians' place."""
-    assert drifted(Interval(2.23, 2, 3), Interval(3.42, 3, 4), Interval(1.03, 0.91, 1.39))
-    assert not drifted(Interval(2.0, 1, 3), Interval(2.1, 1, 3), Interval(1.03, 0.91, 1.39))
+    assert speed_changed(Interval(2.23, 2, 3), Interval(3.42, 3, 4), Interval(1.03, 0.91, 1.39))
+    assert not speed_changed(Interval(2.0, 1, 3), Interval(2.1, 1, 3), Interval(1.03, 0.91, 1.39))
     fast, slow = (1.0,) * 8 + (3.0,) * 7, (1.0,) * 7 + (3.0,) * 8
     drifting = statistics.compare([Samples(name="start.total", old=fast, new=slow)], Settings())
     (row,) = drifting
     (line,) = judged(replace(CALM, timings=drifting))[1]["start-up-ratio"].details
-    assert (DRIFTED in line) is drifted(row.old_s, row.new_s, row.ratio)
-    assert drifted(row.old_s, row.new_s, row.ratio)
+    assert (SPEED_CHANGED in line) is speed_changed(row.old_s, row.new_s, row.ratio)
+    assert speed_changed(row.old_s, row.new_s, row.ratio)
 
 
 def test_a_cascade_of_checks_is_one_reason() -> None:

@@ -14,7 +14,7 @@ from fake_engine import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.compare import compare_tests, newly_failed
-from envbuilder.upgrade.observe import Place
+from envbuilder.upgrade.observe import ProbeTarget
 from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, run_again, run_suite
 
 FILES = {"test_a.py": b"def test_x(): pass", "test_b.py": b"def test_y(): pass", "job.sh": b"true", "data.txt": b"1"}
@@ -22,17 +22,17 @@ X = "test_a.py::test_x"
 
 
 @dataclass
-class Side:
+class ComparedImage:
     """An image in which one test ends as it is told and all others pass; ``ran`` are the files of each run."""
 
     outcomes: Iterator[str]
     ran: list[list[str]] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ProbeTarget:
         engine = FakeEngine(script=self.answer)
         engine.add("image")
-        return Place(engine, "image")
+        return ProbeTarget(engine, "image")
 
     def answer(self, spec: ContainerSpec) -> Script:
         order = json.loads(spec.command[3])
@@ -53,7 +53,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserSuite:
 
 def test_only_the_files_in_question_are_run_again(suite: UserSuite) -> None:
     """One newly failing test runs its own file again, up to the limit where it always fails, and nothing else."""
-    side = Side(repeat("failed"))
+    side = ComparedImage(repeat("failed"))
     runs = run_again(side.place, suite, "3.11", {X})
     assert side.ran == [["test_a.py"]] * AGAIN
     assert len(runs) == AGAIN
@@ -61,16 +61,16 @@ def test_only_the_files_in_question_are_run_again(suite: UserSuite) -> None:
 
 def test_it_is_not_run_on_once_it_did_both(suite: UserSuite) -> None:
     """A test that has passed and failed is known to be flaky: that is enough."""
-    side = Side(iter(["failed", "passed"]))
+    side = ComparedImage(iter(["failed", "passed"]))
     assert len(run_again(side.place, suite, "3.11", {X})) == 2
-    side = Side(iter(["failed", "failed", "passed"]))
+    side = ComparedImage(iter(["failed", "failed", "passed"]))
     assert len(run_again(side.place, suite, "3.11", {X}, run_suite(side.place, suite, "3.11"))) == 2
 
 
 def test_what_takes_long_is_run_once_more_at_least(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit of time there is one run, and not five."""
     monkeypatch.setattr(user_tests, "AGAIN_S", -1.0)
-    assert len(run_again(Side(repeat("failed")).place, suite, "3.11", {X})) == 1
+    assert len(run_again(ComparedImage(repeat("failed")).place, suite, "3.11", {X})) == 1
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_flaky_is_what_does_not_always_end_alike(
     suite: UserSuite, old: list[str], new: list[str], *, flaky: bool
 ) -> None:
     """Over the first run and the further ones: a test that is broken is newly failing, one that is flaky is not."""
-    sides = [Side(chain(outcomes, repeat(outcomes[-1]))) for outcomes in (old, new)]
+    sides = [ComparedImage(chain(outcomes, repeat(outcomes[-1]))) for outcomes in (old, new)]
     first = [run_suite(side.place, suite, "3.11") for side in sides]
     again = [run_again(side.place, suite, "3.11", {X}, one) for side, one in zip(sides, first, strict=True)]
     (change,) = compare_tests(first[0], first[1], again[0], again[1])

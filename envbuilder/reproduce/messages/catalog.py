@@ -27,7 +27,7 @@ Layer = Literal[
 ]  # fmt: skip
 
 
-class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One known message.
 
     A line must contain one of the ``literals`` (any case) before ``regex`` is tried (``re`` syntax, ASCII, case as
@@ -51,7 +51,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sources: tuple[str, ...] = ()
 
 
-class Symptom(msgspec.Struct, frozen=True, kw_only=True):
+class MessageMatch(msgspec.Struct, frozen=True, kw_only=True):
     """A match of a log message: ``line`` counts from 1, ``values`` are the message's named parts (a library).
 
     ``exact`` is False if the line only resembles the message (misspelt or cut).
@@ -77,13 +77,13 @@ def shipped_rows(file: Traversable) -> tuple[object, ...]:
 
 
 @cache
-def _load() -> tuple[Signature, ...]:
+def _load() -> tuple[LogMessage, ...]:
     """Read the data files of this package in the order of their names and rows."""
     folder = resources.files(__package__)
     files = sorted(
         (entry for entry in packaged_in(folder) if entry.name.endswith(".yaml")), key=lambda entry: entry.name
     )
-    return decoding.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[Signature, ...])
+    return decoding.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[LogMessage, ...])
 
 
 SIGNATURES = _load()
@@ -93,33 +93,33 @@ _BY_ID = {signature.id: signature for signature in SIGNATURES}
 
 
 @cache
-def _compiled() -> tuple[tuple[Signature, tuple[str, ...], re.Pattern[str]], ...]:
+def _compiled() -> tuple[tuple[LogMessage, tuple[str, ...], re.Pattern[str]], ...]:
     return tuple(
         (row, tuple(literal.lower() for literal in row.literals), re.compile(row.regex, re.ASCII)) for row in SIGNATURES
     )
 
 
-def get(identity: str) -> Signature:
+def get(identity: str) -> LogMessage:
     """Return a message by id. Raises KeyError if it is unknown."""
     return _BY_ID[identity]
 
 
-def match(text: str) -> tuple[Symptom, ...]:
+def match(text: str) -> tuple[MessageMatch, ...]:
     """List the known messages of a text in the order of its lines, without duplicates."""
     return find(clean(text))
 
 
-def find(transcript: Transcript) -> tuple[Symptom, ...]:
+def find(transcript: Transcript) -> tuple[MessageMatch, ...]:
     """List the known messages of a cleaned text in the order of its lines, without duplicates."""
     found = [symptom for row in _compiled() for symptom in _occurrences(transcript, *row)]
     return tuple(sorted(found, key=lambda symptom: symptom.line))
 
 
 def _occurrences(
-    transcript: Transcript, row: Signature, literals: tuple[str, ...], pattern: re.Pattern[str]
-) -> list[Symptom]:
+    transcript: Transcript, row: LogMessage, literals: tuple[str, ...], pattern: re.Pattern[str]
+) -> list[MessageMatch]:
     numbers = sorted({number for literal in literals for number in transcript.numbers(literal, 64)})
-    seen: dict[tuple[tuple[str, str], ...], Symptom] = {}
+    seen: dict[tuple[tuple[str, str], ...], MessageMatch] = {}
     for number in numbers:
         line = transcript.line(number)
         hit = pattern.search(line)
@@ -128,7 +128,7 @@ def _occurrences(
         values = {name: value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
         if key not in seen:
-            seen[key] = Symptom(signature=row.id, line=number, text=_excerpt(line, hit), values=values)
+            seen[key] = MessageMatch(signature=row.id, line=number, text=_excerpt(line, hit), values=values)
         if len(seen) >= MOST_PER_SIGNATURE:
             break
     return list(seen.values())

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import accumulate
 
 from envbuilder.finding import Severity
-from envbuilder.reproduce.messages.catalog import SIGNATURES, Signature, Symptom, find, get
+from envbuilder.reproduce.messages.catalog import SIGNATURES, LogMessage, MessageMatch, find, get
 from envbuilder.reproduce.transcript import Transcript
 
 _MOST_LINES = 4_000
@@ -32,18 +32,18 @@ _WORD = re.compile(r"[a-z]{4,}")
 _SHORTEST, _WIDEST = 25, 400
 
 
-def find_all(transcript: Transcript) -> tuple[Symptom, ...]:
+def find_all(transcript: Transcript) -> tuple[MessageMatch, ...]:
     """List the known messages of a text: exact matches, then fuzzy ones (``exact`` is False)."""
     exact = find(transcript)
     if len(transcript.lines) > _MOST_LINES:
         return exact
     wrapped = _wrapped(transcript, {row.signature for row in exact})
     known = (*exact, *wrapped)
-    known = (*known, *traced(transcript, known))
+    known = (*known, *traceback_matches(transcript, known))
     return tuple(sorted((*known, *_misspelt(transcript, known)), key=lambda row: row.line))
 
 
-def _wrapped(transcript: Transcript, names: set[str]) -> tuple[Symptom, ...]:
+def _wrapped(transcript: Transcript, names: set[str]) -> tuple[MessageMatch, ...]:
     """Find messages that continue on the next line."""
     pairs = [f"{line} {below.lstrip()}" for line, below in zip(transcript.lines, transcript.lines[1:], strict=False)]
     starts = (0, *accumulate(len(line) + 1 for line in pairs[:-1])) if pairs else (0,)
@@ -55,7 +55,7 @@ def _wrapped(transcript: Transcript, names: set[str]) -> tuple[Symptom, ...]:
 
 
 @cache
-def _cores() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
+def _cores() -> tuple[tuple[LogMessage, tuple[str, ...]], ...]:
     """Take the fixed words of the first sample of each message about a failure."""
     rows = (row for row in SIGNATURES if row.severity is Severity.ERROR and row.code is not None and not row.prose)
     rows = (row for row in rows if _OF_NAMES.search(" ".join(row.literals)) is None)
@@ -64,7 +64,7 @@ def _cores() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
     return tuple((row, words) for row, words in cores if len(words) >= _FEWEST_WORDS)
 
 
-def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Symptom]:
+def _misspelt(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterator[MessageMatch]:
     """Compare unexplained lines about failures with the words of every message."""
     names, lines = {row.signature for row in known}, {row.line for row in known}
     looked = 0
@@ -80,28 +80,28 @@ def _misspelt(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Sy
         best = _nearest(lowered)
         if best is not None and best.id not in names:
             names.add(best.id)
-            yield Symptom(signature=best.id, line=number, text=line.strip()[:_WIDEST], exact=False)
+            yield MessageMatch(signature=best.id, line=number, text=line.strip()[:_WIDEST], exact=False)
 
 
 @cache
-def _names(row: Signature) -> frozenset[str]:
+def _names(row: LogMessage) -> frozenset[str]:
     """Return the files that a message always names."""
     return frozenset(name for text in row.literals for name in _FILE.findall(text) if not name.startswith("librar"))
 
 
-def _holds_names(row: Signature, line: str) -> bool:
+def _holds_names(row: LogMessage, line: str) -> bool:
     """Return True if a line contains the file of a message (exact or nearly), or if the message names no file."""
     names, alike = _names(row), 0.93
     return not names or any(get_close_matches(name, _FILE.findall(line), 1, alike) for name in names)
 
 
-def _nearest(line: str) -> Signature | None:
+def _nearest(line: str) -> LogMessage | None:
     """Return the longest message of which a line contains enough words, one of them exactly.
 
     A message defined by an identifier (``xla_gpu``) does not match by common words.
     """
     words = set(_WORD.findall(line))
-    best: tuple[int, Signature] | None = None
+    best: tuple[int, LogMessage] | None = None
     for row, core in _cores():
         if all("_" in name for name in row.literals) and not any(name in line for name in row.literals):
             continue
@@ -133,7 +133,7 @@ _WIDEST_TRACE = 60
 _LONGEST = 400
 
 
-def traced(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Symptom]:
+def traceback_matches(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterator[MessageMatch]:
     """Yield a fuzzy match for each traceback through TensorFlow that ends in another package's files.
 
     A traceback whose last line is a known message is skipped.
@@ -158,5 +158,5 @@ def traced(transcript: Transcript, known: tuple[Symptom, ...]) -> Iterator[Sympt
         told = number in explained or _NAMES_OTHER.search(line) is not None
         if through and signature is not None and signature not in named and not told:
             named.add(signature)
-            yield Symptom(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
+            yield MessageMatch(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
         through, package = False, ""

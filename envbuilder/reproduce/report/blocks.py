@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from envbuilder.reproduce.report.context import elsewhere, side_of, without_addresses
+from envbuilder.reproduce.report.context import elsewhere, setup_of, without_addresses
 from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
-from envbuilder.reproduce.report.reported import Evidence, Trust
+from envbuilder.reproduce.report.reported import Statement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
 _FROZEN = re.compile(
@@ -51,7 +51,7 @@ _KNOWN = re.compile(
 _HEADERS = ("package ", "# name ", "name  ")
 
 
-def packages(transcript: Transcript) -> Iterator[Evidence]:
+def packages(transcript: Transcript) -> Iterator[Statement]:
     """Yield the packages of pip and conda lists, requirement files and install commands."""
     for number in transcript.numbers("==", 600):
         line = transcript.line(number)
@@ -68,7 +68,7 @@ def packages(transcript: Transcript) -> Iterator[Evidence]:
     yield from _columns(transcript)
 
 
-def _columns(transcript: Transcript) -> Iterator[Evidence]:
+def _columns(transcript: Transcript) -> Iterator[Statement]:
     """Read the rows of a package list: all below its header, elsewhere only the relevant packages."""
     listing, rows = False, 0
     most = 1_500
@@ -93,20 +93,20 @@ def _columns(transcript: Transcript) -> Iterator[Evidence]:
 _ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|version)[^\n]{0,140}$", re.ASCII)
 
 
-def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[Evidence]:
+def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[Statement]:
     canonical = re.sub(r"[-_.]+", "-", name).lower()
-    yield _said(f"packages.{canonical}", version, number, line, "package", trust)
+    yield _statement(f"packages.{canonical}", version, number, line, "package", trust)
     if canonical not in _DISTRIBUTIONS:
         return
     build = _DISTRIBUTIONS[canonical]
     if re.fullmatch(RELEASE, version, re.ASCII):
-        yield _said("tensorflow", version, number, line, "package", trust)
-        yield _said("distribution", canonical, number, line, "package", trust)
+        yield _statement("tensorflow", version, number, line, "package", trust)
+        yield _statement("distribution", canonical, number, line, "package", trust)
         if build is not None:
-            yield _said("build", build, number, line, "package", trust)
+            yield _statement("build", build, number, line, "package", trust)
 
 
-def version_files(transcript: Transcript) -> Iterator[Evidence]:
+def version_files(transcript: Transcript) -> Iterator[Statement]:
     """Read ``cudnn_version.h``, ``version.json``, JSON documents and ``pip show``: values on separate lines."""
     for number in transcript.numbers("cudnn_major", 20):
         parts = [
@@ -115,7 +115,7 @@ def version_files(transcript: Transcript) -> Iterator[Evidence]:
         if all(part is not None for part in parts):
             value = ".".join(map(str, parts))
             text = " ".join(transcript.lines[number - 1 : number + 2])
-            yield _said("cudnn", value, number, text, "cudnn_version.h", Trust.LISTED)
+            yield _statement("cudnn", value, number, text, "cudnn_version.h", Trust.LISTED)
     for needle, field, pattern, source, trust, first in _NEARBY:
         for number in transcript.numbers(needle, 20):
             yield from _below(transcript, number, pattern, field, source, trust=trust, first=first)
@@ -137,7 +137,7 @@ _NEARBY = (
 """Pattern, field, and the value on that line or the next two."""
 
 
-def _shown(transcript: Transcript) -> Iterator[Evidence]:
+def _shown(transcript: Transcript) -> Iterator[Statement]:
     for needle in ("name: tensorflow", "name: tf-nightly", "name: tf_nightly"):
         for number in transcript.numbers(needle, 20):
             name = transcript.line(number).strip().lower().removeprefix("name: ").replace("_", "-")
@@ -155,12 +155,12 @@ def _define(transcript: Transcript, number: int, name: str) -> int | None:
 
 def _below(
     transcript: Transcript, number: int, pattern: str, field: str, source: str, *, trust: Trust, first: int = 1
-) -> Iterator[Evidence]:
+) -> Iterator[Statement]:
     """Look for a value on the next two lines (with ``first=0`` on this line as well)."""
     for candidate in range(number + first, min(number + 2, len(transcript.lines)) + 1):
         found = re.search(pattern, transcript.line(candidate)[:2_000], re.ASCII)
         if found is not None:
-            yield _said(field, found[1], candidate, transcript.line(candidate), source, trust)
+            yield _statement(field, found[1], candidate, transcript.line(candidate), source, trust)
             return
 
 
@@ -180,7 +180,7 @@ _NOT_PROSE = ("|", ".cc:", "tf-nightly-", 'file "', "gcc version", "name:", "str
 _EXAMPLES = ("e.g.", "docker image", "from ubuntu:", "~")
 
 
-def mentions(transcript: Transcript) -> Iterator[Evidence]:
+def mentions(transcript: Transcript) -> Iterator[Statement]:
     """Yield GPUs and operating systems named in sentences."""
     for number in sorted({n for brand in _BRANDS for n in transcript.numbers(brand, 60)}):
         line = transcript.line(number)
@@ -190,7 +190,7 @@ def mentions(transcript: Transcript) -> Iterator[Evidence]:
             if elsewhere(line, match.start(), match.end()):
                 continue
             count = count_around(line, match.start(), match.end())
-            said = _said("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
+            said = _statement("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
             former = _FORMER.search(line, 0, match.start()) is not None
             yield msgspec.structs.replace(said, works=True) if former else said
     for number in sorted({n for system in _SYSTEMS for n in transcript.numbers(system, 40)}):
@@ -199,17 +199,17 @@ def mentions(transcript: Transcript) -> Iterator[Evidence]:
             continue
         found = systems(without_addresses(line), mentioned=True)
         at = line.lower().find(found.lower()[:6]) if found is not None else 0
-        side = side_of(line, at, at + len(found)) if found is not None else "fails"
+        side = setup_of(line, at, at + len(found)) if found is not None else "fails"
         if side == "wanted":
             continue
         if found is None and ON_MACOS.search(line):
-            yield _said("platform", "macos", number, line, "prose", Trust.MENTIONED)
+            yield _statement("platform", "macos", number, line, "prose", Trust.MENTIONED)
         if found is not None:
-            system = _said("os", found, number, line, "prose", Trust.MENTIONED)
+            system = _statement("os", found, number, line, "prose", Trust.MENTIONED)
             yield msgspec.structs.replace(system, works=True) if side == "works" else system
 
 
-def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:
+def cudnn_packages(transcript: Transcript) -> Iterator[Statement]:
     """Read cuDNN from its archive names (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
     for number in transcript.numbers("cudnn-", 40):
         line = transcript.line(number)
@@ -217,10 +217,10 @@ def cudnn_packages(transcript: Transcript) -> Iterator[Evidence]:
             rf"cudnn-(?P<cuda>{TOOLKIT})-(?:linux|windows)[a-z0-9-]{{0,16}}-v(?P<cudnn>{CUDNN})", line, re.ASCII
         )
         if found is not None:
-            yield _said("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
+            yield _statement("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
 
 
-def _said(field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1) -> Evidence:
-    return Evidence(
+def _statement(field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1) -> Statement:
+    return Statement(
         field=field, value=value, line=number, text=line.strip()[:1_000], source=source, trust=trust, count=count
     )

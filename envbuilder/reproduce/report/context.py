@@ -53,7 +53,7 @@ Side = Literal["fails", "works", "wanted"]
 """The setup that a mention describes: failing, working, or a requirement."""
 
 
-def side_of(line: str, start: int, end: int) -> Side:
+def setup_of(line: str, start: int, end: int) -> Side:
     """Classify the clause around a mention."""
     around = clause(line, start, end)
     before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
@@ -68,7 +68,7 @@ def side_of(line: str, start: int, end: int) -> Side:
 
 def elsewhere(line: str, start: int, end: int) -> bool:
     """Return True if the clause around a mention describes a working setup or a requirement."""
-    return side_of(line, start, end) != "fails"
+    return setup_of(line, start, end) != "fails"
 
 
 def clause(line: str, start: int, end: int) -> str:
@@ -78,7 +78,7 @@ def clause(line: str, start: int, end: int) -> str:
     return line[before : after.start() if after else len(line)]
 
 
-def other_sides(transcript: Transcript) -> frozenset[int]:
+def other_setup_lines(transcript: Transcript) -> frozenset[int]:
     """List the lines of blocks below a sentence like "It works for me with:", up to the next blank line."""
     found: set[int] = set()
     for number in sorted({n for needle in ("works", "worked", "working") for n in transcript.numbers(needle, 40)}):

@@ -11,17 +11,17 @@ from envbuilder.reproduce.report import blocks, captured, forms
 from envbuilder.reproduce.report.context import (
     clause,
     complaints,
-    other_sides,
+    other_setup_lines,
     pauses,
     present,
-    side_of,
+    setup_of,
     title_line,
     without_addresses,
 )
 from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
 from envbuilder.reproduce.report.recognisers import TABLE, TAG, Recogniser
-from envbuilder.reproduce.report.reported import RANK, SCALARS, Contradiction, Evidence, Reported, Trust
+from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, Statement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean
 from envbuilder.support import decoding
 from envbuilder.versions import is_prefix, names_line, numbers
@@ -49,7 +49,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     ``transcript`` is the result of `cleaned`, if the caller has it.
     """
     transcript = transcript or cleaned(text)
-    others = other_sides(transcript)
+    others = other_setup_lines(transcript)
     said = (row for row in _statements(transcript, text) if fits(row.field, row.value))
     title, now = title_line(transcript), present(transcript)
     rows = [
@@ -87,12 +87,12 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     )
 
 
-def _only_bazel(chosen: dict[str, Evidence]) -> bool:
+def _only_bazel(chosen: dict[str, Statement]) -> bool:
     """Return True if only an answer about Bazel suggests a custom build: many people answer it without building."""
     return "origin" in chosen and chosen["origin"].source in {"form", "Bazel"}
 
 
-def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
+def _statements(transcript: Transcript, text: str) -> Iterator[Statement]:
     own = tuple(captured.statements(text))
     if own:
         yield from own
@@ -110,7 +110,7 @@ def _statements(transcript: Transcript, text: str) -> Iterator[Evidence]:
 
 def _recognised(
     row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
-) -> Iterator[Evidence]:
+) -> Iterator[Statement]:
     """Apply one recogniser to the lines with its needles; contexts are computed once for all recognisers."""
     if row.near is not None:
         hits = set(transcript.matching(row.near, _MOST_HITS))
@@ -127,7 +127,7 @@ def _recognised(
                 continue
         said = row.trust is Trust.MENTIONED and row.name != TAG
         for match in row.pattern.finditer(without_addresses(line) if said else line):
-            side = side_of(line, match.start(), match.end()) if said else "fails"
+            side = setup_of(line, match.start(), match.end()) if said else "fails"
             if side == "wanted":
                 continue
             if row.apart and row.apart in clause(line, match.start(), match.end()).lower():
@@ -150,24 +150,24 @@ def _bus(transcript: Transcript, number: int) -> int:
     return int(re.sub(r"[:.]", "", found[1]), 16) if found else -1
 
 
-def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[Evidence]:
+def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[Statement]:
     """Turn the groups of a match into statements, converted to field values."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
     index = int(groups.pop("index", index))
     shown = _around(line, match)
     for group, text in groups.items():
         field, value_of = CONVERSIONS.get(group, (group, str))
-        yield Evidence(
+        yield Statement(
             field=field, value=value_of(text), line=number, text=shown, source=row.name,
             trust=row.trust, index=index,
         )  # fmt: skip
     for field, value in row.says.items():
-        yield Evidence(field=field, value=value, line=number, text=shown, source=row.name, trust=row.trust)
+        yield Statement(field=field, value=value, line=number, text=shown, source=row.name, trust=row.trust)
 
 
-def _group(group: str, statements: list[Evidence]) -> dict[str, str]:
+def _group(group: str, statements: list[Statement]) -> dict[str, str]:
     """Collect the members of a group, each from its most trusted statement."""
-    best: dict[str, Evidence] = {}
+    best: dict[str, Statement] = {}
     for row in statements:
         kind, _, name = row.field.partition(".")
         if kind == group and name and (name not in best or RANK[row.trust] > RANK[best[name].trust]):
@@ -183,7 +183,7 @@ _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
 _MOST_GPUS = 16
 
 
-def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None, tuple[Contradiction, ...]]:
+def scalar(field: str, statements: Sequence[Statement]) -> tuple[Statement | None, tuple[ConflictingStatements, ...]]:
     """Choose one statement of a field: by trust, then by order, then by precision among those that agree.
 
     A title ranks after every other sentence: it names the first guess and is rarely updated.
@@ -198,10 +198,10 @@ def scalar(field: str, statements: Sequence[Evidence]) -> tuple[Evidence | None,
         statement.value: statement for statement in reversed(own) if not _agree(field, best.value, statement.value)
     }
     dropped = sorted(against.values(), key=lambda statement: (-RANK[statement.trust], statement.line))
-    return best, tuple(Contradiction(field=field, kept=best, dropped=statement) for statement in dropped[:8])
+    return best, tuple(ConflictingStatements(field=field, kept=best, dropped=statement) for statement in dropped[:8])
 
 
-def _sharpened(best: Evidence, own: Sequence[Evidence]) -> Evidence:
+def _sharpened(best: Statement, own: Sequence[Statement]) -> Statement:
     """Prefer 8.1.0 over 8.1 if both are stated: they agree."""
     finer = [other for other in own if other.value != best.value and _extends(best.value, other.value)]
     return min(finer, key=lambda other: (-RANK[other.trust], other.line)) if finer else best
@@ -240,7 +240,9 @@ def _loosely(one: str, other: str) -> bool:
     )
 
 
-def gpus(statements: Iterable[Evidence]) -> tuple[tuple[str, ...], tuple[Evidence, ...], tuple[Contradiction, ...]]:
+def gpus(
+    statements: Iterable[Statement],
+) -> tuple[tuple[str, ...], tuple[Statement, ...], tuple[ConflictingStatements, ...]]:
     """Merge GPU statements: those of a driver or program, else of a form, else of prose.
 
     Each model's count is the best one of its sources. Weaker sources complete names that ``nvidia-smi`` cut; a form
@@ -263,7 +265,7 @@ def gpus(statements: Iterable[Evidence]) -> tuple[tuple[str, ...], tuple[Evidenc
     return tuple(listed[:_MOST_GPUS]), tuple(own), _against(base, others, names)
 
 
-def without_former(statements: Sequence[Evidence], works: Sequence[Evidence]) -> list[Evidence]:
+def without_former(statements: Sequence[Statement], works: Sequence[Statement]) -> list[Statement]:
     """Drop sentences about a replaced GPU if another is named."""
     former = {_plain(row.value) for row in works if row.field == "gpus"}
     others = [row for row in statements if row.field == "gpus" and not _is_one_of(row, former)]
@@ -272,7 +274,7 @@ def without_former(statements: Sequence[Evidence], works: Sequence[Evidence]) ->
     return [row for row in statements if row.field != "gpus" or not _is_one_of(row, former)]
 
 
-def _is_one_of(row: Evidence, models: set[str]) -> bool:
+def _is_one_of(row: Statement, models: set[str]) -> bool:
     model = _plain(row.value)
     return row.trust is Trust.MENTIONED and any(known.endswith(model) or model.endswith(known) for known in models)
 
@@ -284,18 +286,20 @@ def _plain(name: str) -> str:
     return _MODEL.sub("", name.lower())
 
 
-def _completed(name: str, others: Sequence[Evidence]) -> str:
+def _completed(name: str, others: Sequence[Statement]) -> str:
     """Complete a name that ``nvidia-smi`` cut."""
     if not name.endswith(_CUT):
         return name
     return next((other.value for other in others if _plain(other.value).startswith(_plain(name))), name)
 
 
-def _against(base: Sequence[Evidence], others: Sequence[Evidence], names: dict[str, str]) -> tuple[Contradiction, ...]:
+def _against(
+    base: Sequence[Statement], others: Sequence[Statement], names: dict[str, str]
+) -> tuple[ConflictingStatements, ...]:
     known = {_plain(name): name for name in names.values()}
     stated = [other for other in others if RANK[other.trust] > 1]
     strange = [other for other in stated if _known_as(other.value, known) not in known]
-    return tuple(Contradiction(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
+    return tuple(ConflictingStatements(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
 
 
 def _known_as(name: str, names: dict[str, str]) -> str:
@@ -314,7 +318,7 @@ def _known_as(name: str, names: dict[str, str]) -> str:
 _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withmaxq)")
 
 
-def trimmed(statements: Iterable[Evidence]) -> list[Evidence]:
+def trimmed(statements: Iterable[Statement]) -> list[Statement]:
     """Drop statements of a weaker recogniser if a stronger one read the same field on the line."""
     best: dict[tuple[str, int], int] = {}
     rows = list(statements)
@@ -322,7 +326,7 @@ def trimmed(statements: Iterable[Evidence]) -> list[Evidence]:
         key = (row.field, row.line)
         best[key] = max(best.get(key, 0), RANK[row.trust])
     seen: set[tuple[str, str, int, int]] = set()
-    kept: list[Evidence] = []
+    kept: list[Statement] = []
     for row in rows:
         mark = (row.field, row.value, row.line, row.index)
         if RANK[row.trust] == best[row.field, row.line] and mark not in seen:
@@ -331,10 +335,10 @@ def trimmed(statements: Iterable[Evidence]) -> list[Evidence]:
     return sorted(kept, key=lambda row: row.line)
 
 
-def scalars(statements: Sequence[Evidence]) -> tuple[dict[str, Evidence], tuple[Contradiction, ...]]:
+def scalars(statements: Sequence[Statement]) -> tuple[dict[str, Statement], tuple[ConflictingStatements, ...]]:
     """Choose the value of every stated scalar field."""
-    chosen: dict[str, Evidence] = {}
-    against: list[Contradiction] = []
+    chosen: dict[str, Statement] = {}
+    against: list[ConflictingStatements] = []
     for field in (*SCALARS, "origin"):
         best, contradictions = scalar(field, statements)
         if best is not None:

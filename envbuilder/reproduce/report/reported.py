@@ -34,7 +34,7 @@ class Trust(StrEnum):
 RANK = {trust: rank for rank, trust in enumerate(reversed(Trust), start=1)}
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """One statement: field, value, line (from 1), its text, the recogniser, and its confidence.
 
     ``index`` distinguishes the GPUs of one listing (-1 without numbers), ``count`` is the number in "2x". ``works``
@@ -54,12 +54,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     title: bool = False
 
 
-class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
+class ConflictingStatements(msgspec.Struct, frozen=True, kw_only=True):
     """Two incompatible statements; ``kept`` has the higher confidence."""
 
     field: str
-    kept: Evidence
-    dropped: Evidence
+    kept: Statement
+    dropped: Statement
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,10 +99,10 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = {}
     built: dict[str, str] = {}
     environment: dict[str, str] = {}
-    evidence: tuple[Evidence, ...] = ()
-    contradictions: tuple[Contradiction, ...] = ()
+    evidence: tuple[Statement, ...] = ()
+    contradictions: tuple[ConflictingStatements, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    works: tuple[Evidence, ...] = ()
+    works: tuple[Statement, ...] = ()
     complaints: tuple[Complaint, ...] = ()
 
 
