@@ -45,7 +45,7 @@ def test_what_worked_comes_first_and_is_said_to() -> None:
     assert near.changes == ("tensorflow 2.11 → 2.10.1",)
     assert [(row.field, row.value, row.line) for row in near.worked] == [("tensorflow", "2.10", 3)]
     assert "the report says that it works: tensorflow 2.10 (line 3)" in as_text(document)
-    assert "It is what the report has working: tensorflow `2.10` (line 3)." in as_markdown(document)
+    assert "The report says that it works: tensorflow `2.10` (line 3)." in as_markdown(document)
 
 
 def test_without_a_working_side_the_search_answers() -> None:

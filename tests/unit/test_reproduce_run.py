@@ -95,7 +95,8 @@ def tools(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     workspace = Workspace(tmp_path)
-    shutil.copytree(ROOT / "images" / environment.id, workspace.context(environment.id))
+    for folder in (environment.id, "shared/packages"):
+        shutil.copytree(ROOT / "images" / folder, workspace.images / folder)
     return ReproduceTools(load(), workspace, FakeEngine(), lambda _: None)
 
 
@@ -112,7 +113,7 @@ def test_a_base_that_is_nowhere_is_a_circumstance(tools: ReproduceTools, environ
         environment_image(environment, tools)
     assert "no such host" in caught.value.message
     assert "mmdebstrap" in caught.value.hint
-    with pytest.raises(ImageUnavailableError, match=r"some/image:1 cannot be had here"):
+    with pytest.raises(ImageUnavailableError, match=r"some/image:1 is not available here"):
         image_of(Recipe(kind="image", base="some/image:1", dockerfile="FROM some/image:1\n"), None, tools)
 
 

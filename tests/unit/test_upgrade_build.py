@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from fake_engine import FakeEngine
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.environment import Environment
-from envbuilder.image import debian, lockfile
+from envbuilder.image import context, debian, lockfile
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder, LockedImage
@@ -46,7 +47,9 @@ def workspace(tmp_path: Path, old: Environment, monkeypatch: pytest.MonkeyPatch)
     """Make a workspace with that environment's context."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Workspace(tmp_path)
-    shutil.copytree(ROOT / "images" / old.id, made.context(old.id))
+    monkeypatch.setattr(context, "open_index", lambda: SimpleNamespace(files=lambda _: ()))
+    for folder in (old.id, "shared/packages"):
+        shutil.copytree(ROOT / "images" / folder, made.images / folder)
     return made
 
 

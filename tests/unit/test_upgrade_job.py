@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import InputError, UnsatisfiableError, UsageError
 from envbuilder.image import system_lock
-from envbuilder.image.context import write_context
+from envbuilder.image.context import ensure_packages, write_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
@@ -424,6 +425,7 @@ def test_what_a_matrix_adds_is_found_beside_it(tmp_path: Path) -> None:
     (tmp_path / "own.j2").write_text('{% extends "Dockerfile.j2" %}{% block as_root %}RUN echo ours\n{% endblock %}\n')
     found = asked(tmp_path, PLAIN, "corp", "cpu", "files: {app.conf: /etc/app.conf}\ntemplate: own.j2\n")
     aside = Workspace(tmp_path).for_upgrades
+    ensure_packages(found.new, LOCK, CATALOG, aside, cast("Any", SimpleNamespace(files=lambda _: ())))
     write_context(found.new, LOCK, aside)
     assert "RUN echo ours" in (aside.context(found.new.id) / "Dockerfile").read_text()
     assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"
