@@ -31,6 +31,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     name = choice_of().environments[0].id
     for folder in (name, "second"):
         shutil.copytree(ROOT / "images" / name, made.context(folder))
+    shutil.copytree(ROOT / "images" / "shared", made.images / "shared")
     (made.context("second") / "requirements.lock").write_text("numpy==1.0.0\n")
     return made
 

@@ -41,9 +41,8 @@ def test_a_new_row_comes_last_in_its_own_table(table: str) -> None:
     assert getattr(after, table) == (*rows, new)
     assert put(text, table, []) == text
     if table == "cudnn_wheels":
-        assert (
-            "\n# The first releases that wheels without an upper bound of their own cannot load.\npackage_releases:"
-            in put(text, table, [new])
+        assert "\n# The first releases that wheels without an upper bound cannot load.\npackage_releases:" in put(
+            text, table, [new]
         )
 
 
