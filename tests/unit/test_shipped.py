@@ -33,6 +33,8 @@ def test_a_page_reads_back_in_the_order_of_the_matrix() -> None:
     page = shipped.render(rows, (other["environment"], NAME))
     assert list(shipped.parse(page).items()) == [(other["environment"], other), (NAME, ROW)]
     assert shipped.parse(shipped.HEAD) == {}
+    old = {NAME: {**ROW, "lock": ROW["lock"] + shipped.OLD}}
+    assert shipped.parse(shipped.render(old, (NAME,))) == {NAME: ROW}
 
 
 @pytest.mark.parametrize(
@@ -54,11 +56,13 @@ def test_an_environment_without_a_good_row_for_its_lock_is_due(
     assert shipped.is_due(row, lock) == due
 
 
-def test_every_shipped_environment_has_a_verdict_for_its_lock() -> None:
-    """`make shipped` writes missing rows. Every CPU image passed."""
+def test_page_has_every_shipped_environment_and_marks_rows_of_an_old_lock() -> None:
+    """`make shipped` writes the page. Every CPU image passed."""
     workspace = Workspace(shipped.ROOT)
     choice = choose(shipped.MATRIX, (), workspace, load())
-    rows = shipped.parse(shipped.PAGE.read_text())
-    assert shipped.due(rows, choice, workspace) == ()
+    page = shipped.PAGE.read_text()
+    rows = shipped.parse(page)
     assert set(rows) == {one.id for one in choice.environments}
     assert all(rows[one.id]["verdict"] == "PASSED" for one in choice.environments if one.flavor == "cpu")
+    order = tuple(one.id for one in choice.environments)
+    assert page == shipped.render(shipped.marked(rows, choice, workspace), order), "run make shipped"
