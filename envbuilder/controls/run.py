@@ -109,7 +109,7 @@ class Controller:
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=broken_lock(control, good.lock),
-            omissions=good.removed,
+            removed=good.removed,
             system=broken_system(control, good.system),
             base_id=good.record.base_id,
             extra=control.extra,

@@ -116,7 +116,7 @@ def absent(context: Path, environment: Environment) -> tuple[str, ...]:
     if stale:
         asked = ", ".join(environment.pinned_packages)
         problems = tuple(
-            Problem(str(path), 1, "", f"does not pin {asked}, which is asked for; where it is gone, it is made anew")
+            Problem(str(path), 1, "", f"does not pin {asked}, which the matrix asks for")
             for path in stale
         )
         raise InputError(problems, hint=f"envbuilder lock -s {environment.id}")

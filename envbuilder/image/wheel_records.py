@@ -118,7 +118,7 @@ class WheelRecords:
     def as_pinned(self, package: Locked, tags: frozenset[str], record: bytes) -> WheelRecord | None:
         """Return what a pin proves of the RECORD that an installer left; None where no such wheel is pinned.
 
-        It holds the rows that the pin covers and no other: whoever made the image may have added some that it does not.
+        It holds the rows that the pin covers and no other: the image may have further rows.
         """
         pins = [self._pins[digest] for digest in package.hashes if digest in self._pins]
         names = {pin.rows: pin.filename for pin in pins if pin.rows and _has(pin.filename, tags)}

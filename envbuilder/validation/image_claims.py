@@ -155,8 +155,8 @@ def _of_form(subject: ImageContext, declared: Environment | None) -> Iterator[tu
     if declared is not None:
         yield "environment.json form", own, form
     yield "lists of removed files in the image", carried, label
-    if subject.omissions:
-        yield f"label {removed_files.LABEL}", label, lockfile.digest(subject.omissions)
+    if subject.removed:
+        yield f"label {removed_files.LABEL}", label, lockfile.digest(subject.removed)
     elif subject.facts.form == WHOLE:
         yield f"label {removed_files.LABEL}", label, None
 

@@ -27,7 +27,7 @@ OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-
 class ImageContext:
     """An image as the engine describes it, its files, its expected contents, and the source of wheel records.
 
-    ``lock`` is the text of its lock ('' for a foreign image), ``omissions`` this host's list of its removed files: the
+    ``lock`` is the text of its lock ('' for a foreign image), ``removed`` this host's list of its removed files: the
     image's own list is never trusted. ``is_built_here`` is True if a build on this host made this image of that lock.
     ``of_base`` is the number of lowest layers that belong to a registry's base, by this host's record; their files
     belong to the base, with or without a package. ``lock_is_carried`` is True if the image itself brought the lock, so
@@ -41,7 +41,7 @@ class ImageContext:
     facts: Facts
     lock: str
     wheels: WheelRecords
-    omissions: str = ""
+    removed: str = ""
     is_built_here: bool = False
     of_base: int = 0
     lock_is_carried: bool = False

@@ -63,12 +63,12 @@ def files(subject: ImageContext) -> CheckOutput:
     If only the image itself lists its removed files, it does not pass: other differences are errors; without any the
     check is undecided.
     """
-    if subject.omissions or not subject.is_managed:
+    if subject.removed or not subject.is_managed:
         return _compared(subject)
     carried = carried_list(subject.files, subject.image.labels.get(removed_files.LABEL, ""), subject.lock)
     if not carried:
         return _compared(subject)
-    output = _compared(replace(subject, omissions=carried))
+    output = _compared(replace(subject, removed=carried))
     sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in removed_files.parse(carried).sums())
     text = f"its removed files ({sums}) are known from its own list only; all others are as recorded"
     fix = "validate where images/shared/packages has the lists of its label"
@@ -78,7 +78,7 @@ def files(subject: ImageContext) -> CheckOutput:
 
 def _compared(subject: ImageContext) -> CheckOutput:
     locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
-    omitted = removed_files.parse(subject.omissions)
+    omitted = removed_files.parse(subject.removed)
     there = distributions(subject.files)
     edited = _edited(subject, there)
     findings: list[Finding] = []

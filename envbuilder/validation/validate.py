@@ -60,7 +60,7 @@ class ValidationRequest:
     """What to validate and how.
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for a foreign image: then its Python
-    is queried, and ``catalog`` provides the expectations. ``lock`` and ``omissions`` are the texts of its lock and of
+    is queried, and ``catalog`` provides the expectations. ``lock`` and ``removed`` are the texts of its lock and of
     its list of removed files, ``system`` the locks of system packages by name. ``gpus`` is ``none``, ``all``, a list of
     indices, or ``auto`` (all that the engine can pass on). ``base`` and ``base_id`` are reference and id of its base
     image, if known. ``extra`` are checks that the table lacks (of the controls), ``probes`` their files by name.
@@ -77,7 +77,7 @@ class ValidationRequest:
     base: str = ""
     base_id: str = ""
     lock: str = ""
-    omissions: str = ""
+    removed: str = ""
     simulate: Simulation | None = None
     extra: tuple[Check, ...] = ()
     probes: Mapping[str, bytes] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class ValidationRequest:
             base=built.record.base,
             base_id=built.record.base_id,
             lock=built.lock,
-            omissions=built.removed,
+            removed=built.removed,
             simulate=simulate,
             index=index,
             built=built.record.image,
@@ -153,7 +153,7 @@ def validate(
         subject.facts,
         subject.lock,
         wheels,
-        request.omissions,
+        request.removed,
         is_built_here=image.id == request.built,
         of_base=below if told is not None and told.on_registry_base else 0,
         lock_is_carried=told is None,
@@ -278,8 +278,8 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
         # Only this host's record of an environment may say that a base has no tools, never the image's document.
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
         own = facts_of.with_base(own, request.environment)
-        by_host = request.environment is not None or request.omissions
-        left_out = libraries_left_out(request.omissions) if by_host else left_out_of(files, image.labels, lock)
+        by_host = request.environment is not None or request.removed
+        left_out = libraries_left_out(request.removed) if by_host else left_out_of(files, image.labels, lock)
         own = msgspec.structs.replace(own, left_out=left_out)
         return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
     asked = replace(place, time_limit=IDENTIFY_S)

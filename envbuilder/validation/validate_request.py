@@ -84,7 +84,7 @@ def _in_container(
                 gpus=options.gpus,
                 simulate=simulated,
                 index=open_index(),
-                omissions=left_out(engine.image(target), workspace),
+                removed=left_out(engine.image(target), workspace),
             )
             return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
         built, budgets = known

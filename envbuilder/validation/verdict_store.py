@@ -278,7 +278,7 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
             "image": request.image.encode(),
             "environment": msgspec.json.encode(request.environment),
             "lock": request.lock.encode(),
-            "omissions": request.omissions.encode(),
+            "removed": request.removed.encode(),
             "system": msgspec.json.encode(dict(request.system)),
             "suite": suite_plan.digest().encode(),
             "profile": request.profile.encode(),

@@ -98,11 +98,11 @@ def package(name: str, version: str, files: Mapping[str, bytes], *, tag: str = "
 
 
 def context_of(
-    files: ImageFiles, *, lock: str = "", omissions: str = "", facts: Mapping[str, Any] | None = None, **image: Any
+    files: ImageFiles, *, lock: str = "", removed: str = "", facts: Mapping[str, Any] | None = None, **image: Any
 ) -> ImageContext:
     """Put an image of ours before the checks: ``image`` are its configuration, ``facts`` what it should be."""
     described = Image(
         id="sha256:1", tags=(), digests=(), size=0, labels={}, env={}, user="envbuilder", architecture="amd64"
     )
     told = Facts(**{"flavor": "cpu", "environment": "tf2.20.0-py311-cpu-bookworm", **(facts or {})})
-    return ImageContext(replace(described, **image), files, told, lock, WheelRecords(None), omissions)
+    return ImageContext(replace(described, **image), files, told, lock, WheelRecords(None), removed)

@@ -84,7 +84,7 @@ def test_contradictory_claims_about_the_variant_are_reported(
 ) -> None:
     text = msgspec.json.encode({**DOCUMENT, "form": "runtime"})
     there = {"opt/envbuilder/environment.json": text, **({LIST_AT: carried.encode()} if carried else {})}
-    said = [one.subject for one in claims(context_of(image_of(there), omissions=known, labels=labels)).findings]
+    said = [one.subject for one in claims(context_of(image_of(there), removed=known, labels=labels)).findings]
     about = [one for one in said if "removed" in one or one == f"label {FORM_LABEL}"]
     assert len(about) == len(named)
     assert all(name in one for name, one in zip(named, about, strict=True))

@@ -326,7 +326,7 @@ def omitted(**change: Any) -> str:
 
 def lean_against(listed: str, cache: Path, there: Layer, record: str = "") -> list[Finding]:
     rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
-    subject = context_of(image_of(there), lock=LOCK, omissions=listed)
+    subject = context_of(image_of(there), lock=LOCK, removed=listed)
     told = WheelRecords(Index((record or wheel()) + rows), Cache(cache))
     return [one for one in files(replace(subject, wheels=told)).findings if one.severity is Severity.ERROR]
 
@@ -383,7 +383,7 @@ def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
     assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
     assert "its own list only" in result.observed
     assert not [one for one in result.findings if one.severity is Severity.ERROR]
-    known = replace(subject, omissions=omitted())
+    known = replace(subject, removed=omitted())
     (result,), _ = run_host_checks(known, [check for check in CHECKS if check.name == "files"])
     assert (result.outcome, [one for one in result.findings if one.subject == removed_files.REMOVED]) == ("passed", [])
 
