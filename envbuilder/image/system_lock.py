@@ -116,8 +116,7 @@ def absent(context: Path, environment: Environment) -> tuple[str, ...]:
     if stale:
         asked = ", ".join(environment.pinned_packages)
         problems = tuple(
-            Problem(str(path), 1, "", f"does not pin {asked}, which the matrix asks for")
-            for path in stale
+            Problem(str(path), 1, "", f"does not pin {asked}, which the matrix asks for") for path in stale
         )
         raise InputError(problems, hint=f"envbuilder lock -s {environment.id}")
     return tuple(name for name in needed(environment) if context / name not in there)
