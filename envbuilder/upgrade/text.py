@@ -9,8 +9,10 @@ from envbuilder.support.console import table
 from envbuilder.upgrade.document import (
     Clause,
     Differences,
+    FactChange,
     HostChange,
     MemoryChange,
+    NumericChange,
     OutcomeChange,
     OutputChange,
     PackageChange,
@@ -124,56 +126,36 @@ def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
 
 
 def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Section]:
+    d = differences
     yield "Notes", ("clause", "detail"), _details(clauses, "note", "violated", "unknown")
-    yield (
-        "Your tests",
-        ("test", "old", "new", "message"),
-        [
-            (t.name, t.old, t.new, f"{'FLAKY: ' * t.flaky}{t.message}{t.again and f' ({t.again})'}")
-            for t in differences.tests or ()
-        ],
-    )
-    yield (
-        "Checks",
-        ("check", "old", "new", "message"),
-        [(c.name, c.old, c.new, c.message) for c in differences.checks or ()],
-    )
-    yield "Fleet", ("host", "GPU", "driver", "old", "new", "why"), [_host(row) for row in differences.hosts or ()]
-    yield (
-        "Durations",
-        ("duration", "new/old within rounds", "answer", "old median", "new median", "note"),
-        [_timing(row) for row in differences.timings or ()],
-    )
-    yield (
-        "Peak memory",
-        ("point", "new/old within rounds", "answer", "old MB", "new MB"),
-        [_memory(row) for row in differences.memory or ()],
-    )
-    yield (
-        "Packages",
-        ("package", "change", "old", "new", "licence"),
-        [_package(row) for row in differences.packages or ()],
-    )
-    facts = [(fact.name, fact.old or "-", fact.new or "-") for fact in differences.requirements or ()]
-    yield "What TensorFlow requires", ("package", "old", "new"), facts
-    yield "Layers", ("layer", "old MB", "new MB"), _layers(differences)
-    yield "Numerics", ("operation", "old error", "new error", "note"), _numerics(differences)
-    yield (
-        "Results on the same inputs",
-        ("operation", "difference, of the largest", "note"),
-        [_output(row) for row in differences.outputs or ()],
-    )
-    yield (
-        "Models that the other image saved",
-        ("format", "saved by", "failure"),
-        [(row.name, row.saved_by, row.wrong) for row in differences.models or () if row.wrong],
-    )
-    yield "Warnings newly printed", ("line",), [(line,) for line in differences.warnings_new or ()]
-    yield from _surface(differences.surface)
+    yield "Your tests", ("test", "old", "new", "message"), [_test(row) for row in d.tests or ()]
+    checks = [(row.name, row.old, row.new, row.message) for row in d.checks or ()]
+    yield "Checks", ("check", "old", "new", "message"), checks
+    yield "Fleet", ("host", "GPU", "driver", "old", "new", "why"), [_host(row) for row in d.hosts or ()]
+    headers: tuple[str, ...] = ("duration", "new/old within rounds", "answer", "old median", "new median", "note")
+    yield "Durations", headers, [_timing(row) for row in d.timings or ()]
+    headers = ("point", "new/old within rounds", "answer", "old MB", "new MB")
+    yield "Peak memory", headers, [_memory(row) for row in d.memory or ()]
+    yield "Packages", ("package", "change", "old", "new", "licence"), [_package(row) for row in d.packages or ()]
+    yield "What TensorFlow requires", ("package", "old", "new"), [_fact(fact) for fact in d.requirements or ()]
+    layers = [(row.created_by, _megabytes(row.old), _megabytes(row.new)) for row in d.layers if row.old != row.new]
+    yield "Layers", ("layer", "old MB", "new MB"), layers
+    yield "Numerics", ("operation", "old error", "new error", "note"), [_numeric(row) for row in d.numerics or ()]
+    headers = ("operation", "difference, of the largest", "note")
+    yield "Results on the same inputs", headers, [_output(row) for row in d.outputs or ()]
+    models = [(row.name, row.saved_by, row.wrong) for row in d.models or () if row.wrong]
+    yield "Models that the other image saved", ("format", "saved by", "failure"), models
+    yield "Warnings newly printed", ("line",), [(line,) for line in d.warnings_new or ()]
+    yield from _surface(d.surface)
 
 
-def _why_failed(test: OutcomeChange) -> str:
-    return ": ".join(filter(None, ("flaky" if test.flaky else "", test.again, test.message)))
+def _test(row: OutcomeChange) -> tuple[str, ...]:
+    counts = row.again and f" ({row.again})"
+    return row.name, row.old, row.new, f"{'FLAKY: ' * row.flaky}{row.message}{counts}"
+
+
+def _fact(fact: FactChange) -> tuple[str, ...]:
+    return fact.name, fact.old or "-", fact.new or "-"
 
 
 def _sides(document: UpgradeDocument) -> Rows:
@@ -195,13 +177,9 @@ def _clauses(clauses: Sequence[Clause]) -> Rows:
 
 
 def _platform(differences: Differences) -> Rows:
-    facts: list[tuple[str, ...]] = [(fact.name, fact.old or "-", fact.new or "-") for fact in differences.platform]
-    facts += [
-        (change.name, _listed("lost", change.lost), _listed("gained", change.gained))
-        for change in differences.sets
-        if change.gained or change.lost
-    ]
-    return facts
+    changed = [row for row in differences.sets if row.gained or row.lost]
+    sets = [(row.name, _listed("lost", row.lost), _listed("gained", row.gained)) for row in changed]
+    return [*map(_fact, differences.platform), *sets]
 
 
 def _listed(word: str, texts: Sequence[str]) -> str:
@@ -240,28 +218,13 @@ def _package(row: PackageChange) -> tuple[str, ...]:
     return row.name, row.change, row.old or "-", row.new or "-", licence or "-"
 
 
-def _layers(differences: Differences) -> Rows:
-    return [
-        (layer.created_by, _megabytes(layer.old), _megabytes(layer.new))
-        for layer in differences.layers
-        if layer.old != layer.new
-    ]
-
-
 def _megabytes(size: int | None) -> str:
     return "-" if size is None else f"{size / 1e6:.1f}"
 
 
-def _numerics(differences: Differences) -> Rows:
-    return [
-        (
-            row.operation,
-            "raises" if row.old is None else f"{row.old:.2e}",
-            "raises" if row.new is None else f"{row.new:.2e}",
-            row.message or ("outside tolerance" if row.outside else "within tolerance"),
-        )
-        for row in differences.numerics or ()
-    ]
+def _numeric(row: NumericChange) -> tuple[str, ...]:
+    old, new = ("raises" if error is None else f"{error:.2e}" for error in (row.old, row.new))
+    return row.operation, old, new, row.message or ("outside tolerance" if row.outside else "within tolerance")
 
 
 def _output(row: OutputChange) -> tuple[str, ...]:
