@@ -105,8 +105,7 @@ def assert_mended(document: ReproduceDocument) -> None:
         *(pytest.param(one, id=one.report, marks=pytest.mark.full) for one in (NO_LIBRARIES, OLDER_CUDNN)),
     ],
 )
-def test_reproduced_and_mended(case: Case, engine: Engine) -> None:
-    """NumPy 2 under 2.15, no CUDA under 2.20, an older cuDNN: the same message, and gone in the nearest environment."""
+def test_reported_message_appears_and_is_absent_in_the_closest_environment(case: Case, engine: Engine) -> None:
     document = answer(case.report, engine, prove=True)
     assert_reproduced(document, case)
     assert_mended(document)
@@ -123,8 +122,7 @@ def test_reproduced(case: Case, engine: Engine) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
-def test_mended_by_another_large_image(case: Case, engine: Engine) -> None:
-    """The nearest environment of these two is a GPU image of its own: built where there is room, then removed."""
+def test_large_closest_environment_removes_the_reported_message(case: Case, engine: Engine) -> None:
     if shutil.disk_usage(ROOT).free < ROOM_FOR_LARGE:
         pytest.skip("less than 14 GB of disk are free")
     document = answer(case.report, engine, prove=True)
@@ -136,8 +134,7 @@ def test_mended_by_another_large_image(case: Case, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", ["29-tf-2.4.1-rtx-3090", "21-three-minutes", "54-protobuf"])
-def test_where_the_base_cannot_be_had_the_answer_says_so(name: str, engine: Engine) -> None:
-    """Reports that need a registry's image are rendered and explained; without that image nothing is claimed."""
+def test_answer_without_base_image_claims_nothing(name: str, engine: Engine) -> None:
     document = answer(name, engine, prove=False)
     assert document.recipe.kind in {"image", "wheels"}
     assert document.run is not None
@@ -146,8 +143,7 @@ def test_where_the_base_cannot_be_had_the_answer_says_so(name: str, engine: Engi
         assert exit_codes.of(document) == 8
 
 
-def test_another_system_is_not_claimed(engine: Engine) -> None:
-    """A Windows report is explained, not rebuilt: what it takes is said, and the exit code is 8."""
+def test_windows_report_is_explained_but_not_rebuilt(engine: Engine) -> None:
     document = answer("30-windows-log", engine, prove=True)
     assert document.run is not None
     assert document.run.reproduced is None

@@ -64,8 +64,7 @@ def clause(answer: Any, name: str) -> Any:
     return next(one for one in answer["clauses"] if one["clause"] == name)
 
 
-def test_a_broken_user_test_rejects_and_is_named_with_its_message(answer: Any) -> None:
-    """The test that needs Estimator passes on 2.15 and fails on 2.16: REJECT names it and says why."""
+def test_newly_failing_user_test_rejects_with_its_message(answer: Any) -> None:
     assert answer["decision"] == "REJECT"
     broken = clause(answer, "tests-newly-failed")
     assert broken["state"] == "violated"
@@ -94,19 +93,16 @@ def test_the_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) 
     assert "REJECT" in (folder / "out/upgrades/2.15.1_2.16.2_cpu/upgrade.md").read_text()
 
 
-def test_nothing_is_left_in_the_vetted_contexts(answer: Any, folder: Path) -> None:
-    """What an upgrade makes for itself lies below out/, never in images/."""
+def test_upgrade_writes_below_out_and_not_to_images(answer: Any, folder: Path) -> None:
     assert {path.name for path in (folder / "images").iterdir()} == {OLD, NEW}
 
 
-def test_three_rounds_claim_nothing_about_time(answer: Any) -> None:
-    """With fewer rounds than the test needs no duration is called changed, and the clause is unknown, not ok."""
+def test_durations_after_three_rounds_are_unknown(answer: Any) -> None:
     assert {row["change"] for row in answer["differences"]["timings"]} == {"unclear"}
     assert clause(answer, "start-up-ratio")["state"] == "unknown"
 
 
-def test_a_bisection_goes_on_after_being_killed(answer: Any, folder: Path) -> None:
-    """Killed after its first answer, the search goes on with it and names the release that dropped Estimator."""
+def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Path) -> None:
     words = ("upgrade", "--bisect", "2.15.1", "2.16.2", "--format", "json", "--")
     command = ("python", "-c", "import tensorflow as tf; tf.estimator")
     first = start(folder, *words, *command)

@@ -23,8 +23,7 @@ def paired(draw: st.DrawFn) -> Samples:
 
 @given(paired())
 @settings(deadline=None)
-def test_swapping_the_sides_swaps_the_answer(samples: Samples) -> None:
-    """Old against new and new against old say opposite things with the same certainty."""
+def test_swapped_images_give_the_opposite_answer(samples: Samples) -> None:
     (there,) = compare([samples], Settings())
     (back,) = compare([Samples(name="x", old=samples.new, new=samples.old)], Settings())
     assert back.change == OPPOSITE[there.change]
@@ -34,8 +33,7 @@ def test_swapping_the_sides_swaps_the_answer(samples: Samples) -> None:
 
 @given(paired(), st.integers(-8, 8))
 @settings(deadline=None)
-def test_the_unit_does_not_matter(samples: Samples, power: int) -> None:
-    """Measuring in another unit changes no ratio and no answer."""
+def test_unit_of_samples_does_not_change_the_answer(samples: Samples, power: int) -> None:
     scale = 2.0**power
     scaled = Samples(name="x", old=tuple(scale * x for x in samples.old), new=tuple(scale * x for x in samples.new))
     (one,), (other,) = compare([samples], Settings()), compare([scaled], Settings())
@@ -45,16 +43,14 @@ def test_the_unit_does_not_matter(samples: Samples, power: int) -> None:
 
 @given(paired())
 @settings(deadline=None)
-def test_a_side_against_itself_is_never_changed(samples: Samples) -> None:
-    """Identical samples differ by nothing."""
+def test_identical_samples_are_never_changed(samples: Samples) -> None:
     (answer,) = compare([Samples(name="x", old=samples.old, new=samples.old)], Settings())
     assert answer.change in ("same", "unclear")
 
 
 @given(paired(), st.floats(min_value=1.01, max_value=10))
 @settings(deadline=None)
-def test_a_slower_new_side_is_never_less_slow(samples: Samples, factor: float) -> None:
-    """Slowing the new image down never turns "slower" into anything else."""
+def test_slowing_the_new_image_keeps_the_answer_slower(samples: Samples, factor: float) -> None:
     slowed = Samples(name="x", old=samples.old, new=tuple(factor * x for x in samples.new))
     if compare([samples], Settings())[0].change == "slower":
         assert compare([slowed], Settings())[0].change == "slower"
@@ -62,8 +58,7 @@ def test_a_slower_new_side_is_never_less_slow(samples: Samples, factor: float) -
 
 @given(st.lists(paired(), min_size=1, max_size=6))
 @settings(deadline=None)
-def test_company_never_helps_a_claim(samples: list[Samples]) -> None:
-    """A duration judged together with others is claimed only if it would be claimed alone."""
+def test_more_durations_never_add_a_claim(samples: list[Samples]) -> None:
     for together, alone in zip(compare(samples, Settings()), samples, strict=True):
         if together.change in ("slower", "faster"):
             assert compare([alone], Settings())[0].change == together.change
@@ -71,8 +66,7 @@ def test_company_never_helps_a_claim(samples: list[Samples]) -> None:
 
 @given(paired())
 @settings(deadline=None)
-def test_intervals_hold_their_estimates(samples: Samples) -> None:
-    """Every interval contains the value that it is the interval of."""
+def test_intervals_contain_their_estimates(samples: Samples) -> None:
     (answer,) = compare([samples], Settings())
     for interval in (answer.ratio, answer.old_s, answer.new_s):
         if interval.low is not None and interval.high is not None:
@@ -80,8 +74,7 @@ def test_intervals_hold_their_estimates(samples: Samples) -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))
-def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
-    """Adjusted p-values are no smaller, at most one, and in the same order."""
+def test_holm_never_lowers_p_values_and_keeps_their_order(p: list[float]) -> None:
     adjusted = holm(p)
     assert all(x <= y <= 1 for x, y in zip(p, adjusted, strict=True))
     ordered = sorted(zip(p, adjusted, strict=True))
@@ -89,8 +82,7 @@ def test_holm_never_lowers_and_keeps_the_order(p: list[float]) -> None:
 
 
 @given(st.integers(1, 200))
-def test_blocks_hold_every_round(rounds: int) -> None:
-    """Blocks differ by at most one round and lose none."""
+def test_blocks_contain_every_round_and_differ_by_at_most_one(rounds: int) -> None:
     sizes = blocks(rounds)
     assert sum(sizes) == rounds
     assert max(sizes) - min(sizes) <= 1

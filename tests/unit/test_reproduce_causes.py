@@ -46,8 +46,7 @@ STOPPED = (
         ("2024-04-04 14:42:08.1: I cpu_feature_guard.cc:210] in performance-critical operations", set()),
     ],
 )
-def test_complaints_are_read_from_prose(text: str, kinds: set[str]) -> None:
-    """Each kind is told by words of its own; a command, thanks and a log complain of nothing."""
+def test_complaint_is_read_from_prose_only(text: str, kinds: set[str]) -> None:
     assert kinds <= set(complaints(clean(text)))
     assert kinds or not complaints(clean(text))
 
@@ -55,16 +54,14 @@ def test_complaints_are_read_from_prose(text: str, kinds: set[str]) -> None:
 @pytest.mark.parametrize(
     ("complaint", "named"), [("The first start takes ten minutes.", True), ("The GPU is not detected.", False)]
 )
-def test_a_forecast_that_explains_something_else_is_a_remark(complaint: str, *, named: bool) -> None:
-    """Kernels compiled from PTX explain a slow start; that no GPU is seen they do not, and then they only stand by."""
+def test_forecast_that_does_not_explain_the_complaint_becomes_info(complaint: str, *, named: bool) -> None:
     document = analyse(f"{complaint}\n\n{GPU_OF_2015}", load()).document
     found = next(row for row in document.predicted if row.code is Code.PTX_JIT)
     assert (found.severity is not Severity.INFO) is named
     assert (Code.PTX_JIT in document.diagnosis.codes) is named
 
 
-def test_a_missing_gpu_library_does_not_stop_an_import() -> None:
-    """A CI without a GPU logs a missing libcudart and goes on: what stops its import is named, and CUDA is not."""
+def test_missing_gpu_library_is_not_the_cause_of_a_failed_import() -> None:
     text = (
         "import tensorflow fails\n"
         "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: "
@@ -86,22 +83,19 @@ def test_a_missing_gpu_library_does_not_stop_an_import() -> None:
         ("numpy/core/overrides.py", "ImportError: DLL load failed", None),
     ],
 )
-def test_a_traceback_that_ends_in_another_package(file: str, last: str, signature: str | None) -> None:
-    """An import of TensorFlow that stops in another package's files is that package's, likely and not certainly."""
+def test_traceback_ending_in_another_package_names_that_package(file: str, last: str, signature: str | None) -> None:
     found = {row.signature: row for row in find_all(clean(STOPPED.format(file=file, last=last)))}
     traceback_matches = {name for name in found if name.startswith("stopped_in")}
     assert traceback_matches == ({signature} if signature else set())
     assert all(not found[name].exact for name in traceback_matches)
 
 
-def test_a_traceback_of_something_else_is_left_alone() -> None:
-    """Without a frame of TensorFlow in it, NumPy's error is none of TensorFlow's import."""
+def test_traceback_without_tensorflow_frame_is_ignored() -> None:
     text = STOPPED.format(file="numpy/core/x.py", last="TypeError: y").replace("packages/tensorflow", "packages/pandas")
     assert not [row for row in find_all(clean(text)) if row.signature.startswith("stopped_in")]
 
 
-def test_the_tag_of_a_wheel_is_not_the_python_that_runs() -> None:
-    """What runs outweighs what a wheel is for; where no installer took that wheel, the difference is the cause."""
+def test_running_python_outranks_the_wheel_tag() -> None:
     text = (
         "pip install tensorflow-1.0.1-cp35-cp35m-win_amd64.whl\nMessage: can not install this wheel\n"
         "python version 3.6\nImportError: No module named 'tensorflow'\n"
@@ -114,8 +108,7 @@ def test_the_tag_of_a_wheel_is_not_the_python_that_runs() -> None:
     assert "Python 3.6" in document.diagnosis.cause
 
 
-def test_a_version_beside_one_that_works_is_open() -> None:
-    """A title's CUDA is not judged where the text says that another one works; alone it is."""
+def test_version_of_the_title_is_open_if_another_one_works() -> None:
     title = "RTX 2080 and Cuda 10.1: GPU not found with tensorflow 2.0.0\n\n"
     alone = analyse(title, load()).document
     assert Code.CUDA_MISMATCH in alone.diagnosis.codes
@@ -125,22 +118,19 @@ def test_a_version_beside_one_that_works_is_open() -> None:
     assert both.nearest is None
 
 
-def test_a_gpu_that_was_taken_out_is_not_the_one_that_fails() -> None:
-    """Of a change from one GPU to another the new one is meant, wherever else the old one is named."""
+def test_replaced_gpu_is_not_the_failing_one() -> None:
     text = "I changed the GPU from NVIDIA GTX1050 TI to RTX 2060.\n\nWith the 1050 ti it was quick.\n"
     assert read(text).gpus == ("RTX 2060",)
 
 
-def test_another_release_has_the_names_of_the_first() -> None:
-    """`contrib` is missing in 2.x: beside a stated 1.x another TensorFlow said so; without one it is the cause."""
+def test_contrib_error_with_stated_1x_means_another_tensorflow() -> None:
     line = "ModuleNotFoundError: No module named 'tensorflow.contrib'\n"
     assert analyse(f"tensorflow==2.3.0\n{line}", load()).document.diagnosis.codes == (Code.API_MISMATCH,)
     assert Code.API_MISMATCH not in analyse(f"tensorflow==1.14.0\n{line}", load()).document.diagnosis.codes
 
 
 @pytest.mark.parametrize(("release", "code"), [("1.3.0", Code.API_MISMATCH), ("2.1.0", Code.PACKAGE_CONFLICT)])
-def test_a_tensorflow_without_keras_is_old_or_incomplete(release: str, code: Code) -> None:
-    """Before 1.4 there was none; later ones have it, and so files are missing or hidden."""
+def test_missing_keras_means_old_release_or_missing_files(release: str, code: Code) -> None:
     text = f"tensorflow=={release}\nAttributeError: module 'tensorflow' has no attribute 'keras'\n"
     assert analyse(text, load()).document.diagnosis.codes[0] is code
 
@@ -166,8 +156,7 @@ NO_CUDNN = (
         ),
     ],
 )
-def test_a_way_out_without_another_version(text: str, change: str, command: str) -> None:
-    """A package gets the bounds that the release needs; a CUDA that is not found comes as wheels."""
+def test_fix_without_another_version_adds_bounds_or_wheels(text: str, change: str, command: str) -> None:
     document = analyse(text, load()).document
     assert document.nearest is not None
     assert document.nearest.changes == (change,)
@@ -200,8 +189,7 @@ def test_what_one_release_alone_asks_of_the_processor(release: str, way: tuple[s
     assert (document.nearest.changes if document.nearest else None) == way
 
 
-def test_needs_of_processors_are_facts() -> None:
-    """From 1.5.1 on every release needs AVX, 1.5.0 does not; AVX2 is asked for by 2.4.0 and its candidates alone."""
+def test_avx_requirements_match_the_catalogue() -> None:
     catalog = load()
     versions = ("1.5.0", "1.5.1", "2.4.0rc1", "2.4.1", "what")
     needs = {version: {row.feature for row in catalog.processor_needs_of(version)} for version in versions}
@@ -229,8 +217,7 @@ def removed_image(image: str) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
-def test_rows_have_their_sources_and_days(row: ImageDefect) -> None:
-    """Each fact has links with the day of what they say, none before it began, and messages that exist."""
+def test_image_defects_have_sources_dates_and_messages(row: ImageDefect) -> None:
     first, last = date.fromisoformat(row.since), date.fromisoformat(row.until or "2100-01-01")
     assert first <= last
     assert row.sources
@@ -245,8 +232,7 @@ def test_rows_have_their_sources_and_days(row: ImageDefect) -> None:
     assert re.compile(row.images)
 
 
-def test_names_are_once() -> None:
-    """No name stands for two defects."""
+def test_image_defect_ids_are_unique() -> None:
     assert len({row.id for row in ROWS}) == len(ROWS) >= 7
 
 
@@ -268,8 +254,7 @@ def test_names_are_once() -> None:
         (removed_image("gcr.io/tensorflow/tensorflow:latest-gpu"), "NOT_INSTALLABLE", "no longer at gcr.io"),
     ],
 )
-def test_a_line_that_shows_it_makes_it_the_cause(text: str, code: str, said: str) -> None:
-    """The image's defect leads, with the line that shows it, its sources, and no rule's guess beside it."""
+def test_image_defect_proved_by_a_line_is_the_first_cause(text: str, code: str, said: str) -> None:
     document = answer(text)
     assert document.diagnosis.codes[0] == code
     assert document.diagnosis.confidence == "certain"
@@ -289,8 +274,7 @@ def test_a_line_that_shows_it_makes_it_the_cause(text: str, code: str, said: str
         ("W", Severity.INFO),
     ],
 )
-def test_a_tag_that_moves_is_known_by_the_logs_day(stamp: str, named: Severity | None) -> None:
-    """Of its time it is the cause, of another time nothing, and without a stamp a remark that says so."""
+def test_moving_tag_is_dated_by_the_log(stamp: str, named: Severity | None) -> None:
     document = answer(f"docker run tensorflow/tensorflow:latest-gpu\n{DLOPEN.format(stamp)}\n")
     found = [row for row in document.predicted if "libcudnn.so.9" in row.message]
     assert [row.severity for row in found] == ([named] if named else [])
@@ -308,20 +292,17 @@ def test_a_tag_that_moves_is_known_by_the_logs_day(stamp: str, named: Severity |
         "docker run tensorflow/tensorflow:2.2.0-gpu\nIt is fine, how do I train?",
     ],
 )
-def test_other_images_and_other_lines_are_left_alone(text: str) -> None:
-    """Another tag, another library, another message, or none: no defect of an image is named."""
+def test_other_images_and_messages_have_no_defect(text: str) -> None:
     assert not [row for row in answer(text).predicted if "known defect" in row.message or "A defect of" in row.message]
 
 
-def test_no_line_and_the_complaint_is_a_remark() -> None:
-    """An image named by somebody who sees no GPU, without any log: said as a remark, and not as the cause."""
+def test_image_defect_without_log_is_info() -> None:
     document = answer("No GPU is detected.\ndocker run --gpus all tensorflow/tensorflow:2.18.0-gpu\n")
     found = [row for row in document.predicted if "A defect of" in row.message]
     assert [(row.code, row.severity) for row in found] == [(Code.MISSING_LIBRARY, Severity.INFO)]
 
 
-def test_the_day_of_a_log() -> None:
-    """Both kinds of stamps tell the day; a date in a version does not."""
+def test_day_of_reads_both_timestamp_formats() -> None:
     for text, day in (
         (DLOPEN.format("W0000 00:00:1736383795.205652  1"), "2025-01-09"),
         (DLOPEN.format("2021-06-17 20:18:13.799235: W"), "2021-06-17"),

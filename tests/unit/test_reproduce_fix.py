@@ -37,8 +37,7 @@ def answer(text: str) -> ReproduceDocument:
     return analyse(text, load()).document
 
 
-def test_what_worked_comes_first_and_is_said_to() -> None:
-    """The release that the reporter had working is named before what a search finds, with the line that says so."""
+def test_working_setup_of_the_report_is_proposed_first_with_its_line() -> None:
     document = answer(WINDOWS)
     near = document.nearest
     assert near is not None
@@ -48,16 +47,14 @@ def test_what_worked_comes_first_and_is_said_to() -> None:
     assert "The report says that it works: tensorflow `2.10` (line 3)." in as_markdown(document)
 
 
-def test_without_a_working_side_the_search_answers() -> None:
-    """Where nothing is said to work, nothing is said to have worked."""
+def test_fix_without_working_setup_comes_from_the_search() -> None:
     near = answer(WINDOWS.replace("tensorflow 2.10 works fine on my machine, but with", "With")).nearest
     assert near is not None
     assert near.worked == ()
     assert "2.10" not in near.changes[0]
 
 
-def test_what_cannot_be_on_the_failing_host_is_not_named() -> None:
-    """1.14's CUDA 10 has no kernels for the GPU that fails, however well it ran on another machine."""
+def test_working_setup_impossible_on_the_failing_host_is_not_proposed() -> None:
     near = answer(AMPERE).nearest
     assert near is not None
     assert near.worked == ()
@@ -75,8 +72,7 @@ def test_what_cannot_be_on_the_failing_host_is_not_named() -> None:
         ("It crashes with tensorflow 2.16.\nIt works on a GTX 1080.", None),
     ],
 )
-def test_an_unknown_cause_and_what_worked(text: str, change: str | None) -> None:
-    """Where no cause is known, what worked is named only as it was: nothing else may have to change, or be guessed."""
+def test_working_setup_with_unknown_cause_is_proposed_only_unchanged(text: str, change: str | None) -> None:
     document = answer(text)
     assert document.diagnosis.confidence == "unsure"
     assert (document.nearest.changes if document.nearest else ()) == ((change,) if change else ())
@@ -90,8 +86,7 @@ def test_an_unknown_cause_and_what_worked(text: str, change: str | None) -> None
         ("Successfully opened dynamic library libcudart.so.11.0\n", "11", "proved"),
     ],
 )
-def test_a_title_gives_way_and_stays_in_sight(body: str, cuda: str, weight: str) -> None:
-    """A form, a log and even a sentence outweigh the title; what it named is kept as a contradiction, and told."""
+def test_title_is_outranked_and_kept_as_contradiction(body: str, cuda: str, weight: str) -> None:
     document = answer(f"TensorFlow 2.5 and CUDA 10.1 trouble\n\n{body}")
     reported = document.reported
     assert reported.cuda == cuda
@@ -102,21 +97,18 @@ def test_a_title_gives_way_and_stays_in_sight(body: str, cuda: str, weight: str)
     assert f"({weight} over mentioned in a title)" in as_markdown(document)
 
 
-def test_a_title_alone_is_believed() -> None:
-    """What only the title says holds; a first line that the text goes on with is no title."""
+def test_version_only_in_the_title_is_used() -> None:
     assert read("CUDA 10.1 and TF 2.4\n\nNo GPU is found.\n").cuda == "10.1"
     assert read("I have CUDA 10.1 here\nand there CUDA 11.2 as well.\n\nNo GPU.\n").cuda == "10.1"
 
 
-def test_a_range_is_no_version() -> None:
-    """Either end of "1.8 to 1.11" is not what the report is about, and contradicts no title."""
+def test_ends_of_a_version_range_are_not_versions() -> None:
     reported = read("tensorflow1.10 fails\n\nI have tried tensorflow 1.8 to 1.11, all fail.\n")
     assert (reported.tensorflow, reported.contradictions) == ("1.10", ())
     assert read("I have tried tensorflow 1.8 to 1.11, all fail.\n").tensorflow is None
 
 
-def test_an_update_that_shows_its_messages_is_how_it_is_now() -> None:
-    """What an update says to work, and whose messages it shows, is what fails: no other side."""
+def test_update_with_messages_describes_the_failing_setup() -> None:
     update = "Update:\nI can confirm that cuda 11.0 works on ubuntu 20.04. {}\n\nptxas fatal : Value 'sm_86'\n"
     shown = read("TF 2.4 cuda 10.1 kernel image error\n\n" + update.format("There is only an error about:"))
     assert (shown.cuda, shown.os, shown.platform, shown.works) == ("11.0", "Ubuntu 20.04", "linux", ())
@@ -127,8 +119,7 @@ def test_an_update_that_shows_its_messages_is_how_it_is_now() -> None:
 
 
 @pytest.mark.parametrize("text", ["NIVIDIA-T4, 16GB", "Nvida:T4", "NVDIA T4", "nvidia-t4", "Nvidia: T4"])
-def test_a_misspelt_maker_makes_the_same_gpu(text: str) -> None:
-    """A GPU is known by its model, however its maker is spelt."""
+def test_misspelt_gpu_maker_is_recognised(text: str) -> None:
     gpus = read(f"- TensorFlow version: 2.3.0\n- GPU model and memory: {text}\n").gpus
     assert len(gpus) == 1
     row = load().gpu(gpus[0])

@@ -74,15 +74,13 @@ _LINE = re.compile(
 _TOKENS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]=<>,!~*-]*|--rm|--gpus|-it|all")
 
 
-def test_there_are_thirty_ways() -> None:
-    """More than thirty different attempts are made."""
+def test_injection_corpus_has_over_thirty_attempts() -> None:
     assert len(set(ATTEMPTS)) >= 30
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=range(len(ATTEMPTS)))
 @pytest.mark.parametrize("before", ["", BASE], ids=["alone", "in a report"])
-def test_nothing_of_it_gets_through(attempt: str, before: str, tmp_path: Path) -> None:
-    """The Dockerfile, the pins, the commands, the matrix and the simulated host hold grammar alone, never the attempt."""
+def test_injection_reaches_no_output(attempt: str, before: str, tmp_path: Path) -> None:
     document = analyse(before + attempt, load()).document
     recipe, near = document.recipe, document.nearest
     assert MARK not in recipe.dockerfile + recipe.host + " ".join(recipe.deviations) + (recipe.base or "")
@@ -105,8 +103,7 @@ def test_nothing_of_it_gets_through(attempt: str, before: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=range(len(ATTEMPTS)))
-def test_no_field_holds_more_than_its_grammar(attempt: str) -> None:
-    """No field that later steps use carries a shell's, a Dockerfile's or an option's characters."""
+def test_fields_match_their_grammar(attempt: str) -> None:
     reported = read(attempt)
     values = [reported.tensorflow, reported.python, reported.cuda, reported.cudnn, reported.driver, reported.image]
     for value in (*filter(None, values), *reported.gpus, *reported.packages, *reported.packages.values()):
@@ -119,8 +116,7 @@ EVIL = ("a b", "a;b", "a'b", 'a"b', "a\nb", "$(a)", "`a`", "-a", "", "../a b", "
 
 
 @pytest.mark.parametrize("text", EVIL)
-def test_the_last_door_is_shut_too(text: str) -> None:
-    """The writer of Dockerfiles refuses what is no plain word or requirement, whoever asks."""
+def test_dockerfile_writer_rejects_unsafe_words(text: str) -> None:
     with pytest.raises(ValueError, match="not"):
         word(text)
     with pytest.raises(ValueError, match="not"):

@@ -12,23 +12,20 @@ from envbuilder.reproduce.messages.catalog import SIGNATURES, LogMessage, get, m
 IDS = [signature.id for signature in SIGNATURES]
 
 
-def test_at_least_a_hundred() -> None:
-    """The table is as large as promised, and no name stands for two messages."""
+def test_messages_are_at_least_a_hundred_with_unique_ids() -> None:
     assert len(SIGNATURES) >= 100
     assert len(set(IDS)) == len(IDS)
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
-def test_samples_are_recognised(signature: LogMessage) -> None:
-    """Every sample is recognised by the signature it stands beside, wrapped in log noise, quotes and colours too."""
+def test_samples_match_their_message_in_any_wrapping(signature: LogMessage) -> None:
     for sample in signature.samples:
         for text in (sample, f"> {sample}", f"\x1b[31m{sample}\x1b[0m", f"  12 | first\n  13 | {sample}\n  14 | last"):
             assert signature.id in {symptom.signature for symptom in match(text)}, text
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
-def test_rows_are_complete(signature: LogMessage) -> None:
-    """Each row says cause, fix and versions in sentences, and only facts and noise are without consequence."""
+def test_messages_have_cause_fix_and_versions(signature: LogMessage) -> None:
     assert signature.cause.endswith(".")
     assert signature.fix.endswith(".")
     assert signature.versions
@@ -38,30 +35,26 @@ def test_rows_are_complete(signature: LogMessage) -> None:
         assert signature.code is None
 
 
-def test_a_literal_is_in_every_sample() -> None:
-    """A literal that no sample holds would be dead weight, and a sample without one would never be tried."""
+def test_samples_contain_a_literal_and_literals_occur_in_samples() -> None:
     for signature in SIGNATURES:
         for sample in signature.samples:
             assert any(literal in sample.lower() for literal in signature.literals), signature.id
 
 
-def test_position_and_values() -> None:
-    """A symptom says its line and what the message names."""
+def test_match_has_line_and_values() -> None:
     line = "W dso_loader.cc:64] Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open"
     text = f"first\n\n{line}"
     (symptom,) = match(text)
     assert (symptom.signature, symptom.line, symptom.values) == ("library_not_loaded", 3, {"library": "libcudnn.so.8"})
 
 
-def test_repeats_are_told_once() -> None:
-    """The same message a thousand times is one symptom; different libraries are different symptoms."""
+def test_repeated_message_is_one_match() -> None:
     line = "Could not load dynamic library 'libcud{0}.so.8'; dlerror: libcud{0}.so.8: cannot open shared object file\n"
     assert len(match(line.format("nn") * 1000)) == 1
     assert len(match(line.format("nn") + line.format("art"))) == 2
 
 
-def test_neighbours_are_told_apart() -> None:
-    """A cause is not taken for its neighbour: TensorRT's absence, a missing dependency, a missing driver."""
+def test_similar_messages_have_different_matches() -> None:
     cases = {
         "Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open": "tensorrt_absent",
         "Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open": "libcuda_not_loaded",
@@ -72,8 +65,7 @@ def test_neighbours_are_told_apart() -> None:
         assert [symptom.signature for symptom in match(line)] == ([expected] if expected else [])
 
 
-def test_ordinary_text_has_no_symptoms() -> None:
-    """Prose, source code and a healthy log are not taken for messages."""
+def test_ordinary_text_has_no_matches() -> None:
     text = "import tensorflow as tf\nx = [1, 2]\nprint(x[0])\nThe model trains well on two GPUs.\nEpoch 1/3 loss 0.4\n"
     assert match(text) == ()
 
@@ -104,7 +96,6 @@ def _timed(text: str) -> float:
     return time.process_time() - start
 
 
-def test_unknown_name_is_a_mistake_of_ours() -> None:
-    """Asking for a signature that is not there is a KeyError, never a silent default."""
+def test_unknown_message_id_raises_key_error() -> None:
     with pytest.raises(KeyError):
         get("no_such_signature")

@@ -28,16 +28,14 @@ def text_of(path: Path) -> str:
     return path.read_bytes().decode()
 
 
-def test_the_corpus_is_large_and_its_shapes_differ() -> None:
-    """There are more than forty reports, and no two claim the same shape."""
+def test_corpus_has_over_forty_different_reports() -> None:
     shapes = [expected(path)["shape"] for path in REPORTS]
     assert len(REPORTS) >= 40
     assert len(set(shapes)) == len(shapes)
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_every_stated_field_and_no_other(path: Path) -> None:
-    """Every field has the value that the report states; a field that it does not state is null or empty."""
+def test_corpus_fields_are_read_and_unstated_ones_empty(path: Path) -> None:
     wanted, reported = expected(path), read(text_of(path))
     assert {name: value for name in SCALARS if (value := getattr(reported, name)) is not None} == wanted["fields"]
     assert list(reported.gpus) == wanted.get("gpus", [])
@@ -47,8 +45,7 @@ def test_every_stated_field_and_no_other(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_fields_keep_their_lines(path: Path) -> None:
-    """Every chosen value has evidence, and the evidence's line is the one that states it."""
+def test_corpus_fields_have_their_source_line(path: Path) -> None:
     text = text_of(path)
     wanted, reported = expected(path), read(text)
     lines = text.count("\n") + 1
@@ -59,8 +56,7 @@ def test_fields_keep_their_lines(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_contradictions_pauses_and_symptoms(path: Path) -> None:
-    """What contradicts is shown with the winner, what paused with its length, what was printed with its signature."""
+def test_corpus_contradictions_pauses_and_messages_are_read(path: Path) -> None:
     wanted, text = expected(path), text_of(path)
     reported = read(text)
     against = sorted({f"{row.field}: {row.kept.value} over {row.dropped.value}" for row in reported.contradictions})
@@ -70,8 +66,7 @@ def test_contradictions_pauses_and_symptoms(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
-def test_wrapping_changes_nothing(path: Path) -> None:
-    """A report quoted in a mail or copied from Windows says the same."""
+def test_quoted_or_windows_report_reads_the_same(path: Path) -> None:
     text = text_of(path)
     plain = read(text)
     if "```" not in text and "capture" not in path.stem:
@@ -81,8 +76,7 @@ def test_wrapping_changes_nothing(path: Path) -> None:
     assert {name: getattr(windows, name) for name in SCALARS} == {name: getattr(plain, name) for name in SCALARS}
 
 
-def test_driver_ceiling_is_not_the_toolkit() -> None:
-    """nvidia-smi's CUDA version is what the driver serves, in each of three spellings; the toolkit stays unknown."""
+def test_cuda_version_of_nvidia_smi_is_not_the_toolkit() -> None:
     for header in (
         "| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2     |",
         "| NVIDIA-SMI 610.43.02    KMD Version: 610.43.02       CUDA UMD Version: 12.2 |",
@@ -92,8 +86,7 @@ def test_driver_ceiling_is_not_the_toolkit() -> None:
         assert (reported.cuda, reported.driver_cuda) == (None, "12.2"), header
 
 
-def test_trust_decides_and_both_are_kept() -> None:
-    """A log outweighs a listing, a listing a command, a command a form, a form a sentence; every loser is shown."""
+def test_stronger_source_wins_and_weaker_ones_are_kept() -> None:
     statements = {
         "proved": "dso_loader.cc:49] Successfully opened dynamic library libcudart.so.10.1",
         "listed": "Cuda compilation tools, release 10.2, V10.2.89",
@@ -108,13 +101,11 @@ def test_trust_decides_and_both_are_kept() -> None:
         assert {row.dropped.value for row in reported.contradictions} == set(values[first + 1 :])
 
 
-def test_more_exact_words_are_no_contradiction() -> None:
-    """8.1, 8.1.0 and a loaded libcudnn.so.8 agree; the most exact is kept."""
+def test_more_precise_versions_are_not_contradictions() -> None:
     text = "cudnn 8.1\n- cuDNN version: 8.1.0\nSuccessfully opened dynamic library libcudnn.so.8\n"
     reported = read(text)
     assert (reported.cudnn, reported.contradictions) == ("8.1.0", ())
 
 
-def test_works_elsewhere_is_not_this_environment() -> None:
-    """A version that is said to work is not the reporter's."""
+def test_version_of_a_working_setup_is_not_the_reporters() -> None:
     assert read("TF 2.15.1 works fine here.").tensorflow is None

@@ -55,8 +55,7 @@ def codes(document: ReproduceDocument) -> set[Code]:
         ("60-plain-2.20", Code.MISSING_LIBRARY, "install plain → pinned CUDA wheels"),
     ],
 )
-def test_cause_and_way_out(name: str, code: Code, change: str) -> None:
-    """Each report is explained by its cause, and the nearest environment keeps what users can change least."""
+def test_report_has_its_cause_and_fix(name: str, code: Code, change: str) -> None:
     document = answer(name)
     assert code in codes(document)
     assert document.nearest is not None
@@ -76,8 +75,7 @@ def test_three_minutes_after_libcudart_10_1() -> None:
     assert "cuda 10.1 → 11.0" in document.nearest.changes
 
 
-def test_the_pause_is_explained_where_no_release_is_stated() -> None:
-    """The log alone (CUDA 10.1 opened, a GPU of 8.6) leads to the same cause."""
+def test_pause_is_explained_without_a_stated_release() -> None:
     text = TEXTS["21-three-minutes"].replace("That is tf 2.3.1 and it", "It")
     document = analyse(text, load()).document
     assert document.reported.tensorflow is None
@@ -85,8 +83,7 @@ def test_the_pause_is_explained_where_no_release_is_stated() -> None:
     assert document.recipe.kind == "none"
 
 
-def test_several_gpus_and_growth_are_causes() -> None:
-    """Eight GPUs lengthen a start; memory messages without growth point to growth, and with it they do not."""
+def test_several_gpus_and_missing_memory_growth_are_causes() -> None:
     subjects = {row.subject for row in answer("49-growth-and-many-gpus").predicted}
     assert "8 GPUs" in subjects
     line = "tf 2.3.0\nCould not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\n"
@@ -95,16 +92,14 @@ def test_several_gpus_and_growth_are_causes() -> None:
     assert "GPU memory growth" not in {row.subject for row in grown.predicted}
 
 
-def test_a_log_refutes_what_stops_at_import() -> None:
-    """Where the log shows a GPU being looked at, an import that cannot work is not predicted."""
+def test_log_after_import_disproves_import_failures() -> None:
     text = "tensorflow==2.15.1\nnumpy==2.0.0\n"
     log = "I tensorflow/core/gpu_device.cc:1733] Found device 0 with properties: name: Tesla T4 major: 7\n"
     assert Code.NUMPY_ABI in codes(analyse(text, load()).document)
     assert Code.NUMPY_ABI not in codes(analyse(text + log, load()).document)
 
 
-def test_other_systems_are_told_as_such() -> None:
-    """Builds for macOS and new ones for Windows have no CUDA; nothing is rebuilt for them."""
+def test_report_from_macos_or_windows_has_no_gpu_build_and_no_recipe() -> None:
     mac = answer("32-macos")
     windows = analyse("TensorFlow 2.12.0 on Windows 11, RTX 3060, no GPU found", load()).document
     for document in (mac, windows):
@@ -113,8 +108,7 @@ def test_other_systems_are_told_as_such() -> None:
         assert "host" in document.recipe.why_not
 
 
-def test_cpu_build_with_a_gpu() -> None:
-    """tensorflow-cpu beside a GPU is named as the cause."""
+def test_cpu_build_with_a_gpu_is_the_cause() -> None:
     assert Code.NOT_A_GPU_BUILD in codes(answer("33-cpu-build"))
 
 
@@ -129,30 +123,28 @@ def test_cpu_build_with_a_gpu() -> None:
         ("21-three-minutes", "image", "nvidia/cuda:10.1-cudnn7-runtime-ubuntu18.04", ()),
     ],
 )
-def test_recipes(name: str, kind: str, base: str, deviations: tuple[str, ...]) -> None:
-    """Each report is rendered as the environment that it describes, mismatch included."""
+def test_report_gets_the_recipe_of_its_environment(
+    name: str, kind: str, base: str, deviations: tuple[str, ...]
+) -> None:
     recipe = answer(name).recipe
     assert (recipe.kind, recipe.environment or recipe.base, recipe.deviations) == (kind, base, deviations)
     if kind == "image":
         assert f"FROM {base}\n" in recipe.dockerfile
 
 
-def test_an_older_cudnn_is_put_on_top() -> None:
-    """The reported cuDNN replaces the environment's own, from the same wheel line."""
+def test_reported_older_cudnn_is_installed_on_top() -> None:
     recipe = answer("24-cudnn-mismatch").recipe
     assert [pin.split("==")[0] for pin in recipe.deviations] == ["nvidia-cudnn-cu12"]
     assert "nvidia-cudnn-cu12==9.1.0" in recipe.dockerfile
 
 
-def test_the_reporters_host_is_simulated_unless_it_is_this_one() -> None:
-    """Driver and GPU of the report make the simulated host; a host with that driver needs none."""
+def test_reporters_host_is_simulated_unless_this_host_has_its_driver() -> None:
     assert answer("59-driver-470").recipe.host == "driver=470.57.02,gpu=GeForce RTX 3090"
     assert analyse(TEXTS["59-driver-470"], load(), "470.57.02").document.recipe.host == ""
     assert analyse(TEXTS["59-driver-470"], load(), "535.104.05").document.recipe.host != ""
 
 
-def test_wrong_python_is_explained_not_built() -> None:
-    """A Python without a wheel is the answer, not something to build."""
+def test_python_without_a_wheel_is_explained_and_not_built() -> None:
     document = analyse("pip install tensorflow==2.20.0 fails on Python 3.8, Ubuntu 20.04", load()).document
     assert Code.PYTHON_UNSUPPORTED in codes(document)
     assert "nothing to install" in document.recipe.why_not
@@ -167,8 +159,7 @@ def judged(reported: str, seen: str) -> bool | None:
     return compare(match(reported), match(seen), (), (), with_gpu=False, with_driver=True).reproduced
 
 
-def test_comparing() -> None:
-    """Same message and values: yes; none of it: no; another library: no; only on a GPU: cannot be known here."""
+def test_compare_uses_messages_and_values() -> None:
     missing = "Could not load dynamic library '{0}'; dlerror: {0}: cannot open shared object file\n"
     cudart, cudnn = missing.format("libcudart.so.11.0"), missing.format("libcudnn.so.8")
     assert judged(cudart, "2026-01-01 W x.cc:64] " + cudart) is True
@@ -181,8 +172,7 @@ def test_comparing() -> None:
     assert repeated_messages(match(cudart), match("[]")) == ()
 
 
-def test_without_messages_the_findings_are_compared() -> None:
-    """A report without a log is reproduced where the suite finds what was predicted."""
+def test_compare_without_messages_uses_findings() -> None:
     found = Finding(code=Code.NUMPY_ABI, severity=Severity.ERROR, subject="numpy", message="m")
     other = Finding(code=Code.KERAS_MISMATCH, severity=Severity.ERROR, subject="keras", message="m")
     for seen, expected in (((found,), True), ((other,), None), ((), None)):
@@ -200,16 +190,14 @@ def test_exit_codes() -> None:
     assert exit_codes.of(answer("53-nothing-said")) == 8
 
 
-def test_a_data_centre_gpu_is_helped_without_what_our_images_lack() -> None:
-    """Forward compatibility would lift driver 470 on an A100; our images lack that package, so it does not count."""
+def test_forward_compatibility_package_is_not_a_fix() -> None:
     text = TEXTS["59-driver-470"].replace("GeForce RTX 3090", "A100-SXM4-40GB")
     document = analyse(text, load()).document
     assert document.nearest is not None
     assert "tensorflow 2.20.0 → 2.14.1" in document.nearest.changes
 
 
-def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
-    """Where no installer resolves the extra, the pins are listed, with what cuDNN 8 and old releases miss."""
+def test_fix_commands_list_pins_if_the_extra_cannot_be_resolved() -> None:
     assert answer("59-driver-470").nearest is not None
     by_extra_in_vain, plain = (answer(name).nearest for name in ("59-driver-470", "41-tf-2.5-libraries"))
     assert by_extra_in_vain is not None
@@ -222,8 +210,7 @@ def test_the_way_by_hand_is_one_that_can_be_gone() -> None:
 
 
 @pytest.mark.parametrize(("version", "predicted"), [("2.21.0", True), ("2.20.0", False)])
-def test_listed_wheels_beside_a_message_are_as_good_as_the_extra(version: str, *, predicted: bool) -> None:
-    """Listed CUDA wheels and a missing library are explained where the release looks past one of them."""
+def test_listed_cuda_wheels_count_as_the_extra(version: str, *, predicted: bool) -> None:
     text = (
         f"tensorflow=={version}\nnvidia-cusolver-cu12==11.6.3.83\nnvidia-cublas-cu12==12.5.3.2\nPython 3.11.9\n"
         "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
@@ -232,8 +219,7 @@ def test_listed_wheels_beside_a_message_are_as_good_as_the_extra(version: str, *
     assert (Code.LIBRARY_PATH in codes(analyse(text, load()).document)) is predicted
 
 
-def test_a_release_that_finds_all_but_one_library_is_told_of_that_one() -> None:
-    """A plain install of 2.21.0 is predicted to miss cuSOLVER, and the way by hand names its folder and no other."""
+def test_fix_commands_name_the_folder_of_the_one_missing_library() -> None:
     text = (
         "pip install tensorflow[and-cuda]==2.21.0\nPython 3.11.9\nUbuntu 22.04\n"
         "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
@@ -271,18 +257,16 @@ def seen(word: Word, text: str = "", *codes: Code) -> RunObservation:
         (None, seen("PASSED"), None, "the failure was not reproduced here, so its absence proves nothing"),
     ],
 )
-def test_what_proves_the_way_out(
+def test_proof_requires_reproduction_and_no_other_failure(
     *, reproduced: bool | None, found: RunObservation, proven: bool | None, needs: str
 ) -> None:
-    """The failure was seen, does not come again, and the suite does not fail the image for anything else."""
     document = msgspec.structs.replace(answer("60-plain-2.20"), run=Run(reproduced=reproduced))
     judged = proof(document, found)
     assert (judged.proven, judged.needs) == (proven, needs)
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_report_is_answered_in_every_form(name: str) -> None:
-    """Each report of the corpus gives a document, a table and a reply; the document has the contract's keys."""
+def test_corpus_report_renders_as_document_text_and_reply(name: str) -> None:
     document = answer(name)
     written = json.loads(msgspec.json.encode(document))
     assert written["schema"] == "envbuilder/reproduce/v1"
@@ -300,8 +284,7 @@ def test_every_report_is_answered_in_every_form(name: str) -> None:
     assert ("Please paste" in reply) == (document.diagnosis.confidence == "unsure")
 
 
-def test_the_reply_has_evidence_cause_fix_and_proof() -> None:
-    """The comment names the cause and how sure it is, the decisive line, the change, and how it was verified."""
+def test_reply_contains_cause_evidence_fix_and_proof() -> None:
     document = answer("29-tf-2.4.1-rtx-3090")
     run = Run(
         image="envbuilder/reproduced:0", reproduced=True, simulated=True, proof=(("a", "the line that was seen"),)
@@ -312,8 +295,7 @@ def test_the_reply_has_evidence_cause_fix_and_proof() -> None:
         assert part in reply, part
 
 
-def test_a_proved_cause_is_certain_and_quotes_its_line_whole() -> None:
-    """What a line proves is certain, and the reply holds that line whole, in a block of its own."""
+def test_reply_for_a_proved_cause_is_certain_and_quotes_the_line() -> None:
     line = (
         "E0000 00:00:1738697930.202924 7665 cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was "
         "compiled with: 9.3.0.  CuDNN library needs to have matching major version and equal or higher minor version."
@@ -324,8 +306,7 @@ def test_a_proved_cause_is_certain_and_quotes_its_line_whole() -> None:
     assert " ".join(line.split()) in as_markdown(document)
 
 
-def test_what_lies_with_the_host_is_not_sent_to_other_versions() -> None:
-    """A driver of two versions, a container without a GPU: no environment is proposed, and the reply says why."""
+def test_cause_on_the_host_proposes_no_versions() -> None:
     for text in (
         "tensorflow 2.4.1\nkernel version 450.66.0 does not match DSO version 450.142.0 -- cannot find working devices",
         "tensorflow 2.10.0\nno NVIDIA GPU device is present: /dev/nvidia0 does not exist",
@@ -337,8 +318,7 @@ def test_what_lies_with_the_host_is_not_sent_to_other_versions() -> None:
         assert "Changing versions will not help" in as_markdown(document)
 
 
-def test_a_reply_names_no_file_that_its_reader_lacks(tmp_path: Path) -> None:
-    """Whoever reads the reply has nothing of ours: neither a file nor a command of envbuilder is in it."""
+def test_reply_names_no_file_or_command_of_envbuilder(tmp_path: Path) -> None:
     document = with_command(answer("59-driver-470"), Workspace(tmp_path))
     reply = as_markdown(document)
     assert document.nearest is not None
@@ -348,8 +328,7 @@ def test_a_reply_names_no_file_that_its_reader_lacks(tmp_path: Path) -> None:
     assert "envbuilder" not in reply
 
 
-def test_a_dry_run_brings_its_matrix_along(tmp_path: Path) -> None:
-    """The table of a dry run holds the file that its command names, ready to be saved; a real run leaves the file."""
+def test_dry_run_contains_the_matrix_that_a_real_run_writes(tmp_path: Path) -> None:
     dry = with_command(answer("59-driver-470"))
     lines = as_text(dry).splitlines()
     assert "  $ envbuilder run nearest.yaml" in lines
@@ -363,8 +342,7 @@ def test_a_dry_run_brings_its_matrix_along(tmp_path: Path) -> None:
     assert left.read_text() == real.nearest.matrix == (dry.nearest.matrix if dry.nearest else None)
 
 
-def test_a_reply_mentions_nobody() -> None:
-    """What a report says cannot become a mention, a link, an image or a second table cell in the reply."""
+def test_reply_contains_no_mention_or_link_of_the_report() -> None:
     error = "ImportError: libcudart.so.9.0: cannot open shared object file"
     text = f"tensorflow 2.15.1\n{error} @maintainer [x](http://e) | `y` #1\n"
     document = analyse(text, load()).document
@@ -379,13 +357,11 @@ def test_a_reply_mentions_nobody() -> None:
     [("2.4.1-rc3", "2.4.1rc3"), ("v2.4.1", "2.4.1"), ("2.0-beta1", "2.0b1"), ("1.15.2+nv20.2", "1.15.2"),
      ("2.21.0-dev20250729", "2.21.0.dev20250729"), ("2.15.0.post1", "2.15.0.post1"), ("2.0.0.rc1", "2.0.0rc1")],
 )  # fmt: skip
-def test_releases_as_the_index_writes_them(text: str, release: str) -> None:
-    """Every way of writing a release leads to the index's."""
+def test_release_of_normalises_releases(text: str, release: str) -> None:
     assert release_of(text) == release
 
 
-def test_a_deviated_lock_tells_the_truth() -> None:
-    """Replaced versions are in the lock without the hashes of what they replace; new packages are added."""
+def test_lock_with_deviations_has_no_hashes_of_replaced_versions() -> None:
     lock = f"numpy==1.26.4 \\\n    --hash=sha256:{'0' * 64}\nwrapt==1.0 \\\n    --hash=sha256:{'1' * 64}\n"
     text = with_deviations(lock, ("numpy==2.0.0", "torch==2.4.1"))
     assert "numpy==2.0.0\n" in text
@@ -394,8 +370,7 @@ def test_a_deviated_lock_tells_the_truth() -> None:
     assert text.endswith("torch==2.4.1\n")
 
 
-def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command reads a file or standard input, prints one document, and exits as the contract says."""
+def test_command_reads_file_or_stdin_and_exits_by_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     report = tmp_path / "report.txt"
     report.write_text(TEXTS["40-numpy-2"])
@@ -413,7 +388,6 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", "\n" * 100])
-def test_no_report_is_a_mistake_of_the_user(text: str) -> None:
-    """Nothing is refused with a sentence; far too much is not (see the tests of large reports)."""
+def test_empty_report_is_an_input_error(text: str) -> None:
     with pytest.raises(InputError):
         analyse(text, load())

@@ -67,14 +67,12 @@ def observe(printed: str, tmp_path: Path) -> RunObservation:
         ({"devices": {"GPU": 1}, "log": {"a": "b"}, "later": [1]}, ""),
     ],
 )
-def test_what_tensorflow_printed_is_read(fields: dict[str, object], text: str, tmp_path: Path) -> None:
-    """The loader's lines, and the empty list where no GPU was found; a field of an odd type is no error."""
+def test_output_of_capture_is_read(fields: dict[str, object], text: str, tmp_path: Path) -> None:
     assert observe(json.dumps({"schema": SCHEMA, **fields}), tmp_path).text == text
 
 
 @pytest.mark.parametrize("printed", ["", "[]", "7", "null", '{"devices": []}', "{", "Traceback: no module"])
-def test_a_capture_that_is_none_is_told(printed: str, tmp_path: Path) -> None:
-    """Where the script printed no document, the container's own words are given, and never a traceback."""
+def test_capture_without_document_raises_with_stderr(printed: str, tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="its last words"):
         observe(printed, tmp_path)
 
@@ -107,8 +105,7 @@ def based(tools: ReproduceTools) -> FakeEngine:
     return tools.engine
 
 
-def test_a_base_that_is_nowhere_is_a_circumstance(tools: ReproduceTools, environment: Environment) -> None:
-    """What this machine cannot get is told as such, with both reasons; nothing is claimed of the environment."""
+def test_missing_base_raises_image_unavailable(tools: ReproduceTools, environment: Environment) -> None:
     with pytest.raises(ImageUnavailableError, match="no base for debian-bookworm") as caught:
         environment_image(environment, tools)
     assert "no such host" in caught.value.message
@@ -117,8 +114,7 @@ def test_a_base_that_is_nowhere_is_a_circumstance(tools: ReproduceTools, environ
         image_of(Recipe(kind="image", base="some/image:1", dockerfile="FROM some/image:1\n"), None, tools)
 
 
-def test_another_failure_is_not_taken_for_it(tools: ReproduceTools, environment: Environment) -> None:
-    """A step that fails is a failed build, whatever its message says."""
+def test_failed_step_raises_build_failed(tools: ReproduceTools, environment: Environment) -> None:
     engine = based(tools)
     recipe = Recipe(kind="wheels", deviations=("a==1",), dockerfile="ARG BASE\nFROM ${BASE}\nRUN exit 3\n")
     with pytest.raises(BuildFailedError, match="RUN exit 3"):
@@ -129,8 +125,7 @@ def test_another_failure_is_not_taken_for_it(tools: ReproduceTools, environment:
     ]
 
 
-def test_what_deviates_is_built_once(tools: ReproduceTools, environment: Environment) -> None:
-    """The same recipe on the same image is one image; the lock of its environment is the committed one."""
+def test_recipe_with_deviations_is_built_once(tools: ReproduceTools, environment: Environment) -> None:
     engine = based(tools)
     recipe = Recipe(kind="wheels", deviations=("a==1",), dockerfile="ARG BASE\nFROM ${BASE}\nRUN echo a\n")
     first = image_of(recipe, environment, tools)
@@ -153,15 +148,15 @@ def stub_environment() -> Environment:
     return made
 
 
-def test_only_the_message_that_needs_them_asks_for_them() -> None:
-    """An older cuDNN's refusal asks for stand-ins; a missing library does not."""
+def test_stand_ins_are_needed_for_cudnn_refusals_only() -> None:
     refused = "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0."
     assert needed(match(refused))
     assert not needed(match("Cannot dlopen some GPU libraries"))
 
 
-def test_they_stand_for_what_the_environment_opens(stub_environment: Environment, tmp_path: Path) -> None:
-    """Run time, cuBLAS and cuDNN have a stand-in under the name that TensorFlow opens; the driver has none."""
+def test_stand_ins_cover_the_libraries_that_the_environment_opens(
+    stub_environment: Environment, tmp_path: Path
+) -> None:
     made = stand_ins(stub_environment, tmp_path)
     assert set(made.names) == {name for name in stub_environment.libraries if name.startswith(REPLACED)}
     assert all(path.startswith("simulated/") for path in made.files)
@@ -171,10 +166,9 @@ def test_they_stand_for_what_the_environment_opens(stub_environment: Environment
     assert stand_ins(older, tmp_path).env["ENVBUILDER_CUDA_RUNTIME"] == "11080"
 
 
-def test_the_version_is_the_real_librarys_word(
+def test_stand_in_returns_the_version_of_the_real_library(
     stub_environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version is what the named library answers, and 0 where there is none."""
     made = stand_ins(stub_environment, tmp_path)
     path = tmp_path / "standin.so"
     path.write_bytes(next(iter(made.files.values())))

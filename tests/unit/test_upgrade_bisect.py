@@ -75,8 +75,7 @@ def search(world: World, folder: Path) -> BisectDocument:
     return bisect(world.question, world, folder, lambda _: None)
 
 
-def test_every_boundary_of_every_length_is_found_with_few_images(tmp_path: Path) -> None:
-    """For every number of versions up to 17 and every place: the right answer with at most ceil(log2 n) + 2 images."""
+def test_bisect_finds_every_boundary_with_few_images(tmp_path: Path) -> None:
     for count in range(2, 18):
         for first_bad in range(1, count):
             world = World(asked(count), first_bad)
@@ -86,8 +85,7 @@ def test_every_boundary_of_every_length_is_found_with_few_images(tmp_path: Path)
             assert exit_codes.of(found) == 0
 
 
-def test_killed_before_any_trial_it_goes_on_without_repeating(tmp_path: Path) -> None:
-    """However often it dies, every version is tried once, and the result is the same."""
+def test_killed_bisect_resumes_without_repeating(tmp_path: Path) -> None:
     for first_bad in range(1, 17):
         whole = World(asked(17), first_bad)
         expected = search(whole, tmp_path / f"whole-{first_bad}")
@@ -101,8 +99,7 @@ def test_killed_before_any_trial_it_goes_on_without_repeating(tmp_path: Path) ->
             assert killed.tried + again.tried == whole.tried
 
 
-def test_what_cannot_be_built_is_skipped_and_never_decides(tmp_path: Path) -> None:
-    """With every choice of two unbuildable versions, the true boundary lies within what is answered."""
+def test_unbuildable_versions_are_skipped(tmp_path: Path) -> None:
     count = 9
     for first_bad in range(1, count):
         for gaps in itertools.combinations(range(1, count - 1), 2):
@@ -219,8 +216,7 @@ def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
     assert exit_codes.of(found) == 8
 
 
-def test_a_bound_that_ends_otherwise_when_run_again_is_a_doubt(tmp_path: Path) -> None:
-    """Both bounds are run again after the search; the doubt names the one that changed, and the exit code says so."""
+def test_bound_with_another_result_in_a_further_run_is_in_doubt(tmp_path: Path) -> None:
     steady = bisect(asked(5), World(asked(5), 3), tmp_path / "steady", lambda _: None, confirm=2)
     assert steady.result == Result(last_good="2.2.0", first_bad="2.3.0")
     world = Unsteady(asked(5), 2, frozenset({2}))
@@ -248,8 +244,7 @@ def test_whatever_the_answer_depends_on_makes_another_search(tmp_path: Path, cha
     assert path_of(asked(5), tmp_path) != path_of(replace(asked(5), **change), tmp_path)
 
 
-def test_skipped_versions_come_with_their_reasons(tmp_path: Path) -> None:
-    """What lies between the bounds is listed with why: no image, or another failure."""
+def test_text_gives_the_reasons_of_skipped_versions(tmp_path: Path) -> None:
     found = search(World(asked(6), 3, unbuildable=frozenset({2}), other=frozenset({3})), tmp_path)
     text = as_text(found)
     assert "2.2.0: cannot be built: no wheel" in text

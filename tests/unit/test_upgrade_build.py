@@ -60,8 +60,7 @@ def maker(workspace: Workspace, *texts: str) -> WithLocks:
     return WithLocks(workspace, engine, Console(), load(), texts=texts)
 
 
-def test_a_committed_side_is_built_as_it_lies(workspace: Workspace, old: Environment) -> None:
-    """The old image's committed lock and context are used to the byte, although they are not today's rendering."""
+def test_committed_image_is_built_from_its_context(workspace: Workspace, old: Environment) -> None:
     (workspace.context(old.id) / "Dockerfile").write_text("FROM envbuilder/base:debian-bookworm\n")
     before = folder_contents(workspace.images)
     made = maker(workspace)
@@ -73,8 +72,7 @@ def test_a_committed_side_is_built_as_it_lies(workspace: Workspace, old: Environ
     assert not made.build(side).fresh
 
 
-def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> None:
-    """A lock that is close to the old one gets an id that says so, and a context of its own that stays elsewhere."""
+def test_new_image_is_built_in_a_separate_workspace(workspace: Workspace, old: Environment) -> None:
     text = lockfile.of_context(workspace.context(old.id)) or ""
     closer = text.replace("tensorboard==2.20.0", "tensorboard==2.19.0")
     assert closer != text
@@ -91,16 +89,14 @@ def test_a_new_side_is_made_aside(workspace: Workspace, old: Environment) -> Non
     assert workspace.for_upgrades.image_record(side.environment.id).is_file()
 
 
-def test_a_new_side_that_is_committed_is_used(workspace: Workspace, old: Environment) -> None:
-    """Where the lock that is close to the old one is the committed one, hashes and all, nothing is made aside."""
+def test_new_image_uses_an_equal_committed_lock(workspace: Workspace, old: Environment) -> None:
     text = lockfile.of_context(workspace.context(old.id)) or ""
     made = maker(workspace, text + "\n")
     assert made.lock_new(old, LockedImage(old, text, committed=True)) == LockedImage(old, text, committed=True)
     assert not workspace.for_upgrades.root.exists()
 
 
-def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Environment) -> None:
-    """An image that is not committed is locked once: the next search, or the same after a failure, starts from it."""
+def test_lock_is_stored_before_the_build(workspace: Workspace, old: Environment) -> None:
     text = lockfile.of_context(workspace.context(old.id)) or ""
     shutil.rmtree(workspace.images)
     made = maker(workspace, text)
@@ -109,8 +105,7 @@ def test_a_lock_is_kept_before_anything_is_built(workspace: Workspace, old: Envi
     assert not workspace.images.exists()
 
 
-def test_what_is_offered_is_judged_with_its_committed_lock(workspace: Workspace, old: Environment) -> None:
-    """The committed lock is taken as it is, whatever a lock close to the other image would be; none where none lies."""
+def test_image_in_the_matrix_uses_its_committed_lock(workspace: Workspace, old: Environment) -> None:
     made = maker(workspace)
     side = made.committed_image(old)
     assert side == LockedImage(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)

@@ -38,8 +38,7 @@ class Machine:
             return measure(*places, rounds, task, cache=AnswerCache(folder, fresh=fresh))[0]
 
 
-def test_an_interrupted_measurement_goes_on_with_its_whole_rounds(tmp_path: Path) -> None:
-    """After Ctrl-C in the fourth round, three are used again; a warm-up and what is missing are measured."""
+def test_interrupted_measurement_reuses_complete_rounds(tmp_path: Path) -> None:
     first = Machine(dies=9)  # two to warm up, three rounds of two, and half of the fourth
     with pytest.raises(KeyboardInterrupt):
         first.measure(tmp_path, 6)
@@ -50,8 +49,7 @@ def test_an_interrupted_measurement_goes_on_with_its_whole_rounds(tmp_path: Path
     assert found["memory.start"].old == (5e8,) * 6
 
 
-def test_more_rounds_add_to_those_that_were_measured(tmp_path: Path) -> None:
-    """The same command measures nothing again, more rounds only the further ones, fewer take the first."""
+def test_more_rounds_extend_cached_rounds(tmp_path: Path) -> None:
     machine = Machine()
     (first, _) = machine.measure(tmp_path, 3)
     assert machine.ran == 8
@@ -63,8 +61,7 @@ def test_more_rounds_add_to_those_that_were_measured(tmp_path: Path) -> None:
     assert machine.measure(tmp_path, 2)[0].old == first.old[:2]
 
 
-def test_rounds_of_other_images_are_not_used(tmp_path: Path) -> None:
-    """Another image is measured again, and so does ``fresh``."""
+def test_rounds_of_other_images_are_measured_again(tmp_path: Path) -> None:
     machine = Machine()
     machine.measure(tmp_path, 2)
     machine.measure(tmp_path, 2, new="other")
@@ -73,8 +70,7 @@ def test_rounds_of_other_images_are_not_used(tmp_path: Path) -> None:
     assert machine.ran == 18
 
 
-def test_what_an_answer_depends_on_is_in_its_key() -> None:
-    """Image, GPUs, memory and further contents each make another key."""
+def test_key_of_depends_on_image_gpus_memory_and_contents() -> None:
     engine = FakeEngine()
     places = [
         ProbeTarget(engine, "a"),
@@ -86,8 +82,7 @@ def test_what_an_answer_depends_on_is_in_its_key() -> None:
     assert len(keys) == 5
 
 
-def test_answers_are_kept_unless_they_are_in_part(tmp_path: Path) -> None:
-    """A whole answer is made once for its key; one that is not whole, unreadable or of another key is made again."""
+def test_complete_answers_are_cached(tmp_path: Path) -> None:
     made: list[int] = []
 
     def make() -> tuple[int, ...]:

@@ -44,8 +44,7 @@ def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> Comp
     return ComparedImage(tensorflow=version, environment=environment(version, flavor), layers=seen)
 
 
-def test_packages_are_added_removed_and_changed() -> None:
-    """A package in one image alone, of another version, or of another licence, is listed; an equal one is not."""
+def test_packages_are_listed_as_added_removed_or_changed() -> None:
     same = Package(name="six", version="1.16", licence="MIT")
     old = Inventory(
         packages=(same, Package(name="numpy", version="1.26.4", licence="BSD"), Package(name="gone", version="1"))
@@ -61,16 +60,14 @@ def test_packages_are_added_removed_and_changed() -> None:
     }
 
 
-def test_a_licence_that_changes_alone_is_a_change() -> None:
-    """The same version under another licence is listed with both."""
+def test_changed_licence_is_a_change() -> None:
     old = Inventory(packages=(Package(name="x", version="1", licence="MIT"),))
     new = Inventory(packages=(Package(name="x", version="1", licence="GPL-3.0"),))
     (row,) = inventory.packages(old, new)
     assert (row.old_licence, row.new_licence) == ("MIT", "GPL-3.0")
 
 
-def test_platform_names_cuda_and_the_minimum_driver() -> None:
-    """The facts of the platform come from the environments and from what was found in the images."""
+def test_platform_contains_cuda_and_minimum_driver() -> None:
     old = Inventory(
         python="3.11.2", build={"cuda_version": "12.2"}, packages=(Package(name="nvidia-nccl-cu12", version="2.16.5"),)
     )
@@ -89,8 +86,7 @@ def test_platform_names_cuda_and_the_minimum_driver() -> None:
     assert "Keras" not in rows, "a fact that neither image has is left out"
 
 
-def test_layers_are_matched_by_what_made_them() -> None:
-    """A layer that grew, one that is new and one that is gone are matched by instruction, repeated ones in order."""
+def test_layers_are_matched_by_instruction() -> None:
     old = side("2.15.1", ("RUN a", 10), ("RUN b", 5), ("RUN a", 7))
     new = side("2.16.2", ("RUN a", 12), ("COPY c", 1), ("RUN a", 8))
     found = {(row.created_by, row.old, row.new) for row in inventory.layers(old, new)}
@@ -112,24 +108,21 @@ def names(**paths: str) -> Surface:
     return Surface(names=found)
 
 
-def test_a_removed_module_is_listed_once() -> None:
-    """The names below a removed module are not listed again; other removed names are."""
+def test_removed_module_is_listed_once() -> None:
     old = names(keep="module", estimator="module", estimator__Run="class", estimator__Run__go="a:self", keep__f="a:x")
     found = surface.compare_surfaces(old, names(keep="module"))
     assert found.removed == ("estimator", "keep.f")
     assert not found.removed_members
 
 
-def test_what_is_newly_deprecated_is_named() -> None:
-    """A name that its documentation marks now and did not before; one that always was, or is new, is no news."""
+def test_newly_deprecated_names_are_listed() -> None:
     plain, marked = PublicName("function", None), PublicName("function", None, deprecated=True)
     old = Surface(names={"f": plain, "g": marked, "h": marked})
     new = Surface(names={"f": marked, "g": marked, "h": plain, "i": marked})
     assert surface.compare_surfaces(old, new).newly_deprecated == ("f",)
 
 
-def test_members_are_grouped_by_name() -> None:
-    """A method that vanished from several classes is one entry that counts them."""
+def test_removed_members_are_grouped_by_name() -> None:
     old = names(A="class", B="class", A__updates="a:self", B__updates="a:self", A__x="a:self")
     found = surface.compare_surfaces(old, names(A="class", B="class", A__x="a:self"))
     (group,) = found.removed_members
@@ -153,14 +146,12 @@ def test_members_are_grouped_by_name() -> None:
         ("a:x", "p:x", "x is gone"),
     ],
 )
-def test_breaking_changes_are_told_from_additions(old: str, new: str, breaks: str) -> None:
-    """Whether a call that was right can go wrong is read from the parameters alone."""
+def test_signature_change_that_breaks_calls_is_distinguished_from_additions(old: str, new: str, breaks: str) -> None:
     found = surface.compare_surfaces(names(f=old), names(f=new))
     assert [change.breaks for change in found.signatures] == [breaks]
 
 
-def test_signatures_are_written_as_python_does() -> None:
-    """Positional, variadic, keyword-only and defaulted parameters are written as in a definition."""
+def test_parameters_are_formatted_like_python() -> None:
     assert surface.written(parameters("a:x k:axis=None w:more")) == "(x, *, axis=None, **more)"
     assert surface.written(parameters("v:rest k:y")) == "(*rest, y)"
 
@@ -169,8 +160,7 @@ def check(name: str, outcome: Outcome) -> CheckResult:
     return CheckResult(name=name, level="cpu", outcome=outcome, observed="because")
 
 
-def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
-    """A check that fails on both images is no news; one that passed, was skipped or was absent before is."""
+def test_check_that_failed_before_is_not_newly_failed() -> None:
     old = (check("both", "failed"), check("passed", "passed"), check("skipped", "skipped"))
     new = (*(check(name, "failed") for name in ("both", "passed", "skipped")), check("new", "error"))
     failed = compare.newly_failed(compare.checks(old, new))
@@ -178,8 +168,7 @@ def test_newly_failed_checks_are_those_that_did_not_fail_before() -> None:
     assert failed[0].message == "because"
 
 
-def test_a_test_that_vanishes_counts_as_failed() -> None:
-    """A user's test that passed and gives no answer any more is newly failed; a repaired one is a change only."""
+def test_missing_test_counts_as_failed() -> None:
     old = (UserTest(name="t", outcome="passed"), UserTest(name="r", outcome="failed", message="was broken"))
     changes = compare.compare_tests(old, (UserTest(name="r", outcome="passed"),))
     assert {change.name for change in changes} == {"t", "r"}
@@ -201,10 +190,9 @@ def runs(*outcomes_: str) -> tuple[tuple[UserTest, ...], ...]:
     ],
     ids=["not run again", "fails always", "passes now", "failed on the old image", "fails in several ways"],
 )
-def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
+def test_newly_failing_test_is_flaky_unless_it_always_fails(
     old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
 ) -> None:
-    """Flaky is what passed on the new image or failed on the old one when it was run again; how often is counted."""
     (change,) = compare.compare_tests(runs("passed")[0], runs("failed")[0], runs(*old_again), runs(*new_again))
     assert change.flaky is flaky
     assert bool(compare.newly_failed([change])) is not flaky
@@ -221,10 +209,9 @@ def test_a_newly_failing_test_is_flaky_where_it_does_not_always_fail(
     ],
     ids=["repaired", "passes on the old image", "fails on the new image"],
 )
-def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
+def test_test_failing_only_before_is_repaired_or_flaky(
     old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
 ) -> None:
-    """What always fails on the old image and passes on the new one is repaired; else it is flaky, and named as that."""
     old, new = runs("failed")[0], runs("passed")[0]
     (change,) = compare.compare_tests(old, new, runs(*old_again), runs(*new_again))
     assert compare.to_run_again([change]) == {"t"}
@@ -233,8 +220,7 @@ def test_a_test_that_failed_before_alone_is_repaired_or_flaky(
     assert bool(compare.count_tests(old, new, [change]).failed_before) is not flaky
 
 
-def test_tests_are_counted_by_where_they_passed() -> None:
-    """Counts are over both images; what failed on the old image is named, and a run without an end is no test."""
+def test_tests_are_counted_by_image() -> None:
     old = (UserTest(name="a", outcome="passed"), UserTest(name="b", outcome="failed", message="no"))
     new = (UserTest(name="a", outcome="passed"), UserTest(name="(the run)", outcome="error"))
     found = compare.count_tests(old, new)
@@ -256,8 +242,7 @@ def results_of(name: str, values: list[float], outputs_: str) -> Operation:
     )
 
 
-def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
-    """Results are compared across the images: 1e-3 off is outside for single and double precision, rounding is not."""
+def test_operation_wrong_in_every_precision_is_found() -> None:
     values = [0.5, -1.0, 0.25]
     off = [value * 1.001 for value in values]
     names = ("gelu.float32", "gelu.float64", "same.float32", "rounded.float32", "rounded.float16")
@@ -282,8 +267,7 @@ def test_an_operation_that_is_wrong_in_every_precision_alike_is_found() -> None:
     assert rows[0].drift == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_results_that_cannot_be_compared_are_outside() -> None:
-    """Another shape, or nothing finite, has no drift; other inputs are no comparison at all."""
+def test_incomparable_results_are_outside() -> None:
     assert compare.drift_of(array("f", [1]), array("f", [1, 2])) is None
     assert compare.drift_of(array("f", [1]), array("f", [float("nan")])) is None
     one = Numerics(operations=(results_of("x.float32", [1.0], "a"),))
@@ -291,15 +275,13 @@ def test_results_that_cannot_be_compared_are_outside() -> None:
     assert compare.compare_outputs(one, other) == ((), 0)
 
 
-def test_other_numbers_for_the_same_seed_are_named() -> None:
-    """A generator whose stream changed, or that raises now, is named; without one image there is no answer."""
+def test_changed_random_generators_are_named() -> None:
     old, new = Numerics(streams={"a": "1", "b": "2", "c": "3"}), Numerics(streams={"a": "1", "b": "9", "c": ""})
     assert compare.streams(old, new) == ("b", "c")
     assert compare.streams(old, Numerics()) is None
 
 
-def test_one_function_under_several_names_is_one_change() -> None:
-    """The raw operation and the name of old code are folded into the public name; what is raw alone is one line."""
+def test_aliases_of_one_function_are_one_change() -> None:
     changed = [
         SignatureChange(name=name, old="(x, name)", new="(x)", breaks="name is gone")
         for name in ("nn.relu", "compat.v1.nn.relu", "raw_ops.Relu", "raw_ops.Abc", "raw_ops.Def", "keras.f")
@@ -321,8 +303,7 @@ def operations(**errors: float | None) -> Numerics:
     )
 
 
-def test_numerics_tell_noise_from_a_wrong_kernel() -> None:
-    """Equal errors are silent, a tenfold error within tolerance is a change, one outside tolerance is outside."""
+def test_error_changes_are_classified_by_tolerance() -> None:
     old = operations(same=1e-7, worse=1e-7, wrong=1e-7, raises=1e-7, fixed=None)
     new = operations(same=1.1e-7, worse=1e-6, wrong=1e-3, raises=None, fixed=1e-7)
     changes = compare.numerics(old, new)
@@ -330,24 +311,21 @@ def test_numerics_tell_noise_from_a_wrong_kernel() -> None:
     assert [change.operation for change in compare.newly_outside(changes)] == ["wrong.float32", "raises.float32"]
 
 
-def test_numerics_on_other_inputs_are_not_compared() -> None:
-    """Where the inputs' digests differ the errors say nothing, and that is outside."""
+def test_errors_on_different_inputs_are_not_compared() -> None:
     new = Numerics(operations=(Operation(name="x.float32", precision="float32", error=1e-7, inputs="other"),))
     (change,) = compare.numerics(operations(x=1e-7), new)
     assert change.outside
     assert "not comparable" in change.message
 
 
-def test_warnings_are_compared_as_sets_of_lines() -> None:
-    """A line that both images print, at import or later, is no news."""
+def test_warnings_of_both_images_are_not_new() -> None:
     assert compare.warnings(WarningLines(imported=("a",), used=("b",)), WarningLines(used=("a", "c"))) == (
         ("c",),
         ("b",),
     )
 
 
-def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:
-    """The rules say which GPU keeps its own machine code, which compiles PTX, and which driver is left behind."""
+def test_hosts_change_to_ptx_or_are_lost() -> None:
     old, new = environment("2.14.1", "gpu"), environment("2.20.0", "gpu")
     fleet = (
         FleetHost(name="fine", driver="580.65.06", gpus=("NVIDIA H100 80GB HBM3",)),
@@ -359,8 +337,7 @@ def test_hosts_of_a_fleet_fall_to_ptx_or_are_lost() -> None:
     assert rows["ancient"].findings
 
 
-def test_requirements_are_compared_whatever_their_order() -> None:
-    """TensorFlow states its bounds in any order; conditional ones are apart, and one that is gone shows."""
+def test_requirements_are_compared_in_any_order() -> None:
     old = Inventory(requires=("numpy<2.1.0,>=1.26.0", "keras>=3.5.0", "wheel", 'x==1; extra == "and-cuda"'))
     new = Inventory(requires=("numpy>=1.26.0,<2.2.0", "keras>=3.5.0", 'x==2; extra == "and-cuda"'))
     found = {row.name: (row.old, row.new) for row in inventory.requirements(old, new)}
@@ -383,6 +360,5 @@ def test_requirements_are_compared_whatever_their_order() -> None:
         ("Apache-1.1", "Apache-2.0", False),
     ],
 )
-def test_a_licence_written_otherwise_is_the_same(one: str, other: str, *, same: bool) -> None:
-    """Only another licence is another licence."""
+def test_licence_spellings_are_equal(one: str, other: str, *, same: bool) -> None:
     assert (inventory.spdx(one) == inventory.spdx(other)) is same

@@ -113,8 +113,7 @@ WHOLE = (
 """A whole comparison: a model is saved once and loaded twice on each image, and a first round is not counted."""
 
 
-def test_everything_is_asked_once_and_then_known(world: World) -> None:
-    """The same comparison again asks nothing; the answers are the same."""
+def test_repeated_comparison_uses_cached_answers(world: World) -> None:
     first = world.gather()
     assert world.asked == WHOLE
     again = world.gather()
@@ -123,8 +122,7 @@ def test_everything_is_asked_once_and_then_known(world: World) -> None:
 
 
 @pytest.mark.parametrize("dies", range(0, sum(WHOLE.values()), 3))
-def test_an_interruption_anywhere_loses_one_question_at_most(world: World, dies: int) -> None:
-    """After Ctrl-C the same command goes on: what was whole is not asked again, and the end is the same."""
+def test_interrupted_comparison_repeats_at_most_one_question(world: World, dies: int) -> None:
     world.dies = dies
     with pytest.raises(KeyboardInterrupt):
         world.gather()
@@ -138,22 +136,19 @@ def test_an_interruption_anywhere_loses_one_question_at_most(world: World, dies:
     assert not found.old.observed.gaps
 
 
-def test_another_suite_asks_its_tests_alone(world: World) -> None:
-    """Measurements and observations stand for other tests too."""
+def test_changed_suite_runs_only_its_tests(world: World) -> None:
     world.gather()
     world.gather(UserSuite({"test_a.py": b"2"}, ("test_a.py",), ()))
     assert world.asked == {"user_tests old": 1, "user_tests new": 1}
 
 
-def test_measuring_anew_asks_everything(world: World) -> None:
-    """``--fresh`` uses nothing of before."""
+def test_fresh_comparison_ignores_cached_answers(world: World) -> None:
     world.gather()
     world.gather(fresh=True)
     assert world.asked == WHOLE
 
 
-def test_a_test_that_newly_fails_is_run_again_on_both_sides(world: World) -> None:
-    """It fails in every second run on the new image, so both images run it again."""
+def test_newly_failing_test_is_repeated_on_both_images(world: World) -> None:
     world = replace(world, fails=lambda image, run: image == "new" and run % 2 == 1)
     found = world.gather()
     assert world.asked["user_tests new"] == 1 + 1, "until it has passed and failed"
@@ -161,23 +156,20 @@ def test_a_test_that_newly_fails_is_run_again_on_both_sides(world: World) -> Non
     assert [len(one.observed.again) for one in (found.old, found.new)] == [user_tests.AGAIN, 1]
 
 
-def test_a_test_that_failed_on_the_old_side_alone_is_run_again_too(world: World) -> None:
-    """It may be repaired or flaky: one run does not say."""
+def test_test_failing_only_on_the_old_image_is_repeated(world: World) -> None:
     world = replace(world, fails=lambda image, run: image == "old" and run == 1)
     found = world.gather()
     assert [len(one.observed.again) for one in (found.old, found.new)] == [1, user_tests.AGAIN]
 
 
-def test_a_suite_that_passes_is_run_once(world: World) -> None:
-    """What fails on both images, or on none, is run no further."""
+def test_passing_suite_runs_once(world: World) -> None:
     world = replace(world, fails=lambda *_: True)
     found = world.gather()
     assert world.asked["user_tests new"] == world.asked["user_tests old"] == 1
     assert found.new.observed.again == ()
 
 
-def test_without_a_suite_no_test_is_run(world: World) -> None:
-    """Nobody asked: that is None, and no empty answer."""
+def test_tests_without_suite_are_none(world: World) -> None:
     found = world.gather(None)
     assert not [name for name in world.asked if name.startswith("user_tests")]
     assert found.new.observed.tests is None

@@ -66,8 +66,7 @@ def never(version: str, package: str) -> TensorflowRelease:
     raise AssertionError(f"{package} {version} is in the catalogue")
 
 
-def test_rounds_are_interleaved_and_begin_alternates() -> None:
-    """Every round asks both images, who begins alternates, and the warm-up is not counted."""
+def test_rounds_alternate_the_first_image_without_the_warm_up() -> None:
     order: list[str] = []
 
     def script(spec: ContainerSpec) -> Script:
@@ -84,9 +83,7 @@ def test_rounds_are_interleaved_and_begin_alternates() -> None:
     assert samples[0].new == (1.504, 1.505, 1.508)
 
 
-def test_a_side_that_does_not_start_gives_no_samples_and_says_why() -> None:
-    """Half a comparison is none."""
-
+def test_image_that_does_not_start_gives_no_samples_and_a_gap() -> None:
     def script(spec: ContainerSpec) -> Script:
         if spec.image == "new":
             return Script(stderr=b"noise\nImportError: libcudart.so.12\n", exit_code=1)
@@ -99,8 +96,7 @@ def test_a_side_that_does_not_start_gives_no_samples_and_says_why() -> None:
     assert gaps == ("measurement of the new image: exit code 1: ImportError: libcudart.so.12",)
 
 
-def test_containers_are_closed_and_alike_on_both_sides() -> None:
-    """No probe gets the network, a writable image or privileges, and both images get the same limits."""
+def test_probe_containers_are_closed_with_equal_limits() -> None:
     docker = engine(lambda _: Script(stdout=b'{"seconds": {"x": 1.0}}'))
     with Console().task("t") as task:
         measure(ProbeTarget(docker, "old"), ProbeTarget(docker, "new"), 1, task)
@@ -108,9 +104,7 @@ def test_containers_are_closed_and_alike_on_both_sides() -> None:
     assert limits == {("none", True, "65534:65534", 8 << 30, None, 2048, "none")}
 
 
-def test_a_probe_without_an_answer_is_a_gap_not_an_empty_answer() -> None:
-    """A crash, a time-out and nonsense each leave None and a sentence; the others' answers stand."""
-
+def test_failed_probe_is_a_gap() -> None:
     def script(spec: ContainerSpec) -> Script:
         probe = spec.command[2]
         return {
@@ -129,8 +123,7 @@ def test_a_probe_without_an_answer_is_a_gap_not_an_empty_answer() -> None:
     assert "no answer within" in seen.gaps[1]
 
 
-def test_a_suite_is_tests_and_scripts(tmp_path: Path) -> None:
-    """Files of pytest by their names, scripts by their main block or ending; helpers are brought along, not run."""
+def test_suite_contains_pytest_files_and_scripts(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "__pycache__").mkdir()
     for name, text in {
@@ -150,16 +143,14 @@ def test_a_suite_is_tests_and_scripts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [{}, {"readme.txt": "x"}], ids=["empty", "no tests"])
-def test_a_folder_without_tests_is_the_users_mistake(content: dict[str, str], tmp_path: Path) -> None:
-    """Nothing to run is never "all passed"."""
+def test_suite_folder_without_tests_is_a_usage_error(content: dict[str, str], tmp_path: Path) -> None:
     for name, text in content.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match="holds no tests"):
         read_suite(tmp_path)
 
 
-def test_a_run_that_ends_early_is_an_error_of_its_own() -> None:
-    """Without the runner's last line the tests that answered stand, and the run itself is an error."""
+def test_unfinished_test_run_is_an_error_entry() -> None:
     line = b'{"name": "t", "outcome": "passed", "message": "", "seconds": 0.1}\n'
     whole = results(Output(line + b'{"end": true}\n', "", ""))
     early = results(Output(line, "", "the container ran out of memory"))
@@ -167,36 +158,31 @@ def test_a_run_that_ends_early_is_an_error_of_its_own() -> None:
     assert [(test.name, test.outcome) for test in early] == [("t", "passed"), ("(the run)", "error")]
 
 
-def test_a_passed_test_whose_tear_down_fails_has_not_passed() -> None:
-    """The worst answer of a test counts."""
+def test_test_with_failed_tear_down_is_an_error() -> None:
     lines = b'{"name": "t", "outcome": "passed"}\n{"name": "t", "outcome": "error", "message": "m"}\n{"end": true}\n'
     (test,) = results(Output(lines, "", ""))
     assert (test.outcome, test.message) == ("error", "m")
 
 
-def test_both_sides_come_from_the_same_row() -> None:
-    """Python and system are the same on both images, though each release alone would be resolved to another."""
+def test_pair_has_one_python_and_system() -> None:
     both = pair(request("2.15.1", "2.20.0"), store.load(), never)
     assert (both.old.python, both.old.os) == (both.new.python, both.new.os)
     assert (both.old.tensorflow, both.new.tensorflow) == ("2.15.1", "2.20.0")
 
 
-def test_the_row_of_a_matrix_is_kept() -> None:
-    """The matrix's Python, system and packages hold on both images."""
+def test_pair_keeps_the_matrix_row() -> None:
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.16.2",), os=("debian-bullseye",), flavor=("cpu", "gpu")))
     both = pair(request("2.16.2", "2.18.1", matrix=matrix, flavor="gpu"), store.load(), never)
     assert (both.old.os, both.new.os, both.new.flavor) == ("debian-bullseye", "debian-bullseye", "gpu")
 
 
-def test_versions_without_a_common_python_are_refused_with_the_reason() -> None:
-    """Where no system serves both, the error says why for each."""
+def test_pair_without_common_python_raises_with_the_reason() -> None:
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.15.1",), os=("debian-bookworm",)))
     with pytest.raises(UnsatisfiableError, match=re.escape("2.6.5")):
         pair(request("2.6.5", "2.15.1", matrix=matrix), store.load(), never)
 
 
-def test_a_release_that_the_catalogue_lacks_is_proposed() -> None:
-    """The row of an unknown release is asked for, used, and named."""
+def test_release_outside_the_catalogue_is_proposed() -> None:
     catalog = store.load()
     known = next(row for row in catalog.tensorflow if (row.package, row.version) == ("tensorflow", "2.20.0"))
     fresh = msgspec.structs.replace(known, version="2.99.0", reviewed=False)
@@ -212,8 +198,7 @@ def test_a_release_that_the_catalogue_lacks_is_proposed() -> None:
     assert both.proposed == ("tensorflow 2.99.0",)
 
 
-def test_both_sides_are_the_same_distribution() -> None:
-    """Where one version has no CPU-only distribution, both images take the plain one: sizes stay comparable."""
+def test_pair_uses_one_distribution() -> None:
     catalog = store.load()
     plain = next(row for row in catalog.tensorflow if (row.package, row.version) == ("tensorflow", "2.20.0"))
     fresh = msgspec.structs.replace(plain, version="2.99.0")
@@ -221,28 +206,24 @@ def test_both_sides_are_the_same_distribution() -> None:
     assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
 
 
-def test_a_wheel_file_names_the_distribution_of_both_sides() -> None:
-    """With a wheel of tensorflow-cpu both images are tensorflow-cpu."""
+def test_wheel_file_sets_the_distribution_of_both_images() -> None:
     asked = request("2.19.1", "2.20.0", wheel=Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl"))
     both = pair(asked, store.load(), never)
     assert (both.old.package, both.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
 
 
-def test_targets_of_the_matrix_are_the_fleet_where_none_is_given() -> None:
-    """Without a fleet file the matrix's targets are the hosts that must not be lost."""
+def test_targets_of_the_matrix_are_the_default_fleet() -> None:
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.18.1",)), targets=Targets(drivers=("535.104.05",), gpus=("T4",)))
     assert [(host.driver, host.gpus) for host in hosts(request("1", "2", matrix=matrix))] == [("535.104.05", ("T4",))]
     assert hosts(request("1", "2")) == ()
 
 
-def test_a_bisections_row_serves_both_ends() -> None:
-    """The Python and the system are fixed before the search begins."""
+def test_row_of_a_bisection_serves_both_ends() -> None:
     row = pinned_row(request("2.12.1", "2.20.0"), store.load())
     assert (row.python, row.os) == ("3.11", "debian-bookworm")
 
 
-def test_candidates_are_final_releases_and_known_lines() -> None:
-    """Pre-releases are no candidates; CUDA and cuDNN are searched by their lines, each once."""
+def test_candidates_are_final_releases_and_catalogue_lines() -> None:
     catalog, row = store.load(), Combination(tensorflow="2.18.1", flavor="gpu")
     releases = candidates("tensorflow", row, catalog)
     assert {"2.12.1", "2.16.1", "2.20.0"} <= set(releases)
@@ -253,8 +234,7 @@ def test_candidates_are_final_releases_and_known_lines() -> None:
     assert len(lines) == len(set(lines))
 
 
-def test_a_check_can_be_bisected() -> None:
-    """A check that passed is good, one that failed is bad with its codes, one that was skipped says nothing."""
+def test_check_outcome_becomes_a_command_result() -> None:
     checks = tuple(
         CheckResult(name=name, level="cpu", outcome=name, observed="seen") for name in ("passed", "failed", "skipped")
     )
@@ -304,15 +284,13 @@ def document() -> UpgradeDocument:
     )
 
 
-def test_the_table_names_the_decision_the_clause_and_the_gap() -> None:
-    """What decided stands in the text with its figures, and so does what could not be known."""
+def test_text_contains_decision_clause_and_gap() -> None:
     text = as_text(document())
     for part in ("REJECT", "test_x", "no | estimator", "keras", "2.15.0", "tf.estimator", "no answer within 900 s"):
         assert part in text
 
 
-def test_markdown_cells_stay_cells() -> None:
-    """A message with bars or tags neither breaks a table nor becomes markup; every table is rectangular."""
+def test_markdown_escapes_bars_and_tags() -> None:
     text = as_markdown(document())
     assert "no \\| estimator &lt;b&gt;" in text
     bars = re.compile(r"(?<!\\)\|")
@@ -320,8 +298,7 @@ def test_markdown_cells_stay_cells() -> None:
         assert len({len(bars.findall(line)) for line in block.splitlines()}) == 1
 
 
-def test_the_document_is_read_back_as_it_was_written() -> None:
-    """JSON loses nothing."""
+def test_document_survives_a_json_round_trip() -> None:
     written = msgspec.json.encode(document())
     assert msgspec.json.decode(written, type=UpgradeDocument) == document()
     assert json.loads(written)["schema"] == "envbuilder/upgrade/v1"
@@ -330,8 +307,7 @@ def test_the_document_is_read_back_as_it_was_written() -> None:
 GPU_ROW = Combination(tensorflow="2.20.0", flavor="gpu", os="debian-bookworm", python="3.11")
 
 
-def test_a_search_over_cudnn_goes_through_the_wheels_of_its_cuda() -> None:
-    """The versions are cuDNN's own for CUDA 12, in order, and no other library's."""
+def test_cudnn_candidates_are_wheels_for_the_cuda_version() -> None:
     found = candidates("cudnn", GPU_ROW, store.load())
     assert {"8.9", "9.0", "9.1", "9.2", "9.3"} <= set(found)
     assert all(text.startswith(("8.", "9.")) for text in found)
@@ -347,8 +323,7 @@ def test_a_search_over_cudnn_goes_through_the_wheels_of_its_cuda() -> None:
         ("cudnn", "7.6", "was compiled with cuDNN 9.3 and refuses 7.6"),
     ],
 )
-def test_a_search_builds_what_does_not_fit(axis: Any, version: str, brings: str) -> None:
-    """What TensorFlow was not built for is what the search is for; what has no wheels or cannot open is passed over."""
+def test_bisection_builds_versions_that_do_not_fit(axis: Any, version: str, brings: str) -> None:
     found = resolved(GPU_ROW, axis, version, store.load())
     if isinstance(found, Unbuildable):
         assert brings in found.why
@@ -399,10 +374,7 @@ def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str =
         (None, "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04", "gpu"),
     ],
 )
-def test_both_sides_stand_on_the_base_that_the_matrix_names(
-    tmp_path: Path, facts: BaseFacts | None, os: str, flavor: str
-) -> None:
-    """A base of one's own, with CUDA or without, a published one, and the system's packages: offered on both images."""
+def test_pair_uses_the_base_of_the_matrix(tmp_path: Path, facts: BaseFacts | None, os: str, flavor: str) -> None:
     found = asked(tmp_path, facts, os, flavor)
     assert (found.old.os, found.new.os, set(found.offered)) == (os, os, {found.old.id, found.new.id})
     assert (found.old.tensorflow, found.new.tensorflow, found.old.flavor) == ("2.12.1", "2.13.1", flavor)
@@ -410,8 +382,7 @@ def test_both_sides_stand_on_the_base_that_the_matrix_names(
     assert bool(found.new.cuda_wheels) == (flavor == "gpu" and not brings)
 
 
-def test_a_base_that_nobody_looked_into_is_said(tmp_path: Path) -> None:
-    """An upgrade refuses it with the command that looks into it, as a plan does."""
+def test_base_without_facts_raises_with_the_command(tmp_path: Path) -> None:
     text = MATRIX.format(digest=DIGEST, os="corp", flavor="cpu", more="")
     (tmp_path / "ours.yaml").write_text(text)
     with pytest.raises(InputError) as failed:
@@ -419,8 +390,7 @@ def test_a_base_that_nobody_looked_into_is_said(tmp_path: Path) -> None:
     assert "catalog look" in (failed.value.hint or "")
 
 
-def test_what_a_matrix_adds_is_found_beside_it(tmp_path: Path) -> None:
-    """A proposed image has the files and the template of the matrix."""
+def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path) -> None:
     (tmp_path / "app.conf").write_text("a=1\n")
     (tmp_path / "own.j2").write_text('{% extends "Dockerfile.j2" %}{% block as_root %}RUN echo ours\n{% endblock %}\n')
     found = asked(tmp_path, PLAIN, "corp", "cpu", "files: {app.conf: /etc/app.conf}\ntemplate: own.j2\n")
@@ -438,8 +408,7 @@ class Locked(ImageBuilder):
         return LOCK
 
 
-def test_the_new_side_has_the_system_of_the_old_one(tmp_path: Path) -> None:
-    """The old image's locks of the system go with it, where they pin what it asks for; another cuDNN's does not."""
+def test_new_image_keeps_the_system_locks_of_the_old_one(tmp_path: Path) -> None:
     found = asked(tmp_path, None, "debian-bookworm-cuda", "gpu")
     workspace = Workspace(tmp_path)
     cuda = found.new.packaged_cuda

@@ -58,8 +58,7 @@ class ComparedImages:
         return exchange(ProbeTarget(self.engine, "old"), ProbeTarget(self.engine, "new"))
 
 
-def test_every_format_of_either_side_is_read_by_the_other() -> None:
-    """Both directions have a row each a format, and what one image wrote is, byte for byte, what the other is given."""
+def test_models_of_each_image_are_loaded_by_the_other() -> None:
     sides = ComparedImages()
     rows, gaps = sides.exchange()
     assert gaps == ()
@@ -72,8 +71,7 @@ def test_every_format_of_either_side_is_read_by_the_other() -> None:
     assert all(models == wanted for *_, models in sides.given)
 
 
-def test_what_the_other_side_cannot_read_is_named_with_its_reason() -> None:
-    """A format that the new image does not load is wrong for models of the old image alone."""
+def test_unreadable_format_is_reported_with_its_reason() -> None:
     sides = ComparedImages(loads={("old", "new"): {"Keras .h5": "ValueError: unknown layer"}})
     rows, _ = sides.exchange()
     assert rows is not None
@@ -82,8 +80,7 @@ def test_what_the_other_side_cannot_read_is_named_with_its_reason() -> None:
     ]
 
 
-def test_a_format_that_its_own_side_cannot_read_says_nothing() -> None:
-    """Where the writer itself fails, the other image's failure is no news."""
+def test_format_that_its_own_image_cannot_read_is_omitted() -> None:
     broken = {"Keras .h5": "OSError: no"}
     sides = ComparedImages(loads={("old", "old"): broken, ("old", "new"): broken})
     rows, _ = sides.exchange()
@@ -91,8 +88,7 @@ def test_a_format_that_its_own_side_cannot_read_says_nothing() -> None:
     assert [row.name for row in rows if row.saved_by == "old"] == ["SavedModel"]
 
 
-def test_a_format_without_an_answer_is_wrong() -> None:
-    """Silence about one format is not that it was read."""
+def test_format_without_answer_is_wrong() -> None:
     sides = ComparedImages()
 
     def without_h5(spec: ContainerSpec) -> Script:
@@ -115,8 +111,7 @@ def test_a_format_without_an_answer_is_wrong() -> None:
         (Script(), "no answer"),
     ],
 )
-def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why: str) -> None:
-    """Nothing is known then: no rows, not even of the direction that went well."""
+def test_image_without_answer_is_a_gap(script: Script, why: str) -> None:
     rows, (gap,) = ComparedImages(raw={"new": script}).exchange()
     assert rows is None
     assert why in gap
@@ -127,8 +122,7 @@ def test_a_side_that_does_not_answer_is_a_gap_that_names_it(script: Script, why:
     "path",
     ["../../probes/upgrade/models.py", "/etc/passwd", "a/../../x", "..", "", "a//b", "./x"],
 )
-def test_what_leads_out_of_its_folder_is_never_brought_to_the_other_side(path: str) -> None:
-    """An image must not be able to put its own probe in the place of ours, where the other image is asked."""
+def test_path_outside_the_folder_is_not_copied(path: str) -> None:
     sides = ComparedImages(saves={"old": {"SavedModel": {path: packed(b"print('{}')")}}, "new": SAVED})
     rows, (gap,) = sides.exchange()
     assert rows is None
@@ -136,16 +130,14 @@ def test_what_leads_out_of_its_folder_is_never_brought_to_the_other_side(path: s
     assert sides.given == []
 
 
-def test_the_probes_that_answer_are_ours_whatever_was_saved() -> None:
-    """The files of the probes are brought as they are, beside every model."""
+def test_saved_files_do_not_replace_probes() -> None:
     sides = ComparedImages()
     sides.exchange()
     for spec in sides.engine.runs:
         assert {path: spec.files[path] for path in probe_files()} == dict(probe_files())
 
 
-def test_what_is_no_base64_is_a_gap() -> None:
-    """Files that cannot be decoded are no files."""
+def test_invalid_base64_is_a_gap() -> None:
     rows, (gap,) = ComparedImages(saves={"old": {"SavedModel": {"x": "%%%"}}, "new": SAVED}).exchange()
     assert rows is None
     assert "not base64" in gap

@@ -39,8 +39,7 @@ def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
     return pairs(asked(old, new, **more), store.load(), never)
 
 
-def test_what_the_matrix_offers_of_both_versions_is_judged() -> None:
-    """The pair is two environments by their ids, whole forms and the newest Python first; the other rows are named."""
+def test_pairs_of_the_matrix_come_first_with_the_newest_python() -> None:
     first, *rest = rows("2.19.1", "2.20.0")
     assert (first.old.id, first.new.id) == ("tf2.19.1-py311-cpu-bookworm", "tf2.20.0-py311-cpu-bookworm")
     assert first.offered == {first.old.id, first.new.id}
@@ -49,8 +48,7 @@ def test_what_the_matrix_offers_of_both_versions_is_judged() -> None:
     assert first.row == "Python 3.11 on debian-bookworm"
 
 
-def test_a_selector_chooses_the_row() -> None:
-    """A glob on either image's id or a field leaves its rows; one that matches nothing names what there is."""
+def test_selector_chooses_the_row() -> None:
     for selector in ("tf2.20.0-py39-*", "tf2.19.1-py39-*", "os=debian-bullseye", "python=3.9"):
         first, second = rows("2.19.1", "2.20.0", selectors=(selector,))
         assert (first.old.os, first.others) == ("debian-bullseye", (second.new.id,))
@@ -58,24 +56,21 @@ def test_a_selector_chooses_the_row() -> None:
         rows("2.19.1", "2.20.0", selectors=("os=debian-trixie",))
 
 
-def test_both_sides_have_one_form() -> None:
-    """What a form leaves out is no difference between releases: a pair is of one form, and a selector says of which."""
+def test_pair_has_one_variant() -> None:
     found = rows("2.19.1", "2.20.0")
     assert all(each.old.variant == each.new.variant for each in found)
     first, *_ = rows("2.19.1", "2.20.0", selectors=("form=runtime",))
     assert (first.old.id, first.new.id) == (f"{found[0].old.id}-runtime", f"{found[0].new.id}-runtime")
 
 
-def test_a_candidate_that_is_not_in_the_matrix_is_a_proposal() -> None:
-    """A release of the catalogue that the matrix lacks takes the row of the one that it offers, and is not offered."""
+def test_version_outside_the_matrix_is_a_proposal() -> None:
     for old, new in (("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")):
         first = pair(asked(old, new), store.load(), never)
         assert first.offered == {"tf2.19.1-py311-cpu-bookworm"}
         assert {first.old.id, first.new.id} == {"tf2.19.1-py311-cpu-bookworm", "tf2.19.0-py311-cpu-bookworm"}
 
 
-def test_versions_that_no_matrix_has_get_a_plain_row_that_can_be_bootstrapped() -> None:
-    """Without a row the newest system that needs no registry is taken; a matrix that was named is not left."""
+def test_versions_without_matrix_row_get_a_plain_row() -> None:
     for matrix in (OFFERED, None):
         first = pair(asked("2.12.1", "2.13.1", matrix=matrix), store.load(), never)
         assert (first.old.os, first.old.python, first.offered) == ("debian-bookworm", "3.11", frozenset())
@@ -83,8 +78,7 @@ def test_versions_that_no_matrix_has_get_a_plain_row_that_can_be_bootstrapped() 
     assert first.old.os == "debian-bullseye"
 
 
-def test_the_gpu_flavour_is_chosen_alike() -> None:
-    """What holds for CPU images holds for GPU ones."""
+def test_gpu_pairs_are_chosen_like_cpu_pairs() -> None:
     first = pair(asked("2.19.1", "2.20.0", flavor="gpu"), store.load(), never)
     assert first.new.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
     assert len(first.offered) == 2
@@ -116,8 +110,7 @@ def no_mirror(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_mirror")
-def test_the_row_is_one_that_can_be_built_on_this_machine(tmp_path: Path) -> None:
-    """The first row whose base is here or can be had is judged; where none can, that is the error."""
+def test_row_with_an_available_base_is_chosen(tmp_path: Path) -> None:
     found = rows("2.19.1", "2.20.0")
     for here, chosen in ((("bookworm", "bullseye"), "debian-bookworm"), (("bullseye",), "debian-bullseye")):
         maker = ImageBuilder(Workspace(tmp_path), on(*here), Console(), found[0].catalog)

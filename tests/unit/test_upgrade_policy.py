@@ -34,8 +34,7 @@ def test_the_shipped_policy_names_every_quantity_once() -> None:
     assert sorted(rule.clause for rule in POLICY.clauses) == sorted(get_args(ClauseName)) == sorted(QUANTITIES)
 
 
-def test_no_difference_is_adopted() -> None:
-    """Two images that differ in nothing are adopted without a note."""
+def test_equal_images_are_adopted() -> None:
     assert judged(CALM)[0] == "ADOPT"
 
 
@@ -90,16 +89,14 @@ def test_no_difference_is_adopted() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_violation_is_shown_and_counts(differences_: Differences, clause: str, decision: str) -> None:
-    """A difference beyond a clause's limit violates that clause and gives the decision that the policy names."""
+def test_violated_clause_gives_its_decision(differences_: Differences, clause: str, decision: str) -> None:
     answer, clauses = judged(differences_)
     assert answer == decision
     assert clauses[clause].state == "violated"
     assert {name for name, one in clauses.items() if one.state == "violated"} >= {clause}
 
 
-def test_a_failed_test_is_named_with_its_message() -> None:
-    """The clause's details name the user's test and say why it fails."""
+def test_newly_failing_test_is_named_with_its_message() -> None:
     failed = OutcomeChange(name="test_x.py::test_y", old="passed", new="failed", message="AttributeError: estimator")
     _, clauses = judged(replace(CALM, tests=(failed,), tests_run=1))
     assert clauses["tests-newly-failed"].details == ("test_x.py::test_y: passed → failed: AttributeError: estimator",)
@@ -121,21 +118,18 @@ def test_a_failed_test_is_named_with_its_message() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_could_not_be_found_out_is_undecided(differences_: Differences, clause: str) -> None:
-    """Missing evidence for a rejecting clause is never taken for good."""
+def test_unknown_quantity_of_a_rejecting_clause_is_undecided(differences_: Differences, clause: str) -> None:
     answer, clauses = judged(differences_)
     assert answer == "UNDECIDED"
     assert clauses[clause].state == "unknown"
 
 
-def test_a_gpu_upgrade_without_a_gpu_is_undecided_at_best() -> None:
-    """An inconclusive verdict leaves the decision open, whatever else is well; a violation still rejects."""
+def test_gpu_upgrade_without_a_gpu_is_undecided_or_rejected() -> None:
     assert judged(CALM, verdict="INCONCLUSIVE", level="load")[0] == "UNDECIDED"
     assert judged(replace(CALM, size_ratio=2.0), verdict="INCONCLUSIVE")[0] == "REJECT"
 
 
-def test_nothing_asked_is_no_objection() -> None:
-    """Without a fleet and without tests their clauses say so and decide nothing."""
+def test_clauses_without_request_decide_nothing() -> None:
     _, clauses = judged(CALM)
     assert {name for name, one in clauses.items() if one.state == "not asked"} == {
         "tests-newly-failed",
@@ -147,8 +141,7 @@ def test_nothing_asked_is_no_objection() -> None:
     }
 
 
-def test_a_slow_down_within_the_limit_is_ok_and_one_that_straddles_it_is_unknown() -> None:
-    """Only an interval that is wholly within the limit is ok, and only one wholly beyond violates."""
+def test_slow_down_within_the_limit_is_ok_and_across_it_unknown() -> None:
     straddling = Samples(name="start.total", old=(1.0,) * 15, new=(1.0, 1.5, 1.24, 1.26, 1.3) * 3)
     timings = statistics.compare([straddling, Samples(name="work.x", old=(1.0,) * 15, new=(1.0,) * 15)], Settings())
     assert judged(replace(CALM, timings=timed(1.2)))[1]["start-up-ratio"].state == "ok"
@@ -159,9 +152,7 @@ STATES = ("ok", "not asked", "unknown", "violated")
 RANK = ("ADOPT", "ADOPT_WITH_NOTES", "UNDECIDED", "REJECT")
 
 
-def test_a_worse_clause_never_betters_the_decision() -> None:
-    """Over all states of two clauses, making one worse never makes the decision better."""
-
+def test_worse_clause_never_improves_the_decision() -> None:
     def clauses(first: str, second: str) -> tuple[Clause, Clause]:
         made = Clause(clause="a", says="", otherwise="reject", state="ok", limit=0, found="")
         return replace(made, state=first), replace(made, otherwise="note", state=second)
@@ -174,8 +165,7 @@ def test_a_worse_clause_never_betters_the_decision() -> None:
             assert RANK.index(decide(clauses(STATES[first], STATES[worse]))) >= here
 
 
-def test_a_policy_file_may_bound_one_thing_alone(tmp_path: Path) -> None:
-    """A user's policy with one clause judges by that clause and nothing else."""
+def test_policy_with_one_clause_decides_by_it(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("name: sizes\nclauses:\n  - {clause: size-ratio, at_most: 1.5, otherwise: reject}\n")
     policy = read_yaml(path, Policy)
@@ -184,8 +174,7 @@ def test_a_policy_file_may_bound_one_thing_alone(tmp_path: Path) -> None:
     assert judge(sides, policy)[0] == "ADOPT"
 
 
-def test_evidence_of_one_side_alone_is_no_comparison() -> None:
-    """Whatever one image lacks is None in the differences, not an empty list."""
+def test_differences_without_evidence_of_both_images_are_none() -> None:
     full = Observations(inventory=Inventory(), surface=Surface(), numerics=Numerics(), printed=WarningLines(), tests=())
     found = differences(
         ImageEvidence(side("2.15.1"), full, ()),
@@ -199,15 +188,13 @@ def test_evidence_of_one_side_alone_is_no_comparison() -> None:
     assert found.timings is None
 
 
-def test_one_wheel_file_says_nothing_of_other_pythons() -> None:
-    """A release that is a file on this machine loses no Python: which others it will be built for is not known."""
+def test_pythons_of_a_local_wheel_are_not_compared() -> None:
     _, clauses = judged(CALM, pythons=())
     assert clauses["pythons-lost"].state == "not asked"
     assert judged(CALM)[1]["pythons-lost"].state == "ok"
 
 
-def test_passed_tests_are_counted() -> None:
-    """The clause says how many of the user's tests passed on both images, and names the failing one among them all."""
+def test_clause_counts_passed_tests() -> None:
     decision, clauses = judged(suite(37, 38))
     assert (decision, clauses["tests-newly-failed"].found) == ("ADOPT", "none of 38, 37 of 38 pass on both")
     failed = OutcomeChange(name="t", old="passed", new="failed", message="no")
@@ -215,8 +202,7 @@ def test_passed_tests_are_counted() -> None:
     assert (decision, clauses["tests-newly-failed"].found) == ("REJECT", "1 of 38 tests, 37 of 38 pass on both")
 
 
-def test_a_suite_that_runs_on_neither_side_is_unknown() -> None:
-    """Where nothing passed on the old image, or a run did not end, nothing is known, and the old failures are named."""
+def test_suite_that_fails_on_both_images_is_unknown() -> None:
     before = ("test_x.py: error on the old image: No module named 'x'",)
     decision, clauses = judged(suite(0, 1, failed_before=before))
     assert (decision, clauses["tests-newly-failed"].state) == ("UNDECIDED", "unknown")
@@ -225,8 +211,7 @@ def test_a_suite_that_runs_on_neither_side_is_unknown() -> None:
     assert judged(suite(3, 4, ended=False))[1]["tests-newly-failed"].state == "unknown"
 
 
-def test_a_flaky_test_is_a_note_and_no_objection() -> None:
-    """A test that failed and passed when it was run again does not reject; how often it failed is said."""
+def test_flaky_test_is_a_note() -> None:
     flaky = OutcomeChange(name="t", old="passed", new="failed", flaky=True, again="failed 2 of 6 runs on the new image")
     decision, clauses = judged(replace(suite(9, 10), tests=(flaky,)))
     assert (decision, clauses["tests-newly-failed"].state) == ("ADOPT_WITH_NOTES", "ok")

@@ -41,30 +41,26 @@ def family(random_: random.Random, slowed: float, *noise: float) -> list[Samples
 
 
 @pytest.mark.parametrize("noise", [(0.03, 0.05, 0.03), (0.06, 0.1, 0.03), (0.2, 0.2, 0.05)], ids=str)
-def test_the_same_version_twice_never_differs(noise: tuple[float, float, float]) -> None:
-    """No comparison out of 200 of equal sides claims any change, however noisy or drifting the machine."""
+def test_equal_images_never_differ_despite_noise_and_drift(noise: tuple[float, float, float]) -> None:
     random_ = random.Random(20)  # noqa: S311 - simulated noise
     answers = [one for _ in range(200) for one in compare(family(random_, 1.0, *noise), Settings())]
     assert not [one for one in answers if one.change in ("slower", "faster")]
 
 
-def test_a_planted_slow_down_is_found() -> None:
-    """A slow-down of 30 % in one duration of eight is found in at least 19 of 20 comparisons, and nothing else is."""
+def test_slow_down_of_30_percent_is_found() -> None:
     random_ = random.Random(30)  # noqa: S311 - simulated noise
     answers = [compare(family(random_, 1.3, 0.03, 0.05, 0.03), Settings()) for _ in range(200)]
     assert sum(answer[0].change == "slower" for answer in answers) >= 190
     assert not [one for answer in answers for one in answer[1:] if one.change in ("slower", "faster")]
 
 
-def test_an_irrelevant_difference_is_no_change() -> None:
-    """A difference of 3 %, measured without any noise, is called the same."""
+def test_irrelevant_difference_is_the_same() -> None:
     steady = Samples(name="x", old=(1.0,) * ROUNDS, new=(1.03,) * ROUNDS)
     (answer,) = compare([steady], Settings())
     assert answer.change == "same"
 
 
-def test_noise_larger_than_the_difference_gives_no_claim() -> None:
-    """Ten per cent slower within fifty per cent of noise is unclear, not the same and not slower."""
+def test_difference_smaller_than_the_noise_is_unclear() -> None:
     random_ = random.Random(1)  # noqa: S311 - simulated noise
     old, new = noisy(random_, 0.5, 0.0, 0.0)
     (answer,) = compare([Samples(name="x", old=tuple(old), new=tuple(1.1 * x for x in new))], Settings())
@@ -80,15 +76,13 @@ def rounds_needed(quantities: int, settings: Settings) -> int:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4])
-def test_too_few_rounds_never_claim(rounds: int) -> None:
-    """A tenfold difference in fewer rounds than the test needs is unclear."""
+def test_too_few_rounds_are_unclear(rounds: int) -> None:
     (answer,) = compare([Samples(name="x", old=(1.0,) * rounds, new=(10.0,) * rounds)], Settings())
     assert answer.change == "unclear"
     assert rounds < rounds_needed(1, Settings())
 
 
-def test_rounds_needed_is_the_boundary() -> None:
-    """With as many rounds as are needed a complete separation is claimed; with one fewer it is not."""
+def test_required_rounds_are_exact() -> None:
     for quantities in (1, 4, 10):
         needed = rounds_needed(quantities, Settings())
         for rounds, claimed in ((needed, True), (needed - 1, False)):
@@ -97,8 +91,7 @@ def test_rounds_needed_is_the_boundary() -> None:
             assert (compare([slow, *flat], Settings())[0].change == "slower") is claimed
 
 
-def test_the_distribution_is_that_of_all_orders() -> None:
-    """The counts by which p-values are made agree with writing every order of two blocks down."""
+def test_distribution_matches_an_enumeration_of_all_orders() -> None:
     counted: dict[int, int] = {}
     for orders in itertools.product(itertools.combinations(range(4), 2), repeat=2):
         wins = sum(n > o for new in orders for n in new for o in set(range(4)) - set(new))
@@ -106,19 +99,16 @@ def test_the_distribution_is_that_of_all_orders() -> None:
     assert statistics._ways((2, 2)) == tuple(counted[k] for k in range(9))
 
 
-def test_the_median_interval_is_the_textbook_one() -> None:
-    """For ten samples the 95 % interval of the median runs from the second to the ninth value."""
+def test_median_interval_matches_the_textbook() -> None:
     found = statistics.median_interval([float(x) for x in range(1, 11)], 0.95)
     assert (found.value, found.low, found.high) == (5.5, 2.0, 9.0)
 
 
-def test_holm_is_the_textbook_one() -> None:
-    """Holm's adjustment multiplies by the number of hypotheses left and never decreases."""
+def test_holm_matches_the_textbook() -> None:
     assert statistics.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
 @pytest.mark.parametrize(("old", "new"), [((), ()), ((1.0,), (1.0, 2.0)), ((0.0,), (1.0,)), ((1.0,), (-1.0,))], ids=str)
-def test_impossible_samples_are_refused(old: tuple[float, ...], new: tuple[float, ...]) -> None:
-    """Empty, unequal or non-positive samples are a mistake of the caller."""
+def test_invalid_samples_raise_value_error(old: tuple[float, ...], new: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="positive"):
         compare([Samples(name="x", old=old, new=new)], Settings())

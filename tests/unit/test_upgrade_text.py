@@ -49,8 +49,7 @@ REJECTED = document(
 )
 
 
-def test_the_row_and_both_sides_are_named_before_anything_else() -> None:
-    """Which row, which matrix, which images and whose locks: the lines after the title, rows not judged the next."""
+def test_text_begins_with_row_and_images() -> None:
     title, on, others, *_ = as_text(REJECTED).splitlines()
     assert title == "TensorFlow 2.19.1 → 2.20.0 (cpu): REJECT"
     assert on.startswith("on Python 3.11 on debian-bookworm, matrix tensorflow: ")
@@ -59,13 +58,11 @@ def test_the_row_and_both_sides_are_named_before_anything_else() -> None:
     assert others == "also in the matrix, not compared here (--select): tf2.20.0-py39-cpu-bullseye"
 
 
-def test_what_is_in_no_matrix_says_so() -> None:
-    """A candidate that is not offered is judged as a proposal, and the second line says that."""
+def test_text_names_a_version_outside_the_matrix() -> None:
     assert "in no matrix: " in as_text(replace(REJECTED, matrix="")).splitlines()[1]
 
 
-def test_the_grounds_of_a_rejection_come_first_and_whole() -> None:
-    """All forty lines stand there, uncut, before every other section; a note's details are not among them."""
+def test_reasons_of_a_rejection_come_first_and_complete() -> None:
     titles = [title for title, _, _ in sections(REJECTED)]
     assert titles[:2] == [REJECTS, OPEN]
     (_, _, rows), *_ = sections(REJECTED)
@@ -75,8 +72,7 @@ def test_the_grounds_of_a_rejection_come_first_and_whole() -> None:
         assert text.index(LONG[-1]) < text.index("start.total: 1.2 x") < text.index("says names-removed")
 
 
-def test_an_undecided_answer_says_what_is_open_and_what_would_decide_it_first() -> None:
-    """Nothing is rejected: the open clause and the rounds that would close it come before the images."""
+def test_undecided_answer_begins_with_open_clauses_and_advice() -> None:
     found = document(
         "UNDECIDED",
         clause("start-up-ratio", "reject", "unknown", "start.total: 1.2 x"),
@@ -86,8 +82,7 @@ def test_an_undecided_answer_says_what_is_open_and_what_would_decide_it_first() 
     assert "about 45 rounds" in as_text(found)
 
 
-def test_the_names_of_one_function_are_one_line() -> None:
-    """A call under ``raw_ops`` and ``compat.v1`` as well is one change, shown by its plain name."""
+def test_aliases_are_one_line() -> None:
     change = SignatureChange(name="nn.conv", old="(a, b)", new="(a)", breaks="b is gone")
     twins = tuple(replace(change, name=name) for name in ("compat.v1.nn.conv", "nn.conv", "raw_ops.Conv"))
     assert len(list(without_aliases(twins))) <= 2

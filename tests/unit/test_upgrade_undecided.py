@@ -33,8 +33,7 @@ def noisy(ratio: float, noise: float, rounds: int = 15) -> tuple[statistics.Rati
     return statistics.compare([Samples(name="start.total", old=old, new=new), same], Settings())
 
 
-def test_what_straddles_its_limit_says_how_many_rounds_resolve_it() -> None:
-    """The estimate names the duration, its interval, the limit, and more rounds than were taken."""
+def test_interval_across_the_limit_suggests_rounds() -> None:
     (line,) = said(replace(CALM, timings=noisy(1.0, 0.25)))
     assert line.startswith("start-up-ratio: start.total is ")
     assert "the limit 1.25" in line
@@ -42,8 +41,7 @@ def test_what_straddles_its_limit_says_how_many_rounds_resolve_it() -> None:
     assert int(line.partition("(--rounds ")[2].partition(";")[0]) > 15
 
 
-def test_too_few_rounds_say_how_many_are_needed() -> None:
-    """With three rounds nothing can be claimed, and that is what is said."""
+def test_too_few_rounds_suggest_the_minimum() -> None:
     lines = said(replace(CALM, timings=noisy(1.0, 0.01, rounds=3)), rounds=3)
     assert [line.partition(":")[0] for line in lines] == ["start-up-ratio", "work-ratio"]
     assert all("--rounds 15" in line for line in lines)
@@ -53,13 +51,11 @@ def test_too_few_rounds_say_how_many_are_needed() -> None:
     ("ratio", "rounds"),
     [(Interval(1.0, 0.8, 1.3), 25), (Interval(1.24, 1.0, 1.5), MOST + 1), (Interval(1.25, 1.0, 1.5), MOST + 1)],
 )
-def test_rounds_that_nobody_waits_for_are_not_advised(ratio: Interval, rounds: int) -> None:
-    """An interval narrows with the root of the rounds; at the limit itself no number of them is enough."""
+def test_too_many_rounds_are_not_suggested(ratio: Interval, rounds: int) -> None:
     assert needed(ratio, 1.25, 15) == rounds
 
 
-def test_every_open_clause_says_what_would_decide_it() -> None:
-    """A host with a GPU, a suite that passes, a probe that answers: each open reason has its sentence, others none."""
+def test_open_clause_has_a_suggestion() -> None:
     assert said(CALM) == ()
     assert said(CALM, verdict="INCONCLUSIVE", reasons=("load was not run",))[0].startswith(
         "verdict: a complete validation"
@@ -73,8 +69,7 @@ def test_every_open_clause_says_what_would_decide_it() -> None:
     assert "numerics-outside: an answer of both images" in said(replace(CALM, numerics=None))[0]
 
 
-def test_medians_that_say_something_else_than_the_ratio_are_not_shown_as_figures() -> None:
-    """Where the machine's speed changed between rounds, the details say so in the medians' place."""
+def test_medians_that_disagree_with_the_ratio_are_not_shown() -> None:
     assert speed_changed(Interval(2.23, 2, 3), Interval(3.42, 3, 4), Interval(1.03, 0.91, 1.39))
     assert not speed_changed(Interval(2.0, 1, 3), Interval(2.1, 1, 3), Interval(1.03, 0.91, 1.39))
     fast, slow = (1.0,) * 8 + (3.0,) * 7, (1.0,) * 7 + (3.0,) * 8
@@ -85,8 +80,7 @@ def test_medians_that_say_something_else_than_the_ratio_are_not_shown_as_figures
     assert speed_changed(row.old_s, row.new_s, row.ratio)
 
 
-def test_a_cascade_of_checks_is_one_reason() -> None:
-    """What failed stands first; checks that were not run because of it are counted and named in one line."""
+def test_skipped_checks_are_one_reason() -> None:
     names = [f"c{number}" for number in range(9)]
     checks = (
         *(CheckResult(name=name, level="cpu", outcome="skipped", observed="needs matmul") for name in names),

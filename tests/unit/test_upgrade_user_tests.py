@@ -51,24 +51,21 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserSuite:
     return read_suite(tmp_path)
 
 
-def test_only_the_files_in_question_are_run_again(suite: UserSuite) -> None:
-    """One newly failing test runs its own file again, up to the limit where it always fails, and nothing else."""
+def test_only_files_of_failing_tests_run_again(suite: UserSuite) -> None:
     side = ComparedImage(repeat("failed"))
     runs = run_again(side.place, suite, "3.11", {X})
     assert side.ran == [["test_a.py"]] * AGAIN
     assert len(runs) == AGAIN
 
 
-def test_it_is_not_run_on_once_it_did_both(suite: UserSuite) -> None:
-    """A test that has passed and failed is known to be flaky: that is enough."""
+def test_test_that_passed_and_failed_is_not_repeated(suite: UserSuite) -> None:
     side = ComparedImage(iter(["failed", "passed"]))
     assert len(run_again(side.place, suite, "3.11", {X})) == 2
     side = ComparedImage(iter(["failed", "failed", "passed"]))
     assert len(run_again(side.place, suite, "3.11", {X}, run_suite(side.place, suite, "3.11"))) == 2
 
 
-def test_what_takes_long_is_run_once_more_at_least(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the limit of time there is one run, and not five."""
+def test_slow_test_runs_once_more(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_tests, "AGAIN_S", -1.0)
     assert len(run_again(ComparedImage(repeat("failed")).place, suite, "3.11", {X})) == 1
 
@@ -82,10 +79,9 @@ def test_what_takes_long_is_run_once_more_at_least(suite: UserSuite, monkeypatch
     ],
     ids=["fails always", "passes now and then", "fails before too"],
 )
-def test_flaky_is_what_does_not_always_end_alike(
+def test_test_with_different_outcomes_is_flaky(
     suite: UserSuite, old: list[str], new: list[str], *, flaky: bool
 ) -> None:
-    """Over the first run and the further ones: a test that is broken is newly failing, one that is flaky is not."""
     sides = [ComparedImage(chain(outcomes, repeat(outcomes[-1]))) for outcomes in (old, new)]
     first = [run_suite(side.place, suite, "3.11") for side in sides]
     again = [run_again(side.place, suite, "3.11", {X}, one) for side, one in zip(sides, first, strict=True)]
@@ -96,8 +92,7 @@ def test_flaky_is_what_does_not_always_end_alike(
     assert f" of {runs} runs on the new image" in change.again
 
 
-def test_every_file_of_the_folder_is_in_its_digest(suite: UserSuite) -> None:
-    """A test that reads data is another one when the data is: answers of before are not for it."""
+def test_digest_of_a_suite_covers_every_file(suite: UserSuite) -> None:
     other = UserSuite({**suite.files, "data.txt": b"2"}, suite.tests, suite.scripts)
     assert other.digest != suite.digest
     assert suite.only({X}).digest == suite.digest
