@@ -33,10 +33,10 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
+    from envbuilder.reproduce.job import reproduce_report
     from envbuilder.reproduce.render import as_markdown, as_text
-    from envbuilder.reproduce.reproduce_request import ReproduceOptions, reproduce_report
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    options = ReproduceOptions(report, dry_run=dry_run, prove=prove)
-    finish(reproduce_report(options, Workspace(Path.cwd()), Console(), load()), form, as_text, as_markdown)
+    document = reproduce_report(report, Workspace(Path.cwd()), Console(), load(), dry_run=dry_run, prove=prove)
+    finish(document, form, as_text, as_markdown)

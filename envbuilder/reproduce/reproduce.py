@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from envbuilder import versions
@@ -25,22 +23,14 @@ from envbuilder.reproduce.reproduction_run import (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """``dry_run`` stops before the build; ``prove`` builds the closest environment as well."""
-
-    dry_run: bool = False
-    prove: bool = False
-
-
-def reproduce(text: str, tools: ReproduceTools, options: Options, driver_here: str | None = None) -> ReproduceDocument:
-    """Analyse a report, rebuild its environment, run and compare it, and prove the fix on request."""
+def reproduce(
+    text: str, tools: ReproduceTools, driver_here: str | None = None, *, prove: bool = False
+) -> ReproduceDocument:
+    """Analyse a report, rebuild its environment, run and compare it; with ``prove`` also build and validate the fix."""
     analysis = analyse(text, tools.catalog, driver_here)
-    if options.dry_run:
-        return with_command(analysis.document)
     document = with_command(analysis.document, tools.workspace)
     document = msgspec.structs.replace(document, run=_run(analysis, tools))
-    if not options.prove or document.nearest is None:
+    if not prove or document.nearest is None:
         return document
     proof = _prove(document, analysis, tools)
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))

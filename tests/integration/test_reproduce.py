@@ -14,7 +14,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
 from envbuilder.reproduce.document import ReproduceDocument
-from envbuilder.reproduce.reproduce import Options, reproduce
+from envbuilder.reproduce.reproduce import reproduce
 from envbuilder.reproduce.reproduction_run import ReproduceTools
 from envbuilder.workspace import Workspace
 
@@ -35,7 +35,7 @@ def engine() -> Engine:
 def answer(name: str, engine: Engine, *, prove: bool) -> ReproduceDocument:
     """Take a report of the corpus all the way; its images stay in the engine's cache."""
     tools = ReproduceTools(load(), Workspace(ROOT), engine, print)
-    return reproduce((CORPUS / f"{name}.txt").read_bytes().decode(), tools, Options(prove=prove))
+    return reproduce((CORPUS / f"{name}.txt").read_bytes().decode(), tools, prove=prove)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""The job of ``envbuilder reproduce``: from options to a document."""
+"""The reproduce job: from a report to a document."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder import host
@@ -14,15 +13,6 @@ from envbuilder.reproduce.document import ReproduceDocument
 from envbuilder.reproduce.transcript import read_text
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class ReproduceOptions:
-    """The report (a file, or ``-`` for standard input) and the requested steps."""
-
-    report: str
-    dry_run: bool = False
-    prove: bool = False
 
 
 def read_report(report: str) -> str:
@@ -38,17 +28,16 @@ def read_report(report: str) -> str:
 
 
 def reproduce_report(
-    options: ReproduceOptions, workspace: Workspace, console: Console, catalog: Catalog
+    report: str, workspace: Workspace, console: Console, catalog: Catalog, *, dry_run: bool = False, prove: bool = False
 ) -> ReproduceDocument:
-    """Process a report; only a reproduction run needs an engine."""
-    text, driver = read_report(options.report), host.describe().driver
-    if options.dry_run:
+    """Process a report: with ``dry_run`` without any build, with ``prove`` including the closest environment."""
+    text, driver = read_report(report), host.describe().driver
+    if dry_run:
         return with_command(analyse(text, catalog, driver).document)
     # Imported here because the engine and the suite take half of the start-up time, and a dry run needs neither.
     from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.reproduce.reproduce import Options, reproduce  # noqa: PLC0415
+    from envbuilder.reproduce.reproduce import reproduce  # noqa: PLC0415
     from envbuilder.reproduce.reproduction_run import ReproduceTools  # noqa: PLC0415
 
-    return reproduce(
-        text, ReproduceTools(catalog, workspace, connect(), console.say), Options(prove=options.prove), driver
-    )
+    tools = ReproduceTools(catalog, workspace, connect(), console.say)
+    return reproduce(text, tools, driver, prove=prove)
