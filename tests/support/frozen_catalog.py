@@ -1,4 +1,4 @@
-"""The catalogue up to a release: a new release does not change the golden answers about older ones."""
+"""The catalogue up to a day: a release after it, even of an older line, does not change the golden answers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from functools import cache
 
 import msgspec
 
-from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
 
-NEWEST = "2.22.0rc0"
-"""The newest release when most golden answers were written; an answer about a later one has `newest` in its case."""
+DAY = "2026-11-20"
+"""The day when most golden answers were written; an answer about a later release has `day` in its case."""
 
 _load = load
 
 
 @cache
-def up_to(newest: str = NEWEST) -> Catalog:
-    rows = (row for row in _load().tensorflow if versions.at_least(newest, row.version))
+def up_to(day: str = DAY) -> Catalog:
+    rows = (row for row in _load().tensorflow if row.released <= day)
     return msgspec.structs.replace(_load(), tensorflow=tuple(rows))
