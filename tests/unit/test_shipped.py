@@ -62,7 +62,7 @@ def test_page_has_every_shipped_environment_and_marks_rows_of_an_old_lock() -> N
     choice = choose(shipped.MATRIX, (), workspace, load())
     page = shipped.PAGE.read_text()
     rows = shipped.parse(page)
-    assert set(rows) == {one.id for one in choice.environments}
+    assert set(rows) == {one.id for one in choice.environments}, "run make shipped"
     assert all(rows[one.id]["verdict"] == "PASSED" for one in choice.environments if one.flavor == "cpu")
     order = tuple(one.id for one in choice.environments)
     assert page == shipped.render(shipped.marked(rows, choice, workspace), order), "run make shipped"

@@ -40,6 +40,8 @@ def test_each_check_has_its_probe_group_and_needs(check: Check) -> None:
     else:
         module, _, function = check.probe.partition(":")
         assert function in functions(module)
+    if check.of_files:
+        assert check.name in HOST_CHECKS, f"{check.name}: `of_files` needs a function in HOST_CHECKS, or another level"
     assert check.group in {group.name for group in GROUPS}
     assert check.codes
     assert check.proves
