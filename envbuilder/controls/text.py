@@ -44,10 +44,11 @@ def as_text(document: ControlsDocument) -> str:
             row.control,
             row.expected or "no failures",
             ", ".join(row.found) or "no failures",
+            ", ".join(row.red),
             row.verdict,
             f"{row.build_s + row.validate_s:.0f} s",
             row.wrong or "ok",
         )
         for row in document.rows
     ]
-    return table(("control", "must find", "found", "verdict", "time", ""), rows)
+    return table(("control", "must find", "found", "failed checks", "verdict", "time", ""), rows)
