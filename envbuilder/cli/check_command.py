@@ -11,7 +11,11 @@ from envbuilder.cli.options import format_option
 
 @click.command("check")
 @click.option("--tensorflow", required=True, metavar="VERSION", help="TensorFlow, such as 2.20.0 (2.20: its newest).")
-@click.option("--package", type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tf-nightly"]))
+@click.option(
+    "--package",
+    type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tf-nightly"]),
+    help="Distribution on the package index; default: the one that fits this release.",
+)
 @click.option("--python", metavar="VERSION", help="Python, such as 3.11.")
 @click.option("--cuda", metavar="VERSION", help="Loaded CUDA toolkit, such as 12.5.")
 @click.option("--cudnn", metavar="VERSION", help="Loaded cuDNN, such as 9.3.")

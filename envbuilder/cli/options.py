@@ -86,7 +86,7 @@ profile_option = click.option(
     type=click.Choice(["quick", "full"]),
     default="quick",
     show_default=True,
-    help="quick takes a few imports' time; full adds samples, stalls and the dependencies of all libraries.",
+    help="quick takes as long as a few imports; full adds samples, stalls and the dependencies of all libraries.",
 )
 
 _GPUS = re.compile(r"(?:auto|none|all|[0-9]+(?:,[0-9]+)*)\Z")
