@@ -15,7 +15,7 @@ from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds
 from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get, shipped_rows
 from envbuilder.reproduce.question_from_report import concerns_gpu, release_of
 from envbuilder.reproduce.report.recognisers import TAG
-from envbuilder.reproduce.report.reported import Complaint, Reported, Statement
+from envbuilder.reproduce.report.reported import Complaint, Reported, ReportStatement
 from envbuilder.reproduce.slow_start import causes
 from envbuilder.support import decoding
 from envbuilder.versions import at_least, minor
@@ -145,7 +145,7 @@ def _before_keras(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> tup
     )
 
 
-def _of_python(reported: Reported) -> tuple[Statement, ...]:
+def _of_python(reported: Reported) -> tuple[ReportStatement, ...]:
     return tuple(row for row in reported.evidence if row.field == "python")
 
 

@@ -12,7 +12,7 @@ from envbuilder.environment import Predicate
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.diagnosis import ReportDiagnosis
 from envbuilder.reproduce.messages.catalog import MessageMatch
-from envbuilder.reproduce.report.reported import Reported, Statement
+from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 
@@ -90,7 +90,7 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     matrix: str = ""
     proof: Proof | None = None
-    worked: tuple[Statement, ...] = ()
+    worked: tuple[ReportStatement, ...] = ()
 
 
 class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):

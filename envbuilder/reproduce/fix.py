@@ -24,7 +24,7 @@ from envbuilder.reproduce.diagnosis import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.fix_commands import install_commands
 from envbuilder.reproduce.question_from_report import SHARED, release_of
-from envbuilder.reproduce.report.reported import Reported, Statement
+from envbuilder.reproduce.report.reported import Reported, ReportStatement
 
 MATRIX = "nearest"
 
@@ -45,7 +45,7 @@ def closest_environment(
     if question is None or not _fixable_by_versions(diagnosis):
         return None
     works = Installable(catalog, without=DISQUALIFYING)
-    worked: tuple[Statement, ...] = ()
+    worked: tuple[ReportStatement, ...] = ()
     chosen = None
     side = working_setup(reported, _answerable(question, catalog), works, catalog, as_it_is=not diagnosis.codes)
     if side is not None:
@@ -322,12 +322,12 @@ _FIELDS = ("tensorflow", "python", "cuda", "cudnn")
 """Fields of the working setup that can be copied to the failing one. Driver, GPU and system belong to another machine.
 """
 
-_Said = dict[str, tuple[str, Statement]]
+_Said = dict[str, tuple[str, ReportStatement]]
 
 
 def working_setup(
     reported: Reported, question: Question, works: Installable, catalog: Catalog, *, as_it_is: bool
-) -> tuple[Near[Question], tuple[Statement, ...]] | None:
+) -> tuple[Near[Question], tuple[ReportStatement, ...]] | None:
     """Return the reported working setup and its source if the rules allow it on the failing host.
 
     None if there is no working setup, if it equals the failing one, or if the rules forbid it. ``as_it_is`` allows no
@@ -360,7 +360,7 @@ def _differs(old: str | None, new: str) -> bool:
     return old is None or not (versions.is_prefix(new, old) or versions.is_prefix(old, new))
 
 
-def _sides(rows: tuple[Statement, ...], catalog: Catalog) -> Iterator[_Said]:
+def _sides(rows: tuple[ReportStatement, ...], catalog: Catalog) -> Iterator[_Said]:
     """List the working setups: one if each field has one value, else one a line."""
     told = [row for row in rows if row.field in _FIELDS]
     if all(len({row.value for row in told if row.field == name}) <= 1 for name in _FIELDS):
@@ -370,7 +370,7 @@ def _sides(rows: tuple[Statement, ...], catalog: Catalog) -> Iterator[_Said]:
         yield _known(list(line), catalog)
 
 
-def _known(rows: list[Statement], catalog: Catalog) -> _Said:
+def _known(rows: list[ReportStatement], catalog: Catalog) -> _Said:
     """Keep values with a catalogue row, as questions spell them. Two values in one line are ambiguous and dropped."""
     said: _Said = {}
     for name in _FIELDS:

@@ -7,7 +7,7 @@ import re
 from envbuilder.reproduce.compare import error_messages
 from envbuilder.reproduce.diagnosis import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
-from envbuilder.reproduce.report.reported import SCALARS, Reported, Statement
+from envbuilder.reproduce.report.reported import SCALARS, Reported, ReportStatement
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
 
@@ -198,11 +198,11 @@ def _read(document: ReproduceDocument) -> list[str]:
     return lines
 
 
-def _trust(row: Statement) -> str:
+def _trust(row: ReportStatement) -> str:
     return f"{row.trust} in a title" if row.title else row.trust.value
 
 
-def _where(row: Statement) -> str:
+def _where(row: ReportStatement) -> str:
     """Name a statement's place; titles are marked, because every other sentence outranks them."""
     return f"line {row.line} (the title)" if row.title else f"line {row.line}"
 

@@ -20,7 +20,7 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console, steps
-from envbuilder.upgrade.document import ComparedImage, LayerSize
+from envbuilder.upgrade.document import ComparedImage, SizedLayer
 from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
@@ -146,7 +146,7 @@ def describe_image(side: LockedImage, built: Built, verdict: Verdict, catalog: C
         image=ImageRef(
             id=built.record.image, size=built.record.size, reference=built.record.reference, base=built.record.base
         ),
-        layers=tuple(LayerSize(created_by=layer.created_by, size=layer.size) for layer in built.record.layers),
+        layers=tuple(SizedLayer(created_by=layer.created_by, size=layer.size) for layer in built.record.layers),
         lock=lockfile.digest(built.lock),
         verdict=verdict.verdict,
         level=verdict.level,

@@ -20,7 +20,7 @@ LockIs = Literal["committed", "made", "proposed"]
 Otherwise = Literal["reject", "note"]
 
 
-class LayerSize(msgspec.Struct, frozen=True, kw_only=True):
+class SizedLayer(msgspec.Struct, frozen=True, kw_only=True):
     """The size of one image layer in bytes, and the instruction that created it."""
 
     created_by: str
@@ -36,7 +36,7 @@ class ComparedImage(msgspec.Struct, frozen=True, kw_only=True):
     tensorflow: str
     environment: Environment
     image: ImageRef | None = None
-    layers: tuple[LayerSize, ...] = ()
+    layers: tuple[SizedLayer, ...] = ()
     lock: str = ""
     verdict: Word | None = None
     level: str = "none"

@@ -16,7 +16,7 @@ from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.upgrade import compare, inventory, surface
-from envbuilder.upgrade.document import ComparedImage, LayerSize, SignatureChange
+from envbuilder.upgrade.document import ComparedImage, SignatureChange, SizedLayer
 from envbuilder.upgrade.observed import (
     Inventory,
     Numerics,
@@ -40,7 +40,7 @@ def environment(version: str, flavor: Flavor = "cpu") -> Environment:
 
 
 def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> ComparedImage:
-    seen = tuple(LayerSize(created_by=name, size=size) for name, size in layers)
+    seen = tuple(SizedLayer(created_by=name, size=size) for name, size in layers)
     return ComparedImage(tensorflow=version, environment=environment(version, flavor), layers=seen)
 
 

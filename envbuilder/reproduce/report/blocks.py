@@ -10,7 +10,7 @@ import msgspec
 from envbuilder.reproduce.report.context import elsewhere, setup_of, without_addresses
 from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
-from envbuilder.reproduce.report.reported import Statement, Trust
+from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
 _FROZEN = re.compile(
@@ -51,7 +51,7 @@ _KNOWN = re.compile(
 _HEADERS = ("package ", "# name ", "name  ")
 
 
-def packages(transcript: Transcript) -> Iterator[Statement]:
+def packages(transcript: Transcript) -> Iterator[ReportStatement]:
     """Yield the packages of pip and conda lists, requirement files and install commands."""
     for number in transcript.numbers("==", 600):
         line = transcript.line(number)
@@ -68,7 +68,7 @@ def packages(transcript: Transcript) -> Iterator[Statement]:
     yield from _columns(transcript)
 
 
-def _columns(transcript: Transcript) -> Iterator[Statement]:
+def _columns(transcript: Transcript) -> Iterator[ReportStatement]:
     """Read the rows of a package list: all below its header, elsewhere only the relevant packages."""
     listing, rows = False, 0
     most = 1_500
@@ -93,7 +93,7 @@ def _columns(transcript: Transcript) -> Iterator[Statement]:
 _ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|version)[^\n]{0,140}$", re.ASCII)
 
 
-def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[Statement]:
+def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[ReportStatement]:
     canonical = re.sub(r"[-_.]+", "-", name).lower()
     yield _statement(f"packages.{canonical}", version, number, line, "package", trust)
     if canonical not in _DISTRIBUTIONS:
@@ -106,7 +106,7 @@ def _package(name: str, version: str, number: int, line: str, trust: Trust) -> I
             yield _statement("build", build, number, line, "package", trust)
 
 
-def version_files(transcript: Transcript) -> Iterator[Statement]:
+def version_files(transcript: Transcript) -> Iterator[ReportStatement]:
     """Read ``cudnn_version.h``, ``version.json``, JSON documents and ``pip show``: values on separate lines."""
     for number in transcript.numbers("cudnn_major", 20):
         parts = [
@@ -137,7 +137,7 @@ _NEARBY = (
 """Pattern, field, and the value on that line or the next two."""
 
 
-def _shown(transcript: Transcript) -> Iterator[Statement]:
+def _shown(transcript: Transcript) -> Iterator[ReportStatement]:
     for needle in ("name: tensorflow", "name: tf-nightly", "name: tf_nightly"):
         for number in transcript.numbers(needle, 20):
             name = transcript.line(number).strip().lower().removeprefix("name: ").replace("_", "-")
@@ -155,7 +155,7 @@ def _define(transcript: Transcript, number: int, name: str) -> int | None:
 
 def _below(
     transcript: Transcript, number: int, pattern: str, field: str, source: str, *, trust: Trust, first: int = 1
-) -> Iterator[Statement]:
+) -> Iterator[ReportStatement]:
     """Look for a value on the next two lines (with ``first=0`` on this line as well)."""
     for candidate in range(number + first, min(number + 2, len(transcript.lines)) + 1):
         found = re.search(pattern, transcript.line(candidate)[:2_000], re.ASCII)
@@ -180,7 +180,7 @@ _NOT_PROSE = ("|", ".cc:", "tf-nightly-", 'file "', "gcc version", "name:", "str
 _EXAMPLES = ("e.g.", "docker image", "from ubuntu:", "~")
 
 
-def mentions(transcript: Transcript) -> Iterator[Statement]:
+def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
     """Yield GPUs and operating systems named in sentences."""
     for number in sorted({n for brand in _BRANDS for n in transcript.numbers(brand, 60)}):
         line = transcript.line(number)
@@ -209,7 +209,7 @@ def mentions(transcript: Transcript) -> Iterator[Statement]:
             yield msgspec.structs.replace(system, works=True) if side == "works" else system
 
 
-def cudnn_packages(transcript: Transcript) -> Iterator[Statement]:
+def cudnn_packages(transcript: Transcript) -> Iterator[ReportStatement]:
     """Read cuDNN from its archive names (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
     for number in transcript.numbers("cudnn-", 40):
         line = transcript.line(number)
@@ -220,7 +220,9 @@ def cudnn_packages(transcript: Transcript) -> Iterator[Statement]:
             yield _statement("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
 
 
-def _statement(field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1) -> Statement:
-    return Statement(
+def _statement(
+    field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1
+) -> ReportStatement:
+    return ReportStatement(
         field=field, value=value, line=number, text=line.strip()[:1_000], source=source, trust=trust, count=count
     )

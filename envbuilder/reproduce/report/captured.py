@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from envbuilder.reproduce.report.reported import SCALARS, Statement, Trust
+from envbuilder.reproduce.report.reported import SCALARS, ReportStatement, Trust
 from envbuilder.support import decoding
 
 SCHEMA = "envbuilder/capture/v1"
@@ -53,7 +53,7 @@ class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 _GROUPS = ("packages", "built", "environment")
 
 
-def statements(text: str) -> Iterator[Statement]:
+def statements(text: str) -> Iterator[ReportStatement]:
     """Yield every field of a captured document; nothing for other reports."""
     document = parse(text)
     if document is None:
@@ -106,9 +106,9 @@ def _texts(value: object) -> object:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value
 
 
-def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> Statement:
+def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> ReportStatement:
     line = next((number for number, text in enumerate(lines, start=1) if key in text), 1)
-    return Statement(
+    return ReportStatement(
         field=field, value=value, line=line, text=lines[line - 1].strip()[:400], source="capture", trust=Trust.PROVED,
         index=index,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from envbuilder.reproduce.report.gpu_names import GPU_IN_FIELD, count_around, systems
 from envbuilder.reproduce.report.grammar import CUDNN, DRIVER, PYTHON, RELEASE, VARIABLES, VERSION, tidy_gpu
-from envbuilder.reproduce.report.reported import Statement, Trust
+from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 from envbuilder.versions import major, numbers
 
@@ -20,7 +20,7 @@ _INSIDE = re.compile(r"\((pip|conda|docker)\)", re.IGNORECASE)
 _NOTHING = re.compile(r"^[\s*_-]*(?:no response|n/?a\*?|none|no|yes|unknown|-)?[\s*_.-]*$", re.IGNORECASE)
 
 
-def statements(transcript: Transcript) -> Iterator[Statement]:
+def statements(transcript: Transcript) -> Iterator[ReportStatement]:
     """Yield the values of labels in the order of the lines."""
     for number in dict.fromkeys(transcript.matching(BEGINNING, 500)):
         line = transcript.line(number)
@@ -68,7 +68,7 @@ _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
 """``nvidia-smi -q`` aligns its colons; its "CUDA Version" is the newest CUDA that the driver supports."""
 
 
-def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Statement]:
+def _evidence(target: str, value: str, number: int, line: str) -> Iterator[ReportStatement]:
     if _NOTHING.match(value) or ".cc:" in value or _OF_THE_DRIVER.search(line):
         return
     value = _ADDRESS.sub(" ", value)
@@ -78,7 +78,7 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[State
     for name, text, count in reader(target, value[:300]):
         # "source" is the preselected answer of a form: any other statement outranks it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
-        yield Statement(
+        yield ReportStatement(
             field=name, value=text, line=number, text=line.strip()[:1_000], source="form", trust=trust, count=count
         )
 
@@ -92,7 +92,7 @@ _SETTING = re.compile(
 )
 
 
-def settings(transcript: Transcript) -> Iterator[Statement]:
+def settings(transcript: Transcript) -> Iterator[ReportStatement]:
     """Yield the environment variables that a recipe, shell or script sets."""
     for needle in ("tf_", "cuda_", "xla_flags", "ld_library_path", "nvidia_", "hermetic_"):
         for number in transcript.numbers(needle, 200):
@@ -102,7 +102,7 @@ def settings(transcript: Transcript) -> Iterator[Statement]:
                 continue
             name = match["name"] or match["name_2"]
             value = next(text for text in (*match.group("double", "single", "bare", "rest"), "") if text is not None)
-            yield Statement(
+            yield ReportStatement(
                 field=f"environment.{name}", value=value.strip(), line=number, text=line.strip()[:400],
                 source="setting", trust=Trust.ORDERED,
             )  # fmt: skip

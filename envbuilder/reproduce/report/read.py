@@ -21,7 +21,7 @@ from envbuilder.reproduce.report.context import (
 from envbuilder.reproduce.report.gpu_names import platform_of
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
 from envbuilder.reproduce.report.recognisers import TABLE, TAG, Recogniser
-from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, Statement, Trust
+from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean
 from envbuilder.support import decoding
 from envbuilder.versions import is_prefix, names_line, numbers
@@ -87,12 +87,12 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     )
 
 
-def _only_bazel(chosen: dict[str, Statement]) -> bool:
+def _only_bazel(chosen: dict[str, ReportStatement]) -> bool:
     """Return True if only an answer about Bazel suggests a custom build: many people answer it without building."""
     return "origin" in chosen and chosen["origin"].source in {"form", "Bazel"}
 
 
-def _statements(transcript: Transcript, text: str) -> Iterator[Statement]:
+def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
     own = tuple(captured.statements(text))
     if own:
         yield from own
@@ -110,7 +110,7 @@ def _statements(transcript: Transcript, text: str) -> Iterator[Statement]:
 
 def _recognised(
     row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
-) -> Iterator[Statement]:
+) -> Iterator[ReportStatement]:
     """Apply one recogniser to the lines with its needles; contexts are computed once for all recognisers."""
     if row.near is not None:
         hits = set(transcript.matching(row.near, _MOST_HITS))
@@ -150,24 +150,24 @@ def _bus(transcript: Transcript, number: int) -> int:
     return int(re.sub(r"[:.]", "", found[1]), 16) if found else -1
 
 
-def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[Statement]:
+def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[ReportStatement]:
     """Turn the groups of a match into statements, converted to field values."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
     index = int(groups.pop("index", index))
     shown = _around(line, match)
     for group, text in groups.items():
         field, value_of = CONVERSIONS.get(group, (group, str))
-        yield Statement(
+        yield ReportStatement(
             field=field, value=value_of(text), line=number, text=shown, source=row.name,
             trust=row.trust, index=index,
         )  # fmt: skip
     for field, value in row.says.items():
-        yield Statement(field=field, value=value, line=number, text=shown, source=row.name, trust=row.trust)
+        yield ReportStatement(field=field, value=value, line=number, text=shown, source=row.name, trust=row.trust)
 
 
-def _group(group: str, statements: list[Statement]) -> dict[str, str]:
+def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
     """Collect the members of a group, each from its most trusted statement."""
-    best: dict[str, Statement] = {}
+    best: dict[str, ReportStatement] = {}
     for row in statements:
         kind, _, name = row.field.partition(".")
         if kind == group and name and (name not in best or RANK[row.trust] > RANK[best[name].trust]):
@@ -183,7 +183,9 @@ _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
 _MOST_GPUS = 16
 
 
-def scalar(field: str, statements: Sequence[Statement]) -> tuple[Statement | None, tuple[ConflictingStatements, ...]]:
+def scalar(
+    field: str, statements: Sequence[ReportStatement]
+) -> tuple[ReportStatement | None, tuple[ConflictingStatements, ...]]:
     """Choose one statement of a field: by trust, then by order, then by precision among those that agree.
 
     A title ranks after every other sentence: it names the first guess and is rarely updated.
@@ -201,7 +203,7 @@ def scalar(field: str, statements: Sequence[Statement]) -> tuple[Statement | Non
     return best, tuple(ConflictingStatements(field=field, kept=best, dropped=statement) for statement in dropped[:8])
 
 
-def _sharpened(best: Statement, own: Sequence[Statement]) -> Statement:
+def _sharpened(best: ReportStatement, own: Sequence[ReportStatement]) -> ReportStatement:
     """Prefer 8.1.0 over 8.1 if both are stated: they agree."""
     finer = [other for other in own if other.value != best.value and _extends(best.value, other.value)]
     return min(finer, key=lambda other: (-RANK[other.trust], other.line)) if finer else best
@@ -241,8 +243,8 @@ def _loosely(one: str, other: str) -> bool:
 
 
 def gpus(
-    statements: Iterable[Statement],
-) -> tuple[tuple[str, ...], tuple[Statement, ...], tuple[ConflictingStatements, ...]]:
+    statements: Iterable[ReportStatement],
+) -> tuple[tuple[str, ...], tuple[ReportStatement, ...], tuple[ConflictingStatements, ...]]:
     """Merge GPU statements: those of a driver or program, else of a form, else of prose.
 
     Each model's count is the best one of its sources. Weaker sources complete names that ``nvidia-smi`` cut; a form
@@ -265,7 +267,7 @@ def gpus(
     return tuple(listed[:_MOST_GPUS]), tuple(own), _against(base, others, names)
 
 
-def without_former(statements: Sequence[Statement], works: Sequence[Statement]) -> list[Statement]:
+def without_former(statements: Sequence[ReportStatement], works: Sequence[ReportStatement]) -> list[ReportStatement]:
     """Drop sentences about a replaced GPU if another is named."""
     former = {_plain(row.value) for row in works if row.field == "gpus"}
     others = [row for row in statements if row.field == "gpus" and not _is_one_of(row, former)]
@@ -274,7 +276,7 @@ def without_former(statements: Sequence[Statement], works: Sequence[Statement]) 
     return [row for row in statements if row.field != "gpus" or not _is_one_of(row, former)]
 
 
-def _is_one_of(row: Statement, models: set[str]) -> bool:
+def _is_one_of(row: ReportStatement, models: set[str]) -> bool:
     model = _plain(row.value)
     return row.trust is Trust.MENTIONED and any(known.endswith(model) or model.endswith(known) for known in models)
 
@@ -286,7 +288,7 @@ def _plain(name: str) -> str:
     return _MODEL.sub("", name.lower())
 
 
-def _completed(name: str, others: Sequence[Statement]) -> str:
+def _completed(name: str, others: Sequence[ReportStatement]) -> str:
     """Complete a name that ``nvidia-smi`` cut."""
     if not name.endswith(_CUT):
         return name
@@ -294,7 +296,7 @@ def _completed(name: str, others: Sequence[Statement]) -> str:
 
 
 def _against(
-    base: Sequence[Statement], others: Sequence[Statement], names: dict[str, str]
+    base: Sequence[ReportStatement], others: Sequence[ReportStatement], names: dict[str, str]
 ) -> tuple[ConflictingStatements, ...]:
     known = {_plain(name): name for name in names.values()}
     stated = [other for other in others if RANK[other.trust] > 1]
@@ -318,7 +320,7 @@ def _known_as(name: str, names: dict[str, str]) -> str:
 _FORM_FACTOR = re.compile(r"(?:pcie|sxm|nvl|[0-9]{2,3}gb|laptopgpu|mobile|withmaxq)")
 
 
-def trimmed(statements: Iterable[Statement]) -> list[Statement]:
+def trimmed(statements: Iterable[ReportStatement]) -> list[ReportStatement]:
     """Drop statements of a weaker recogniser if a stronger one read the same field on the line."""
     best: dict[tuple[str, int], int] = {}
     rows = list(statements)
@@ -326,7 +328,7 @@ def trimmed(statements: Iterable[Statement]) -> list[Statement]:
         key = (row.field, row.line)
         best[key] = max(best.get(key, 0), RANK[row.trust])
     seen: set[tuple[str, str, int, int]] = set()
-    kept: list[Statement] = []
+    kept: list[ReportStatement] = []
     for row in rows:
         mark = (row.field, row.value, row.line, row.index)
         if RANK[row.trust] == best[row.field, row.line] and mark not in seen:
@@ -335,9 +337,11 @@ def trimmed(statements: Iterable[Statement]) -> list[Statement]:
     return sorted(kept, key=lambda row: row.line)
 
 
-def scalars(statements: Sequence[Statement]) -> tuple[dict[str, Statement], tuple[ConflictingStatements, ...]]:
+def scalars(
+    statements: Sequence[ReportStatement],
+) -> tuple[dict[str, ReportStatement], tuple[ConflictingStatements, ...]]:
     """Choose the value of every stated scalar field."""
-    chosen: dict[str, Statement] = {}
+    chosen: dict[str, ReportStatement] = {}
     against: list[ConflictingStatements] = []
     for field in (*SCALARS, "origin"):
         best, contradictions = scalar(field, statements)

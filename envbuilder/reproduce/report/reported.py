@@ -34,7 +34,7 @@ class Trust(StrEnum):
 RANK = {trust: rank for rank, trust in enumerate(reversed(Trust), start=1)}
 
 
-class Statement(msgspec.Struct, frozen=True, kw_only=True):
+class ReportStatement(msgspec.Struct, frozen=True, kw_only=True):
     """One statement: field, value, line (from 1), its text, the recogniser, and its confidence.
 
     ``index`` distinguishes the GPUs of one listing (-1 without numbers), ``count`` is the number in "2x". ``works``
@@ -58,8 +58,8 @@ class ConflictingStatements(msgspec.Struct, frozen=True, kw_only=True):
     """Two incompatible statements; ``kept`` has the higher confidence."""
 
     field: str
-    kept: Statement
-    dropped: Statement
+    kept: ReportStatement
+    dropped: ReportStatement
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,10 +99,10 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = {}
     built: dict[str, str] = {}
     environment: dict[str, str] = {}
-    evidence: tuple[Statement, ...] = ()
+    evidence: tuple[ReportStatement, ...] = ()
     contradictions: tuple[ConflictingStatements, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    works: tuple[Statement, ...] = ()
+    works: tuple[ReportStatement, ...] = ()
     complaints: tuple[Complaint, ...] = ()
 
 
