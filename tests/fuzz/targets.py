@@ -300,8 +300,8 @@ def engine(data: bytes) -> None:
     answer: object = decoding.from_json(data, object)
     inspected = answer.get("inspected", answer) if isinstance(answer, dict) else answer
     history = answer.get("history", []) if isinstance(answer, dict) else []
-    describe_image = decoding.converted(inspected, images.Inspected)
-    images.to_image(describe_image, decoding.converted(history, list[images.History]))
+    described = decoding.converted(inspected, images.Inspected)
+    images.to_image(described, decoding.converted(history, list[images.History]))
 
 
 class Response:
