@@ -88,7 +88,6 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
 
 
 def _asked_of_system(parsed: Matrix, base: str) -> tuple[str, ...]:
-    """Return the system packages of a matrix for one of its bases."""
     rows = [row for row in parsed.include if row.os == base]
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
     asked = (*(parsed.system_packages if on_it else ()), *(one for row in rows for one in row.system_packages))

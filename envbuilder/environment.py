@@ -169,7 +169,6 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def base_system(self) -> str:
-        """Name the system that the base is of."""
         return self.system_cuda.os if self.system_cuda else self.os
 
     @property

@@ -53,7 +53,6 @@ _VERDICTS = {"PASSED": ExitCode.DONE, "FAILED": ExitCode.FAILED, "INCONCLUSIVE":
 
 
 def verdict_exit_code(word: str) -> int:
-    """Return the exit code of a verdict's word."""
     return _VERDICTS[word]
 
 

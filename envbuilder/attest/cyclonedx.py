@@ -140,7 +140,6 @@ def _system(contents: ImagePackages) -> BomComponent:
 
 
 def is_cuda(package: ImagePackage) -> bool:
-    """Return True for the name of one of NVIDIA's CUDA packages."""
     return bool(_CUDA.match(package.name))
 
 

@@ -165,7 +165,6 @@ class KeyOpener:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the trusted keys, each once."""
         return tuple(dict.fromkeys(key.keyid for key in self.trusted))
 
     def open(self, content: bytes) -> Opened | Rejected:
@@ -191,7 +190,6 @@ def _is_in_toto(payload_type: str) -> bool:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Write an envelope as JSON."""
     return msgspec.json.encode(envelope)
 
 

@@ -91,7 +91,6 @@ def decide_by_class(
 
 
 def reasons(added: ClassDecision) -> tuple[Refusal, ...]:
-    """Return the refusals of a class, each with the class's name."""
     found = _reasons(added.decision)
     return tuple(msgspec.structs.replace(refusal, message=f"{added.kind}: {refusal.message}") for refusal in found)
 

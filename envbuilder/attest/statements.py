@@ -60,7 +60,6 @@ def resource(name: str, digest: str) -> Resource:
 
 
 def about(name: str, digest: str, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401 - any Struct or dict
-    """Make a statement about one manifest digest."""
     return Statement(
         subject=(resource(name, digest),),
         predicate_type=predicate_type,

@@ -82,7 +82,6 @@ def folder_of(soname: str) -> str:
 
 
 def opener_folders(searches: Iterable[Search]) -> tuple[str, ...]:
-    """Return the folders that `OPENER` searches."""
     return next((one.folders for one in searches if one.object.startswith(OPENER)), ())
 
 

@@ -147,7 +147,6 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return {(row.package, versions.key(row.version)): row for row in self.tensorflow}
 
     def distributions(self, version: str) -> tuple[TensorflowRelease, ...]:
-        """List the rows of one version, in the order of `DISTRIBUTIONS`."""
         found = (self.release(version, package) for package in DISTRIBUTIONS)
         return tuple(row for row in found if row is not None)
 
@@ -173,7 +172,6 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return min(rows, key=lambda row: versions.key(row.version), default=None)
 
     def newest_toolkit(self, major: int) -> CudaToolkit | None:
-        """Return the newest toolkit of a major line."""
         rows = [row for row in self.cuda if versions.major(row.version) == major]
         return max(rows, key=lambda row: versions.key(row.version), default=None)
 

@@ -63,7 +63,6 @@ def files() -> tuple[Path, ...]:
 
 
 def path_of(name: str) -> Path:
-    """Return the path of a file of the catalogue."""
     return Path(__file__).with_name(name)
 
 

@@ -148,7 +148,6 @@ def _as_written(command: click.Command) -> click.Command:
 
 
 def _refuse_empty(command: click.Command) -> click.Command:
-    """Make every option of a command refuse an empty text."""
     from envbuilder.cli.options import refuse_empty
 
     for parameter in command.params:
@@ -236,7 +235,6 @@ def _of_system(error: OSError) -> EnvbuilderError:
 
 
 def _shown(error: click.ClickException) -> str:
-    """Return what click would show of an error."""
     written = io.StringIO()
     error.show(written)
     return written.getvalue().rstrip()

@@ -47,7 +47,6 @@ class FilePath(_Given, click.Path):
 
 
 def refuse_empty(parameter: click.Parameter) -> None:
-    """Make an option with one text refuse an empty one."""
     if isinstance(parameter, click.Option) and parameter.type is click.STRING and not parameter.multiple:
         parameter.type = GivenText()
 

@@ -32,7 +32,6 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The GPU's name with its compute capability."""
         capability = f"compute capability {self.capability}"
         return f"{self.name} ({capability})" if self.row else capability
 

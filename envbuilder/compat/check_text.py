@@ -40,7 +40,6 @@ def change_text(change: Change) -> str:
 
 
 def new_text(change: Change) -> str:
-    """Write the new value."""
     return change.new or _GONE.get(change.field, "left open")
 
 

@@ -50,7 +50,6 @@ def wheel_stacks(
 
 
 def base_stack(image: BaseImage) -> CudaStack:
-    """Return the CUDA of a base."""
     return CudaStack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
 
 

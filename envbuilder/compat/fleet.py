@@ -15,7 +15,6 @@ from envbuilder.compat.findings import finding
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import on_host
 from envbuilder.environment import Environment
-from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, compatible
 from envbuilder.matrix import Arch, DriverText, GpuText
 
@@ -91,19 +90,6 @@ def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], ca
     return gpu in models and seen is not None and versions.is_prefix(driver, seen)
 
 
-def simulated_host(gpu: str, driver: str, catalog: Catalog) -> str:
-    """Describe a class of hosts for `--simulate`, with the newest known release of a branch.
-
-    Raises UsageError for a branch that is not in the catalogue.
-    """
-    branch = catalog.branch(driver)
-    if branch is None:
-        raise UsageError(f"the catalogue has no driver {driver}", hint="envbuilder catalog list drivers")
-    if versions.same(driver, branch.branch):
-        driver = (branch.production or branch.releases or (branch.first,))[-1]
-    return f"driver={driver},gpu={gpu}"
-
-
 def asked_of(gpu: str, driver: str, arch: str) -> str:
     """Name a class of hosts as a worker's resource; the name must not contain spaces or '='."""
     return f"{gpu}/{driver}".replace(" ", "_") if gpu else f"host/{arch}"
@@ -150,7 +136,6 @@ class Newest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], catalog: Catalog) -> tuple[Cell, ...]:
-    """Evaluate every environment on every host, environment by environment."""
     return tuple(_cell(environment, host, catalog) for environment in environments for host in hosts)
 
 

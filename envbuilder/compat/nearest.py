@@ -149,7 +149,6 @@ class Installable:
         yield msgspec.structs.replace(wish, tensorflow=version, **relaxed)
 
     def candidate_of(self, wish: Question) -> Candidate:
-        """Return the candidate of the question."""
         found = bind(wish, self.catalog).candidate
         assert found is not None  # noqa: S101 - it works, so it has rows
         return found
@@ -187,7 +186,6 @@ class Buildable:
         return parts.release is not None and not parts.python.fails and not parts.cuda.fails
 
     def relaxed(self, wish: Combination, axes: tuple[str, ...], version: str) -> Iterator[Combination]:
-        """Open axes for a version."""
         relaxed: dict[str, Any] = {axis: () if axis == "packages" else None for axis in axes}
         yield msgspec.structs.replace(wish, tensorflow=version, **relaxed)
 

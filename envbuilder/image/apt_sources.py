@@ -39,7 +39,6 @@ class Repository:
         return f"{self.name}.{'asc' if self.key.lstrip().startswith(_ARMOUR) else 'gpg'}"
 
     def line(self, folder: str) -> str:
-        """Write it as a line of apt's, with its key in this folder."""
         return f"deb [arch=amd64 signed-by={folder}/{self.key_file}] {self.url} {self.suite}\n"
 
 

@@ -190,7 +190,6 @@ def build(
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the digest of every file of a context."""
     return {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in sorted(files.items())}
 
 

@@ -53,7 +53,6 @@ def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> 
 
 
 def _lines(wheels: Mapping[str, Pin]) -> bytes:
-    """Write the document with one line for each wheel."""
     rows = (f'    "{wheel}": {decoding.to_json(pin).decode()}' for wheel, pin in sorted(wheels.items()))
     head = f'{{\n  "schema": "{WheelPins().schema}",\n  "wheels": {{\n'
     return (head + ",\n".join(rows) + "\n  }\n}\n").encode()

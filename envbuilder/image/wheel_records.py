@@ -171,7 +171,6 @@ class WheelRecords:
         return sum(self._kept(self._index, file, package).content is not None for file in wheels)
 
     def _kept(self, index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
-        """Return a wheel's RECORD, kept or asked for."""
         digest = f"sha256:{file.sha256}"
         kept = self._get(digest)
         if kept is None:

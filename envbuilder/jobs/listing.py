@@ -119,13 +119,11 @@ _CHOSEN: dict[str, Columns] = {
 
 
 def own_columns(kind: type[Row]) -> Columns:
-    """Return a column for each field of a row type that not every row has."""
     names = [name for name in kind.__struct_fields__ if name not in Row.__struct_fields__]
     return tuple((name.replace("_", " "), _cell(name)) for name in names)
 
 
 def _kinds() -> dict[str, type[Row]]:
-    """Return the row type of each table."""
     return {name: get_args(kind)[0] for name, kind in get_type_hints(Tables).items()}
 
 

@@ -194,7 +194,6 @@ def _findings(document: PlanDocument, cell: PlannedCell) -> tuple[Finding, ...]:
 
 
 def _name(kinds: list[HostKind]) -> str:
-    """Name hosts by the first one, and count the others."""
     others = sum(kind.count for kind in kinds) - 1
     return f"{kinds[0].host} +{others}" if others else kinds[0].host
 

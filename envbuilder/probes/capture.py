@@ -324,7 +324,6 @@ def installer() -> str:
 
 
 def kind_of_build(with_cuda: Any, distribution: Optional[str]) -> Optional[str]:
-    """Return gpu or cpu, if TensorFlow or its distribution's name shows it."""
     if with_cuda is None:
         return "cpu" if distribution in WITHOUT_CUDA else None
     return "gpu" if with_cuda else "cpu"

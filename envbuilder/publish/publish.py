@@ -152,7 +152,6 @@ def _promote(publication: Publication, tools: PublishTools, manifest: Manifest, 
 
 
 def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:
-    """Remove the staging tag from the engine if the image has another tag."""
     staged = str(publication.to.at(staging_tag(publication.environment)))
     if any(tag != staged for tag in image.tags):
         tools.engine.remove(staged)

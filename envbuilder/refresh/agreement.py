@@ -163,7 +163,6 @@ class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one for one in self.comparisons if one.outcome == "disagrees")
 
     def count(self, outcome: Outcome) -> int:
-        """Count the comparisons with one outcome."""
         return sum(one.outcome == outcome for one in self.comparisons)
 
 

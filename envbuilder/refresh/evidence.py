@@ -43,7 +43,6 @@ class Openers:
         self._stubs: set[str] = set()
 
     def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the pieces."""
         tail = b""
         for piece in pieces:
             text = tail + piece

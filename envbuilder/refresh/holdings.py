@@ -26,7 +26,6 @@ class Holdings:
             self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
 
     def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
-        """Return the Linux wheels of one version."""
         return tuple(self._of(project).get(version, ()))
 
     def versions(self, project: str) -> tuple[str, ...]:

@@ -194,7 +194,6 @@ def _uploaded(held: Holdings, project: str, version: str) -> str:
 
 
 def _release_day(row: TensorflowRelease, held: Holdings) -> Comparison:
-    """Compare the upload day of a TensorFlow release."""
     return _day(agreement.name_of(row), "released", row.released, _uploaded(held, row.package, row.version))
 
 

@@ -110,7 +110,6 @@ class Repository:
         return response.content
 
     def has_blob(self, digest: str) -> bool:
-        """Return True if the registry has a blob."""
         return self.transport.send("HEAD", f"{self._path}blobs/{digest}", expect=(_OK, _MISSING)).status == _OK
 
     def lacking(self, manifest: Manifest) -> str:

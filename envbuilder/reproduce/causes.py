@@ -185,7 +185,6 @@ def _no_gpu(subject: str, why: str, found: str | None) -> Finding:
 
 
 def _shown(symptom: MessageMatch, signature: LogMessage) -> Finding:
-    """Make a finding from a matched log message."""
     assert signature.code is not None  # noqa: S101 - `_proved` looked
     value = next(iter(symptom.values.values()), "")
     return Finding(
@@ -251,7 +250,6 @@ def _opens_at_import(reported: Reported) -> bool:
 
 
 def as_info(finding: Finding) -> Finding:
-    """Downgrade a finding to INFO."""
     return finding if finding.severity is Severity.INFO else msgspec.structs.replace(finding, severity=Severity.INFO)
 
 

@@ -117,10 +117,8 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:
-    """Return the path of the matrix of the closest environment."""
     return workspace.report_matrix(document.recipe.environment or "report")
 
 
 def build_command(document: ReproduceDocument) -> str:
-    """Return the command that builds the closest environment from that matrix."""
     return f"envbuilder run {matrix_path(document, Workspace(Path()))}"

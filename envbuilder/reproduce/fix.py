@@ -102,7 +102,6 @@ def _search_fix(reported: Reported, question: Question, diagnosis: ReportDiagnos
 def _candidate_fix(
     found: Near[Question], reported: Reported, diagnosis: ReportDiagnosis, asked: Question
 ) -> _Fix | None:
-    """Return an alternative with all its changes if it affects the cause."""
     changes = (*_system_change(reported, found.wish), *found.changes)
     return (found.wish, changes, found.predicate) if changes and _affects_cause(diagnosis, changes, asked) else None
 

@@ -78,7 +78,6 @@ def gpus_of(reported: Reported) -> tuple[str, ...]:
 
 
 def concerns_gpu(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> bool:
-    """Return True if the report is about a GPU."""
     stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
     return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
 

@@ -201,7 +201,6 @@ PUBLISHED = "tensorflow/tensorflow"
 
 
 def holds_tensorflow(image: str) -> bool:
-    """Return True if this is one of TensorFlow's own images."""
     return image.partition(":")[0] == PUBLISHED
 
 

@@ -196,7 +196,6 @@ def capture_script() -> bytes:
 
 
 def _system_of(environment: Environment, tools: ReproduceTools) -> dict[str, str]:
-    """Return the system locks of the environment's lock."""
     places = (tools.workspace.context(environment.id), tools.workspace.for_reports.context(environment.id))
     held = next((place for place in places if lockfile.of_context(place) is not None), places[0])
     return system_lock.texts(held, environment)

@@ -48,7 +48,6 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def describe(step: BuildEvent) -> str:
-    """Describe a build's event in one short line."""
     text = step.text.strip().splitlines()[-1] if step.kind == "log" and step.text.strip() else step.name
     return terminal_text.line(text)[:_WIDTH]
 

@@ -57,7 +57,6 @@ class ImageBuilder:
     wheels: Path | None = None
 
     def lock_old(self, environment: Environment) -> LockedImage:
-        """Return the old image with its committed lock, or a new one."""
         offered = self.committed_image(environment)
         if offered is not None:
             return offered

@@ -80,7 +80,6 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
 
 
 def _with_packaged_matrix(request: UpgradeRequest, root: Path) -> UpgradeRequest:
-    """Use the packaged matrix if none was given."""
     if request.matrix is not None:
         return request
     return replace(request, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)

@@ -41,7 +41,6 @@ def judge(sides: ComparedImages, policy: Policy) -> tuple[Decision, tuple[Clause
 
 
 def decide(clauses: Sequence[Clause]) -> Decision:
-    """Return the decision of the clauses."""
     states = {(clause.otherwise, clause.state) for clause in clauses}
     if ("reject", "violated") in states:
         return "REJECT"

@@ -63,7 +63,6 @@ def _count_or_unknown(details: Iterable[str] | None, reason: str) -> QuantityVal
 
 
 def _duration(images: ComparedImages, prefix: str) -> QuantityValue:
-    """Bound the worst ratio of the durations with this prefix."""
     rows = [row for row in images.differences.timings or () if row.name.startswith(prefix)]
     return _worst(rows, map(_timing, rows))
 

@@ -41,7 +41,6 @@ class UserSuite:
 
     @property
     def digest(self) -> str:
-        """The digest of all files."""
         return content_key(self.files)
 
     def only(self, names: Collection[str]) -> UserSuite:

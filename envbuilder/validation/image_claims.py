@@ -66,7 +66,6 @@ def carried_list(files: ImageFiles, label: str, lock: str) -> str:
 
 
 def joined_lists(files: ImageFiles) -> str:
-    """Return the lists of removed files that an image carries, joined by the order of their names."""
     names = sorted(path for path in files.paths if path.startswith(removed_files.CARRIED))
     return "".join(decoding.text(files.content(name) or b"") for name in names)
 

@@ -61,7 +61,6 @@ class ImageFiles:
 
     @cached_property
     def system(self) -> SystemPackages:
-        """The files of system packages."""
         kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
         lists = [one for one in kept if self._is_installed(one[0])]
         if not any(is_list(path) for path, _, _ in lists):
@@ -207,7 +206,6 @@ def _packages_of(path: str) -> set[str]:
 
 
 def _under(path: str, folders: set[str]) -> bool:
-    """Return True if one of the folders contains the path."""
     while "/" in path:
         path = path.rpartition("/")[0]
         if path in folders:
@@ -221,7 +219,6 @@ def _is_of(row: FileRow, content: bytes, *, twice: bool) -> bool:
 
 
 def _named(row: FileRow, path: str) -> FileRow:
-    """Return the row with the path to which it is unpacked."""
     return row if row.path == path else msgspec.structs.replace(row, path=path)
 
 

@@ -179,7 +179,6 @@ _EVERY_GPU: Mapping[str, tuple[str, ...]] = {"CUDA_VISIBLE_DEVICES": (), "NVIDIA
 
 
 def _gpus(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find variables that hide GPUs from a GPU image."""
     if subject.facts.flavor != "gpu":
         return
     hidden: tuple[tuple[str, Callable[[str], bool]], ...] = (

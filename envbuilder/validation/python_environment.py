@@ -232,7 +232,6 @@ def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
 
 
 def _modules(subject: ImageContext, folder: str) -> set[str]:
-    """Return the modules and packages in a folder."""
     inside = [path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")]
     loose = {path for path in inside if "/" not in path and _MODULE.search(path)}
     return loose | {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}

@@ -141,7 +141,6 @@ def _with(output: CheckOutput, others: tuple[Finding, ...]) -> CheckOutput:
 
 
 def _converted(answer: Answer) -> CheckOutput:
-    """Convert the answer of a probe."""
     return CheckOutput(
         tuple(plain_finding(one) for one in decoding.converted(answer["findings"], list[Finding])),
         answer["expected"],

@@ -113,7 +113,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_for_gpus(self) -> bool:
-        """Return True for a CUDA build with a CUDA runtime or a GPU on the host."""
         return self.is_cuda_build and bool(self.cuda)
 
 

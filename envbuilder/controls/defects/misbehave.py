@@ -63,7 +63,6 @@ def illegal(facts: Facts) -> None:
 
 
 def throw(facts: Facts, text: str = "this went wrong") -> NoReturn:
-    """Raise."""
     raise RuntimeError(text)
 
 

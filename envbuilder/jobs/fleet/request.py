@@ -80,7 +80,6 @@ class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
 
 
 def host_classes(catalog: Catalog) -> dict[str, int]:
-    """Return the host classes of this host, as a Dask worker advertises them."""
     host = describe()
     return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
 

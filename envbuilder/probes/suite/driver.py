@@ -69,7 +69,6 @@ class DriverState:
 
     @property
     def present(self) -> bool:
-        """Return True if there is a device node, a kernel module, or a library of a driver."""
         return bool(self.nodes or self.kernel_module or self.library or self.nvml is not None)
 
 
@@ -344,7 +343,6 @@ def numbers(text: str) -> list[int]:
 
 
 def memory_used() -> list[int]:
-    """Return the bytes in use on every GPU."""
     return [int(memory.used) for memory in _each_gpu(_memory_of)]
 
 

@@ -31,7 +31,6 @@ def skipped(reason: str, **more: Any) -> Answer:
 
 
 def judged(findings: Sequence[Finding], expected: str = "", observed: str = "", **more: Any) -> Answer:
-    """Return a failed result if a finding is an error, otherwise a passed one."""
     wrong = any(found["severity"] == "error" for found in findings)
     return _answer("failed" if wrong else "passed", expected, observed, dict(more, findings=findings))
 

@@ -113,7 +113,6 @@ def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, startup_diagno
 
 
 def phases(cold: list[startup_diagnosis.Sample], warm: list[startup_diagnosis.Sample]) -> dict[str, Phase]:
-    """Return the samples of each phase, in the order of the phases."""
     names = list(dict.fromkeys(name for document in cold + warm for name, _ in document["phases"]))
     return {name: phase(_seconds(cold, name), _seconds(warm, name)) for name in names}
 

@@ -128,7 +128,6 @@ def written(tf: Any, write: Callable[..., Any], folder: str) -> bool:
 
 
 def files(folder: str) -> list[str]:
-    """Return the files below a folder, by their path in it."""
     every = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
     return sorted(os.path.relpath(path, folder) for path in every)
 

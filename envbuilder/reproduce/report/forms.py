@@ -159,7 +159,6 @@ _EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus"
 
 @lru_cache(maxsize=4_096)
 def field_of(label: str) -> str | None:
-    """Return the field of a label, or None for an unknown label."""
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
     if words.startswith(("cuda", "installed version of cuda")) and "cudnn" in words:
         return "cuda and cudnn"

@@ -137,7 +137,6 @@ def _recognised(
 
 
 def _around(line: str, match: re.Match[str]) -> str:
-    """Return the line, or the part around the match if the line is long."""
     longest = 400
     start = 0 if match.end() <= longest else max(0, match.start() - 40)
     return line[start : start + longest].strip()
