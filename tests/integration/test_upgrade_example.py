@@ -22,7 +22,9 @@ from envbuilder.upgrade.document import UpgradeDocument
 ROOT = Path(__file__).parents[2]
 WRITTEN = [
     shlex.split(line)[1:]
-    for line in dict.fromkeys(re.findall(r"`(envbuilder upgrade [0-9][^`]*)`", (ROOT / "README.md").read_text()))
+    for line in dict.fromkeys(
+        re.findall(r"(?:`|^\$ )(envbuilder upgrade [0-9][^`\n]*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    )
 ]
 """The words of every comparison in README."""
 EXITS = {"ADOPT": 0, "ADOPT_WITH_NOTES": 0, "REJECT": 1, "UNDECIDED": 8}
