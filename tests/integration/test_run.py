@@ -38,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder outside the checkout that holds the committed context of the quickstart environment."""
     root = tmp_path_factory.mktemp("workspace")
     shutil.copytree(ROOT / "images" / QUICKSTART, root / "images" / QUICKSTART)
+    shutil.copy(ROOT / "images" / "README.md", root / "images")
     return root
 
 

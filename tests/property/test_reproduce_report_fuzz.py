@@ -137,7 +137,6 @@ LARGE: dict[str, Callable[[], str]] = {
 }
 
 
-@pytest.mark.no_cover  # what is timed is not to be slowed
 @pytest.mark.parametrize("name", LARGE)
 def test_100_kb_is_no_work(name: str) -> None:
     """A report of 100 kB, friendly or not, is read and searched in 50 ms when all is quiet; the bound is ten times."""
