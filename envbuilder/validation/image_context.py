@@ -96,6 +96,11 @@ def warning(code: Code, subject: str, message: str, **parts: str) -> Finding:
     return finding(Severity.WARNING, code, subject, message, **parts)
 
 
+def escaped(text: str) -> str:
+    """Return text of an image for a message: control characters escaped, 80 characters at most."""
+    return text.encode("unicode_escape").decode()[:80]
+
+
 def listed(paths: list[str]) -> str:
     """Write the first paths and the number of others, each safe to print on one line."""
     shown = ", ".join("/" + path.encode("unicode_escape").decode()[:200] for path in sorted(paths)[:SHOWN])

@@ -15,7 +15,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, escaped, finding, warning
 from envbuilder.validation.image_user import can_start, home, readable, scratch
 from envbuilder.workspace import packaged_yaml
 
@@ -56,10 +56,6 @@ def configuration(subject: ImageContext) -> CheckOutput:
     return CheckOutput(tuple(findings), expected, observed, blamed=blamed)
 
 
-def _shown(text: str) -> str:
-    return text.encode("unicode_escape").decode()[:80]
-
-
 def _bad(name: str, text: str, fix: str = "") -> Finding:
     return error(Code.IMAGE_CONFIGURATION, name, text, fix=fix or f"leave {name} out of the image")
 
@@ -75,7 +71,7 @@ def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding
         for name in rule.names:
             if name not in reported and rule.applies(env.get(name, "")):
                 reported.add(name)
-                text = rule.message.format(name=name, value=_shown(env[name]))
+                text = rule.message.format(name=name, value=escaped(env[name]))
                 fix = f"leave {name} out of the image"
                 yield finding(severities[rule.severity], Code.IMAGE_CONFIGURATION, name, text, fix=fix)
 
@@ -88,10 +84,10 @@ def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     prefix = env.get("PYTHONPYCACHEPREFIX", "")
     folder = subject.files.resolve(prefix) if prefix.startswith("/") else ""
     if folder and any(path.startswith(f"{folder}/") and path.endswith(".pyc") for path in subject.files.paths):
-        text = f"PYTHONPYCACHEPREFIX makes Python run the byte code in {_shown(prefix)} instead of its sources"
+        text = f"PYTHONPYCACHEPREFIX makes Python run the byte code in {escaped(prefix)} instead of its sources"
         yield _bad("PYTHONPYCACHEPREFIX", text)
     elif prefix:
-        yield _odd("PYTHONPYCACHEPREFIX", f"PYTHONPYCACHEPREFIX makes Python look for byte code in {_shown(prefix)}")
+        yield _odd("PYTHONPYCACHEPREFIX", f"PYTHONPYCACHEPREFIX makes Python look for byte code in {escaped(prefix)}")
 
 
 def _is_encoding(name: str) -> bool:
@@ -105,10 +101,10 @@ def _preloaded(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Findin
     for name in ("LD_PRELOAD", "LD_AUDIT"):
         for path in filter(None, re.split(r"[:\s]+", env.get(name, "").strip())):
             if "/" in path and subject.files.file(path) is None:
-                yield _bad(name, f"{name} names {_shown(path)}, which is not in the image")
+                yield _bad(name, f"{name} names {escaped(path)}, which is not in the image")
             else:
                 is_error = subject.is_managed or name == "LD_AUDIT"
-                yield (_bad if is_error else _odd)(name, f"{name} loads {_shown(path)} into every process")
+                yield (_bad if is_error else _odd)(name, f"{name} loads {escaped(path)} into every process")
     if subject.files.file("etc/ld.so.preload") is not None and not subject.is_managed:
         yield _odd("/etc/ld.so.preload", "/etc/ld.so.preload loads libraries into every process")
 
@@ -120,8 +116,8 @@ def _shell_functions(_: ImageContext, env: Mapping[str, str]) -> Iterator[Findin
     """Find functions that a shell runs instead of a program; nearly everything is started through a shell."""
     for name in sorted(env):
         if (found := _FUNCTION.match(name)) and env[name].startswith("()"):
-            text = f"{_shown(name)} is run by a shell of the image instead of {_shown(found[1])}"
-            yield _bad(_shown(name), text)
+            text = f"{escaped(name)} is run by a shell of the image instead of {escaped(found[1])}"
+            yield _bad(escaped(name), text)
 
 
 _CERTIFICATES = (
@@ -136,11 +132,11 @@ def _paths(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     for name in _CERTIFICATES:
         place = env.get(name, "")
         if place.startswith("/") and subject.files.resolve(place) not in subject.files.paths:
-            yield _bad(name, f"{name} names {_shown(place)}, which is not in the image")
+            yield _bad(name, f"{name} names {escaped(place)}, which is not in the image")
     zone = env.get("TZ", "").removeprefix(":")
     known = subject.files.resolve(f"usr/share/zoneinfo/{zone}") in subject.files.paths
     if _ZONE.match(zone) and not known and len(subject.files.paths) > 1:
-        yield _odd("TZ", f"TZ names {_shown(zone)}, which is not in the image: the C library silently uses UTC")
+        yield _odd("TZ", f"TZ names {escaped(zone)}, which is not in the image: the C library silently uses UTC")
 
 
 def _framework(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -152,25 +148,25 @@ def _framework(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Findin
     name = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
     if path := env.get(name, ""):
         is_error = subject.is_managed or subject.files.file(path) is None
-        yield (_bad if is_error else _odd)(name, f"{name} makes TensorFlow load {_shown(path)} at its import")
+        yield (_bad if is_error else _odd)(name, f"{name} makes TensorFlow load {escaped(path)} at its import")
 
 
 def _xla_flags(subject: ImageContext, name: str, prefix: str, value: str) -> Iterator[Finding]:
     option = "--xla_gpu_cuda_data_dir="
     if value.strip() and not value.strip().startswith("-"):
-        yield _bad(name, f"{name} names the file {_shown(value)}: its flags are unknown")
+        yield _bad(name, f"{name} names the file {escaped(value)}: its flags are unknown")
         return
     for word in value.split():
         if word.startswith(option):
             folder = word.removeprefix(option)
             if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
-                text = f"{name} sends XLA to {_shown(folder)} for libdevice, which is not there"
+                text = f"{name} sends XLA to {escaped(folder)} for libdevice, which is not there"
                 fix = f"leave {option} out, or put CUDA's tools there"
                 yield error(Code.XLA_TOOLS_MISSING, name, text, fix=fix)
         elif not word.startswith(prefix):
-            yield _bad(name, f"{name} contains {_shown(word)}, which XLA does not know: TensorFlow ends with an error")
+            yield _bad(name, f"{name} contains {escaped(word)}, which XLA does not know: TensorFlow ends with an error")
         else:
-            yield _odd(name, f"{name} contains {_shown(word)}, which changes how every program computes")
+            yield _odd(name, f"{name} contains {escaped(word)}, which changes how every program computes")
 
 
 _NO_GPU = ("", "void", "none", "nodevfiles", "-1")
@@ -189,10 +185,10 @@ def _gpus(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     for name, hides in hidden:
         value = env.get(name, "").strip().lower()
         if name in env and hides(value):
-            text = f"{name}={_shown(env[name])} hides every GPU from TensorFlow, on any host"
+            text = f"{name}={escaped(env[name])} hides every GPU from TensorFlow, on any host"
             yield error(Code.GPU_NOT_VISIBLE, name, text, found=env[name][:100], fix=f"leave {name} out, or name them")
         elif name in env and value not in _EVERY_GPU.get(name, (value,)):
-            yield _odd(name, f"{name}={_shown(env[name])} hides the other GPUs of every host")
+            yield _odd(name, f"{name}={escaped(env[name])} hides the other GPUs of every host")
 
 
 KERAS_FILE = "keras.json"
@@ -208,25 +204,25 @@ def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Fi
     path = f"{folder}/{KERAS_FILE}".strip("/")
     if subject.files.file(path) is None:
         return
-    shown, content = f"/{_shown(path)}", subject.files.content(path)
+    shown, content = f"/{escaped(path)}", subject.files.content(path)
     if content is None or len(content) > _MOST_SETTINGS:
         yield _odd(KERAS_FILE, f"{shown} is too large to be read: its settings are unknown")
         return
     try:
         settings = decoding.from_loose_json(content)
     except decoding.DamagedError as damage:
-        yield _odd(KERAS_FILE, f"{shown} is not JSON, so Keras ignores it: {_shown(str(damage))}")
+        yield _odd(KERAS_FILE, f"{shown} is not JSON, so Keras ignores it: {escaped(str(damage))}")
         return
     if not isinstance(settings, dict):
         yield _bad(KERAS_FILE, f"{shown} contains no settings: the import of Keras fails")
         return
     backend = settings.get("backend") or "tensorflow"
     if backend != "tensorflow" and not env.get("KERAS_BACKEND"):
-        yield _bad(KERAS_FILE, f"{shown} makes Keras use {_shown(str(backend))} instead of TensorFlow")
+        yield _bad(KERAS_FILE, f"{shown} makes Keras use {escaped(str(backend))} instead of TensorFlow")
     for name, usual in _USUAL.items():
         value = settings.get(name) or usual
         if value != usual:
-            yield _odd(KERAS_FILE, f"{shown} makes Keras compute with {name}={_shown(str(value))} instead of {usual}")
+            yield _odd(KERAS_FILE, f"{shown} makes Keras compute with {name}={escaped(str(value))} instead of {usual}")
 
 
 _VARIABLES = (_by_table, _python, _preloaded, _shell_functions, _paths, _framework, _gpus)
@@ -256,36 +252,36 @@ def requirement(subject: ImageContext) -> CheckOutput:
     if env.get("NVIDIA_DISABLE_REQUIRE", "").lower() not in ("", "0", "false"):
         text = f"NVIDIA_DISABLE_REQUIRE is set: {_LATE}"
         findings.append(warning(Code.CONTAINER_REQUIREMENT, "NVIDIA_DISABLE_REQUIRE", text))
-    observed = "; ".join(f"{name}={_shown(value)}" for name, value in given.items()) or "no requirement"
+    observed = "; ".join(f"{name}={escaped(value)}" for name, value in given.items()) or "no requirement"
     return CheckOutput(tuple(findings), "a requirement that admits the drivers that work", observed)
 
 
 def _requirement(name: str, value: str, built: str) -> Iterator[Finding]:
     def wrong(text: str, requires: str = "") -> Finding:
         fix = "ask for the image's own CUDA" if requires else "write it as cuda>=12.0"
-        return error(Code.CONTAINER_REQUIREMENT, name, text, requires=requires, found=_shown(value), fix=fix)
+        return error(Code.CONTAINER_REQUIREMENT, name, text, requires=requires, found=escaped(value), fix=fix)
 
     invalid = [term for word in value.split() for term in word.split(",") if not _CONDITION.match(term)]
     if invalid:
-        yield wrong(f"{name} is not valid at {_shown(invalid[0])}: the container will not start")
+        yield wrong(f"{name} is not valid at {escaped(invalid[0])}: the container will not start")
         return
     brands = {brand: _admits(value, _NEWEST[0], _NEWEST[1], brand) for brand in _BRANDS}
     if not any(brands.values()):
-        yield wrong(f"{name}={_shown(value)} refuses every host with a current driver; a newer driver always works")
+        yield wrong(f"{name}={escaped(value)} refuses every host with a current driver; a newer driver always works")
         return
     if not all(brands.values()):
         admitted = ", ".join(brand for brand, starts in brands.items() if starts)
         text = f"{name} admits only GPUs of the brands {admitted}"
-        yield warning(Code.CONTAINER_REQUIREMENT, name, text, found=_shown(value))
+        yield warning(Code.CONTAINER_REQUIREMENT, name, text, found=escaped(value))
     if not built or not value.strip():
         return
     least = required_cuda(built)
     if all(_admits(value, built, None, brand) is False for brand in _BRANDS):
-        text = f"{name}={_shown(value)} requires more than CUDA {built}, the version in the image"
+        text = f"{name}={escaped(value)} requires more than CUDA {built}, the version in the image"
         yield wrong(text, f"cuda>={built}")
     elif least != built and _admits(value, least, None, None) is False:
-        text = f"{name}={_shown(value)} refuses drivers that minor-version compatibility admits"
-        yield warning(Code.CONTAINER_REQUIREMENT, name, text, requires=f"cuda>={least}", found=_shown(value))
+        text = f"{name}={escaped(value)} refuses drivers that minor-version compatibility admits"
+        yield warning(Code.CONTAINER_REQUIREMENT, name, text, requires=f"cuda>={least}", found=escaped(value))
 
 
 def _admits(value: str, cuda: str, driver: str | None, brand: str | None) -> bool | None:

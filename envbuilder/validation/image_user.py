@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from envbuilder.finding import Code, Finding
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import ImageContext, error, listed
+from envbuilder.validation.image_context import ImageContext, error, escaped, listed
 from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.layer_scan import FileRow
 
@@ -21,10 +21,6 @@ _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 
 def _bad(name: str, text: str, fix: str) -> Finding:
     return error(Code.IMAGE_CONFIGURATION, name, text, fix=fix)
-
-
-def _shown(text: str) -> str:
-    return text.encode("unicode_escape").decode()[:80]
 
 
 def _account(subject: ImageContext) -> list[str]:
@@ -55,7 +51,7 @@ def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding
     words = image.entrypoint or image.command
     kind = "entry point" if image.entrypoint else "command"
     if words and _program(subject, env, words[0]) is None and len(subject.files.paths) > 1:
-        text = f"the {kind} {_shown(words[0])} is not in the image: it cannot start"
+        text = f"the {kind} {escaped(words[0])} is not in the image: it cannot start"
         yield _bad(kind, text, "name a program that is in the image")
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
         text = f"the {kind} is a list in single quotes: a shell reads it as words"
@@ -63,7 +59,7 @@ def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding
     name = image.user.partition(":")[0]
     accounts = subject.files.content("etc/passwd") or (b"" if len(subject.files.paths) > _COMPLETE else None)
     if name and not name.isdecimal() and accounts is not None and f"\n{name}:".encode() not in b"\n" + accounts:
-        yield _bad("USER", f"the user {_shown(name)} is not in /etc/passwd: it cannot start", "add the user")
+        yield _bad("USER", f"the user {escaped(name)} is not in /etc/passwd: it cannot start", "add the user")
     yield from _python(subject, env)
 
 
@@ -101,7 +97,7 @@ def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
     if not user or len(subject.files.paths) < _COMPLETE:
         return
     if folder is None or folder.row.kind != "folder" or not (folder.row.mode & 0o002 or folder.row.uid == user):
-        text = f"its user {_shown(subject.image.user)} may not write to /tmp"
+        text = f"its user {escaped(subject.image.user)} may not write to /tmp"
         yield _bad("/tmp", text, "mkdir -p /tmp && chmod 1777 /tmp")  # noqa: S108 - the image's
 
 
