@@ -52,7 +52,7 @@ def export_jobs(
     if scheduler == KUBERNETES and not cluster.runner:
         raise UsageError(
             "Kubernetes needs an image that contains envbuilder",
-            hint="--runner IMAGE; docs/fleet.md shows how to build it",
+            hint="--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it",
         )
     files = render_jobs(scheduler, jobs, matrix, cluster)
     marker = _marker(scheduler)
