@@ -34,8 +34,6 @@ def test_parser_accepts_honest_input(target: Target) -> None:
 
 
 def fuzz(target: Target, examples: int) -> None:
-    """Try so many damaged inputs."""
-
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None)
     @given(damaged(target.seeds()))
     def case(data: bytes) -> None:
@@ -61,7 +59,6 @@ def test_input_of_a_fixed_bug_stays_fixed(path: Path) -> None:
 
 
 def test_edits_break_documents() -> None:
-    """The strategy makes many different inputs, and keeps them below the limit of size."""
     made = set()
 
     @settings(max_examples=300, suppress_health_check=list(HealthCheck), database=None)

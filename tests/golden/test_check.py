@@ -22,7 +22,6 @@ EXIT = {True: 0, False: 1, None: 8}
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_check_answers_as_the_sources_say(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer, each finding with its severity, the nearest and the exit code are the case's, no more, no less."""
     monkeypatch.setattr(store, "load", lambda: up_to(case.get("day", DAY)))
     result = CliRunner().invoke(command, [*shlex.split(case["ask"]), "--format", "json"])
     document = json.loads(result.stdout)
@@ -42,7 +41,6 @@ def test_check_answers_as_the_sources_say(case: dict[str, Any], monkeypatch: pyt
 
 
 def test_every_code_that_check_can_give_has_a_case() -> None:
-    """No rule is without an example that fires it."""
     from envbuilder.compat.rules import RULES  # noqa: PLC0415 - next to its only use
 
     given = {code.value for rule in RULES for code in rule.codes}

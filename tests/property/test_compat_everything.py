@@ -108,7 +108,6 @@ SIBLINGS = (
 
 @pytest.mark.parametrize("share", SHARES)
 def test_every_kind_of_image_with_every_release_is_answered_without_contradiction(share: float) -> None:
-    """What an image lacks is an error, what it may hold is none: an unknown image is never the cause of a no."""
     rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
     for row, image, install in sample(itertools.product(rows, SIBLINGS, (*INSTALLS, "system")), share):
         asked = Question(tensorflow=row.version, base_image=image, install=install, driver="580.65.06", gpus=("T4",))
@@ -122,7 +121,6 @@ def test_every_kind_of_image_with_every_release_is_answered_without_contradictio
 
 @pytest.mark.parametrize("share", SHARES)
 def test_every_image_with_every_release_is_answered_without_contradiction(share: float) -> None:
-    """Base images and installs too: no exception, no contradiction, and the JSON follows its schema."""
     shapes: dict[tuple[object, ...], CheckDocument] = {}
     rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
     for row, image, install in sample(itertools.product(rows, CATALOG.images, INSTALLS), share):

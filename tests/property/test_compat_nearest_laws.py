@@ -87,14 +87,12 @@ def near_packages(near: Near[Wish]) -> bool:
 
 
 def image_of(near: Near[Wish]) -> str | None:
-    """Name the base image of an answer."""
     return getattr(near.wish, "base_image", None)
 
 
 @examples(6)
 @given(questions)
 def test_the_nearest_installable_is_what_trying_everything_finds(question: Question) -> None:
-    """Over the real catalogue: the same version and the same axes as a search that tries all, cheapest first."""
     works = cache(lambda asked: compatible(findings_of(asked, CATALOG)) is True)
     near = nearest(question, Installable(CATALOG))
     assert given_up(question, near, CATALOG) == tried(question, works, CATALOG)
@@ -108,7 +106,6 @@ def test_the_nearest_installable_is_what_trying_everything_finds(question: Quest
 def test_the_nearest_buildable_is_what_trying_everything_finds(
     catalog: Catalog, wish: Combination, wished: Targets
 ) -> None:
-    """Over small catalogues: the same version and the same axes as a search that tries all, cheapest first."""
     resolver = Resolver(catalog, wished)
     near = nearest(wish, Buildable(resolver))
     found = tried(wish, lambda asked: isinstance(resolver.resolve(cast("Combination", asked)), Environment), catalog)
@@ -126,7 +123,6 @@ STEP = 193
 
 
 def releases_on(host: int, *, whole: bool) -> tuple[TensorflowRelease, ...]:
-    """Take a host's share of the releases, or all of them."""
     return CATALOG.tensorflow if whole else CATALOG.tensorflow[host % STEP :: STEP]
 
 
@@ -136,7 +132,6 @@ def asked_of(row: TensorflowRelease, driver: str, gpu: str) -> Question:
 
 
 def wished_of(row: TensorflowRelease) -> Combination:
-    """Wish for the same release as an environment."""
     return Combination(tensorflow=row.version, package=row.package, flavor="gpu")
 
 
@@ -217,17 +212,14 @@ def told(row: TensorflowRelease, driver: str, gpu: str) -> None:
 
 
 def texts(changes: tuple[Change, ...]) -> tuple[str, ...]:
-    """Write changes as a report's answer does."""
     return tuple(map(change_text, changes))
 
 
 def test_every_command_names_the_same_nearest() -> None:
-    """On 12 GPUs and 6 drivers, for a share of the releases on each: check, plan and reproduce agree."""
     assert sum(agree(host, whole=False) for host in range(len(HOSTS))) >= len(HOSTS) * (len(CATALOG.tensorflow) // STEP)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("host", range(len(HOSTS)))
 def test_every_command_names_the_same_nearest_for_every_release(host: int) -> None:
-    """The same for every catalogued release."""
     assert agree(host, whole=True) == len(CATALOG.tensorflow)

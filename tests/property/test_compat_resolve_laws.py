@@ -107,7 +107,6 @@ def satisfiable(wish: Combination, catalog: Catalog, wished: Targets) -> bool:
 @examples(133)
 @given(catalogs(), combinations, targets)
 def test_the_resolver_agrees_with_brute_force(catalog: Catalog, wish: Combination, wished: Targets) -> None:
-    """A combination resolves exactly if some system and some set of wheels works for every target."""
     result = resolve(wish, catalog, wished)
     assert isinstance(result, Environment) == satisfiable(wish, catalog, wished), result
 
@@ -117,7 +116,6 @@ def test_the_resolver_agrees_with_brute_force(catalog: Catalog, wish: Combinatio
 def test_what_was_wished_is_kept_and_what_was_not_is_named(
     catalog: Catalog, wish: Combination, wished: Targets
 ) -> None:
-    """An environment has every wished value, and ``chosen`` names exactly the axes that were left open."""
     result = resolve(wish, catalog, wished)
     if isinstance(result, Rejection):
         assert result.findings
@@ -140,7 +138,6 @@ def neighbours(wish: Combination) -> Iterator[Combination]:
 
 
 def differences(wish: Combination, near: Combination) -> dict[str, tuple[str, str]]:
-    """Compare two combinations, field by field."""
     axes = ("tensorflow", "python", "os", "cuda", "cudnn")
     pairs = {axis: (getattr(wish, axis), getattr(near, axis)) for axis in axes}
     return {axis: pair for axis, pair in pairs.items() if pair[0] != pair[1]}
@@ -149,7 +146,6 @@ def differences(wish: Combination, near: Combination) -> dict[str, tuple[str, st
 @examples(100)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
 def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Combination, wished: Targets) -> None:
-    """The nearest resolves, keeps the system, and brute force finds nothing with fewer changed axes."""
     resolver = Resolver(catalog, wished)
     found = nearest(wish, Buildable(resolver))
     fewest = min(
@@ -169,7 +165,6 @@ def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Co
 @examples(40)
 @given(catalogs(), combinations, targets, st.randoms(use_true_random=False))
 def test_the_order_of_rows_is_irrelevant(catalog: Catalog, wish: Combination, wished: Targets, random) -> None:
-    """Shuffling the catalogue's rows changes nothing in what a combination resolves to."""
     other = msgspec.structs.replace(
         catalog,
         tensorflow=tuple(random.sample(catalog.tensorflow, len(catalog.tensorflow))),
@@ -182,7 +177,6 @@ def test_the_order_of_rows_is_irrelevant(catalog: Catalog, wish: Combination, wi
 @examples(40)
 @given(catalogs(), st.sampled_from(VERSIONS), st.sampled_from(PYTHONS))
 def test_an_exclude_never_adds_an_environment(catalog: Catalog, version: str, python: str) -> None:
-    """Excluding something leaves a subset of the environments, in the same order, and ids stay unique."""
     axes = Axes(tensorflow=VERSIONS, python=PYTHONS, flavor=("cpu", "gpu"))
     whole = plan(Matrix(name="m", axes=axes), catalog)
     less = plan(
@@ -199,7 +193,6 @@ def test_an_exclude_never_adds_an_environment(catalog: Catalog, version: str, py
 def test_a_newer_driver_never_loses_an_environment_unless_it_dropped_the_gpu(
     catalog: Catalog, wish: Combination, gpu: str
 ) -> None:
-    """Along the drivers, oldest to newest, what once resolves stays resolved up to the branch that drops the GPU."""
     hosts = [Targets(drivers=(driver,), gpus=(gpu,)) for driver in DRIVERS]
     works = [isinstance(resolve(wish, catalog, host), Environment) for host in hosts]
     kept = works if gpu in {"A1", "H1"} or wish.flavor == "cpu" else works[:-1]

@@ -23,7 +23,6 @@ from envbuilder.finding import Code, Severity, compatible
 
 
 def candidate_of(question: Question) -> Candidate:
-    """Bind a question that is known to have a release."""
     found = bind(question, CATALOG).candidate
     assert found is not None
     return found
@@ -32,7 +31,6 @@ def candidate_of(question: Question) -> Candidate:
 @examples(66)
 @given(questions, st.randoms(use_true_random=False))
 def test_findings_do_not_depend_on_order(question: Question, random) -> None:
-    """Rules asked in another order, GPUs and packages named in another order: the same findings in the same order."""
     if bind(question, CATALOG).candidate is None:
         return
     candidate = candidate_of(question)
@@ -56,7 +54,6 @@ def test_findings_do_not_depend_on_order(question: Question, random) -> None:
 @examples(40)
 @given(questions, st.sampled_from([row for row in CATALOG.drivers if row.production]))
 def test_a_branch_alone_is_its_newest_production_release(question: Question, branch: DriverBranch) -> None:
-    """Beside DRIVER_BRANCH the findings are that release's; a warning names the first that does where others fail."""
     known = branch.production
     bare = findings_of(msgspec.structs.replace(question, driver=branch.branch), CATALOG)
     whole = [findings_of(msgspec.structs.replace(question, driver=release), CATALOG) for release in known]
@@ -71,7 +68,6 @@ def test_a_branch_alone_is_its_newest_production_release(question: Question, bra
 @examples(66)
 @given(questions)
 def test_no_rule_reads_the_other_side(question: Question) -> None:
-    """A rule finds the same when the fields of the other side are empty: that is why the sides are judged apart."""
     if bind(question, CATALOG).candidate is None:
         return
     whole = candidate_of(question)
@@ -86,7 +82,6 @@ def test_no_rule_reads_the_other_side(question: Question) -> None:
 @examples(66)
 @given(questions)
 def test_each_rule_gives_only_its_own_codes(question: Question) -> None:
-    """The table says which codes a rule may give; every finding can be followed and is written in sentences."""
     if bind(question, CATALOG).candidate is None:
         return
     candidate = candidate_of(question)
@@ -102,7 +97,6 @@ def test_each_rule_gives_only_its_own_codes(question: Question) -> None:
 @examples(66)
 @given(questions)
 def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> None:
-    """What the user gave stays as given; what an answer adds is named in ``chosen``."""
     answer = check(question, CATALOG).environment
     for axis in ("python", "cuda", "cudnn"):
         given_, told = getattr(question, axis), getattr(answer, axis)
@@ -113,7 +107,6 @@ def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> Non
 @examples(12)
 @given(questions)
 def test_the_nearest_works_and_keeps_the_host(question: Question) -> None:
-    """What is offered instead is compatible, on the same driver, GPUs, system and machine; else nothing near is."""
     near = nearest(question, Installable(CATALOG))
     if near is None:
         return
@@ -143,7 +136,6 @@ def test_a_newer_driver_loses_nothing_unless_its_branch_dropped_the_gpu(step: in
 
 
 def test_more_of_a_gpu_stack_never_turns_an_error_into_a_claim() -> None:
-    """A combination with an error stays incompatible when something unknown is added to it."""
     base = Question(tensorflow="2.20.0", python="3.8")
     assert check(base, CATALOG).compatible is False
     assert check(msgspec.structs.replace(base, gpus=("Voodoo 2",)), CATALOG).compatible is False

@@ -90,7 +90,6 @@ def assert_nothing_is_invented(text: str, reported: Reported) -> None:
 
 
 def run(count: int, seed: int) -> None:
-    """Read and search ``count`` made reports."""
     source = random.Random(seed)  # noqa: S311 - repeatable, not secret
     for _ in range(count):
         text = mutated(source)
@@ -100,14 +99,12 @@ def run(count: int, seed: int) -> None:
 
 
 def test_made_reports_in_a_normal_run() -> None:
-    """Three thousand made reports raise nothing and invent nothing."""
     run(3_000, seed=20_261_121)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("part", range(10))
 def test_a_hundred_thousand_made_reports(part: int) -> None:
-    """A hundred thousand made reports, in ten parts, raise nothing and invent nothing."""
     run(10_000, seed=part)
 
 
@@ -163,11 +160,9 @@ def answered(count: int, seed: int) -> None:
 
 
 def test_made_reports_are_answered() -> None:
-    """Five hundred made reports are predicted, planned, mended and told without a traceback."""
     answered(500, seed=1_121)
 
 
 @pytest.mark.full
 def test_ten_thousand_made_reports_are_answered() -> None:
-    """Ten thousand made reports go through everything that needs no engine."""
     answered(10_000, seed=2_026)

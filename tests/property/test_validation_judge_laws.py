@@ -37,7 +37,6 @@ def test_a_pass_turned_into_anything_else_never_improves(
     simulated: bool,  # noqa: FBT001
     data: st.DataObject,
 ) -> None:
-    """Neither the word nor the level rises when one passed check becomes anything else."""
     passed = [index for index, result in enumerate(results) if result.outcome == "passed"]
     if not passed:
         return
@@ -57,7 +56,6 @@ def test_passed_means_that_every_required_check_passed(
     gpus: int,
     simulated: bool,  # noqa: FBT001
 ) -> None:
-    """PASSED: nothing simulated, a passed check in every required level, and no other outcome in any of them."""
     told = judge(results, flavor=flavor, gpus=gpus, simulated=simulated)
     outcomes = {level: {result.outcome for result in results if result.level == level} for level in told.requires}
     complete = all(found == {"passed"} for found in outcomes.values())
@@ -67,7 +65,6 @@ def test_passed_means_that_every_required_check_passed(
 
 @given(RESULTS, FLAVORS, GPUS)
 def test_simulated_is_never_better(results: tuple[CheckResult, ...], flavor: Flavor, gpus: int) -> None:
-    """A simulated driver never leads to PASSED, nor to a level above cpu, nor to more than the real one."""
     real, simulated = (judge(results, flavor=flavor, gpus=gpus, simulated=value) for value in (False, True))
     assert simulated.verdict != "PASSED"
     assert simulated.level in ("none", "static", "load", "cpu")
@@ -77,7 +74,6 @@ def test_simulated_is_never_better(results: tuple[CheckResult, ...], flavor: Fla
 
 @given(RESULTS, FLAVORS, GPUS, st.randoms())
 def test_order_is_irrelevant(results: tuple[CheckResult, ...], flavor: Flavor, gpus: int, random: Random) -> None:
-    """Word and level do not depend on the order of results."""
     shuffled = list(results)
     random.shuffle(shuffled)
     one, other = judge(results, flavor=flavor, gpus=gpus), judge(tuple(shuffled), flavor=flavor, gpus=gpus)

@@ -32,7 +32,6 @@ PLAN: tuple[tuple[str, CheckLevel], ...] = (
 
 
 def check(name: str, level: CheckLevel, **given: Any) -> Check:
-    """Make a check of a plan."""
     return Check(name=name, level=level, group="framework", probe="m:f", proves="x", codes=(), **given)
 
 
@@ -53,7 +52,6 @@ def events(outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, ...] = CHECKS) -> Judgement:
-    """Judge what a runner printed."""
     clock = iter(range(1_000_000))
     session = Session((*plan, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: float(next(clock)))
     session.feed(printed)
@@ -61,7 +59,6 @@ def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, 
 
 
 def no_better(found: Judgement, honest: Judgement) -> bool:
-    """Compare two judgements by word and level."""
     return WORTH[found.verdict] <= WORTH[honest.verdict] and REACHED.index(found.level) <= REACHED.index(honest.level)
 
 
@@ -80,25 +77,21 @@ INVENTED: tuple[dict[str, Any], ...] = (
 
 
 def reordered(messages: list[Any], random: Random) -> list[Any]:
-    """Swap two messages."""
     one, other = random.randrange(len(messages)), random.randrange(len(messages))
     messages[one], messages[other] = messages[other], messages[one]
     return messages
 
 
 def duplicated(messages: list[Any], random: Random) -> list[Any]:
-    """Repeat one message anywhere."""
     return [*messages[: (at := random.randrange(len(messages) + 1))], random.choice(messages), *messages[at:]]
 
 
 def dropped(messages: list[Any], random: Random) -> list[Any]:
-    """Remove one message."""
     del messages[random.randrange(len(messages))]
     return messages
 
 
 def shortened(messages: list[Any], random: Random) -> list[Any]:
-    """Remove the end."""
     return messages[: random.randrange(len(messages))]
 
 

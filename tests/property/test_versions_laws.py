@@ -39,7 +39,6 @@ class Told(str):
     __hash__ = str.__hash__
 
     def __lt__(self, other: object) -> bool:
-        """Refuse."""
         raise AssertionError(f"{self} is ordered as a text")
 
     __gt__ = __le__ = __ge__ = __lt__
@@ -78,19 +77,16 @@ def test_the_texts_refuse() -> None:
 @examples(40)
 @given(questions)
 def test_no_answer_rests_on_a_versions_text(question: Question) -> None:
-    """`check` says the same over a catalogue whose versions refuse to be compared as texts."""
     assert check(question, TOLD) == check(question, CATALOG)
 
 
 @examples(4)  # a search asks thousands of questions
 @given(questions)
 def test_no_nearest_rests_on_a_versions_text(question: Question) -> None:
-    """So does the search for the nearest."""
     assert answer(question, TOLD) == answer(question, CATALOG)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "tensorflow", "negative-controls"])
 def test_no_plan_rests_on_a_versions_text(name: str) -> None:
-    """So does `plan`, over the matrices that ship."""
     matrix = read_matrix(shipped("matrices") / f"{name}.yaml")
     assert plan(matrix, TOLD) == plan(matrix, CATALOG)

@@ -19,7 +19,6 @@ CATALOG = load()
 
 
 def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str = "2.13.1") -> str:
-    """Write a matrix with a base of its own."""
     path = root / "matrix.yaml"
     path.write_text(
         f"name: ours\nbases:\n  corp: {{image: '{IMAGE}'{more}}}\n"
@@ -39,7 +38,6 @@ def test_base_of_ones_own_is_a_system(tmp_path: Path) -> None:
 
 
 def test_base_with_cuda_brings_it(tmp_path: Path) -> None:
-    """The CUDA of the base replaces the wheels."""
     workspace = keep(tmp_path, WITH_CUDA)
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
     assert (gpu.cuda, gpu.cudnn, gpu.cuda_wheels, gpu.loader_folders) == ("11.8", "8.6.0", (), ())
@@ -69,7 +67,6 @@ def test_tensorflow_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def problem(name: str, root: Path) -> str:
-    """Return what is wrong with the one base of a matrix."""
     with pytest.raises(InputError) as caught:
         read_known(name, root, CATALOG)
     (found,) = caught.value.problems
@@ -119,7 +116,6 @@ def test_systems_name_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Path) -> None:
-    """Tags, further instructions, options and paths are refused."""
     path = Path(matrix(tmp_path))
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(InputError) as caught:

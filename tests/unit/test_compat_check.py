@@ -33,7 +33,6 @@ ASKED = (
 
 @pytest.mark.parametrize("words", ASKED)
 def test_the_json_holds_what_the_table_shows(words: str) -> None:
-    """The nearest line of the table can be written from the JSON alone, and the JSON follows its schema."""
     table = CliRunner().invoke(command, words.split()).stdout
     document = json.loads(CliRunner().invoke(command, [*words.split(), "--format", "json"]).stdout)
     jsonschema.Draft202012Validator(schema("check")).validate(document)
@@ -66,7 +65,6 @@ def test_each_predicate_has_its_own_answer_and_says_so() -> None:
 
 
 def test_a_pin_that_fits_is_not_given_up() -> None:
-    """Only the pins that a release refuses change; the others stay as they were asked for."""
     asked = Question(tensorflow="2.15.1", packages=("numpy==2.0.0", "protobuf==4.25.3"))
     near = answer(asked, CATALOG).nearest
     assert near is not None
@@ -75,7 +73,6 @@ def test_a_pin_that_fits_is_not_given_up() -> None:
 
 
 def test_a_short_version_stays_as_it_was_asked_for() -> None:
-    """``2.4`` means the newest 2.4: where that is kept, the version is no change."""
     near = answer(Question(tensorflow="2.4", python="3.12"), CATALOG).nearest
     assert near is not None
     assert [change.field for change in near.changes] == ["python"]
@@ -92,12 +89,10 @@ def test_a_short_version_stays_as_it_was_asked_for() -> None:
     ],
 )
 def test_changes_are_written_at_the_edge(change: Change, text: str) -> None:
-    """A change is a value until a person reads it; what has no successor says what takes its place."""
     assert change_text(change) == text
 
 
 def test_the_same_question_has_no_nearest_where_it_works() -> None:
-    """A compatible question, and one on which the catalogue makes no claim, name no other."""
     assert answer(Question(tensorflow="2.18.1", driver="570.86.10", gpus=("H100",)), CATALOG).nearest is None
     assert answer(Question(tensorflow="2.18.1", gpus=("Voodoo 2",)), CATALOG).nearest is None
 
@@ -111,7 +106,6 @@ def test_the_same_question_has_no_nearest_where_it_works() -> None:
     ],
 )
 def test_a_driver_is_shown_with_the_branch_that_its_number_hides(driver: str, told: str) -> None:
-    """A number that begins with its branch stands alone; so does one that no branch has."""
     document = answer(Question(tensorflow="2.18.1", driver=driver, gpus=("T4",)), CATALOG)
     assert told in as_text(document).splitlines()[0]
     assert document.environment.branch == {"528.49": "525", "535.104.05": "535"}.get(driver)

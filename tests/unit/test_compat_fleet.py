@@ -69,14 +69,12 @@ NEWEST = {
 
 
 def test_the_example_has_twelve_hosts() -> None:
-    """The table below covers the file."""
     assert [host.name for host in HOSTS] == list(CELLS)
     assert len(HOSTS) == 12
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
 def test_each_cell_is_right(host: FleetHost) -> None:
-    """Which environment runs where; where one does not, a sentence says why."""
     cells = place(ENVIRONMENTS, (host,), CATALOG)
     assert " ".join(mark(cell.findings) for cell in cells) == CELLS[host.name]
     assert all(bool(cell.why) == (cell.compatible is not True) for cell in cells)
@@ -84,14 +82,12 @@ def test_each_cell_is_right(host: FleetHost) -> None:
 
 @pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])
 def test_the_newest_for_each_host(host: FleetHost) -> None:
-    """One release a host, and why the next newer one is not it."""
     found = newest(host, CATALOG)
     assert found.tensorflow == NEWEST[host.name]
     assert bool(found.why_not_newer) == (found.tensorflow != "2.21.0")
 
 
 def test_a_host_without_a_gpu_runs_cpu_environments_only() -> None:
-    """The reason says what is missing."""
     (cell,) = place(ENVIRONMENTS[-1:], (FleetHost(name="plain"),), CATALOG)
     assert cell.compatible is False
     assert "no NVIDIA driver" in cell.why
@@ -99,7 +95,6 @@ def test_a_host_without_a_gpu_runs_cpu_environments_only() -> None:
 
 
 def test_the_newest_is_one_command() -> None:
-    """Driver and GPU are enough; a host on which nothing works exits 4."""
     good = CliRunner().invoke(command, ["--newest", "--driver", "470.57.02", "--gpu", "V100", "--format", "json"])
     bad = CliRunner().invoke(command, ["--newest", "--driver", "590.44.01", "--gpu", "V100", "--format", "json"])
     assert (good.exit_code, bad.exit_code) == (0, 4)
@@ -107,7 +102,6 @@ def test_the_newest_is_one_command() -> None:
 
 
 def test_the_plan_shows_hosts_and_rejections() -> None:
-    """The table names every host, and the JSON has a cell for every pair."""
     shown = CliRunner().invoke(command, ["tensorflow", "-s", "tf2.20.0-py311-cu*", "--fleet", str(EXAMPLE)])
     asked = CliRunner().invoke(
         command, ["tensorflow", "-s", "tf2.20.0-py311-cu*", "--fleet", str(EXAMPLE), "--format", "json"]
@@ -130,14 +124,12 @@ def test_the_plan_shows_hosts_and_rejections() -> None:
     ids=lambda value: value.name if isinstance(value, FleetHost) else "",
 )
 def test_an_environment_of_another_machine_runs_nowhere_else(host: FleetHost, runs: bool) -> None:  # noqa: FBT001
-    """The machine is the host's, or that of its GPUs; where neither says, it is the environment's."""
     cells = place(ENVIRONMENTS[-1:], (host,), CATALOG)
     assert [Code.ARCH_MISMATCH in {found.code for found in cell.findings} for cell in cells] == [not runs]
     assert all(cell.compatible is runs for cell in cells)
 
 
 def test_a_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None:
-    """In a fleet's file and in a matrix's targets as on the command line."""
     path = tmp_path / "fleet.yaml"
     path.write_text("[{name: a, driver: R535, gpus: [T4]}, {name: b, driver: '535', gpus: [T4]}]")
     ours, theirs = ([cell.findings for cell in place(ENVIRONMENTS, (host,), CATALOG)] for host in read_fleet(path))
@@ -152,14 +144,12 @@ def test_a_branch_with_the_vendor_s_letter_is_the_branch(tmp_path: Path) -> None
 
 
 def test_a_cpu_environment_meets_the_machine_too() -> None:
-    """A host without a GPU runs CPU environments, but not those of another machine."""
     made = plan(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu",), os=("debian-bookworm",))), CATALOG)
     arm, plain = FleetHost(name="arm", arch="aarch64"), FleetHost(name="plain")
     assert [cell.compatible for cell in place(made.environments, (arm, plain), CATALOG)] == [False, True]
 
 
 def test_no_release_for_an_arm_board_is_an_answer() -> None:
-    """A machine that no wheel with CUDA is for gets "none", not "no claim"."""
     found = newest(FleetHost(name="grace", driver="570.124.06", gpus=("GH200",)), CATALOG)
     assert (found.tensorflow, found.compatible) == (None, False)
     assert "aarch64" in found.why_not_newer

@@ -55,12 +55,10 @@ def rejection(targets: Targets | None = None, **wish) -> Rejection:
     ],
 )
 def test_ids_are_readable(wish, name) -> None:
-    """An id names what an environment is, in a fixed order."""
     assert environment(**wish).id == name
 
 
 def test_an_environment_names_what_the_loader_has_to_be_told_of() -> None:
-    """Only where a release does not find its CUDA wheels by itself, never for a CPU image; the id stays as it is."""
     made = {
         version: environment(tensorflow=version, os=os, flavor="gpu")
         for version, os in (("2.13.1", "debian-bookworm"), ("2.20.0", "debian-bookworm"), ("2.21.0", "debian-bookworm"))
@@ -75,7 +73,6 @@ def test_an_environment_names_what_the_loader_has_to_be_told_of() -> None:
 
 
 def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
-    """Different extra requirements, controls and versions give different ids, each a valid image tag."""
     wishes: list[dict[str, Any]] = [
         {"packages": ("numpy==2.0.0",)},
         {"packages": ("numpy>=2,<3",)},
@@ -91,7 +88,6 @@ def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
 
 
 def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None:
-    """tensorflow-cpu is preferred, tensorflow stands in where there is none for the machine."""
     assert environment(tensorflow="2.20.0").requirements == ("tensorflow-cpu==2.20.0",)
     without = msgspec.structs.replace(
         CATALOG, tensorflow=tuple(row for row in CATALOG.tensorflow if row.package != "tensorflow-cpu")
@@ -102,7 +98,6 @@ def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None
 
 
 def test_a_gpu_environment_pins_what_the_build_was_made_with() -> None:
-    """CUDA wheels are exactly pinned, the minimum driver counts minor-version compatibility, libraries are named."""
     found = environment(tensorflow="2.18.1", flavor="gpu")
     assert (found.cuda, found.minimum_driver) == ("12.5", "525.60.13")
     assert "nvidia-cudnn-cu12==9.3.0.75" in found.cuda_wheels
@@ -112,7 +107,6 @@ def test_a_gpu_environment_pins_what_the_build_was_made_with() -> None:
 
 
 def test_a_release_before_the_wheels_borrows_a_set_that_it_can_load() -> None:
-    """TF 2.10 (CUDA 11.2) runs on the 11.8 wheels; TF 2.4 cannot, and the sentence names the file that differs."""
     assert environment(tensorflow="2.10.1", flavor="gpu").cuda == "11.8"
     refused = rejection(tensorflow="2.4.1", flavor="gpu")
     assert refused.findings[0].code is Code.CUDA_MISMATCH
@@ -120,7 +114,6 @@ def test_a_release_before_the_wheels_borrows_a_set_that_it_can_load() -> None:
 
 
 def test_another_cudnn_is_tried_before_rejecting() -> None:
-    """Where the set's own cuDNN has no kernels for a target, an older one that the build accepts is taken."""
     rows = tuple(
         msgspec.structs.replace(
             row,
@@ -142,7 +135,7 @@ def test_another_cudnn_is_tried_before_rejecting() -> None:
 
 
 def test_targets_reject_what_they_cannot_run() -> None:
-    """A target driver that is too old rejects; our images hold no forward-compatibility package to lift it."""
+    """Managed images hold no forward-compatibility package to lift it."""
     refused = rejection(Targets(drivers=("470.57.02",), gpus=("A100",)), tensorflow="2.18.1", flavor="gpu")
     assert [finding.code for finding in refused.findings if finding.severity is Severity.ERROR] == [Code.DRIVER_TOO_OLD]
 
@@ -156,20 +149,17 @@ def test_targets_reject_what_they_cannot_run() -> None:
     ],
 )
 def test_a_reported_mismatch_is_built_and_kept_as_a_finding(wish, code) -> None:
-    """What is rejected as a wish resolves as a report or a control, with the error among its findings."""
     assert code in {finding.code for finding in rejection(**wish).findings}
     for found in (environment(as_reported=True, **wish), environment(controls=("on-purpose",), **wish)):
         assert code in {finding.code for finding in found.findings if finding.severity is Severity.ERROR}
 
 
 def test_what_cannot_be_installed_is_rejected_even_as_reported() -> None:
-    """No wheel for the Python, or no release at all: there is nothing to rebuild."""
     assert isinstance(resolve(Combination(tensorflow="2.20.0", python="3.7"), CATALOG, as_reported=True), Rejection)
     assert isinstance(resolve(Combination(tensorflow="9.9.9"), CATALOG, as_reported=True), Rejection)
 
 
 def test_a_plan_names_the_nearest_and_each_environment_once() -> None:
-    """Two wishes that come to the same environment give one; a rejection says what would work instead."""
     matrix = Matrix(
         name="m",
         axes=Axes(tensorflow=("2.20.0",), python=("3.8", "3.11"), os=()),

@@ -48,7 +48,6 @@ def classic() -> tuple[Environment, ...]:
 
 
 def test_every_classic_release_is_an_environment() -> None:
-    """Each release of the matrix has its GPU environment, its CUDA from the base, and a committed lock that pins it."""
     found = {one.tensorflow: one for one in classic()}
     assert set(found) == {"1.15.5", "2.1.4", "2.2.3", "2.3.4", "2.4.4"}
     assert {version: one.cuda for version, one in found.items()} == {
@@ -78,7 +77,6 @@ HOSTS = [
 
 @pytest.mark.parametrize(("driver", "gpu"), HOSTS)
 def test_plan_and_check_agree_on_a_base_that_brings_cuda(driver: str, gpu: str) -> None:
-    """On every host, what is predicted of such an environment is what `check --base-image` says, word for word."""
     for one in classic():
         asked = Question(
             tensorflow=one.tensorflow,
@@ -96,7 +94,6 @@ def test_plan_and_check_agree_on_a_base_that_brings_cuda(driver: str, gpu: str) 
 
 
 def test_a_base_flavour_is_refused_before_a_build() -> None:
-    """An image of the flavour `base` lacks what TensorFlow opens, and the plan says which files."""
     found = on("nvidia/cuda:11.0.3-cudnn8-base-ubuntu20.04", "2.4.4")
     assert refusal(found) is Code.MISSING_LIBRARY
     assert isinstance(found, Rejection)
@@ -104,7 +101,6 @@ def test_a_base_flavour_is_refused_before_a_build() -> None:
 
 
 def test_an_image_without_cudnn_is_refused() -> None:
-    """An image of the runtime flavour without cuDNN is refused for the file that is not there."""
     assert refusal(on("nvidia/cuda:11.0.3-runtime-ubuntu20.04", "2.4.4")) is Code.MISSING_LIBRARY
 
 
@@ -117,12 +113,10 @@ def test_a_cuda_of_other_file_names_is_refused() -> None:
     ("wish", "code"), [({"cuda": "11.2"}, Code.CUDA_MISMATCH), ({"cudnn": "8.1"}, Code.CUDNN_MISMATCH)]
 )
 def test_what_the_base_does_not_bring_cannot_be_wished_for(wish: dict[str, str], code: Code) -> None:
-    """A base has one CUDA and one cuDNN; another is refused instead of installed beside it."""
     assert refusal(on(CUDA_11_0, "2.4.4", wish=wish)) is code
 
 
 def test_what_the_base_brings_may_be_said() -> None:
-    """A wish that names what the base brings is the same environment as one that names nothing."""
     said, open_ = on(CUDA_11_0, "2.4.4", wish={"cuda": "11.0", "cudnn": "8.0"}), on(CUDA_11_0, "2.4.4")
     assert isinstance(said, Environment)
     assert isinstance(open_, Environment)
@@ -130,7 +124,6 @@ def test_what_the_base_brings_may_be_said() -> None:
 
 
 def test_a_base_that_does_not_start_on_a_target_is_refused() -> None:
-    """The image's own NVIDIA_REQUIRE_CUDA is held against the target drivers."""
     targets = Targets(drivers=("440.33.01",), gpus=("V100",))
     assert refusal(on(CUDA_11_0, "2.4.4", targets)) is Code.DRIVER_TOO_OLD
     found = on(CUDA_11_0, "2.4.4", targets)
@@ -139,7 +132,6 @@ def test_a_base_that_does_not_start_on_a_target_is_refused() -> None:
 
 
 def test_an_image_of_another_registry_is_not_taken_for_the_published_one() -> None:
-    """The catalogue speaks of the images by their public names; what another registry calls so is not known."""
     assert CATALOG.system(CUDA_11_0) is not None
     assert CATALOG.system(f"registry.example.org/{CUDA_11_0}") is None
 
@@ -157,7 +149,6 @@ def test_a_python_that_the_system_offers_is_taken_where_its_own_does_not_fit() -
 
 
 def test_the_dockerfile_installs_no_second_cuda() -> None:
-    """No CUDA wheels, no loader configuration of ours, and the base's own NVIDIA_REQUIRE_CUDA stays."""
     found = on(CUDA_11_0, "2.4.4")
     assert isinstance(found, Environment)
     files = render_context(found, "tensorflow==2.4.4 --hash=sha256:" + "0" * 64 + "\n", templates())
@@ -172,7 +163,6 @@ def test_the_dockerfile_installs_no_second_cuda() -> None:
 
 
 def test_a_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
-    """A CPU flavour on an image with CUDA has no CUDA of its own, and is refused nothing for it."""
     found = resolve(Combination(tensorflow="2.4.4", os=CUDA_11_0), CATALOG)
     assert isinstance(found, Environment)
     assert (found.cuda, found.libraries) == (None, ())
@@ -190,7 +180,6 @@ def test_a_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
     ],
 )
 def test_the_distribution_s_cuda_is_judged_as_a_base_s(os: str, version: str, cuda: str, cudnn: str, line: str) -> None:
-    """Debian's packages bring CUDA, one wheel of that CUDA brings cuDNN, no CUDA wheel is in the environment."""
     found = on(os, version)
     assert isinstance(found, Environment)
     assert (found.cuda, found.cudnn, found.cuda_wheels, found.loader_folders) == (cuda, cudnn, (), ())
@@ -213,12 +202,10 @@ def test_the_distribution_s_cuda_is_judged_as_a_base_s(os: str, version: str, cu
 def test_what_the_distribution_s_cuda_does_not_serve_is_refused(
     os: str, version: str, wish: dict[str, str], code: Code
 ) -> None:
-    """The same findings as on a base that brings CUDA, and one where no wheel brings the cuDNN that is wished for."""
     assert refusal(on(os, version, wish=wish)) is code
 
 
 def test_no_cuda_but_that_of_the_packages_is_chosen_unasked() -> None:
-    """A matrix that leaves the system open gets none that needs the distribution's non-free packages."""
     found = resolve(Combination(tensorflow="2.13.1", flavor="gpu"), CATALOG)
     assert isinstance(found, Environment)
     assert found.packaged_cuda is None

@@ -31,7 +31,6 @@ ALL = plan(
     ],
 )
 def test_selectors_are_a_union_in_the_plans_order(selectors, count) -> None:
-    """What any selector matches is kept, in the order of the plan, each once."""
     found = select(ALL, selectors)
     assert len(found) == count
     assert list(found) == [row for row in ALL if row in found]
@@ -39,7 +38,6 @@ def test_selectors_are_a_union_in_the_plans_order(selectors, count) -> None:
 
 @pytest.mark.parametrize("selector", ["tf2.21*", "tensorflow=2.2", "python=3.1", "cuda=11.8"])
 def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
-    """2.2 does not stand for 2.20; the error lists what there is."""
     with pytest.raises(NothingSelectedError) as caught:
         select(ALL, ("flavor=cpu", selector))
     assert caught.value.exit_code == 3
@@ -48,6 +46,5 @@ def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
 
 @pytest.mark.parametrize("selector", ["colour=red", "tensorflow=new", "tensorflow=2.19.1,2.20.0", "python=3.11 3.12"])
 def test_a_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
-    """An unknown key, and a value that is no version."""
     with pytest.raises(UsageError):
         select(ALL, (selector,))

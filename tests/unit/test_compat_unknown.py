@@ -32,13 +32,11 @@ CATALOG = load()
     ],
 )
 def test_a_release_without_a_row_names_its_neighbours(version: str, package: str | None, says: str) -> None:
-    """Those of its own line, else the next below and above by number, never by how the digits look."""
     assert says in no_release(version, package, CATALOG).message
 
 
 @given(st.from_regex(r"[1-3]\.[0-9]{1,2}\.[0-9]", fullmatch=True))
 def test_what_is_named_as_near_has_no_other_between(version: str) -> None:
-    """No catalogued release lies between a version and the ones that its message names."""
     known = [row.version for row in CATALOG.releases()]
     named = [text for text in known if text in no_release(version, None, CATALOG).message.replace(",", " ").split()]
     if version in known or not named or any(versions.minor(text) == versions.minor(version) for text in known):
@@ -70,7 +68,6 @@ def test_nobody_is_sent_to_a_command_that_cannot_help(question: Question) -> Non
 @pytest.mark.parametrize("day", ["2019-10-01", "2021-03-01", "2022-12-24", "2024-06-17", "2025-08-14", "2026-03-05"])
 @pytest.mark.parametrize("version", ["1.15.0", "2.4.1", "2.10.1", "2.15.1", "2.20.0", "2.21.0"])
 def test_what_is_nearest_on_a_day_existed_on_it(version: str, day: str) -> None:
-    """Nothing is offered that came later: neither a release nor a cuDNN of an unpinned installation."""
     document = answer(Question(tensorflow=version, install="and-cuda", as_of=day, gpus=("T4",)), CATALOG)
     if document.compatible is not True and document.nearest is None:
         return  # nothing is offered
@@ -90,7 +87,6 @@ def severities(days: str) -> list[str]:
 
 
 def test_a_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of() -> None:
-    """The same day and earlier ones are in it; no day, or a catalogue without one, is no question of age."""
     assert severities("2025-12-31") == severities("2026-01-01") == []
     assert severities("2026-01-02") == severities("2026-04-01") == ["info"]
     assert severities("2026-04-02") == severities("2099-01-01") == ["warning"]
@@ -99,7 +95,6 @@ def test_a_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of() -
 
 
 def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
-    """On standard error alone, and not before its time; the answer stays the same whatever the day is."""
     read = datetime.fromisoformat(CATALOG.read_on).replace(tzinfo=UTC)
     assert warn_of_age(CATALOG, read) is CATALOG
     assert capsys.readouterr() == ("", "")
@@ -109,7 +104,6 @@ def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixtur
 
 
 def test_the_first_day_of_a_release_is_a_day_with_it() -> None:
-    """On the day of its upload a release is there, on the day before it is not, whatever it is called."""
     for row in CATALOG.releases():
         assert row.released, row.version
         told: list[Finding] = []

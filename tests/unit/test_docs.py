@@ -29,7 +29,6 @@ _TARGET = re.compile(r"^make ([a-z-]+)")
 
 
 def spans(text: str) -> list[str]:
-    """Give every inline code of a page."""
     return _SPAN.findall(_FENCE.sub("", text))
 
 
@@ -77,7 +76,6 @@ def unknown_in(line: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_commands_in_documents_exist(page: Path) -> None:
-    """Every ``envbuilder`` line of a page names a command that exists, with options that it takes."""
     wrong = {line: problem for line in command_lines(page.read_text()) if (problem := unknown_in(line))}
     assert not wrong
 
@@ -87,14 +85,12 @@ NAMED = sorted({words(line)[1] for page in PAGES for line in command_lines(page.
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name in root.list_commands(click.Context(root))])
 def test_every_command_in_documents_runs(name: str) -> None:
-    """A command that a page names starts: its help comes, with its options and an example."""
     shown = CliRunner().invoke(root, [name, "--help"], prog_name="envbuilder")
     assert shown.exit_code == 0
     assert f"envbuilder {name}" in shown.output
 
 
 def test_some_commands_are_found() -> None:
-    """The search itself finds what the README shows, and sees a wrong option and a wrong command."""
     assert len(command_lines((TOP / "README.md").read_text())) > 10
     assert unknown_in("envbuilder check --tensorflow 2.20.0 --gpus H100") == "no option --gpus of check"
     assert unknown_in("envbuilder chekc") == "no command 'chekc'"
@@ -103,7 +99,6 @@ def test_some_commands_are_found() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_paths_in_documents_exist(page: Path) -> None:
-    """Every path of the repository that a page names in code exists; a pattern matches something."""
     named = [span.rstrip(".,") for span in spans(page.read_text()) if _PATH.match(span)]
     gone = [path for path in named if not list(TOP.glob(re.sub(r"<[^>]*>|\{[^}]*\}", "*", path.rstrip("/"))))]
     assert not gone
@@ -111,7 +106,6 @@ def test_paths_in_documents_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
 def test_links_in_documents_lead_somewhere(page: Path) -> None:
-    """A relative link leads to a file, and its anchor to a heading there."""
     broken = []
     for link in _LINK.findall(page.read_text()):
         if re.match(r"^[a-z]+:", link):
@@ -128,7 +122,6 @@ def test_links_in_documents_lead_somewhere(page: Path) -> None:
 
 
 def test_make_targets_in_documents_exist() -> None:
-    """Every ``make`` target that a page names is in the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (TOP / "Makefile").read_text(), re.MULTILINE))
     texts = [page.read_text() for page in PAGES]
     lines = [line for text in texts for _, body in _FENCE.findall(text) for line in body.splitlines()]

@@ -36,7 +36,7 @@ def test_errors_come_first_and_equals_keep_their_order() -> None:
 
 
 def test_every_code_has_its_row_and_every_row_its_code() -> None:
-    """The rows are in the order of the enumeration; YAML would silently keep the last of two equal keys."""
+    """YAML would silently keep the last of two equal keys."""
     text = Path(finding.__file__).with_name("codes.yaml").read_text()
     assert re.findall(r"^([A-Z_]+):", text, re.MULTILINE) == list(yaml.safe_load(text)) == [*Code] == [*code_texts()]
 
@@ -74,7 +74,6 @@ def test_sources_are_addresses_or_pages() -> None:
 
 
 def test_no_two_codes_have_the_same_text() -> None:
-    """A row that was copied would."""
     rows = code_texts().values()
     assert len({(row.means, row.cause, row.fix) for row in rows}) == len(rows)
 
@@ -111,7 +110,6 @@ def test_the_command_explains_a_code_and_an_environment() -> None:
 def test_the_releases_that_an_explanation_names_are_the_catalogue_s(
     cap: str, code: Code, without: Callable[[str], bool]
 ) -> None:
-    """Wheels without an upper bound are read from their metadata; the sentence in codes.yaml says the same."""
     rows = load().releases()
     assert [row.version for row in rows if cap in row.caps] == [row.version for row in rows if without(row.version)]
     assert f"since {load().first_beyond[cap].released}" in code_texts()[code].cause

@@ -85,7 +85,6 @@ def test_forms_are_an_axis_of_their_own() -> None:
 
 
 def test_the_key_variant_means_form(tmp_path: Path) -> None:
-    """Both spellings give the same matrix; both at once are refused."""
     text = "name: m\naxes:\n  tensorflow: ['2.20.0']\n  KEY: [runtime]\n"
     matrices = []
     for key in ("form", "variant"):

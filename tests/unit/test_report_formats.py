@@ -53,7 +53,6 @@ def xml_schemas() -> list[xmlschema.XMLSchema]:
 
 
 def test_junit_has_its_shape() -> None:
-    """Every kind of verdict gives XML that the schema accepts; a wrong document is refused."""
     for schema in xml_schemas():
         schema.validate(junit(EVERY))
         schema.validate(junit(()))
@@ -62,7 +61,6 @@ def test_junit_has_its_shape() -> None:
 
 
 def test_junit_counts_what_the_verdict_says() -> None:
-    """Skipped is skipped, timeout and error are errors, failed is failure; none of them is a pass."""
     root = xmlschema.XMLResource(junit(EVERY)).root
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("18", "2", "3")
     suite = root[3]
@@ -77,7 +75,6 @@ def test_junit_counts_what_the_verdict_says() -> None:
 
 
 def test_markdown_cannot_be_broken_out_of() -> None:
-    """Nothing of a verdict becomes markup: no tag, no link, no further row or column."""
     text = markdown(EVERY)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert len(rows) == 2 + len(EVERY)
@@ -88,7 +85,6 @@ def test_markdown_cannot_be_broken_out_of() -> None:
 
 
 def test_openmetrics_is_what_its_parser_reads() -> None:
-    """The project's own strict parser reads every family, and finds the samples that the verdicts hold."""
     families = {family.name: family for family in parser.text_string_to_metric_families(openmetrics(EVERY))}
     assert {"envbuilder_environment", "envbuilder_verdict", "envbuilder_start_seconds"} <= families.keys()
     assert {family.type for family in families.values()} == {"info", "stateset", "gauge"}
@@ -107,7 +103,6 @@ def test_openmetrics_speaks_of_the_newest_verdict() -> None:
 
 
 def test_units_are_base_units() -> None:
-    """Gigabytes become bytes; a unit that has no base unit here is left out."""
     measured = {"a": Measurement(1.5, "GB"), "b": Measurement(2.0, "furlong"), "c": Measurement(0.5, "1")}
     families = parser.text_string_to_metric_families(
         openmetrics((verdict(checks=(check(measurements=measured),)),)),
@@ -131,7 +126,6 @@ def test_any_text_survives_every_format(name: str, text: str, outcome: str) -> N
 
 
 def test_every_format_is_offered() -> None:
-    """The table that the command line offers is complete, and each entry writes text."""
     assert set(FORMATS) == {"junit", "markdown", "openmetrics"}
     assert all(isinstance(write(EVERY), str) for write in FORMATS.values())
     assert all(isinstance(one, Verdict) for one in EVERY)

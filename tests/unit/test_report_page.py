@@ -65,7 +65,6 @@ LEFT_OUT = Excluded(combination=Combination(tensorflow="2.19.1"), reason="too ol
 
 
 def test_the_grid_holds_every_combination_in_its_place() -> None:
-    """Judged, waiting, impossible and excluded combinations stand in the row of their release, newest first."""
     page = page_content(
         material(
             verdict(),
@@ -87,7 +86,6 @@ def test_the_grid_holds_every_combination_in_its_place() -> None:
 
 
 def test_what_needs_attention_comes_first() -> None:
-    """FAILED before INCONCLUSIVE before PASSED."""
     failed = failed_verdict(environment=environment(id="tf2.15.1-py39", tensorflow="2.15.1"))
     page = page_content(
         material(verdict(), gpu_verdict(environment=gpu_environment(id="g")), inconclusive_verdict(), failed)
@@ -96,7 +94,6 @@ def test_what_needs_attention_comes_first() -> None:
 
 
 def test_the_newest_verdict_is_shown_and_all_are_in_the_history() -> None:
-    """An environment's card speaks of its last run; the history lists every run, newest first."""
     runs = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+00:00"))
     page = page_content(material(*runs))
     assert [one.word for one in page.environments] == ["FAILED"]
@@ -107,7 +104,6 @@ def test_the_newest_verdict_is_shown_and_all_are_in_the_history() -> None:
 
 
 def test_a_simulation_never_stands_for_the_environment() -> None:
-    """A later simulated verdict is in the history, but the card keeps speaking of the real one."""
     later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T11:00:00+00:00")
     page = page_content(material(verdict(), later))
     assert [one.word for one in page.environments] == ["PASSED"]
@@ -201,8 +197,6 @@ def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
 
 
 class Tags(HTMLParser):
-    """Collects what a page consists of."""
-
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[str] = []
@@ -222,7 +216,6 @@ def parsed(path: Path) -> Tags:
 
 
 def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
-    """Text from verdicts, rejections and upgrades is text: no script, image, handler or template expression."""
     hostile = failed_verdict(
         environment=environment(id="tf2.20.0-x", os=NASTY),
         checks=(check(NASTY, "failed", observed=NASTY, expected=NASTY, log=NASTY),),
@@ -247,7 +240,6 @@ def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
 
 
 def test_the_page_is_whole(tmp_path) -> None:
-    """Style and script are in the page and named in its policy; every link inside the page has its target."""
     path = write(
         material(
             verdict(),
@@ -273,12 +265,10 @@ def test_the_page_is_whole(tmp_path) -> None:
 
 
 def test_an_empty_report_says_what_to_do(tmp_path) -> None:
-    """Without any verdict the page still opens, and names the next step."""
     assert "envbuilder run" in write(material(), tmp_path, NOW).read_text()
 
 
 def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
-    """A verdict that a later run overwrites in out/ stays in the history once a report has seen it."""
     workspace = Workspace(tmp_path)
     path = workspace.results(environment().id) / "verdict.json"
     write_document(path, verdict())
@@ -297,7 +287,6 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
 
 
 def test_the_history_is_grouped_by_environment_and_paged() -> None:
-    """Runs stand with their environment, the one that ran last first, ten at a time; none is lost or told twice."""
     many = tuple(verdict(finished=f"2026-10-{day:02d}T10:00:00+00:00") for day in range(1, 24))
     other = verdict(environment=environment(id="other"), finished="2026-11-01T10:00:00+00:00")
     page = page_content(Material(verdicts={"many": many, "other": (other,)}))

@@ -15,38 +15,32 @@ THREADS = threads.load()
 
 @pytest.fixture(scope="module")
 def figures() -> accuracy.Totals:
-    """Measure every thread once."""
     catalog = load()
     return accuracy.totals([accuracy.measure(thread, catalog) for thread in THREADS.values()])
 
 
 def test_there_are_a_hundred_threads_of_many_places() -> None:
-    """The corpus is large, from many trackers, and each thread's truth says why in a sentence."""
     assert len(THREADS) >= 100
     assert len({thread.url.rsplit("/", 2)[0] for thread in THREADS.values()}) >= 20
     assert all(thread.why.endswith(".") and thread.url.startswith("https://") for thread in THREADS.values())
 
 
 def test_stated_fields_are_read_and_none_is_invented(figures: accuracy.Totals) -> None:
-    """Of what reports state at least 97 % is read rightly, and at most 1 % comes from nowhere."""
     assert figures.fields_right >= 97
     assert figures.fields_invented <= 1
 
 
 def test_causes_are_named_and_answers_do_not_mislead(figures: accuracy.Totals) -> None:
-    """The cause is named in 85 % of the threads; in at most 2 % something is claimed that is not so."""
     assert figures.cause_named >= 85
     assert figures.misleading <= 2
 
 
 def test_the_nearest_would_have_mended_it(figures: accuracy.Totals) -> None:
-    """At most 3 % of the proposed environments would not have fixed the reporter's problem; some would have."""
     assert figures.nearest_wrong <= 3
     assert figures.nearest_mends >= 14
 
 
 def test_the_measure_can_fail() -> None:
-    """A thread whose truth is turned round is measured as wrong in every respect."""
     thread = THREADS["tensorflow-38482"]
     turned = msgspec.structs.replace(thread, fields={"tensorflow": "9.9.9"}, cause=[Code.GLIBC_TOO_OLD], nearest=[])
     row = accuracy.measure(turned, load())

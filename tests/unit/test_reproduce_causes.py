@@ -207,12 +207,10 @@ SKIPPING = "Skipping registering GPU devices..."
 
 
 def answer(text: str) -> ReproduceDocument:
-    """Answer a report."""
     return analyse(text, load()).document
 
 
 def removed_image(image: str) -> str:
-    """Write what Docker says of a tag that its registry lacks."""
     return f"docker: Error response from daemon: manifest for {image} not found: manifest unknown: manifest unknown."
 
 

@@ -33,7 +33,6 @@ Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: 
 
 
 def answer(text: str) -> ReproduceDocument:
-    """Answer a report."""
     return analyse(text, load()).document
 
 

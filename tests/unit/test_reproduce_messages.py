@@ -72,7 +72,6 @@ def test_ordinary_text_has_no_matches() -> None:
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
 def test_no_catastrophic_backtracking(signature: LogMessage) -> None:
-    """A line made to please the expression's every part is decided in milliseconds."""
     start = time.perf_counter()
     for literal in signature.literals:
         for filler in ("a", "0", ".", " ", "'", "_a", literal + " "):
@@ -81,7 +80,6 @@ def test_no_catastrophic_backtracking(signature: LogMessage) -> None:
 
 
 def test_100_kb_is_fast() -> None:
-    """100 kB made of every sample is searched in well under half a second, and names the messages that it holds."""
     text = "\n".join(sample for signature in SIGNATURES for sample in signature.samples)
     text = (text + "\n") * (100_000 // len(text) + 1)
     best = min(_timed(text[:100_000]) for _ in range(5))

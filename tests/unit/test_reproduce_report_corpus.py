@@ -18,7 +18,6 @@ GROUPS = ("packages", "built", "environment")
 
 
 def expected(path: Path) -> dict[str, Any]:
-    """Read what stands beside a report: its fields, their lines, contradictions, pauses and symptoms."""
     document: dict[str, Any] = yaml.safe_load(path.with_suffix(".yaml").read_text())
     return document
 

@@ -99,7 +99,6 @@ def tools(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPa
 
 
 def based(tools: ReproduceTools) -> FakeEngine:
-    """Give the engine its base."""
     assert isinstance(tools.engine, FakeEngine)
     tools.engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     return tools.engine

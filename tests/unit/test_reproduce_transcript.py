@@ -23,7 +23,6 @@ MISSING = (
 
 
 def of_bytes(data: bytes) -> str:
-    """Read bytes as a report."""
     return read_text(io.BytesIO(data))
 
 
@@ -35,7 +34,6 @@ def test_every_encoding_that_shells_write(encoding: str) -> None:
 
 
 def test_zeros_alone_are_no_utf_16() -> None:
-    """A binary file is not taken for UTF-16, and nothing raises."""
     assert encoding_of(bytes(4096)) == "utf-8"
     assert of_bytes(bytes(range(256)) * 40)
     assert of_bytes(b"") == ""
@@ -52,7 +50,6 @@ def large(size: int, at: int) -> bytes:
 
 @pytest.mark.parametrize("at", [100, 50_000, -3])
 def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
-    """Head, middle and tail: the line is found, and its number points into the whole file."""
     data = large(LARGEST + (2 << 20), at)
     document = analyse(of_bytes(data), load()).document
     wanted = at + 1 if at >= 0 else data.count(b"\n") + at + 1
@@ -60,14 +57,12 @@ def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
 
 
 def test_a_text_that_is_given_whole_is_shortened_too() -> None:
-    """Whoever calls with a text of any size gets an answer: nothing is refused for its length."""
     text = large(LARGEST + (2 << 20), 50_000).decode()
     assert analyse(text, load()).document.diagnosis.line == 50_001
     assert shortened(text.split("\n")).count("\n") == text.count("\n")
 
 
 def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
-    """50 MB are read in about a second of processor time and far below 200 MB, random lines included."""
     path = tmp_path / "large.log"
     path.write_bytes(large(50 << 20, 90_000))
     catalog = load()
@@ -86,7 +81,6 @@ def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_is_cut() -> None:
-    """A progress bar of megabytes in one line costs its beginning alone."""
     text = of_bytes(b"x" * (10 << 20) + b"\ntensorflow 2.12.0\n")
     assert len(text) < 20_000
     assert text.endswith("\ntensorflow 2.12.0")
@@ -102,12 +96,10 @@ def test_a_line_without_an_end_is_cut() -> None:
     ],
 )
 def test_damaged_messages_are_recognised_and_said_to_be(text: str, signature: str, *, exact: bool) -> None:
-    """Misspelt by hand or wrapped by a terminal: found, and what is only alike is marked."""
     assert (signature, exact) in {(row.signature, row.exact) for row in find_all(clean(text))}
 
 
 def test_what_is_only_alike_is_never_certain() -> None:
-    """A message that was typed by hand makes a cause likely, not certain."""
     document = analyse("tensorflow 2.12.0\ncould not find cuda driver on your machin, GPU not used\n", load()).document
     assert document.diagnosis.confidence == "likely"
 
@@ -120,7 +112,6 @@ def test_what_is_only_alike_is_never_certain() -> None:
     ],
 )
 def test_ordinary_sentences_are_no_messages(text: str) -> None:
-    """Words that messages are made of do not make a message."""
     assert not find_all(clean(text))
 
 
@@ -133,13 +124,11 @@ def test_ordinary_sentences_are_no_messages(text: str) -> None:
     ],
 )
 def test_forms_in_other_scripts(text: str) -> None:
-    """Labels in Chinese, Japanese and Korean name the same fields."""
     reported = analyse(text, load()).document.reported
     assert (reported.tensorflow, reported.cuda, reported.gpus) == ("2.4.1", "11.0", ("RTX 3090",))
 
 
 def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device, or a program that never stops, is told in good time, in one line or in many."""
     monkeypatch.setattr(transcript, "MOST", 1 << 20)
     for data in (b"\0" * (2 << 20), b"y\n" * (1 << 20)):
         with pytest.raises(UsageError, match="larger than 1 MB"):

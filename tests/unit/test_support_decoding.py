@@ -33,7 +33,6 @@ HOSTILE = {
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("kind", [ImageRecord, Verdict])
 def test_damaged_json_is_one_exception(data: bytes, kind: type[msgspec.Struct]) -> None:
-    """Nesting, encodings, numbers and shapes all end in DamagedError."""
     with pytest.raises(decoding.DamagedError):
         decoding.from_json(data, kind)
 
@@ -117,6 +116,5 @@ print("read")
 
 @pytest.mark.parametrize("number", range(3))
 def test_threads_may_meet_a_type_at_once(number: int) -> None:
-    """Eight threads decode into the same types for the first time."""
     ended = subprocess.run([sys.executable, "-c", FIRST_TIME], capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stdout) == (0, "read\n"), (number, ended.stderr[-500:])

@@ -36,7 +36,6 @@ def alive(pid: int) -> bool:
 
 
 def number_in(path: Path) -> int:
-    """Wait for a process's number in a file."""
     until = time.monotonic() + ENDS_S
     while not (path.exists() and path.read_text().strip()) and time.monotonic() < until:
         time.sleep(0.02)
@@ -44,7 +43,6 @@ def number_in(path: Path) -> int:
 
 
 def read(path: Path) -> bytes:
-    """Read a file that may be gone by now."""
     try:
         return path.read_bytes()
     except OSError:
@@ -52,7 +50,6 @@ def read(path: Path) -> bytes:
 
 
 def ends(pid: int) -> bool:
-    """Wait until a process has ended."""
     until = time.monotonic() + ENDS_S
     while alive(pid) and time.monotonic() < until:
         time.sleep(0.02)
@@ -72,7 +69,6 @@ def ends(pid: int) -> bool:
     ],
 )
 def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
-    """Any end of the starter, also SIGKILL, ends the program and all of its descendants."""
     environment = {**os.environ, "PYTHONPATH": str(Path(subprocesses.__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
         pid = number_in(tmp_path / "pid")

@@ -66,7 +66,6 @@ def test_what_only_looks_like_an_order_stays() -> None:
 
 @given(st.text())
 def test_cleaning_is_done_once(foreign: str) -> None:
-    """Cleaning is idempotent, a line is one line, and no control character is left."""
     once = terminal_text.text(foreign)
     assert terminal_text.text(once) == once
     assert not [char for char in once if (ord(char) < 32 and char not in "\t\n") or 127 <= ord(char) < 160]
@@ -135,7 +134,6 @@ def test_cell_cannot_forge_a_row() -> None:
     "foreign", ["a" * 1_000_000, "\x1b]" * 300_000, "\x1b[" * 300_000, "\n" * 500_000, " " * 500_000]
 )
 def test_long_text_is_no_work(foreign: str) -> None:
-    """A megabyte of anything takes linear time: well below 3 s on a busy machine."""
     began = time.perf_counter()
     terminal_text.text(foreign)
     assert time.perf_counter() - began < 3.0

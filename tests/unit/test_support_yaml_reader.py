@@ -100,7 +100,6 @@ def test_any_bytes_give_a_matrix_or_an_input_error(data: bytes) -> None:
 
 @pytest.mark.parametrize("tag", ["!!timestamp x", "!!bool maybe", "!!int x", "!!float y", "!!binary '*'"])
 def test_tag_that_does_not_fit_is_a_problem(tag: str) -> None:
-    """A value that does not fit its tag is reported with its line."""
     with pytest.raises(InputError) as caught:
         parse_yaml(f"name: {tag}\naxes: 7\n".encode(), "m.yaml", Matrix)
     assert "m.yaml:" in caught.value.message

@@ -18,14 +18,12 @@ NO_MESSAGE = {"6"}
 
 
 def test_there_are_twenty() -> None:
-    """They are numbered without a gap, and every one of them can be reached from the table."""
     assert list(TRAPS) == [str(number) for number in range(1, 21)]
     assert sorted(re.findall(r"\[(\d+)\]\(#", PAGE), key=int) == list(TRAPS)
 
 
 @pytest.mark.parametrize("number", TRAPS)
 def test_a_trap_says_how_it_looks_why_what_mends_it_and_what_shows_it(number: str) -> None:
-    """No part of one is left out."""
     text = TRAPS[number]
     assert "```text\n" in text
     assert "\n**Why:** " in text
@@ -35,12 +33,10 @@ def test_a_trap_says_how_it_looks_why_what_mends_it_and_what_shows_it(number: st
 
 @pytest.mark.parametrize("one", SHOWN, ids=[str(number) for number in range(len(SHOWN))])
 def test_a_command_prints_what_the_page_shows(one: Shown) -> None:
-    """Word for word: what the page says is what the command answers today."""
     assert output_of(one.command) == one.output
 
 
 def test_every_fence_of_commands_is_run() -> None:
-    """No command of the page escapes the test above, and a wrong output would be seen."""
     assert len(re.findall(r"^\$ ", PAGE, re.MULTILINE)) == len(SHOWN) == len(TRAPS) + 1
     assert rerun(PAGE) == PAGE
     assert rerun(PAGE.replace("incompatible", "compatible")) == PAGE
@@ -48,6 +44,5 @@ def test_every_fence_of_commands_is_run() -> None:
 
 @pytest.mark.parametrize("number", [number for number in TRAPS if number not in NO_MESSAGE])
 def test_a_message_leads_here_from_a_report(number: str) -> None:
-    """Whoever has the message is told the same by `reproduce`: it knows every one, with a code."""
     (message,) = re.findall(r"^```text\n(.*?)^```$", TRAPS[number], re.MULTILINE | re.DOTALL)
     assert any(catalog.get(symptom.signature).code is not None for symptom in catalog.match(message)), message

@@ -115,7 +115,6 @@ def test_unbuildable_versions_are_skipped(tmp_path: Path) -> None:
 
 
 def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
-    """A version that fails with another message is not taken for bad: the answer names it as unknown."""
     found = search(World(asked(5), 3, other=frozenset({2})), tmp_path)
     assert found.result == Result(last_good="2.1.0", first_bad="2.3.0", between=("2.2.0",))
     assert {answer.candidate: answer.outcome for answer in found.answers}["2.2.0"] == "other"
@@ -131,7 +130,6 @@ def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
     ids=["good fails", "bad succeeds", "good unbuildable"],
 )
 def test_wrong_ends_are_refused_at_once(world: World, message: str, tmp_path: Path) -> None:
-    """An end that is not what it was said to be is an error after at most two trials, and leaves nothing to resume."""
     with pytest.raises(UsageError, match=message):
         search(world, tmp_path)
     assert len(world.tried) <= 2
@@ -139,7 +137,6 @@ def test_wrong_ends_are_refused_at_once(world: World, message: str, tmp_path: Pa
 
 
 def test_a_finished_search_asks_nothing_again(tmp_path: Path) -> None:
-    """The same words find the finished search on disk."""
     first = search(World(asked(9), 4), tmp_path)
     again = World(asked(9), 4)
     assert search(again, tmp_path) == first
@@ -148,14 +145,12 @@ def test_a_finished_search_asks_nothing_again(tmp_path: Path) -> None:
 
 
 def test_another_command_is_another_search(tmp_path: Path) -> None:
-    """Answers of one command are never used for another."""
     one = asked(5)
     other = BisectParameters(axis="tensorflow", candidates=one.candidates, row=one.row, command=("y",))
     assert path_of(one, tmp_path) != path_of(other, tmp_path)
 
 
 def test_advance_depends_on_the_answers_not_on_their_order() -> None:
-    """Shuffled answers lead to the same question."""
     names = tuple(str(i) for i in range(9))
     answers = (
         Answer(candidate="8", outcome="bad"),
@@ -174,17 +169,14 @@ def test_advance_depends_on_the_answers_not_on_their_order() -> None:
     ],
 )
 def test_lines_that_say_the_same_are_the_same(one: str, other: str) -> None:
-    """Numbers, addresses, folders and suggestions do not make another reason."""
     assert normalised(one) == normalised(other)
 
 
 def test_lines_that_say_something_else_differ() -> None:
-    """Another attribute or another exception is another reason."""
     assert len({normalised(line) for line in (GONE, GONE.replace("estimator", "compat"), "ImportError: x")}) == 3
 
 
 def test_ends_may_be_given_in_either_direction() -> None:
-    """From an old good to a new bad version, and from a new good to an old bad one (when was it repaired?)."""
     every = ("2.10.0", "2.9.0", "2.12.0", "2.11.0")
     assert ordered(every, "2.9.0", "2.11.0", versions.key) == ("2.9.0", "2.10.0", "2.11.0")
     assert ordered(every, "2.12.0", "2.10.0", versions.key) == ("2.12.0", "2.11.0", "2.10.0")
@@ -206,7 +198,6 @@ class Unsteady(World):
 
 
 def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
-    """Run several times, a version that fails now and then is named with its counts and moves no bound."""
     question = replace(asked(5), repeat=4)
     found = search(Unsteady(question, 3, frozenset({3})), tmp_path)
     assert found.result == Result(last_good="2.2.0", first_bad="2.4.0", between=("2.3.0",))
@@ -232,7 +223,6 @@ def test_bound_with_another_result_in_a_further_run_is_in_doubt(tmp_path: Path) 
 
 
 def test_an_end_that_is_not_stable_is_refused(tmp_path: Path) -> None:
-    """A good end that fails now and then is no good end."""
     question = replace(asked(4), repeat=2)
     with pytest.raises(UsageError, match=r"not stable there: failed 1 of 2 runs"):
         search(Unsteady(question, 0, frozenset({0})), tmp_path)
@@ -240,7 +230,6 @@ def test_an_end_that_is_not_stable_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"files": "sha256:1"}, {"lock": "sha256:2"}, {"gpus": "all"}, {"repeat": 3}])
 def test_whatever_the_answer_depends_on_makes_another_search(tmp_path: Path, change: dict[str, Any]) -> None:
-    """Edited files, another lock of the good end, other GPUs or more runs never find an older answer."""
     assert path_of(asked(5), tmp_path) != path_of(replace(asked(5), **change), tmp_path)
 
 

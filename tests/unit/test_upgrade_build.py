@@ -37,14 +37,12 @@ class WithLocks(ImageBuilder):
 
 @pytest.fixture
 def old() -> Environment:
-    """Resolve an environment that is committed."""
     (environment,) = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), Workspace(ROOT), load()).environments
     return environment
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, old: Environment, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Make a workspace with that environment's context."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Workspace(tmp_path)
     monkeypatch.setattr(context, "open_index", lambda: SimpleNamespace(files=lambda _: ()))

@@ -33,7 +33,6 @@ from envbuilder.verdict import CheckResult, Outcome
 
 
 def environment(version: str, flavor: Flavor = "cpu") -> Environment:
-    """Resolve a plain environment from the catalogue."""
     found = resolve(Combination(tensorflow=version, python="3.11", flavor=flavor), store.load())
     assert isinstance(found, Environment)
     return found

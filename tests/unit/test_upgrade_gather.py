@@ -53,7 +53,6 @@ class World:
     fails: Callable[[str, int], bool] = lambda image, run: False  # noqa: ARG005 - named as they are called
 
     def answer(self, spec: ContainerSpec) -> Script:
-        """Answer as the probes do."""
         if self.asked.total() == self.dies:
             raise KeyboardInterrupt
         probe, order = spec.command[2], json.loads(spec.command[3])
@@ -70,7 +69,6 @@ class World:
         return Script(stdout=json.dumps(answer).encode())
 
     def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> CollectedEvidence:
-        """Gather as an upgrade does; counts the questions asked again."""
         self.asked.clear()
         engine = FakeEngine(script=self.answer)
         made = []

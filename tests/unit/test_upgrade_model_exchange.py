@@ -39,7 +39,6 @@ class ComparedImages:
             self.engine.add(name, name.encode())
 
     def answer(self, spec: ContainerSpec) -> Script:
-        """Answer as the probe does in one of the images."""
         order = json.loads(spec.command[3])
         if spec.image in self.raw:
             return self.raw[spec.image]
@@ -54,7 +53,6 @@ class ComparedImages:
         )
 
     def exchange(self) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
-        """Exchange models between both."""
         return exchange(ProbeTarget(self.engine, "old"), ProbeTarget(self.engine, "new"))
 
 

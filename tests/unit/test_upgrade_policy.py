@@ -30,7 +30,6 @@ from envbuilder.upgrade.statistics import Samples, Settings
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:
-    """The default policy judges each quantity that there is, and each has a sentence."""
     assert sorted(rule.clause for rule in POLICY.clauses) == sorted(get_args(ClauseName)) == sorted(QUANTITIES)
 
 

@@ -26,7 +26,6 @@ def said(differences_: Differences, rounds: int = 15, **new: object) -> tuple[st
 
 
 def noisy(ratio: float, noise: float, rounds: int = 15) -> tuple[statistics.RatioResult, ...]:
-    """Measure a start-up on a noisy machine."""
     source = random.Random(7)  # noqa: S311 - figures for a test
     old, new = (tuple(scale * source.lognormvariate(0, noise) for _ in range(rounds)) for scale in (1.0, ratio))
     same = Samples(name="work.x", old=(1.0,) * rounds, new=(1.0,) * rounds)

@@ -110,7 +110,6 @@ def test_what_is_no_version_is_abbreviated_by_none() -> None:
     ],
 )
 def test_version_stands_for_those_that_it_abbreviates(short: str, full: str, *, stands: bool) -> None:
-    """A line for all of its versions, a release for none of its candidates, a candidate for itself."""
     assert versions.is_prefix(short, full) is stands
 
 

@@ -70,7 +70,6 @@ def test_keys_do_not_depend_on_order(parts: dict[str, bytes]) -> None:
     st.dictionaries(st.text(max_size=4), st.binary(max_size=4), max_size=3),
 )
 def test_different_contents_have_different_keys(one: dict[str, bytes], other: dict[str, bytes]) -> None:
-    """Moving bytes between names and contents changes the key."""
     assert (content_key(one) == content_key(other)) == (one == other)
 
 
@@ -121,8 +120,6 @@ def test_folders_are_below_the_root(tmp_path: Path) -> None:
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """A document with a checksum."""
-
     name: str
     checksum: str = ""
 
