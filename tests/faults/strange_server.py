@@ -19,7 +19,6 @@ LOGIN = b"<!DOCTYPE html><html><title>Welcome to our network</title><form action
 
 
 def whole(status: bytes, body: bytes, *headers: bytes) -> bytes:
-    """Write an answer with its length."""
     return HEAD % status + b"".join(headers) + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
@@ -66,7 +65,6 @@ class Handler(socketserver.BaseRequestHandler):
     word = ""
 
     def handle(self) -> None:
-        """Read a request's head, and answer."""
         with contextlib.suppress(OSError):
             self.request.recv(65536)
             answer = {**ANSWERS, **FURTHER}.get(self.word)
@@ -88,8 +86,6 @@ class Handler(socketserver.BaseRequestHandler):
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Many at once, none of which keeps it from ending."""
-
     daemon_threads = True
     allow_reuse_address = True
 
@@ -105,7 +101,6 @@ def secured(plain: socket.socket, days: int, folder: Path) -> ssl.SSLSocket:
 
 
 def main(word: str, file: str) -> None:
-    """Serve until killed."""
     Handler.word = word
     by_ipv6 = word.endswith("IPv6")
     Server.address_family = socket.AF_INET6 if by_ipv6 else socket.AF_INET

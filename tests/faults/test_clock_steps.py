@@ -29,7 +29,6 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Give what publishes into a registry on loopback."""
     with modern_registry() as (address, _):
         engine = PushingEngine()
         engine.add("scratch:1", labels={"number": "1"})
@@ -42,7 +41,6 @@ STEPS = {"back by minutes": -600, "back by hours": -6 * 3600, "forth by hours": 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
 @pytest.mark.parametrize("stops_at", ["attaching", "tagged"])
 def test_interrupted_publication_resumes_after_clock_change(world: World, stops_at: str, step: int) -> None:
-    """A stored verdict counts only within its time; in the end the image verifies, now."""
     moments = [NOW]
     judged = []
 

@@ -134,13 +134,11 @@ GREEDY = (
 
 @pytest.fixture(scope="module")
 def engine() -> DockerEngine:
-    """Connect to the engine."""
     return connect()
 
 
 @pytest.fixture(scope="module")
 def image(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Make an image of a shell and a few programs."""
     tag = f"scratch-greed-{uuid4().hex[:8]}:base"
     tar = tmp_path_factory.mktemp("base") / "base.tar"
     write_tiny_root(tar, (*PROGRAMS, "mkdir"))
@@ -159,7 +157,6 @@ def processes(mark: str) -> int:
 
 
 def mine(engine: DockerEngine) -> list[Any]:
-    """List containers and volumes of this process."""
     label = {"label": [f"org.envbuilder.run={os.getpid()}"]}
     volumes: Any = engine._api.volumes(filters=label)
     return [*engine._api.containers(all=True, filters=label), *(volumes["Volumes"] or ())]
@@ -177,7 +174,6 @@ def run(engine: DockerEngine, image: str, greed: Greed, mark: str) -> tuple[Cont
     "greed", [pytest.param(one, id=one.name, marks=() if one.fast else pytest.mark.full) for one in GREEDY]
 )
 def test_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, image: str, greed: Greed) -> None:
-    """No container, volume or process is left, and the next container runs."""
     mark, began = uuid4().hex, time.monotonic()
     ended, said = run(engine, image, greed, mark)
     assert time.monotonic() - began < WITHIN_S

@@ -32,13 +32,11 @@ class SmallEngine(OwnEngine):
     """An engine of its own on a small disk, and what fills that."""
 
     def fill(self) -> None:
-        """Take what is left of its disk."""
         with (self.folder / "disk" / "filling").open("wb") as file, suppress(OSError):
             while True:
                 file.write(b"\0" * (1 << 16))
 
     def free(self) -> None:
-        """Give that back."""
         (self.folder / "disk" / "filling").unlink()
 
 
@@ -64,7 +62,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallEngine]:
 
 @pytest.fixture(scope="module")
 def base(small: SmallEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Make an image of a shell and a few programs."""
     tar = tmp_path_factory.mktemp("base") / "base.tar"
     write_tiny_root(tar)
     small.connect().import_base(tar, "tiny:base", {})
@@ -72,7 +69,6 @@ def base(small: SmallEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def request(base: str, folder: Path, line: str) -> BuildRequest:
-    """Ask for an image of one step."""
     (folder / "Dockerfile").write_text(f"FROM {base}\nRUN {line}\n")
     return BuildRequest(context=folder, tag="tiny:built", network="none")
 

@@ -32,7 +32,6 @@ Happens = Callable[[OwnEngine], None]
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
-    """Run another engine with an image of a shell."""
     folder = tmp_path_factory.mktemp("engine")
     with own_engine(OwnEngine(folder, folder / "docker")) as made:
         write_tiny_root(folder / "base.tar")
@@ -45,20 +44,16 @@ LINE = "trap 'exit 9' TERM; echo up; sleep 20 & wait"
 
 
 def run(engine: DockerEngine, line: str = LINE, **given: Any) -> ContainerResult:
-    """Run a line of shell in a container that has files, so that it has a volume."""
     spec = ContainerSpec("tiny:base", ("/bin/sh", "-c", line), files={"a": b"1"}, **{"time_limit": 60.0, **given})
     return engine.run(spec, lambda _: None, lambda _: None)
 
 
 def build(engine: DockerEngine, folder: Path, line: str) -> str:
-    """Build an image of one step."""
     (folder / "Dockerfile").write_text(f"FROM tiny:base\nRUN {line}\n")
     return engine.build(BuildRequest(folder, "tiny:built", network="none"), lambda _: None).id
 
 
 def docker(*words: str) -> Happens:
-    """Have an operator say something about every container that runs."""
-
     def happens(own: OwnEngine) -> None:
         listed = subprocess.run(["docker", "-H", own.host, "ps", "-q"], capture_output=True, check=True, text=True)
         subprocess.run(["docker", "-H", own.host, *words, *listed.stdout.split()], capture_output=True, check=True)
@@ -92,7 +87,6 @@ ALWAYS = (EXCHANGES[1], EXCHANGES[3])
     "exchange", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in EXCHANGES]
 )
 def test_container_that_others_end_is_no_verdict(own: OwnEngine, exchange: Exchange) -> None:
-    """Exit 5 with a next step, and the next command removes what is left."""
     engine = own.connect()
     began = time.monotonic()
     ended: list[BaseException] = []
@@ -153,7 +147,6 @@ def test_what_a_container_does_to_itself_is_its_own(own: OwnEngine) -> None:
 def test_engine_that_has_forgotten_a_container_has_not_seen_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No events, or an answer that breaks off, mean another engine: no verdict."""
     monkeypatch.setattr(containers, "_EVENTS_S", 0.5)
 
     def told(*actions: str) -> bytes:

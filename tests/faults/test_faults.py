@@ -37,8 +37,6 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One fault: a row with one text, and one server or none."""
-
     name: str
     row: Row
     line: str
@@ -76,7 +74,6 @@ def python_for_everybody() -> tuple[str, ...]:
 
 @pytest.fixture(scope="session")
 def lying(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Compile the C library that fails; '' on a host without a compiler."""
     made = tmp_path_factory.mktemp("lying") / "lie.so"
     words = ["cc", "-shared", "-fPIC", "-o", str(made), str(HERE / "lying_libc.c"), "-ldl"]
     if not shutil.which("cc") or subprocess.run(words, capture_output=True, check=False).returncode:
@@ -102,7 +99,6 @@ def disk(tmp_path: Path, fault: Fault) -> Iterator[Path]:
 
 @pytest.fixture
 def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
-    """Give the port of the fault's server, or ''."""
     if not fault.server:
         yield ""
         return

@@ -45,12 +45,10 @@ class Poured:
 
 
 def just(text: str | bytes, *headers: tuple[str, str], status: int = 200, kind: str = "application/json") -> Poured:
-    """Answer with a text."""
     return Poured(lambda: (text.encode() if isinstance(text, str) else text,), headers, status, kind)
 
 
 def endless(piece: bytes = PIECE, head: bytes = b"", **more: object) -> Poured:
-    """Answer without end."""
     return Poured(lambda: itertools.chain((head,), itertools.repeat(piece)), **more)  # type: ignore[arg-type]
 
 
@@ -99,7 +97,6 @@ def before(**answers: Poured) -> Answers:
 
 
 def referrers(poured: Poured) -> Answers:
-    """Pour the list of what is attached to an image."""
     return {r"/referrers/": poured} | TRUE
 
 
@@ -178,8 +175,6 @@ ALWAYS = FLOODS[::6]
 
 @contextmanager
 def pouring(answers: Answers) -> Iterator[int]:
-    """Serve on a port of loopback while this lasts."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             poured = next((one for path, one in answers.items() if re.search(path, self.path)), just("{}", status=404))
@@ -210,8 +205,6 @@ def pouring(answers: Answers) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended, and what it took."""
-
     code: int
     printed: str
     memory: int
@@ -255,7 +248,6 @@ def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> Ran:
     "flood", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in FLOODS]
 )
 def test_flood_is_bounded_in_memory_and_time(flood: Flood, tmp_path: Path) -> None:
-    """At most 256 MB, a documented exit code and a next step; never a traceback."""
     assert ran(("keys", "new", "k"), tmp_path, {}).code == 0
     with pouring(flood.answers) as port:
         words = [word.replace("{port}", str(port)) for word in flood.words]

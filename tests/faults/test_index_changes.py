@@ -29,7 +29,6 @@ NAME = "demo-1.0-py3-none-any.whl"
 
 
 def demo(text: str) -> bytes:
-    """Make a wheel whose file and whose METADATA hold a text."""
     info = "demo-1.0.dist-info"
     members = {
         "demo/__init__.py": text.encode() * 50,
@@ -58,17 +57,14 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def replaced(site: Site) -> None:
-    """Give the same name other bytes."""
     site.files["demo"][NAME] = NEW
 
 
 def vanished(site: Site) -> None:
-    """Take the file away; the project stays."""
     site.files["demo"] = {}
 
 
 def unknown(site: Site) -> None:
-    """Take the project away."""
     site.files.pop("demo", None)
 
 
@@ -97,7 +93,6 @@ ROWS = [
 
 
 def changes(site: Site, change: Callable[[Site], None], after: int) -> None:
-    """Let it happen before the answer to a request of that number."""
     asked = count()
 
     def happens(_: Site) -> None:
@@ -187,7 +182,6 @@ def test_metadata_of_another_wheel_is_refused(site: Site, beside: bytes, digest:
 
 
 def test_metadata_with_the_stated_digest_is_used(site: Site, tmp_path: Path) -> None:
-    """The wheel itself is not read."""
     own = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nSummary: beside\n"
     site.beside[NAME] = (own, hashlib.sha256(own).hexdigest())
     client = Client(IndexConfig(url=site.url), Cache(tmp_path))

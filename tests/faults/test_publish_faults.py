@@ -28,7 +28,6 @@ STEPS = 7
 
 
 def fills(disk: Path) -> None:
-    """Leave no byte free."""
     with (disk / "fill").open("ab", buffering=0) as file, suppress(OSError):
         while True:
             file.write(b"x" * 4096)
@@ -41,7 +40,6 @@ def locks(disk: Path) -> None:
 
 
 def mends(disk: Path) -> None:
-    """Undo either."""
     if not os.access(disk, os.W_OK):
         subprocess.run(["umount", disk], check=True)
     (disk / "fill").unlink(missing_ok=True)
@@ -66,14 +64,12 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def accepted(world: World, tag: str = ENVIRONMENT) -> bool:
-    """Tell whether a tag leads to an image that is believed; no such tag is no."""
     now = world.tools().now()
     question = VerifyQuestion(Requirement(level="gpu"))
     return verify(world.client(tag), (KeyOpener((world.key.public,)),), question, now).accepted
 
 
 def attempted(world: World, say: Callable[[str], None]) -> InfrastructureError | None:
-    """Publish; return how it ended, None where it published."""
     try:
         assert publish(world.publication("scratch:1"), world.tools(say=say)).published
     except InfrastructureError as error:
@@ -84,7 +80,6 @@ def attempted(world: World, say: Callable[[str], None]) -> InfrastructureError |
 @pytest.mark.parametrize("breaks", [fills, locks])
 @pytest.mark.parametrize("step", range(STEPS))
 def test_publication_resumes_after_a_disk_failure_at_any_step(world: World, step: int, breaks: Break) -> None:
-    """The error names the file, and no public tag lacks its attestations; the next run completes."""
     said: list[str] = []
 
     def say(text: str) -> None:
@@ -109,7 +104,6 @@ def test_publication_resumes_after_a_disk_failure_at_any_step(world: World, step
 
 @pytest.mark.parametrize("breaks", [fills, locks])
 def test_disk_failure_before_the_first_step_changes_nothing(world: World, breaks: Break) -> None:
-    """Without a journal nothing begins, and no suite runs."""
     breaks(world.folder)
 
     def never(_: Reference) -> NoReturn:

@@ -32,8 +32,6 @@ MOST_S = 60.0
 
 @dataclass
 class Registry:
-    """A registry in a process of its own."""
-
     process: subprocess.Popen[str]
     address: str
 
@@ -52,7 +50,6 @@ def registry() -> Iterator[Registry]:
 
 @pytest.fixture
 def world(registry: Registry, tmp_path: Path) -> World:
-    """Give what a publication needs, its registry that one."""
     engine = PushingEngine()
     engine.add("scratch:1", labels={"number": "1"})
     return World(engine, create(tmp_path / "key"), tmp_path / "out", registry.address, "team/image")
@@ -77,7 +74,6 @@ def ended(world: World, process: subprocess.Popen[str], sent: signal.Signals, st
 
 @pytest.mark.parametrize("step", range(STEPS))
 def test_registry_killed_at_any_step_is_reported(registry: Registry, world: World, step: int) -> None:
-    """The error has an exit code of the registry or the host, and a next step, in time."""
     began = time.monotonic()
     error = ended(world, registry.process, signal.SIGKILL, step)
     assert time.monotonic() - began < MOST_S

@@ -32,13 +32,10 @@ PUBLIC = ("pin-1", ENVIRONMENT, "latest")
 
 @dataclass(frozen=True)
 class Bench:
-    """A world, and the inside of its registry."""
-
     world: World
     state: State
 
     def attempted(self, say: Callable[[str], None] = lambda _: None) -> EnvbuilderError | None:
-        """Publish; return how it ended, None where it says that it published."""
         try:
             assert self.world.publication("scratch:1").tags == ("pin-1",)
             assert publish(self.world.publication("scratch:1"), self.world.tools(say=say)).published
@@ -47,13 +44,11 @@ class Bench:
         return None
 
     def asked(self, tag: str) -> Verification:
-        """Ask a verifier about a tag."""
         question = VerifyQuestion(Requirement(level="gpu"))
         opener = KeyOpener((self.world.key.public,))
         return verify(self.world.client(tag), (opener,), question, self.world.tools().now())
 
     def is_whole(self, tag: str) -> bool:
-        """Tell whether a tag leads to an image that can be pulled, and is believed."""
         found = self.state.manifests.get(self.state.tags.get(tag, ""))
         return found is not None and self._has_blobs(found[1]) and self.asked(tag).accepted
 
@@ -75,12 +70,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def staged(state: State) -> str:
-    """Return the digest that the staging tag leads to, '' where it is not there."""
     return next((digest for tag, digest in state.tags.items() if tag.startswith("staging-")), "")
 
 
 def statements(state: State) -> list[str]:
-    """Name the manifests that are about another one."""
     return [name for name, (_, content) in state.manifests.items() if "subject" in json.loads(content)]
 
 
@@ -183,7 +176,6 @@ FORGOTTEN = {
 @pytest.mark.parametrize("pattern", FORGOTTEN.values(), ids=FORGOTTEN.keys())
 @pytest.mark.parametrize("older", [0, 1], ids=["the first", "over an older one"])
 def test_registry_that_stores_nothing_is_reported(bench: Bench, pattern: str, older: int) -> None:
-    """Only what was read back counts as published; moving tags do not move, and the next run completes."""
     if older:
         bench.world.engine.add("scratch:0", labels={"number": "0"})  # type: ignore[attr-defined]
         assert publish(bench.world.publication("scratch:0"), bench.world.tools()).published

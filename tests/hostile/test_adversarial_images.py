@@ -55,7 +55,6 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def steps(self) -> str:
-        """Return the Dockerfile after its first line."""
         steps = self.dockerfile.rstrip("\n")
         if self.start:
             steps = (
@@ -90,7 +89,6 @@ def no_tags_stay(engine: DockerEngine) -> Iterator[None]:
 
 
 def validated(engine: DockerEngine, base: str, image: Image, folder: Path) -> Verdict:
-    """Build an image and validate it as ``envbuilder validate`` does."""
     (folder / "Dockerfile").write_text(f"FROM {base}\n{image.steps}")
     built = engine.build(BuildRequest(context=folder, tag=f"{NAME}:{image.name}", network="none"), lambda _: None)
     begun = time.monotonic()

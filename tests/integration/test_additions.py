@@ -46,7 +46,6 @@ def wheel(name: str, version: str) -> bytes:
 
 @pytest.fixture
 def index() -> Iterator[Site]:
-    """Serve a team's own index where the steps of a build reach it."""
     address = own_address()
     if address.startswith("127."):
         pytest.skip("steps of a build do not reach loopback")
@@ -57,7 +56,6 @@ def index() -> Iterator[Site]:
 
 
 def test_a_teams_matrix_is_built_and_judged(index: Site, tmp_path: Path) -> None:
-    """Every field at once: locked, built, PASSED, and what was locked of the system is what stands in the image."""
     (tmp_path / "app.conf").write_text("a=1\n")
     (tmp_path / "ours.j2").write_text(TEMPLATE)
     wish = {

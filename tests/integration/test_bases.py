@@ -63,21 +63,17 @@ Answer = tuple[int, str, str]
 
 @dataclass
 class Desk:
-    """A workspace, the command line in it, and images that are pushed and then forgotten by the engine."""
-
     folder: Path
     capsys: pytest.CaptureFixture[str]
     made: list[str]
 
     def run(self, *words: str) -> Answer:
-        """Run the command and return its exit code and both outputs."""
         with pytest.raises(SystemExit) as left:
             main(list(words))
         printed = self.capsys.readouterr()
         return int(str(left.value.code)), printed.out, printed.err
 
     def push(self, name: str, files: dict[str, archive.Source]) -> None:
-        """Make an image of a few files, push it, and take it out of the engine's store."""
         programs = self.folder / "python"
         programs.write_bytes(b"#!/bin/sh\n")
         programs.chmod(0o755)
@@ -95,7 +91,6 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    """Make a workspace of its own, with no configuration of the user's."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -156,7 +151,6 @@ def test_a_private_registry_with_a_password_and_its_own_authority(
 
 
 def test_from_a_registry_to_a_plan(desk: Desk) -> None:
-    """A base that brings CUDA comes by a mirror, is known by its digest, and planned on: whole, and one file short."""
     with docker_registry(desk.folder / "mirror") as host:
         os.environ["ENVBUILDER_MIRRORS"] = f"registry.example.org={host}/proxied"
         try:
@@ -182,7 +176,6 @@ def test_from_a_registry_to_a_plan(desk: Desk) -> None:
 
 
 def test_a_base_that_cannot_work_is_refused(desk: Desk) -> None:
-    """A musl base is looked into, refused with the reason, and a matrix that names it is a mistake that says why."""
     with docker_registry(desk.folder / "registry") as host:
         desk.push(f"{host}/team/alpine:3", ALPINE)
         code, answer, _ = desk.run("catalog", "look", f"{host}/team/alpine:3", "--format", "json")
@@ -197,7 +190,6 @@ def test_a_base_that_cannot_work_is_refused(desk: Desk) -> None:
 
 
 def test_podman_s_socket_is_refused_with_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian's Podman on its own socket: every command that needs an engine says why not, and what to do."""
     program = shutil.which("podman")
     if program is None:
         pytest.skip("podman is not installed")
@@ -229,7 +221,6 @@ NVIDIA = (
 
 @pytest.mark.network
 def test_cuda_of_a_vendors_repository(desk: Desk) -> None:
-    """Locked by apt and installed by a build: these bytes and no others, the repository's address and key nowhere."""
     folder = "usr/local/cuda-12.5/targets/x86_64-linux/lib"
     (desk.folder / "www").mkdir()
     vendor = Archive(desk.folder / "www", Signer(desk.folder / "gpg"), "NVIDIA")

@@ -65,7 +65,6 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Where NVIDIA's images have their libraries."""
         return f"/usr/local/cuda-{self.cuda}/targets/x86_64-linux/lib"
 
 
@@ -75,7 +74,6 @@ class Case:
     ids=lambda case: case.cuda,
 )
 def case(request: pytest.FixtureRequest) -> Case:
-    """Choose a CUDA."""
     found: Case = request.param
     return found
 
@@ -122,7 +120,6 @@ def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
 
 
 def test_tensorflow_runs_on_the_bases_cuda(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
-    """No error, all that can be shown without a GPU, and every library of CUDA that is opened is the base's."""
     _, built, controller = made
     request = ValidationRequest.of(built, gpus="none", index=open_index())
     verdict = validate(controller.engine, request)
@@ -174,7 +171,6 @@ def broken(case: Case) -> tuple[Control, ...]:
 
 
 def test_each_defect_of_such_a_base_has_its_one_code(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
-    """The controls that ship, on a base that brings CUDA: one code each, and nothing else red."""
     rows = made[2].run(broken(case)).rows
     assert [(row.control, row.wrong, row.red) for row in rows if not row.right] == []
     assert len(rows) == len(broken(case))

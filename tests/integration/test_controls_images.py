@@ -58,7 +58,6 @@ def test_mechanisms_are_controls() -> None:
     [pytest.param(one, id=one.name, marks=() if one.name in MECHANISMS else pytest.mark.full) for one in CONTROLS],
 )
 def test_each_control_leads_to_its_one_finding(control: Control, controller: Controller) -> None:
-    """The suite finds the defect, names it by its code, and turns nothing else red."""
     document = controller.run((control,))
     row: ControlRow = document.rows[0]
     assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
@@ -90,7 +89,6 @@ class Slim(Controller):
 
 
 def is_plain(environment: Environment) -> bool:
-    """Tell the environment that controls of the CPU break."""
     return environment.id == "tf2.20.0-py311-cpu-bookworm"
 
 
@@ -114,7 +112,6 @@ RUNTIME = (
 @pytest.mark.full
 @pytest.mark.parametrize("name", RUNTIME)
 def test_a_runtime_image_fails_as_the_whole_one(name: str, slim: Controller) -> None:
-    """What is left out excuses no defect and adds none: the same one code, and the good image with none."""
     (control,) = (one for one in CONTROLS if one.name == name)
     (row,) = slim.run((control,)).rows
     assert row.environment.endswith("-runtime")

@@ -53,7 +53,6 @@ def base(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tuple[str, str, ContainerResult]:
-    """Run a shell command in a container; return what it printed and how it ended."""
     out, err = bytearray(), bytearray()
     spec = ContainerSpec(image, ("/bin/sh", "-c", command), **given)  # type: ignore[arg-type]
     ended = engine.run(spec, out.extend, err.extend)
@@ -61,13 +60,11 @@ def shell(engine: DockerEngine, image: str, command: str, **given: object) -> tu
 
 
 def request(context: Path, base: str, extra: dict[str, bytes] | None = None, *, no_cache: bool = False) -> BuildRequest:
-    """Ask for an image that is removed in the end."""
     tag = base.replace(":base", ":built")
     return BuildRequest(context, tag, extra=extra or {}, labels={"scratch": base}, no_cache=no_cache)
 
 
 def test_container_is_closed(engine: DockerEngine, base: str) -> None:
-    """Only the loopback network; no capabilities, no new privileges, another user, a read-only root."""
     out, err, _ = shell(engine, base, "id -u; ls /sys/class/net; cat /proc/self/status; touch /x")
     assert out.splitlines()[:2] == ["65534", "lo"]
     assert "CapEff:\t0000000000000000" in out
@@ -111,7 +108,6 @@ def test_limits_hold(engine: DockerEngine, base: str) -> None:
 
 
 def test_container_is_kept_from_the_host(engine: DockerEngine, base: str) -> None:
-    """Limits of open files, core files, file size and scratch space; control groups of the host are hidden."""
     out, _, _ = shell(engine, base, "ulimit -n; ulimit -c; ulimit -f; cat /proc/self/mounts", memory=256 << 20)
     files, core, size, *mounts = out.splitlines()
     assert (files, core) == ("16384", "0")
@@ -165,7 +161,6 @@ def test_containers_run_side_by_side(engine: DockerEngine, base: str) -> None:
 
 @pytest.mark.parametrize(("sent", "swept"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)], ids=["Ctrl-C", "killed"])
 def test_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: signal.Signals, swept: int) -> None:
-    """Ctrl-C removes the container and its volume; the next sweep removes those of a killed process."""
     command = [sys.executable, "-c", INTERRUPTED, base]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -179,13 +174,11 @@ def test_interrupted_run_leaves_nothing(engine: DockerEngine, base: str, sent: s
 
 
 def left_of(engine: DockerEngine, pid: int) -> tuple[int, int]:
-    """Count the containers and volumes of one process's run."""
     mine = {"label": [f"org.envbuilder.run={pid}"]}
     return len(engine._api.containers(all=True, filters=mine)), len(engine._api.volumes(filters=mine)["Volumes"] or [])
 
 
 def test_what_the_host_lends_to_a_step_is_in_no_layer(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """A mounted bundle and a proxy's password are visible to the step, and in no byte of the saved image."""
     (tmp_path / "Dockerfile").write_text(
         f"FROM {base}\n"
         "RUN --mount=type=bind,source=host,target=/run/host --mount=type=cache,target=/cache "
@@ -204,7 +197,6 @@ def test_what_the_host_lends_to_a_step_is_in_no_layer(engine: DockerEngine, base
 
 
 def layer_files(saved: bytes) -> list[str]:
-    """List what is in the last layer of a saved image besides empty mount points."""
     with tarfile.open(fileobj=io.BytesIO(saved)) as archive:
         manifest = archive.extractfile("manifest.json")
         assert manifest is not None
@@ -215,7 +207,6 @@ def layer_files(saved: bytes) -> list[str]:
 
 
 def test_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    """Only a change of a step's own input runs it again: not another file, other times, or another folder."""
     text = f"FROM {base}\nRUN --mount=type=bind,source=host,target=/run/host cat /run/host/a; echo {uuid.uuid4()}\n"
 
     def kinds(folder: str, content: bytes, other: str) -> set[str]:
@@ -249,7 +240,6 @@ def test_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_path:
 
 
 def running(words: str) -> list[str]:
-    """Find processes of this host by their command line."""
     lines = [path.read_bytes().replace(b"\0", b" ").decode() for path in Path("/proc").glob("[0-9]*/cmdline")]
     return [line for line in lines if line.strip() == words]
 

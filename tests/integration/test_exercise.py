@@ -35,7 +35,6 @@ FEWEST = 2_000
 
 
 def environment(release: str, flavor: Flavor, variant: Variant) -> Environment:
-    """Resolve an environment that ships."""
     wish = Combination(tensorflow=release, os="debian-bookworm", flavor=flavor, variant=variant)
     found = resolve(wish, load())
     assert isinstance(found, Environment)
@@ -52,7 +51,6 @@ def goes(name: str) -> Callable[[str], bool]:
 
 @pytest.mark.parametrize(("release", "flavor"), [("2.20.0", "cpu"), ("2.21.0", "gpu")])
 def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Path) -> None:
-    """Of the files of the image with everything none is opened that the other lacks; both answer alike."""
     engine, catalog = connect(), load()
     whole, slim = environment(release, flavor, "devel"), environment(release, flavor, "runtime")
     images = [ensure(one, catalog, HERE, engine, lambda _: None).record.image for one in (whole, slim)]

@@ -51,7 +51,6 @@ def refused(commands: dict[tuple[str, ...], str], folder: Path) -> dict[str, str
 
 
 def test_some_proposed_commands_are_resolved(tmp_path: Path) -> None:
-    """Uv finds a set of wheels for every 20th command."""
     commands = dict(sorted(proposed().items())[::20])
     assert len(commands) >= 2
     assert not refused(commands, tmp_path)
@@ -59,7 +58,6 @@ def test_some_proposed_commands_are_resolved(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_every_proposed_command_is_resolved(tmp_path: Path) -> None:
-    """Uv finds a set of wheels for each command that any answer of the corpus proposes."""
     commands = proposed()
     assert len(commands) >= 10
     assert not refused(commands, tmp_path)

@@ -165,7 +165,6 @@ def test_a_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskC
 
 
 def test_a_local_worker_builds_and_validates_only_for_its_own_host(tmp_path: Path, registry: str) -> None:
-    """It needs no scheduler and opens no port; other host classes stay pending."""
     world = fleet_world(tmp_path / "world", registry, published=False)
     program = (str(world.folder / "bin" / "envbuilder"),)
     variables = {**world.variables, "WORKER_NAME": "n2"}

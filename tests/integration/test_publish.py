@@ -81,7 +81,6 @@ def published(world: World, text: str = "first", **given: Any) -> str:
 
 
 def test_a_published_image_is_accepted_by_every_name(world) -> None:
-    """Publish → verify: the pinned tag, the moving tags and the digest lead to one accepted manifest."""
     image = scratch_image(world.engine, world.folder, "first")
     row = publish(world.publication(image), world.tools())
     assert (row.published, row.verdict, row.level, row.exit_code) == (True, "PASSED", "gpu", 0)
@@ -116,7 +115,6 @@ def _replace_statements(world: World, target: str, change: Callable[[bytes], byt
 
 
 def test_refused_statement_altered(world) -> None:
-    """2: a statement whose payload was changed after signing is refused."""
     published(world, validate=answering())
 
     def raise_the_level(sealed: bytes) -> bytes:
@@ -137,7 +135,6 @@ def test_refused_other_key(world) -> None:
 
 
 def test_refused_statement_for_another_digest(world) -> None:
-    """4: a good statement about one image does not vouch for another that it is attached to."""
     first = published(world)
     second = world.push("something else", "second")
     source, target = world.client(), world.client().manifest(second)
@@ -147,7 +144,6 @@ def test_refused_statement_for_another_digest(world) -> None:
 
 
 def test_refused_expired(world) -> None:
-    """5: a verdict older than demanded is refused, one second makes the difference."""
     published(world)
     finished = NOW.replace(hour=10, minute=3)
     assert reasons(check(world, now=finished + timedelta(days=90, seconds=1))) == {RefusalReason.EXPIRED}
@@ -162,7 +158,6 @@ def test_refused_lower_level_other_driver_other_gpu(world) -> None:
 
 
 def test_refused_inconclusive(world) -> None:
-    """7: INCONCLUSIVE is published only where it is allowed, says so, and verifies at no level."""
     image = scratch_image(world.engine, world.folder, "first")
     tools = world.tools(answering(inconclusive_verdict))
     row = publish(world.publication(image), tools)
@@ -182,7 +177,6 @@ def test_refused_inconclusive(world) -> None:
 
 
 def test_refused_simulated(world) -> None:
-    """8: a simulated verdict is never published; one that somebody signed by hand is refused."""
     image = scratch_image(world.engine, world.folder, "first")
     with pytest.raises(PublishError, match="simulated"):
         publish(world.publication(image, allow=("inconclusive",)), world.tools(answering(simulated=True)))
@@ -207,7 +201,6 @@ def test_refused_registry_without_the_statement(world) -> None:
 
 
 def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> None:
-    """FAILED leaves public tags alone, exits 1, and a later FAILED about a published digest revokes it."""
     image = scratch_image(world.engine, world.folder, "first")
     assert publish(world.publication(image), world.tools()).published
     again = answering(failed_verdict, host=gpu_verdict().host, finished="2026-11-20T11:00:00+00:00")
@@ -218,7 +211,6 @@ def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> No
 
 
 def test_an_immutable_tag_is_never_overwritten(world) -> None:
-    """A second image under a pinned tag is refused before it is validated, and the tag stays."""
     first = published(world)
     tag = world.publication(scratch_image(world.engine, world.folder, "first")).tags[0]
     second = scratch_image(world.engine, world.folder, "second")
@@ -232,7 +224,6 @@ def test_an_immutable_tag_is_never_overwritten(world) -> None:
 
 
 def test_the_verdict_must_be_about_the_pushed_digest(world) -> None:
-    """A validator that judged something else publishes nothing."""
     image = scratch_image(world.engine, world.folder, "first")
     with pytest.raises(PublishError, match="not about"):
         publish(world.publication(image), world.tools(lambda _: gpu_verdict()))
@@ -240,7 +231,6 @@ def test_the_verdict_must_be_about_the_pushed_digest(world) -> None:
 
 
 def test_publishing_again_changes_nothing(world) -> None:
-    """A second run neither pushes nor validates anew, and leaves the same tags and statements."""
     image = scratch_image(world.engine, world.folder, "first")
     first = publish(world.publication(image), world.tools())
     tags = world.client().tags()
@@ -273,14 +263,12 @@ def test_a_failed_move_puts_every_tag_back(world) -> None:
 
 
 def test_two_processes_do_not_publish_the_same_environment(world) -> None:
-    """While one holds the folder, another is told so."""
     image = scratch_image(world.engine, world.folder, "first")
     with exclusively(world.folder / "publish"), pytest.raises(PublishError, match="another process"):
         publish(world.publication(image), world.tools())
 
 
 def test_people_share_their_history_through_the_registry(world) -> None:
-    """Every trusted verdict of a repository is found, once, whoever published it; another key's are not."""
     published(world, "first")
     published(world, "second", validate=answering(finished="2026-11-20T11:00:00+00:00"))
     found = read_repository(world.client(), (KeyOpener((world.key.public,)),)).verdicts
@@ -290,7 +278,6 @@ def test_people_share_their_history_through_the_registry(world) -> None:
 
 
 def test_a_tag_that_no_registry_takes_is_refused_before_any_push(world) -> None:
-    """A bad tag costs nothing."""
     image = scratch_image(world.engine, world.folder, "first")
     with pytest.raises(UsageError, match="not a tag"):
         publish(world.publication(image, moving=("not a tag",)), world.tools())
@@ -298,8 +285,6 @@ def test_a_tag_that_no_registry_takes_is_refused_before_any_push(world) -> None:
 
 
 class Killer:
-    """Kills this process after the n-th thing that changes the outside world."""
-
     def __init__(self, after: int) -> None:
         self.left = after
 
@@ -366,7 +351,6 @@ def test_killed_after_any_step_no_tag_is_unvalidated_and_a_second_run_completes(
 
 
 def test_what_is_signed_is_what_was_judged(world) -> None:
-    """The verdict that `verify` returns is the validator's, bound to the manifest that the registry holds."""
     row = publish(
         world.publication(scratch_image(world.engine, world.folder, "first")),
         world.tools(lambda ref: altered(answering()(ref), suite=digest("another suite"))),

@@ -39,7 +39,6 @@ def repository(request, debian_host) -> Iterator[Repository]:
 
 
 def push(repository: Repository, tag: str, content: bytes = b"layer") -> Manifest:
-    """Store a small image under a tag."""
     config = repository.put_blob(b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "text/json")
     layer = repository.put_blob(content, "text/plain")
     parts = {
@@ -56,7 +55,6 @@ def push(repository: Repository, tag: str, content: bytes = b"layer") -> Manifes
 
 
 def test_a_manifest_keeps_its_bytes_and_digest(repository) -> None:
-    """What is stored comes back byte for byte, and our digest is the registry's, by tag and by digest."""
     stored = push(repository, "one")
     assert stored.digest == digest_of(stored.content)
     assert repository.manifest(stored.digest) == stored
@@ -71,7 +69,6 @@ def test_promotion_is_the_same_manifest_under_another_tag(repository) -> None:
 
 
 def test_what_is_not_there_is_none(repository) -> None:
-    """An absent manifest is None, an absent blob an error of ours, an absent repository has no tags."""
     assert repository.manifest("absent") is None
     assert repository.manifest(digest_of(b"absent")) is None
     assert Repository(parse(f"{repository.reference.host}/nobody/nothing"), {}).manifest("x") is None
@@ -114,7 +111,6 @@ def test_the_list_is_a_tag_only_where_the_api_is_lacking(debian_host) -> None:
 
 
 def test_altered_content_is_refused() -> None:
-    """Bytes that do not have the digest they were asked for are never accepted."""
     with modern_registry() as (host, state):
         repository = Repository(parse(f"{host}/team/image"), {})
         image = push(repository, "image")
@@ -128,7 +124,6 @@ def test_altered_content_is_refused() -> None:
 
 
 def test_a_password_from_docker_s_configuration(tmp_path) -> None:
-    """docker-registry with a password file admits the login in config.json, and nobody else."""
     (tmp_path / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
     with docker_registry(tmp_path, extra=f"auth: {{htpasswd: {{realm: here, path: {tmp_path / 'users'}}}}}\n") as host:
         stored = push(Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:secret")), "one")
@@ -139,7 +134,6 @@ def test_a_password_from_docker_s_configuration(tmp_path) -> None:
 
 
 def test_a_token_from_the_registry_s_service(tmp_path) -> None:
-    """A bearer challenge is answered at the service that it names, with the login and for the scope that it asks."""
     with modern_registry(user="ann:secret") as (host, state):
         repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:secret"))
         push(repository, "one")
@@ -150,7 +144,6 @@ def test_a_token_from_the_registry_s_service(tmp_path) -> None:
 
 
 def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:
-    """TLS with an own authority works with SSL_CERT_FILE; without it the connection fails and nothing is sent."""
     bundle = certificate(tmp_path)
     tls = f"  tls: {{certificate: {bundle}, key: {tmp_path / 'key.pem'}}}\n"
     with docker_registry(tmp_path, extra=tls) as host:
@@ -160,6 +153,5 @@ def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:
 
 
 def test_a_registry_that_is_not_there_is_infrastructure() -> None:
-    """Nobody answering is exit 5 with a next step, not a statement about the image."""
     with pytest.raises(InfrastructureError, match="is the registry running"):
         Repository(parse(f"127.0.0.1:{free_port()}/team/image"), {}).manifest("one")

@@ -49,7 +49,6 @@ FILES = {
 
 @pytest.fixture
 def session(tmp_path) -> Iterator[PublishSession]:
-    """Yield a workspace in which one environment is built: as an image of three files."""
     engine, workspace = connect(), Workspace(tmp_path)
     tar = tmp_path / "image.tar"
     with tarfile.open(tar, "w") as archive:
@@ -91,7 +90,6 @@ def choice() -> Choice:
 
 
 def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
-    """What the engine holds is what the bill lists, in CycloneDX's shape; the context's digests are the files'."""
     built = standing(ENVIRONMENT, session.workspace)
     assert built is not None
     describe = _Describe(built, session, sbom=True)
@@ -135,7 +133,6 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
 
 
 def test_what_is_not_built_is_said(session, choice, tmp_path) -> None:
-    """An environment without an image is a row with its next step, not a crash."""
     Path(session.workspace.results(ENVIRONMENT.id) / "image.json").unlink()
     options = PublishOptions(to=parse("127.0.0.1:1/team/image"))
     row = publish_all(choice, options, KeySealer(create(tmp_path / "keys")), session).rows[0]

@@ -34,7 +34,6 @@ SCRATCH = "scratch-zstd:1"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Give a registry, and an engine with an image of a few programs."""
     with docker_registry(tmp_path / "registry") as host:
         made = World(connect(), create(tmp_path / "keys"), tmp_path, host, "team/image")
         write_tiny_root(tmp_path / "root.tar")

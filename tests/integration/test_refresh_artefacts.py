@@ -21,7 +21,6 @@ SAMPLE = ("1.15.0", "2.4.1", "2.12.1", "2.15.0", "2.16.2", "2.20.0", "2.21.0")
 
 
 def test_rows_agree_with_their_artefacts(tmp_path: Path) -> None:
-    """A sample of every era has no disagreement, reads a small part of the wheels, and is free when asked again."""
     catalog = store.load()
     rows = tuple(row for row in catalog.tensorflow if row.version in SAMPLE)
     index = Client(index_config.read(), Cache(tmp_path))
@@ -36,7 +35,6 @@ def test_rows_agree_with_their_artefacts(tmp_path: Path) -> None:
 
 
 def test_a_wrong_row_is_found_in_the_real_artefact(tmp_path: Path) -> None:
-    """A capability that the wheel does not have is not overlooked."""
     row = store.load().release("2.20.0")
     assert row is not None
     wrong = msgspec.structs.replace(row, cubins=(*row.cubins, "12.0"))

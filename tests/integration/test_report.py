@@ -38,7 +38,6 @@ REJECTED = Rejection(
 
 
 def many() -> Material:
-    """Make a matrix with every kind of verdict, several runs, layers, controls and an upgrade."""
     passed = [
         verdict(environment=environment(id=f"tf2.{minor}.0-py311-cpu-bookworm", tensorflow=f"2.{minor}.0"))
         for minor in range(12, 20)
@@ -80,7 +79,6 @@ def opened(chromium: Browser, page: Path) -> Browser:
 
 
 def visible(opened: Browser, selector: str) -> list[str]:
-    """Return the texts of the elements that a reader can see."""
     found: list[str] = opened.js(
         f"Array.from(document.querySelectorAll({json.dumps(selector)}))"
         ".filter(e => e.checkVisibility()).map(e => e.innerText)"
@@ -96,7 +94,6 @@ def type_into(opened: Browser, text: str) -> None:
 
 
 def test_it_renders_without_a_complaint_and_without_the_network(opened) -> None:
-    """The page shows every environment; the console is silent; the file itself is all that was asked for."""
     assert len(visible(opened, "#environments article")) == 11
     assert len(visible(opened, ".grid tbody tr")) == 11
     assert opened.js("document.querySelectorAll('svg.picture').length") >= 11
@@ -105,14 +102,12 @@ def test_it_renders_without_a_complaint_and_without_the_network(opened) -> None:
 
 
 def test_the_policy_blocks_what_should_never_be_asked_for(opened) -> None:
-    """Even a script in the page cannot fetch: the page's own policy refuses, and nothing leaves."""
     asked = "fetch('https://example.org/x').then(() => 'went out', () => 'refused')"
     assert opened.js(asked) == "refused"
     assert [request for request in opened.requests if not request.startswith("file:")] == []
 
 
 def test_searching_leaves_what_matches(opened) -> None:
-    """Every word has to match; codes and CUDA versions count; the number of shown environments is announced."""
     type_into(opened, "driver_too_old")
     assert [text.split()[0] for text in visible(opened, "#environments article h3")] == ["tf2.20.0-py311-cpu-bookworm"]
     assert visible(opened, "#shown") == ["1 of 11 environments shown"]
@@ -126,7 +121,6 @@ def test_searching_leaves_what_matches(opened) -> None:
 
 
 def test_a_verdict_can_be_unchecked(opened) -> None:
-    """Unchecking PASSED leaves the others, in the cards, the grid, the controls and the history."""
     opened.js("document.querySelector('#filter input[value=PASSED]').click()")
     assert len(visible(opened, "#environments article")) == 2
     assert not any("PASSED" in text for text in visible(opened, ".grid .cell"))
@@ -140,7 +134,6 @@ def focused(opened: Browser) -> str:
 
 
 def test_everything_is_reached_by_keyboard(opened) -> None:
-    """/ leads to the search, Tab through the controls to the cards, and Enter opens one."""
     opened.key("/", "/")
     assert focused(opened) == "search"
     opened.key("Tab")
@@ -157,7 +150,6 @@ def test_everything_is_reached_by_keyboard(opened) -> None:
 
 
 def test_a_link_into_the_page_opens_its_card(chromium, page) -> None:
-    """An address with an environment's name opens that card; so does a click on a cell."""
     chromium.open(page, "#env-tf2.14.0-py311-cpu-bookworm")
     opened = "document.getElementById('env-tf2.14.0-py311-cpu-bookworm').querySelector('details').open"
     assert chromium.js(opened) is True
@@ -176,7 +168,6 @@ def named(nodes: list[dict[str, Any]], role: str) -> list[str]:
 
 
 def test_a_screen_reader_is_told_everything(opened) -> None:
-    """Landmarks, headings, tables and pictures have names; every control is labelled; nothing is colour alone."""
     opened.js("document.getElementById('expand').click()")
     nodes = opened.accessibility()
     for role in ("search", "navigation", "region", "table", "image", "searchbox", "button", "checkbox", "link"):
@@ -216,7 +207,6 @@ def test_text_has_contrast_in_light_and_dark(opened, dark) -> None:
 
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_nothing_sticks_out_on_a_phone(opened, width) -> None:
-    """At a phone's width the page itself never scrolls sideways, with every card open."""
     opened.screen(width, 800, mobile=True)
     opened.js("document.getElementById('expand').click()")
     assert opened.js("document.documentElement.scrollWidth") <= width
@@ -228,7 +218,6 @@ def test_nothing_sticks_out_on_a_phone(opened, width) -> None:
 
 
 def test_print_shows_everything_and_no_controls(opened, tmp_path) -> None:
-    """On paper every card is open, the filter is gone, and afterwards the screen is as it was."""
     before = opened.js("document.querySelectorAll('details[open]').length")
     opened.js("window.dispatchEvent(new Event('beforeprint'))")
     assert opened.js("document.querySelectorAll('details:not([open])').length") == 0
@@ -241,7 +230,6 @@ def test_print_shows_everything_and_no_controls(opened, tmp_path) -> None:
 
 
 def test_the_evidence_is_beside_the_page(page) -> None:
-    """Every card's verdict stands in the folder as JSON."""
     assert len(list((page.parent / "verdicts").glob("*.json"))) == 11
 
 
@@ -249,7 +237,6 @@ def test_the_evidence_is_beside_the_page(page) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390], ids=["screen", "phone"])
 def test_axe_finds_nothing(chromium: Browser, page: Path, *, dark: bool, width: int) -> None:
-    """No rule of axe-core is violated, with everything folded and with everything open, in both colour schemes."""
     chromium.screen(width, 900, dark=dark, mobile=width < 600)
     chromium.open(page)
     assert axe.violations(chromium) == []
@@ -261,7 +248,6 @@ def test_axe_finds_nothing(chromium: Browser, page: Path, *, dark: bool, width: 
 
 
 def test_three_hundred_verdicts_are_grouped_and_paged(chromium: Browser, tmp_path: Path) -> None:
-    """330 runs of 30 environments are 30 groups of ten and one, folded to a few screens; a search finds in them."""
     verdicts = {
         f"tf2.{number}.0-py311-cpu-bookworm": tuple(
             verdict(

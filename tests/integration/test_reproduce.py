@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    """Connect to the engine of this host."""
     return connect()
 
 
@@ -40,8 +39,6 @@ def answer(name: str, engine: Engine, *, prove: bool) -> ReproduceDocument:
 
 @dataclass(frozen=True)
 class Case:
-    """A report, the code that explains it, a part of the message, the change that mends it."""
-
     report: str
     code: Code
     message: str
@@ -116,7 +113,6 @@ def test_reported_message_appears_and_is_absent_in_the_closest_environment(case:
 
 @pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
 def test_reproduced(case: Case, engine: Engine) -> None:
-    """A driver that is too old (simulated), and TensorFlow 2.5 without CUDA 11: the same message from the real one."""
     assert_reproduced(answer(case.report, engine, prove=False), case)
 
 

@@ -19,12 +19,10 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
 
 def saved_files() -> dict[str, str]:
-    """Return the files that the page asks the reader to save, by name."""
     return dict(re.findall(r"Save this as `([^`]+)`:\n\n```yaml\n(.*?)```", PAGE, re.DOTALL))
 
 
 def commands() -> list[tuple[str, str]]:
-    """Return each command of the page with the output that the page shows for it ('' for none)."""
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     parts = [re.split(r"^\$ ", block, flags=re.MULTILINE)[1:] for block in blocks]
     return [(line, output) for block in parts for line, _, output in (part.partition("\n") for part in block)]

@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """Start the command line in a folder, as a user does."""
     return subprocess.Popen(
         [sys.executable, "-m", "envbuilder", *words],
         cwd=folder,
@@ -42,7 +41,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a workspace outside the checkout with both committed contexts and a user's tests."""
     root = tmp_path_factory.mktemp("workspace")
     for name in (OLD, NEW):
         shutil.copytree(ROOT / "images" / name, root / "images" / name)
@@ -74,7 +72,6 @@ def test_newly_failing_user_test_rejects_with_its_message(answer: Any) -> None:
 
 
 def test_the_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> None:
-    """Keras 2 → 3, the vanished names and the images' sizes are what the locks, the images and the engine say."""
     packages = {row["name"]: row for row in answer["differences"]["packages"]}
     assert packages["keras"]["old"].startswith("2.15.")
     assert packages["keras"]["new"].startswith("3.")
@@ -129,7 +126,6 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_a_bisection_over_nine_minor_releases(tmp_path: Path) -> None:
-    """From 2.12 to 2.20 the release that dropped Estimator is named, and few images are built for it."""
     words = ("upgrade", "--bisect", "2.12.0", "2.20.0", "--format", "json", "--")
     code, out, err = ended(start(tmp_path, *words, "python", "-c", "import tensorflow as tf; tf.estimator"))
     assert code == 0, err
@@ -144,7 +140,6 @@ def test_a_bisection_over_nine_minor_releases(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("flavor", ["cpu", "gpu"])
 def test_a_minor_upgrade_in_both_flavours(tmp_path: Path, flavor: str) -> None:
-    """2.18.1 → 2.19.1: what the wheels demand of NumPy, what they were built with; without a GPU no decision on one."""
     shutil.copytree(ROOT / "images", tmp_path / "images")
     words = ("upgrade", "2.18.1", "2.19.1", "--flavor", flavor, "--matrix", "tensorflow")
     code, out, err = ended(start(tmp_path, *words, "--rounds", "3", "--format", "json"))

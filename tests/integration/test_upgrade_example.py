@@ -31,7 +31,6 @@ EXITS = {"ADOPT": 0, "ADOPT_WITH_NOTES": 0, "REJECT": 1, "UNDECIDED": 8}
 
 
 def test_readme_compares_two_pairs() -> None:
-    """The examples are found: one that needs nothing, one with a folder of tests."""
     assert [words[:3] for words in WRITTEN] == [["upgrade", "2.19.1", "2.20.0"], ["upgrade", "2.15.1", "2.16.2"]]
 
 
@@ -51,7 +50,6 @@ def empty(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("words", WRITTEN, ids=lambda words: f"{words[1]} to {words[2]}")
 def test_an_example_runs_as_written(words: list[str], empty: Path) -> None:
-    """It ends with a decision that names its row and its images, and with the exit code of that decision."""
     folder = empty / "work"
     folder.mkdir()
     if "--suite" in words:

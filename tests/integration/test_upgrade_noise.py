@@ -63,7 +63,6 @@ def comparison() -> tuple[tuple[Samples, ...], tuple[Samples, ...]]:
 
 @pytest.mark.full
 def test_no_claim_about_the_same_however_busy_the_machine() -> None:
-    """In five comparisons the same is never called changed, nor more work faster; finding it takes a quiet machine."""
     for _ in range(5):
         same, slowed = comparison()
         assert not [one.name for one in compare(same, Settings()) if one.change in ("slower", "faster")]
@@ -74,7 +73,6 @@ def test_no_claim_about_the_same_however_busy_the_machine() -> None:
 
 @pytest.mark.full
 def test_no_claim_about_the_same_and_a_planted_slow_down_is_found() -> None:
-    """In 20 comparisons the same is never called changed, and 30 % more work is called slower in at least 19."""
     claims: list[str] = []
     found = 0
     for _ in range(COMPARISONS):
@@ -89,7 +87,6 @@ def test_no_claim_about_the_same_and_a_planted_slow_down_is_found() -> None:
 
 @pytest.fixture
 def place() -> ProbeTarget:
-    """Build the quickstart's image and give the place where its probes run."""
     engine = connect()
     workspace = Workspace(ROOT)
     choice = choose("quickstart", (), workspace, load())
@@ -99,7 +96,6 @@ def place() -> ProbeTarget:
 
 
 def timed(place: ProbeTarget, arguments: Arguments) -> TimingSample:
-    """Take one sample of the upgrade's probe, in a fresh container."""
     found = ask(place, PROBE, TimingSample, arguments)
     assert not isinstance(found, Gap), found.why
     return found
@@ -110,7 +106,6 @@ def timed(place: ProbeTarget, arguments: Arguments) -> TimingSample:
 @pytest.mark.network
 @pytest.mark.timeout(7200)
 def test_tensorflow_itself_measured_against_itself(place: ProbeTarget) -> None:
-    """In 20 comparisons by the upgrade's probe no duration of the same image changes, and planted 30 % are found."""
     claims: list[str] = []
     found: Counter[str] = Counter()
     for number in range(1, COMPARISONS + 1):

@@ -57,13 +57,11 @@ STALL_LOOPS = Path(__file__).parents[1] / "support" / "stall_loops.py"
 
 
 def check(name: str, probe: str, **more: Any) -> dict[str, Any]:
-    """Describe one check for a plan."""
     return {"name": name, "tier": "static", "group": "g", "probe": probe, "limit_s": 60} | more
 
 
 @pytest.mark.parametrize(("name", "version"), PYTHONS)
 def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: str) -> None:
-    """On 3.9, 3.11 and 3.13 every probe imports, misbehaviour is contained, and the static checks answer."""
     system = next(row for row in load().systems if row.name == name)
     base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
     checks = [
@@ -114,7 +112,6 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
 def test_our_image_passes_and_its_verdict_stands(
     engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest
 ) -> None:
-    """The CPU image passes every check at level cpu; asked again, the kept verdict answers."""
     said: list[str] = []
     verdict, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
     assert (verdict.verdict, verdict.level, fresh) == ("PASSED", "cpu", True), verdict.reasons
@@ -130,7 +127,6 @@ def test_our_image_passes_and_its_verdict_stands(
 def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:
-    """Without being told, the environment and the lock are those that the image carries, and are held against it."""
     stopped = Check(
         name="extra",
         level="cpu",
@@ -169,7 +165,6 @@ def foreign(
 
 
 def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
-    """TensorFlow is found off the PATH, which its users cannot; nothing else is red, and no lock of ours is checked."""
     verdict = validate(engine, ValidationRequest(image=foreign, catalog=load()))
     assert verdict.environment is None
     assert "locked" not in {one.name for one in verdict.checks}
@@ -178,7 +173,6 @@ def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
 
 
 def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
-    """No TensorFlow, or no image, is a mistake of the request, with what to do next."""
     system = next(row for row in load().systems if row.name == "debian-bookworm")
     base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
     with pytest.raises(UsageError, match="no Python in it has TensorFlow"):
@@ -188,7 +182,6 @@ def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
 
 
 def test_here_without_tensorflow_is_refused() -> None:
-    """A Python without TensorFlow is refused by --here."""
     with pytest.raises(UsageError, match="no TensorFlow"):
         validate_here(load())
 
@@ -196,7 +189,6 @@ def test_here_without_tensorflow_is_refused() -> None:
 def test_a_container_that_is_killed_leaves_no_check_unsaid(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:
-    """When the container's own limit is reached, what was answered stands and every other check is an error."""
     checks = tuple(
         Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
         for name in ("well", "hang", "throw")
@@ -214,7 +206,6 @@ def test_a_container_that_is_killed_leaves_no_check_unsaid(
 def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:
-    """Every loop written to stall is named by its own cause alone; twenty runs of a healthy one by none."""
     controls = Check(
         name="stall-controls",
         level="cpu",

@@ -46,7 +46,6 @@ def empty(_: Path) -> None:
 
 
 def quickstart(folder: Path) -> None:
-    """Begin with the committed context of the quickstart."""
     shutil.copytree(REPOSITORY / "images" / QUICK, folder / "images" / QUICK)
 
 
@@ -56,7 +55,6 @@ def outdated(folder: Path) -> None:
 
 
 def validated(folder: Path) -> None:
-    """Begin with verdicts and a history."""
     space = Workspace(folder)
     for one in (verdict(), failed_verdict()):
         assert one.environment is not None
@@ -65,7 +63,6 @@ def validated(folder: Path) -> None:
 
 
 def tiny(folder: Path) -> None:
-    """Begin with the tiny environment's matrix and lock."""
     write_tiny(folder, tiny_wheel())
 
 
@@ -75,7 +72,6 @@ def digest(data: bytes) -> str:
 
 
 def files(folder: Path, _: bytes = b"") -> Result:
-    """Return every file's digest without times; logs and databases are left out."""
     return {
         path.relative_to(folder).as_posix(): digest(path.read_bytes())
         for path in sorted(folder.rglob("*"))
@@ -105,7 +101,6 @@ def history(folder: Path) -> Result:
 
 
 def verdicts(folder: Path, _: bytes) -> Result:
-    """Return verdicts, images, locks and the history of a run."""
     found = history(folder)
     for path in folder.glob("out/**/verdict.json"):
         document = json.loads(path.read_text())

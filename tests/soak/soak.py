@@ -64,8 +64,6 @@ class Reference:
 
 @dataclass
 class Soak:
-    """The trials of one pool, with the variables that lead commands to the tiny environment's index."""
-
     pool: str
     variables: Mapping[str, str]
     references: dict[Command, Reference] = field(default_factory=dict)
@@ -74,7 +72,6 @@ class Soak:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def trial(self, number: int) -> None:
-        """Make one trial and note its failures."""
         draw = random.Random(f"soak {self.pool} {number}")  # noqa: S311 - a number names a trial
         eligible = [one for one in COMMANDS if POOLS.index(one.pool) <= POOLS.index(self.pool)]
         command = draw.choices(eligible, [one.weight for one in eligible])[0]
@@ -114,7 +111,6 @@ class Soak:
     def run(
         self, command: Command, folder: Path, after: float = 3600.0, sent: signal.Signals = signal.SIGKILL
     ) -> Ended:
-        """Run a command, and send it a signal if it has not ended in time."""
         temporary(folder).mkdir(parents=True, exist_ok=True)
         variables = {
             **os.environ,
@@ -170,7 +166,6 @@ class Soak:
 
 @contextlib.contextmanager
 def workspace(name: str, command: Command) -> Iterator[Path]:
-    """Make a workspace as the command begins with."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -199,7 +194,6 @@ def wait(pid: int, within: float) -> tuple[int, int] | None:
 
 
 def processes_of(folder: Path) -> Iterator[int]:
-    """Yield processes that work in a folder, or inherited its folder for temporary files."""
     inherited = f"TMPDIR={temporary(folder)}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -242,7 +236,6 @@ def differences(reference: Reference, again: Ended, result: Result) -> Iterator[
 
 
 def main() -> int:
-    """Make the trials, two at a time, and print the failed ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--pool", choices=POOLS, default="all")

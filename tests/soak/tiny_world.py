@@ -44,7 +44,6 @@ _RENEWED_S = 50 * 86400.0
 
 
 def write_tiny(folder: Path, wheel: bytes) -> None:
-    """Write the matrix and the lock that a workspace begins with."""
     (folder / "m.yaml").write_text(MATRIX)
     context = folder / "images" / TINY
     context.mkdir(parents=True)
@@ -53,7 +52,6 @@ def write_tiny(folder: Path, wheel: bytes) -> None:
 
 
 def tiny_wheel() -> bytes:
-    """Make the wheel, the same bytes each time."""
     text = f'"""Nothing of TensorFlow but its name."""\nimport time\n\n__version__ = "{VERSION}"\ntime.sleep({_IMPORT_S})\n'
     made = package("tensorflow_cpu", VERSION, {"tensorflow/__init__.py": text.encode()})
     buffer = io.BytesIO()

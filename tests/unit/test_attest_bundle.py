@@ -25,7 +25,6 @@ from envbuilder.verdict import ImageRef
 
 
 def test_a_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
-    """Payload and signatures byte for byte, without the names that cosign would take for its own; the key is a hint."""
     key, other = create(tmp_path / "one"), create(tmp_path / "two")
     sealed = KeySealer(key, others=(other,)).seal(b'{"a": 1}')
     before, made = json.loads(sealed), json.loads(bundled(sealed))
@@ -42,7 +41,6 @@ def test_a_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
 
 
 def test_sigstores_own_reader_takes_it(tmp_path: Path) -> None:
-    """The published definition of a bundle, as its own library reads it."""
     bundles = pytest.importorskip("sigstore_models.bundle.v1", reason="comes with the extra sigstore")
     key = create(tmp_path)
     read = bundles.Bundle.from_json(bundled(KeySealer(key).seal(b"{}")))
@@ -52,7 +50,6 @@ def test_sigstores_own_reader_takes_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("cosign") is None, reason="no cosign here")
 def test_cosign_accepts_the_key_and_refuses_another(tmp_path: Path) -> None:
-    """`cosign verify-attestation` by our public key, of our type, from a registry: yes; another key or type: no."""
     key = create(tmp_path / "own")
     create(tmp_path / "other")
     (tmp_path / "root.json").write_text('{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}')

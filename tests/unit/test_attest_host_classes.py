@@ -61,7 +61,6 @@ def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
 
 
 def test_a_pass_on_each_kind_is_demanded() -> None:
-    """One kind proves nothing about another, nor one driver's branch about the next."""
     assert states() == ["missing", "missing"]
     assert states(passed("H100/535")) == ["passed", "missing"]
     assert states(passed("H100/535"), passed("A100/535")) == ["passed", "missing"]
@@ -70,7 +69,6 @@ def test_a_pass_on_each_kind_is_demanded() -> None:
 
 @pytest.mark.parametrize("level", ["gpu", "multi-gpu"])
 def test_a_failure_on_a_gpu_is_its_own_kinds(level: str) -> None:
-    """It takes nothing from another kind's PASSED, and its own kind is failed however it passed before."""
     assert states(passed("H100/535"), failed("A100/550", level)) == ["passed", "failed"]
     assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", level)) == ["passed", "failed"]
     assert states(passed("H100/535"), passed("A100/550"), failed("A100/535", level)) == ["passed", "passed"]
@@ -78,7 +76,6 @@ def test_a_failure_on_a_gpu_is_its_own_kinds(level: str) -> None:
 
 @pytest.mark.parametrize(("level", "where"), list(product(["static", "load", "cpu"], HOSTS)))
 def test_a_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
-    """The image itself is at fault: every kind is failed, those that have no verdict among them."""
     bad = failed(where, level)
     assert states(passed("H100/535"), passed("A100/550"), bad) == ["failed", "failed"]
     assert states(bad) == ["failed", "failed"]
@@ -87,7 +84,6 @@ def test_a_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
 
 
 def test_what_was_simulated_is_as_nothing() -> None:
-    """A trusted key under a simulated PASSED makes no kind proven, at no level; nor does it hide what is there."""
     simulated = passed("A100/550", simulated=True)
     assert states(passed("H100/535"), simulated) == ["passed", "missing"]
     assert states(simulated, demand=Requirement(level="none")) == ["missing", "missing"]
@@ -95,7 +91,6 @@ def test_what_was_simulated_is_as_nothing() -> None:
 
 
 def test_our_simulated_driver_is_known_by_its_gpus() -> None:
-    """Put onto a host whose suite was told nothing of it, it still proves, fails and makes up for nothing."""
     header = Path(simulated.__file__).with_name("driver.h").read_text()
     (text,) = re.findall(r'UUID_TEXT "([^"]+)"', header)
     uuid = text.replace("%02x", "00")
@@ -113,7 +108,6 @@ def test_our_simulated_driver_is_known_by_its_gpus() -> None:
 
 
 def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
-    """A kind that passed too long ago is stale; one that could not be judged, or not far enough, is no stale one."""
     old = passed("A100/550", finished="2026-06-01T00:00:00+00:00")
     assert states(passed("H100/535"), old) == ["passed", "stale"]
     unsure = inconclusive_verdict(host=HOSTS["A100/550"])
@@ -123,14 +117,12 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 
 def test_a_reason_belongs_to_its_kind() -> None:
-    """Another kind's verdict is no reason against this one: a missing kind says so, and nothing else."""
     found = decide_by_class(SUBJECT, (evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
     assert [[one.reason for one in reasons(kind)] for kind in found] == [[], [RefusalReason.KIND_MISSING]]
     assert reasons(found[1])[0].message.startswith("A100/550: ")
 
 
 def test_kinds_are_read_by_the_catalogues_names() -> None:
-    """Spellings of one GPU are one kind; what is no kind, or no one GPU, is refused."""
     assert parse_host_classes("NVIDIA H100 80GB HBM3/535,h100 / 535", CATALOG.gpu_model) == (
         HostClass(gpu="H100", driver="535"),
     )
@@ -164,7 +156,6 @@ VERDICTS = st.builds(
 
 @given(st.lists(VERDICTS, max_size=5), VERDICTS)
 def test_more_bad_news_never_proves_a_kind(values: list[Verdict], more: Verdict) -> None:
-    """Whatever is attached, what is no real PASSED proves no kind; and each proven kind has a real one."""
     before = states(*values)
     if more.verdict != "PASSED" or more.simulated:
         after = states(*values, more)

@@ -36,7 +36,6 @@ def theirs(key: PrivateKey) -> SSlibKey:
 
 
 def test_securesystemslib_accepts_what_we_sign(keys) -> None:
-    """Both signatures of an envelope count there, for a threshold of two; an edited payload does not."""
     one, two = keys
     document = json.loads(envelope.encode(envelope.seal(PAYLOAD, statements.PAYLOAD_TYPE, one, two)))
     read = Envelope.from_dict(json.loads(json.dumps(document)))
@@ -48,7 +47,6 @@ def test_securesystemslib_accepts_what_we_sign(keys) -> None:
 
 
 def test_we_accept_what_securesystemslib_signs(keys) -> None:
-    """Its envelope opens here although its name for the key is another."""
     one, two = keys
     made = Envelope(PAYLOAD, statements.PAYLOAD_TYPE, {})
     made.sign(CryptoSigner(one._key, SSlibKey("their-name", "ed25519", "ed25519", theirs(one).keyval)))
@@ -60,7 +58,6 @@ def test_we_accept_what_securesystemslib_signs(keys) -> None:
 
 
 def test_sigstore_encodes_the_same_message() -> None:
-    """What is signed is what Sigstore's client signs."""
     dsse = importlib.import_module("sigstore.dsse")  # its encoder has no public name
     assert dsse._pae(statements.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statements.PAYLOAD_TYPE, PAYLOAD)
 
@@ -77,7 +74,6 @@ def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
 
 @pytest.mark.parametrize("limit", ["tomorrow", "2027-01-01", ""])
 def test_a_limit_that_cannot_be_read_is_refused(tmp_path: Path, keys, limit: str) -> None:
-    """A key is never trusted longer because its limit was mistyped."""
     file = tmp_path / "key.pub"
     file.write_text(f"Expires: {limit}\n{keys[0].public.pem}")
     with pytest.raises(PublishError, match="not a time with a zone"):

@@ -11,7 +11,6 @@ from envbuilder.errors import EnvbuilderError, PublishError, UsageError
 
 
 def test_a_key_pair_signs_and_verifies(tmp_path) -> None:
-    """What the private file signs, the public file verifies, and nothing else."""
     create(tmp_path)
     secret, public = load_private(tmp_path / PRIVATE), load_public_keys(tmp_path / PUBLIC)[0]
     assert secret.keyid == public.keyid
@@ -21,14 +20,12 @@ def test_a_key_pair_signs_and_verifies(tmp_path) -> None:
 
 
 def test_only_the_owner_reads_the_private_key(tmp_path) -> None:
-    """The private file is made with mode 0600."""
     create(tmp_path)
     assert stat.S_IMODE((tmp_path / PRIVATE).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("name", [PRIVATE, PUBLIC])
 def test_no_key_is_ever_overwritten(tmp_path, name) -> None:
-    """Where either file exists, nothing is written."""
     (tmp_path / name).write_text("mine")
     with pytest.raises(UsageError, match="never overwritten"):
         create(tmp_path)
@@ -46,7 +43,6 @@ def test_a_protected_key_needs_its_password(tmp_path) -> None:
 
 
 def test_the_wrong_half_is_named(tmp_path) -> None:
-    """Verifying with the private file is refused with what to use instead."""
     create(tmp_path)
     with pytest.raises(PublishError, match=PUBLIC):
         load_public_keys(tmp_path / PRIVATE)
@@ -54,7 +50,6 @@ def test_the_wrong_half_is_named(tmp_path) -> None:
 
 @pytest.mark.parametrize("text", ["", "hello", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"])
 def test_what_is_no_key_is_refused(tmp_path, text) -> None:
-    """Any other file is an error of ours."""
     (tmp_path / "file").write_text(text)
     for load in (load_private, load_public_keys):
         with pytest.raises(EnvbuilderError):

@@ -60,7 +60,6 @@ def test_statements_have_the_shape_that_in_toto_publishes(make) -> None:
 
 
 def test_each_verdict_has_its_word() -> None:
-    """PASSED, passed with a warning, and FAILED are stated as such; every check is in exactly one list."""
     warned = verdict(checks=(check(findings=(finding(Code.PTX_JIT, Severity.WARNING),)), check("labels")))
     assert predicate(result_statement(NAME, verdict()))["result"] == "PASSED"
     assert predicate(result_statement(NAME, failed_verdict()))["failedTests"] == ["import"]
@@ -69,7 +68,6 @@ def test_each_verdict_has_its_word() -> None:
 
 
 def test_inconclusive_never_becomes_passed() -> None:
-    """INCONCLUSIVE has no statement; where it is allowed it is WARNED, and says who allowed what."""
     assert result_statement(NAME, inconclusive_verdict()) is None
     stated = predicate(result_statement(NAME, inconclusive_verdict(), allowed=("inconclusive",)))
     assert stated["result"] == "WARNED"
@@ -82,13 +80,11 @@ def test_inconclusive_never_becomes_passed() -> None:
 @pytest.mark.parametrize("word", ["PASSED", "FAILED", "INCONCLUSIVE"])
 @pytest.mark.parametrize("state", [result_statement, verdict_statement])
 def test_a_simulated_verdict_is_never_stated(state, word) -> None:
-    """Nothing is ever stated from a simulation, whatever it says."""
     with pytest.raises(PublishError, match="simulated"):
         state(NAME, verdict(simulated=True, verdict=word), allowed=("inconclusive",))
 
 
 def test_a_verdict_without_a_digest_is_never_stated() -> None:
-    """A verdict of a local image binds to nothing in a registry."""
     with pytest.raises(PublishError, match="manifest digest"):
         verdict_statement(NAME, verdict(image=ImageRef(id=digest("image"))))
 
@@ -101,7 +97,6 @@ def test_the_whole_verdict_is_in_our_predicate() -> None:
 
 
 def test_the_encoding_that_is_signed_is_the_published_one() -> None:
-    """The pre-authentication encoding gives the example of the DSSE protocol."""
     assert envelope.pae("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )
@@ -129,7 +124,6 @@ def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, c
 
 
 def test_only_the_trusted_key_counts(tmp_path) -> None:
-    """A signature by another key is no signature, even where it claims the trusted key's name."""
     mine, other = create(tmp_path / "mine"), create(tmp_path / "other")
     sealed = envelope.seal(b"{}", statements.PAYLOAD_TYPE, other)
     assert envelope.signers(sealed, (mine.public,)) == ()
@@ -143,7 +137,6 @@ def test_only_the_trusted_key_counts(tmp_path) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"payload":1}', b'{"_type":"x","subject":[]}'])
 def test_what_is_no_statement_is_refused(text: bytes) -> None:
-    """Garbage is an error of ours, for statements and envelopes alike."""
     with pytest.raises(PublishError):
         statements.parse(text)
     with pytest.raises(PublishError):

@@ -55,24 +55,20 @@ def reasons(value: Verdict, demand: Requirement | None = None) -> list[RefusalRe
     ],
 )
 def test_each_shortcoming_has_its_reason(value, demand, expected) -> None:
-    """A verdict is accepted, or refused for exactly what is wrong with it."""
     assert reasons(value, demand) == expected
 
 
 def test_nothing_is_accepted_without_evidence() -> None:
-    """No statement means no."""
     assert not decide(SUBJECT, (), Requirement(), NOW).accepted
 
 
 def test_a_statement_about_another_digest_is_refused() -> None:
-    """The statement's own subject counts, not where it was found."""
     other = verdict(image=ImageRef(id="x", digest=digest("other")))
     decision = decide(SUBJECT, (evidence(other, digest("other")),), Requirement(), NOW)
     assert [refusal.reason for refusal in decision.refusals] == [RefusalReason.WRONG_SUBJECT]
 
 
 def test_one_verdict_of_several_is_enough() -> None:
-    """A run on a host without the GPU takes nothing away from one on a host with it."""
     later = inconclusive_verdict(finished="2026-11-20T20:00:00+00:00")
     decision = decide(SUBJECT, (evidence(gpu_verdict()), evidence(later)), Requirement(level="gpu"), NOW)
     assert decision.accepted
@@ -80,7 +76,6 @@ def test_one_verdict_of_several_is_enough() -> None:
 
 
 def test_a_later_failure_revokes_an_earlier_pass() -> None:
-    """FAILED after PASSED is a no; PASSED after FAILED is a yes; order of storage is irrelevant."""
     later = failed_verdict(finished="2026-11-20T20:00:00+00:00")
     earlier = failed_verdict(finished="2026-11-01T20:00:00+00:00")
     for items in ((verdict(), later), (later, verdict())):
@@ -119,7 +114,6 @@ LEVELS = ("none", "static", "load", "cpu", "gpu", "multi-gpu")
     st.booleans(),
 )
 def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days, word, simulated) -> None:
-    """Whatever the verdict, acceptance means: PASSED, real, within the age, at the level that its results come to."""
     came_to, reached = levels
     finished = (NOW - timedelta(days=age_days)).isoformat()
     changed = {"verdict": word, "level": reached, "simulated": simulated, "finished": finished}

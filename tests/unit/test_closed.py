@@ -59,7 +59,6 @@ def test_child_processes_find_no_engine_and_no_index() -> None:
 
 
 def test_mark_opens_network_and_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a mark everything is replaced, and restored afterwards."""
     outside = socket.socket
     with closed(network=True):
         assert socket.socket is outside

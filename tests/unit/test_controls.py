@@ -185,7 +185,6 @@ def test_a_package_that_the_lock_lacks_cannot_be_replaced(change: dict[str, Any]
 
 
 def test_a_control_is_right_if_its_code_is_the_only_error() -> None:
-    """Several checks may find it; warnings and skipped checks do not matter."""
     found = verdict(
         "FAILED",
         check("libraries", "failed", Code.MISSING_LIBRARY),

@@ -11,7 +11,6 @@ from envbuilder.probes.suite import runtime_libraries
 
 
 def shared_object(folder: Path, name: str, code: str) -> str:
-    """Compile a small library; returns its path."""
     source, target = folder / f"{name}.c", folder / name
     source.write_text(code)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, source], check=True, capture_output=True)

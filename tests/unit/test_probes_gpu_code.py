@@ -13,12 +13,10 @@ from envbuilder.probes.suite.elf import Elf
 
 
 def kernels(*numbers: int) -> bytes:
-    """Make a fat binary with machine code for these, and PTX."""
     return container(*(entry(CUBIN, one) for one in numbers), entry(PTX, 90))
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, library: Path, **facts: Any) -> tuple[str, list[str]]:
-    """Judge one object as TensorFlow's; return the outcome and what was found in each finding."""
     monkeypatch.setattr(tensorflow_install, "callers", lambda _: [Elf(str(library))])
     answer = gpu_code.in_binaries({"ptx": ("9.0",), **facts})
     return answer["outcome"], [one["found"] for one in answer["findings"]]

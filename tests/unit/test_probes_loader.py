@@ -34,13 +34,11 @@ def real_object() -> Path:
 
 
 def put(folder: Path, name: str) -> Path:
-    """Put a real shared object under a name."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(real_object(), folder / name))
 
 
 def caller(folder: Path, *, rpath: list[str] | None = None, runpath: list[str] | None = None) -> Any:
-    """Describe an object that needs others."""
     machine = elf.Elf(str(real_object())).machine
     return SimpleNamespace(path=str(folder / "libcaller.so"), rpath=rpath or [], runpath=runpath or [], machine=machine)
 
@@ -274,7 +272,6 @@ def test_cudnn_number_as_text(number: int, text: str) -> None:
     ("loaded", "fits"), [("9.3.0", True), ("9.4.1", True), ("9.1.0", False), ("8.9.7", False), ("10.0.0", False)]
 )
 def test_cudnn_fits_with_same_major_and_no_older_minor(loaded: str, fits: bool) -> None:  # noqa: FBT001
-    """Same major, minor not older than the build's 9.3; the patch is free."""
     conflict = runtime_libraries.cudnn_conflict("/x/libcudnn.so.9", loaded, {"built_cudnn": "9.3"})
     assert (conflict is None) is fits
     assert conflict is None or conflict["code"] == "CUDNN_MISMATCH"

@@ -34,7 +34,6 @@ def test_distance_of_a_result(result: list[Any], reference: list[Any], error: fl
 
 
 def test_operation_that_is_wrong_or_raises_has_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others still run."""
     table: dict[str, Any] = {
         "raises": (lambda tf, _: tf.missing, lambda _, x: x.long),
         "wrong": (lambda _, x: [x.long, 2], lambda _, x: [x.long, 1]),
@@ -48,7 +47,6 @@ def test_operation_that_is_wrong_or_raises_has_its_error(monkeypatch: pytest.Mon
 
 
 def test_picture_is_a_png() -> None:
-    """Row by row behind a filter byte, with correct checksums."""
     written = operations._png(bytes(range(6)), 3, 2)
     assert written[:8] == b"\x89PNG\r\n\x1a\n"
     start = written.index(b"IDAT")

@@ -33,7 +33,6 @@ def test_every_difference_from_the_lock_is_reported(found: list[tuple[str, str]]
 
 
 def metadata(folder: Path, name: str, version: str, *requires: str) -> None:
-    """Write one installed distribution's metadata."""
     place = folder / f"{name}-{version}.dist-info"
     place.mkdir()
     lines = [
@@ -90,7 +89,6 @@ def test_clauses_agree_with_packaging(version: str, operator: str, wanted: str) 
 
 @given(RELEASES, st.lists(st.integers(0, 9), min_size=2, max_size=3))
 def test_wildcards_and_compatible_releases_agree_with_packaging(version: str, numbers: list[int]) -> None:
-    """``==1.2.*``, ``!=1.2.*`` and ``~=1.2`` are decided as packaging decides them."""
     text = ".".join(map(str, numbers))
     for clause in (f"=={text}.*", f"!={text}.*", f"~={text}"):
         expected = SpecifierSet(clause).contains(version, prereleases=True)

@@ -42,13 +42,11 @@ def site(tmp_path: Path) -> Path:
 
 
 def mapped(path: Path) -> mmap.mmap:
-    """Map a file for reading."""
     with path.open("rb") as stream:
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def cut_copy(library: Path, to: Path) -> bytes:
-    """Write what a cut leaves of a library, and return it."""
     image = mapped(library)
     cut = symbols_cut(image)
     assert cut is not None
@@ -60,7 +58,6 @@ def cut_copy(library: Path, to: Path) -> bytes:
 
 
 def test_what_is_loaded_stays_byte_for_byte(library: Path, tmp_path: Path) -> None:
-    """Every byte that is loaded is as before but for the header; the library loads, answers, exports the same."""
     left = cut_copy(library, tmp_path / "libcut.so")
     before, after = Elf(str(library)), Elf(str(tmp_path / "libcut.so"))
     kind, start, size = 0, 2, 5
@@ -75,7 +72,6 @@ def test_what_is_loaded_stays_byte_for_byte(library: Path, tmp_path: Path) -> No
 
 
 def test_sections_that_stay_have_their_names_and_places(library: Path, tmp_path: Path) -> None:
-    """Tools still find .text, .dynsym and the rest; none of those for debuggers is left."""
     cut_copy(library, tmp_path / "libcut.so")
     before, after = Elf(str(library)).sections, Elf(str(tmp_path / "libcut.so")).sections
     assert {".symtab", ".strtab", ".debug_info"} <= before.keys()
@@ -86,14 +82,12 @@ def test_sections_that_stay_have_their_names_and_places(library: Path, tmp_path:
 
 
 def test_a_file_that_was_cut_is_not_cut_again(library: Path, tmp_path: Path) -> None:
-    """Where nothing is left to cut, there is no cut: a list names no file twice."""
     cut_copy(library, tmp_path / "libcut.so")
     assert symbols_cut(mapped(tmp_path / "libcut.so")) is None
 
 
 @pytest.mark.parametrize("cut_at", [0, 40, 63, 64, 100, 5000, -1, -64, -2000])
 def test_damaged_files_are_left_alone(library: Path, tmp_path: Path, cut_at: int) -> None:
-    """A truncated file, or one that is no ELF file, is never planned to be longer than it is, and nothing is raised."""
     content = library.read_bytes()[: cut_at or None] if cut_at else b"x" * 4096
     (tmp_path / "bad.so").write_bytes(content)
     cut = symbols_cut(mapped(tmp_path / "bad.so"))
@@ -118,7 +112,6 @@ def row(site: Path, path: str) -> Row:
 
 
 def test_files_go_and_the_record_says_what_is_there(site: Path, library: Path) -> None:
-    """Listed files go with their empty folders; RECORD names what is left, with its digest and size."""
     installed(site, "kept", {**FILES, "kept/libanswer.so": library.read_bytes()})
     image = mapped(library)
     cut = symbols_cut(image)
@@ -167,7 +160,6 @@ def test_nothing_outside_of_the_environment_is_removed(site: Path, tmp_path: Pat
 
 
 def test_the_program_reports_why_it_removed_nothing(site: Path, tmp_path: Path) -> None:
-    """Run as a build runs it: 1 and a sentence if another version is installed."""
     installed(site, "kept", FILES)
     (tmp_path / "list.tsv").write_text("kept==2.0\ttests\tkept/\t1\t1\tsha256=x\n")
     command = [sys.executable, "-E", "-s", "-S", str(remove_files.__file__), "list.tsv", str(site)]

@@ -53,7 +53,6 @@ def outcomes(results: Results) -> dict[str, str]:
 
 
 def code(result: dict[str, Any]) -> str:
-    """Return the code of the only finding."""
     (found,) = result["findings"]
     return str(found["code"])
 
@@ -93,7 +92,6 @@ def test_hang_is_killed_at_its_limit_and_the_rest_goes_on(tmp_path: Path) -> Non
 
 
 def test_hangs_in_every_lane_cost_one_wait(tmp_path: Path) -> None:
-    """After the first timeout the whole run has ``rest_s`` left; a check that needs a failed one is still skipped."""
     results, events = run(
         tmp_path,
         group(check("hang", "first", limit_s=1), check("well", "needs", needs=["first"])),
@@ -228,7 +226,6 @@ def test_worker_that_exits_well_without_results_is_a_crash(tmp_path: Path) -> No
 
 
 def test_durations_are_the_runner_s(tmp_path: Path) -> None:
-    """A clock that stands still in the worker changes no duration."""
     clock = "import time\ntime.monotonic = time.perf_counter = lambda: 0.0\n"
     results, _ = run(tmp_path, group(check("nap", arguments={"seconds": 0.5})), at_start=clock)
     assert 0.5 <= results["nap"]["duration_s"] < 60

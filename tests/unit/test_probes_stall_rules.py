@@ -32,7 +32,6 @@ def recorded(**changes: Any) -> list[dict[str, Any]]:
 
 
 def names(steps: list[dict[str, Any]], constant: tuple[float, ...] = ()) -> list[str]:
-    """Name the causes found."""
     return [cause.name for cause in stall_rules.causes(steps, constant)]
 
 

@@ -69,7 +69,6 @@ def start(folder: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def python() -> str:
-    """Name a Python that any user may start."""
     found = sys.executable if os.geteuid() else shutil.which("python3", path="/usr/bin:/usr/local/bin")
     if not found:
         pytest.skip("no Python here that another user may start")
@@ -77,7 +76,6 @@ def python() -> str:
 
 
 def program(folder: Path, name: str, text: str) -> None:
-    """Put a script in front of the Pythons of this host."""
     (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / "bin" / name).chmod(0o755)
 

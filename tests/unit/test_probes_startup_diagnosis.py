@@ -10,7 +10,6 @@ from envbuilder.probes.suite import cuda_timeline, startup_diagnosis, startup_ti
 
 
 def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: float) -> dict[str, Any]:
-    """Make one sample's document with ordinary times on a GPU."""
     phases = {"process start": 0.02, "import": imported, "device listing": 0.3, "contexts and allocator": 0.4}
     phases |= {"GPU first op": 0.02, "GPU first matmul": 0.1, "GPU first convolution": 0.2, "GPU first function": 0.05}
     phases |= {name.replace("_", " ").replace("GPU", "GPU "): value for name, value in changes.items()}
@@ -58,7 +57,6 @@ def test_phases_keep_every_sample() -> None:
 
 
 def cuda_run(error: str = "", *, right: bool = True) -> dict[str, Any]:
-    """Make one document of the framework-free timeline."""
     phases = [{"phase": "cuInit", "seconds": 0.2}, {"phase": "primary context (GPU 0)", "seconds": 0.3}]
     facts = {"gpus": [{"name": "H100", "kernel_right": right}], "cache_before": 0, "cache_after": 4096}
     return {"phases": phases, "facts": facts, "error": {"text": error} if error else None}

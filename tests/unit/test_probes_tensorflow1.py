@@ -12,7 +12,6 @@ from envbuilder.probes.suite import startup, tensorflow1_compat
 
 
 def namespace(**names: Any) -> Any:
-    """Make something with attributes."""
     return types.SimpleNamespace(**names)
 
 
@@ -71,8 +70,6 @@ def test_traces_are_counted_in_every_release() -> None:
 
 
 class Session:
-    """A session that multiplies as it is told to."""
-
     product = 64.0
 
     def __init__(self, graph: object = None) -> None:
@@ -85,16 +82,12 @@ class Session:
         return
 
     def run(self, _fetched: object, _given: object) -> Any:
-        """Return a product of one number."""
         product = self.product
         return {(0, 0): product}
 
 
 class Scope:
-    """A graph or a device: entered and left."""
-
     def as_default(self) -> Scope:
-        """Enter it as a graph."""
         return self
 
     def __enter__(self) -> Self:
@@ -105,7 +98,6 @@ class Scope:
 
 
 def framework() -> Any:
-    """Make the little that a session takes."""
     return namespace(
         Graph=Scope,
         device=lambda _: Scope(),

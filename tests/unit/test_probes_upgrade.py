@@ -19,7 +19,6 @@ UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 
 
 def answer(probe: str, arguments: object = None, **env: str) -> list[Any]:
-    """Run a probe in a process of its own and return the documents that it printed."""
     done = subprocess.run(
         [sys.executable, str(UPGRADE), probe, json.dumps(arguments or {})],
         capture_output=True,
@@ -31,7 +30,6 @@ def answer(probe: str, arguments: object = None, **env: str) -> list[Any]:
 
 @pytest.mark.parametrize("path", sorted(UPGRADE.glob("*.py")), ids=lambda path: path.name)
 def test_probes_parse_on_the_oldest_python(path: Path) -> None:
-    """Every probe is written in the grammar of Python 3.7 and imports nothing of ours."""
     tree = ast.parse(path.read_text(), feature_version=(3, 7))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
@@ -170,7 +168,6 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
 
 
 def outcomes_of(folder: Path, **files: str) -> dict[str, tuple[str, str]]:
-    """Write a folder of tests, run it, and return each test's outcome and message."""
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
     order = {

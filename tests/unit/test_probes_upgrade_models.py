@@ -18,8 +18,6 @@ TF: Any = types.SimpleNamespace(reduce_max=lambda value: value, abs=abs)
 
 
 class Heard:
-    """A channel that keeps what is said."""
-
     def __init__(self) -> None:
         self.documents: list[Any] = []
 
@@ -67,7 +65,6 @@ def test_formats_that_a_version_cannot_write_are_left_out() -> None:
 
 
 def laid(folder: Path) -> dict[str, str]:
-    """Write what was saved where a container has it; return the order's formats."""
     places = {}
     for number, (name, files) in enumerate(probe.save(TF).items()):
         places[name] = str(number)

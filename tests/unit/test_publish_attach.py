@@ -52,8 +52,6 @@ ENVIRONMENT = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
 
 @dataclass
 class Host:
-    """One host of several that share nothing but the registry: its own engine, workspace and key."""
-
     folder: Path
     host: HostRef
     reference: Reference
@@ -61,7 +59,6 @@ class Host:
     ids: dict[str, str] = field(default_factory=dict)
 
     def tools(self, verdict: Verdict | None = None, **given: Any) -> PublishTools:
-        """Bring the ports together, with a suite that answers ``verdict``."""
         name = str(self.reference)
         image = Image(digest("image"), (name,), (name,), 1, {}, {}, "", "amd64")
         session = PublishSession(
@@ -78,22 +75,18 @@ class Host:
         return replace(tools_for(self.reference, session, sealer, judge), **given)
 
     def attach(self, verdict: Verdict | None = None, *, fresh: bool = False, **given: Any) -> Verdict:
-        """Validate here and attach."""
         attachment = Attachment(self.reference, self.folder / "attached", ValidationTerms(self.host), fresh=fresh)
         return attach_verdict(attachment, self.tools(verdict, **given))
 
 
 @dataclass
 class World:
-    """A registry with one image, and hosts of two kinds."""
-
     state: State
     image: Manifest
     hopper: Host
     ampere: Host
 
     def verify(self, on: str = "H100/535, A100/550", **given: Any) -> Verification:
-        """Ask whether the image is proven on kinds of host."""
         keys = (self.hopper.folder / PUBLIC, self.ampere.folder / PUBLIC)
         values: dict[str, Any] = {"level": None, "driver": None, "gpu": None, "max_age": "90d", "on": on, **given}
         options = VerifyOptions(str(self.hopper.reference), keys, None, None, **values)
@@ -122,7 +115,6 @@ def states(found: Verification) -> list[str]:
 
 
 def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
-    """Each attaches its own signed verdict to the digest; the sum is yes once every kind is proven, and not before."""
     assert states(world.verify()) == ["missing", "missing"]
     world.hopper.attach()
     found = world.verify()
@@ -140,7 +132,6 @@ def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
 
 
 def test_a_failure_on_one_kind_is_its_own_and_is_shown(world: World) -> None:
-    """A FAILED is attached as well: its kind is failed, another's PASSED stands, and who asks for that sees it."""
     world.hopper.attach()
     broken = failed_verdict(
         checks=(check("matmul", "failed", level="gpu"),), level="cpu", finished=datetime.now(UTC).isoformat()
@@ -154,14 +145,12 @@ def test_a_failure_on_one_kind_is_its_own_and_is_shown(world: World) -> None:
 
 
 def test_a_failure_below_the_gpu_revokes_every_kind(world: World) -> None:
-    """An image that does not import on one host is no image for another."""
     world.hopper.attach()
     world.ampere.attach(failed_verdict(finished=datetime.now(UTC).isoformat()))
     assert states(world.verify()) == ["failed", "failed"]
 
 
 def test_a_simulated_verdict_is_never_attached(world: World) -> None:
-    """Whatever it says, nothing is signed and nothing reaches the registry."""
     before = dict(world.state.manifests)
     with pytest.raises(PublishError, match="simulated"):
         world.hopper.attach(gpu_verdict(simulated=True))
@@ -170,13 +159,11 @@ def test_a_simulated_verdict_is_never_attached(world: World) -> None:
 
 
 def test_an_inconclusive_verdict_is_said_and_proves_nothing(world: World) -> None:
-    """A host without its GPU at hand attaches that it could not tell."""
     world.hopper.attach(inconclusive_verdict(finished=datetime.now(UTC).isoformat()))
     assert states(world.verify("H100/535")) == ["inconclusive"]
 
 
 def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registry goes away after the suite ran: the same command attaches what was reached, a FAILED too."""
     broken = failed_verdict(finished=datetime.now(UTC).isoformat())
     gone = InfrastructureError("the registry does not answer")
     with monkeypatch.context() as patch:
@@ -190,7 +177,6 @@ def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, mo
 
 
 def test_a_driver_that_changed_means_another_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was reached on the driver of before is not attached as if it were of now."""
     with monkeypatch.context() as patch:
         patch.setattr(attestation, "state", lambda *_: (_ for _ in ()).throw(InfrastructureError("gone")))
         with pytest.raises(InfrastructureError):
@@ -202,7 +188,6 @@ def test_a_driver_that_changed_means_another_run(world: World, monkeypatch: pyte
 
 
 def test_statements_are_those_that_publish_attaches(world: World) -> None:
-    """One way to state: the same types, as referrers of the digest, and no tag is made."""
     tags = dict(world.state.tags)
     world.hopper.attach()
     listed = listing(Repository(world.hopper.reference, {}), world.image.digest).items
@@ -217,7 +202,6 @@ def test_statements_are_those_that_publish_attaches(world: World) -> None:
 
 
 def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
-    """`report --from --on` shows each image on each kind, as `verify --on` answers; without --on it shows none."""
     world.hopper.attach()
     keys = (world.hopper.folder / PUBLIC, world.ampere.folder / PUBLIC)
     said: list[str] = []
@@ -263,7 +247,6 @@ def test_a_digest_that_is_images_for_several_platforms_is_not_judged(world: Worl
 
 
 def test_a_digest_that_is_not_there_is_said(world: World) -> None:
-    """Nothing is validated for an image that the registry does not have."""
     world.hopper.reference = world.hopper.reference.at(digest("nothing"))
     with pytest.raises(PublishError, match="has no"):
         world.hopper.attach()
@@ -282,13 +265,11 @@ def test_a_digest_that_is_not_there_is_said(world: World) -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
-    """A simulated driver, this host's own environment, a tag, no key, a key for nothing: exit 2, no engine asked."""
     assert ran(capsys, "validate", *words)[0] == 2
 
 
 @pytest.mark.parametrize("more", [("--gpu", "H100"), ("--driver", "535")])
 def test_kinds_name_their_gpus_and_drivers(capsys: pytest.CaptureFixture[str], more: tuple[str, ...], tmp_path) -> None:
-    """Two ways to name one thing at once are refused."""
     create(tmp_path)
     key = ("--key", str(tmp_path / PUBLIC))
     code, _, err = ran(capsys, "verify", "x.y/z@" + digest("x"), *key, "--on", "H100/535", *more)

@@ -28,14 +28,10 @@ TERMS = ValidationTerms(HOST)
 
 @dataclass
 class Publisher:
-    """One who publishes the same image again and again, and counts how often the suite ran for it."""
-
     world: World
     judged: list[str] = field(default_factory=list)
 
     def publish(self, terms: ValidationTerms = TERMS, **tools: Any) -> None:
-        """Publish under these terms."""
-
         def judge(reference: Reference) -> Verdict:
             self.judged.append(str(reference))
             return answering()(reference)
@@ -45,7 +41,6 @@ class Publisher:
 
     @property
     def journal(self) -> Path:
-        """Where it is written what was done."""
         (path,) = (self.world.folder / "publish").glob("*.jsonl")
         return path
 
@@ -61,7 +56,6 @@ def publisher(tmp_path: Path) -> Iterator[Publisher]:
 
 
 def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
-    """Publishing again within the day runs no suite."""
     publisher.publish()
     publisher.publish(ValidationTerms(HostRef(driver=HOST.driver, gpus=HOST.gpus, kernel="another", cpus=7)))
     assert len(publisher.judged) == 1
@@ -84,7 +78,6 @@ def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
     ids=["driver", "no driver", "no GPU", "two GPUs", "another GPU", "profile", "--gpus", "budgets"],
 )
 def test_other_terms_are_another_run(publisher: Publisher, terms: ValidationTerms) -> None:
-    """A verdict of another driver, kind of GPU, profile or budget is published as none of this host's."""
     publisher.publish(terms)
     assert len(publisher.judged) == 2
     publisher.publish(terms)
@@ -92,14 +85,12 @@ def test_other_terms_are_another_run(publisher: Publisher, terms: ValidationTerm
 
 
 def test_another_suite_is_another_run(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A suite that learned more is run before it is said to have passed."""
     monkeypatch.setattr(suite_plan, "digest", lambda: "sha256:" + "5" * 64)
     publisher.publish()
     assert len(publisher.judged) == 2
 
 
 def without_terms(publisher: Publisher) -> dict[str, Any]:
-    """Make the journal what an older version of ours wrote."""
     lines = publisher.journal.read_text()
     assert TERMS.key in lines
     publisher.journal.write_text(lines.replace(f',"terms":"{TERMS.key}"', ""))
@@ -107,14 +98,12 @@ def without_terms(publisher: Publisher) -> dict[str, Any]:
 
 
 def damaged(publisher: Publisher) -> dict[str, Any]:
-    """Spoil the verdict that was kept."""
     (path,) = (publisher.world.folder / "publish").glob("*.verdict.json")
     path.write_text(path.read_text()[:100])
     return {}
 
 
 def a_day_later(_: Publisher) -> dict[str, Any]:
-    """Let time go by."""
     return {"now": lambda: NOW + timedelta(days=1)}
 
 
@@ -122,6 +111,5 @@ def a_day_later(_: Publisher) -> dict[str, Any]:
 def test_what_cannot_be_trusted_is_asked_again(
     publisher: Publisher, happens: Callable[[Publisher], dict[str, Any]]
 ) -> None:
-    """Terms that are not known, a verdict that cannot be read, one of yesterday: the suite is run."""
     publisher.publish(**happens(publisher))
     assert len(publisher.judged) == 2

@@ -138,7 +138,6 @@ def test_a_layer_of_several_images_is_compressed_once(bench: Bench) -> None:
 
 
 def gzipped(layers: tuple[bytes, ...]) -> bytes:
-    """Save an image as an engine with a containerd store does."""
     return saved(layers, **{f"blobs/sha256/{digest_of(one)[7:]}": gzip.compress(one) for one in layers})
 
 

@@ -25,7 +25,6 @@ from envbuilder.workspace import Workspace, write_document
 
 @given(st.integers(min_value=0, max_value=400))
 def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -> None:
-    """Cut anywhere, the journal holds the whole lines before the cut, and the next entry is read back."""
     path = tmp_path_factory.mktemp("journal") / "j.jsonl"
     journal = Journal(path)
     steps = [
@@ -46,13 +45,11 @@ def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -
 
 
 def test_a_staging_tag_is_a_valid_tag() -> None:
-    """However long the id, its staging tag is one that a registry takes."""
     for name in ("tf2.20.0-py311-cpu-bookworm", "x" * 300):
         assert parse("registry.example.org/a").at(staging_tag(name)).tag.startswith("staging-")
 
 
 def test_an_index_has_no_configuration() -> None:
-    """Only an image's manifest names a configuration; anything else is told apart."""
     assert config_digest(Manifest("x", b'{"config":{"digest":"sha256:1"}}', "d")) == "sha256:1"
     assert config_digest(Manifest("x", b'{"manifests":[]}', "d")) == ""
     assert config_digest(Manifest("x", b"no json", "d")) == ""
@@ -60,7 +57,6 @@ def test_an_index_has_no_configuration() -> None:
 
 @given(st.text(max_size=8))
 def test_any_text_is_a_duration_or_a_usage_error(text: str) -> None:
-    """`--max-age` is never misread."""
     try:
         assert duration(text) >= 0
     except UsageError:
@@ -69,14 +65,12 @@ def test_any_text_is_a_duration_or_a_usage_error(text: str) -> None:
 
 
 def test_durations_have_units() -> None:
-    """Days, hours, minutes, seconds and weeks are told apart; a bare number is refused."""
     assert [duration(text) for text in ("90d", "12h", "30m", "45s", "2w")] == [7_776_000, 43_200, 1_800, 45, 1_209_600]
     with pytest.raises(UsageError):
         duration("90")
 
 
 def test_nothing_but_inconclusive_can_be_allowed() -> None:
-    """FAILED and simulated have no allowance."""
     assert allowance(("inconclusive", "inconclusive")) == ("inconclusive",)
     for word in ("failed", "simulated", "FAILED"):
         with pytest.raises(PublishError):
@@ -84,14 +78,12 @@ def test_nothing_but_inconclusive_can_be_allowed() -> None:
 
 
 def test_somebody_has_to_sign() -> None:
-    """Neither nor both of --key and --keyless is refused."""
     for keys, keyless in (((), False), ((Path("k"),), True)):
         with pytest.raises(UsageError, match="--key"):
             sealer_of(keys, keyless=keyless, environment={})
 
 
 def test_keyless_without_its_package_says_what_to_install() -> None:
-    """Where Sigstore's client is absent, the error names the extra; where it is present, there is no identity here."""
     with pytest.raises(EnvbuilderError) as caught:
         sealer_of((), keyless=True, environment={}).seal(b"{}")
     assert "--key" in str(caught.value)
@@ -107,7 +99,6 @@ def run(*words: str, expect: type[BaseException] | None = None) -> str:
 
 
 def test_keys_are_made_and_shown(tmp_path) -> None:
-    """`keys new` prints the key's id, which `keys show` finds in the public file; a second `new` is refused."""
     made = run("keys", "new", str(tmp_path))
     assert run("keys", "show", str(tmp_path / PUBLIC)).splitlines()[0] in made
     assert stat.S_IMODE((tmp_path / PRIVATE).stat().st_mode) == 0o600
@@ -115,7 +106,6 @@ def test_keys_are_made_and_shown(tmp_path) -> None:
 
 
 def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
-    """ENVBUILDER_KEY_PASSWORD encrypts the private key that `keys new` makes."""
     monkeypatch.setenv("ENVBUILDER_KEY_PASSWORD", "secret")
     run("keys", "new", str(tmp_path))
     assert b"ENCRYPTED" in (tmp_path / PRIVATE).read_bytes()
@@ -136,7 +126,6 @@ def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
     ],
 )
 def test_verify_refuses_words_that_do_not_fit(tmp_path, words, message) -> None:
-    """A question that trusts nobody or cannot be read is a usage error, never an acceptance."""
     run("keys", "new", str(tmp_path))
     given_words = [str(tmp_path / PUBLIC) if word == "KEY" else word for word in words]
     assert message in run("verify", *given_words, expect=UsageError)
@@ -156,7 +145,6 @@ def workspace(tmp_path, monkeypatch) -> Workspace:
 
 
 def test_export_speaks_of_what_is_in_out(workspace) -> None:
-    """Every environment's verdict is exported, controls are not; a selector narrows, --output writes a file."""
     assert "1 PASSED, 1 INCONCLUSIVE" in run("export", "markdown")
     assert "1 PASSED" in (only := run("export", "markdown", "-s", "flavor=cpu"))
     assert "INCONCLUSIVE" not in only
@@ -165,14 +153,12 @@ def test_export_speaks_of_what_is_in_out(workspace) -> None:
 
 
 def test_export_refuses_what_is_no_verdict(workspace) -> None:
-    """A file that is not a verdict is named; no verdict at all is exit 3."""
     (workspace.root / "other.json").write_text("{}")
     assert "other.json" in run("export", "junit", "other.json", expect=EnvbuilderError)
     assert "no verdict" in run("export", "junit", "--store", "empty.sqlite3", expect=EnvbuilderError)
 
 
 def test_report_writes_a_page(workspace) -> None:
-    """`report` prints the page's path, and keeps the verdicts in the history."""
     path = workspace.root / run("report", "-o", "page").strip()
     assert "tf2.20.0-py311-cpu-bookworm" in path.read_text()
     assert (workspace.out / "history.sqlite3").is_file()

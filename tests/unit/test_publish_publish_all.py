@@ -31,7 +31,6 @@ DIGEST = "sha256:" + "d" * 64
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishSession:
-    """Make a session whose engine holds the base, and a workspace with the quickstart's context."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     shutil.copytree(ROOT / "images" / environment.id, Workspace(tmp_path).context(environment.id))
@@ -42,13 +41,11 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishSession:
 
 
 def built(session: PublishSession) -> Built:
-    """Build the quickstart's image."""
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     return ensure(environment, load(), session.workspace, session.engine, lambda _: None)
 
 
 def tools_stated(what: Built, session: PublishSession) -> dict[str, str]:
-    """Return the versions of tools that the statement of an image's origin holds."""
     image = session.engine.image(what.record.image)
     assert image is not None
     (made,) = _Describe(what, session, sbom=False)("a.b/c", DIGEST, image)
@@ -58,7 +55,6 @@ def tools_stated(what: Built, session: PublishSession) -> dict[str, str]:
 
 
 def test_the_origin_names_the_engine_and_its_builder(session: PublishSession) -> None:
-    """Each part of the engine's name is stated as the engine gave it, a blank in its version included."""
     what = built(session)
     stated = tools_stated(what, session)
     assert (stated["fake"], stated["builder"]) == ("1", "fake")
@@ -70,7 +66,6 @@ def test_the_origin_names_the_engine_and_its_builder(session: PublishSession) ->
 
 
 def test_an_older_record_is_stated_as_far_as_it_goes(session: PublishSession) -> None:
-    """A record that holds the engine as a phrase alone gives that phrase, and nothing is guessed from it."""
     what = built(session)
     older = Built(what.environment, msgspec.structs.replace(what.record, engine=None), what.lock)
     stated = tools_stated(older, session)
@@ -79,7 +74,6 @@ def test_an_older_record_is_stated_as_far_as_it_goes(session: PublishSession) ->
 
 
 def test_what_was_never_built_is_said(session: PublishSession) -> None:
-    """A record is what publishing starts from; without one, the row says what to do."""
     choice = choose("quickstart", (), Workspace(ROOT), load())
     (row,) = plan_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "envbuilder build" in row.error
@@ -92,7 +86,6 @@ def test_what_was_never_built_is_said(session: PublishSession) -> None:
 
 
 def test_an_image_is_read_once_for_the_bills_of_both_forms(session: PublishSession, monkeypatch) -> None:
-    """Reading an image takes long: what is in it is stated about each digest, and read for the first alone."""
     what = built(session)
     image = session.engine.image(what.record.image)
     assert image is not None

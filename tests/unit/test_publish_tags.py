@@ -21,40 +21,34 @@ from envbuilder.registry.reference import parse
     "tag", ["sha256-" + "a" * 64, "sha256-x.att", "sha512-1", "staging-x", "tf2.20.0-py311-cpu-bookworm"]
 )
 def test_a_tag_with_a_meaning_of_its_own_is_refused(tag: str) -> None:
-    """Lists of statements, staged images and environments' tags cannot be overwritten by --moving."""
     with pytest.raises(UsageError):
         check_moving(("latest", tag))
 
 
 def test_other_tags_are_free() -> None:
-    """What merely looks alike is a tag like any other."""
     check_moving(("latest", "stable", "sha256", "tf2.20", "2.20.0-gpu"))
 
 
 @pytest.mark.parametrize("more", [":latest", "@sha256:" + "a" * 64])
 def test_a_tag_in_the_destination_is_refused(more: str) -> None:
-    """It is neither used nor dropped in silence."""
     assert destination("a.b/c/d") == parse("a.b/c/d")
     with pytest.raises(UsageError, match="more than a repository"):
         destination(f"a.b/c/d{more}")
 
 
 def test_a_tag_of_ours_names_its_environment() -> None:
-    """An environment's id is one, staged or not; a tag of anybody's is none."""
     assert meant_by("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm") == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
     assert meant_by("staging-tf2.20.0-py311-cpu-bookworm") == "tf2.20.0-py311-cpu-bookworm"
     assert [meant_by(tag) for tag in ("latest", "", "tf", "v2.20.0")] == [None] * 4
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_host(tmp_path: Path) -> None:
-    """A read-only or impossible out/ ends clearly."""
     (tmp_path / "out").write_text("a file")
     with pytest.raises(InfrastructureError, match="cannot write"), exclusively(tmp_path / "out" / "publish"):
         pass
 
 
 def test_a_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path) -> None:
-    """A repository that is not there is an error; a key that signed nothing there is named."""
     key = create(tmp_path)
     said: list[str] = []
     with modern_registry() as (host, state):

@@ -48,7 +48,6 @@ def put(ask: Ask, target: str | None = None, **parts: Any) -> str:
 
 
 def test_a_subject_that_is_not_there_has_no_referrers(ask) -> None:
-    """200 and an empty index, of the index's type, for any digest; 400 for what is no digest."""
     status, headers, body = ask("GET", f"/team/image/referrers/{digest(b'nothing')}")
     assert (status, headers["Content-Type"]) == (200, OCI_INDEX)
     assert json.loads(body) == {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
@@ -56,7 +55,6 @@ def test_a_subject_that_is_not_there_has_no_referrers(ask) -> None:
 
 
 def test_a_referrer_is_listed_with_its_type_and_annotations(ask) -> None:
-    """The artifact's type, or else its configuration's; size, digest and annotations are the manifest's."""
     subject = put(ask, "one", layers=[])
     named = put(ask, subject={"digest": subject}, artifactType="a/type", annotations={"a": "b"})
     unnamed = put(ask, subject={"digest": subject}, config={"mediaType": "of/config"})
@@ -70,7 +68,6 @@ def test_a_referrer_is_listed_with_its_type_and_annotations(ask) -> None:
 
 
 def test_a_filter_is_applied_and_said(ask) -> None:
-    """``artifactType`` narrows the list, and the header says that it was applied."""
     subject = put(ask, "one", layers=[])
     wanted = put(ask, subject={"digest": subject}, artifactType="wanted")
     put(ask, subject={"digest": subject}, artifactType="other")
@@ -80,7 +77,6 @@ def test_a_filter_is_applied_and_said(ask) -> None:
 
 
 def test_pages_follow_one_another(ask) -> None:
-    """Each page but the last names the next one by a relative ``Link``; all together hold everything once."""
     subject = put(ask, "one", layers=[])
     every = {put(ask, subject={"digest": subject}, artifactType=f"t/{i}") for i in range(7)}
     ask.state.page = 3
@@ -97,7 +93,6 @@ def test_pages_follow_one_another(ask) -> None:
 
 
 def test_tags_are_listed_in_order_and_in_pages(ask) -> None:
-    """``n`` bounds a page, ``last`` says where it starts."""
     for name in ("c", "a", "b"):
         put(ask, name, layers=[name])
     _, headers, body = ask("GET", "/team/image/tags/list?n=2")
@@ -107,7 +102,6 @@ def test_tags_are_listed_in_order_and_in_pages(ask) -> None:
 
 
 def test_content_has_to_match_its_digest(ask) -> None:
-    """A manifest or blob under another digest than its own is refused, and what is no JSON is no manifest."""
     assert ask("PUT", f"/team/image/manifests/{digest(b'x')}", b"{}", Content_Type=MANIFEST)[0] == 400
     assert ask("PUT", "/team/image/manifests/tag", b"no json", Content_Type=MANIFEST)[0] == 400
     status, headers, _ = ask("POST", "/team/image/blobs/uploads/")
@@ -119,7 +113,6 @@ def test_content_has_to_match_its_digest(ask) -> None:
 
 
 def test_what_is_deleted_or_never_was_is_404_with_a_code(ask) -> None:
-    """Manifests can be deleted; errors have the specification's form."""
     stored = put(ask, "one", layers=[])
     assert ask("HEAD", f"/team/image/manifests/{stored}")[::2] == (200, b"")
     assert ask("DELETE", f"/team/image/manifests/{stored}")[0] == 202

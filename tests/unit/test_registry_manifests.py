@@ -42,7 +42,6 @@ def entry(os: str, architecture: str, **more: str) -> dict[str, Any]:
     ],
 )
 def test_ordinary_manifests_are_one_thing(document: Any, kind: str) -> None:
-    """Images, lists, and what is attached to them can be read in one way, whether they name their type or not."""
     assert ambiguity(manifest(document, kind)) == ""
 
 
@@ -60,12 +59,10 @@ def test_ordinary_manifests_are_one_thing(document: Any, kind: str) -> None:
     ],
 )
 def test_what_can_be_read_in_two_ways_says_in_which(document: Any, kind: str, why: str) -> None:
-    """Whatever somebody could take for another image than we do has its reason."""
     assert why in ambiguity(manifest(document, kind))
 
 
 def test_platforms_are_counted_once_and_records_of_builds_are_none() -> None:
-    """Variants are platforms of their own; two entries of one platform, and entries that are no image, are not two."""
     entries = [
         entry("linux", "amd64"),
         entry("linux", "amd64"),

@@ -30,14 +30,11 @@ class Hosts:
     heard: dict[str, list[str]] = field(default_factory=lambda: {"registry": [], "other": []})
 
     def keeps(self, front: Front) -> None:
-        """Note what a host is told, and answer."""
         name = "other" if front.rules is self.other_rules else "registry"
         self.heard[name].append(front.headers.get("Authorization", ""))
         front.forward()
 
     def challenges(self, then: str, kind: str) -> None:
-        """Let the registry ask for a login, then send manifests on to an address."""
-
         def action(front: Front) -> None:
             told = front.headers.get("Authorization", "")
             self.heard["registry"].append(told)
@@ -63,7 +60,6 @@ def hosts() -> Iterator[Hosts]:
 
 
 def ask(hosts: Hosts, folder: Path) -> bytes:
-    """Read a manifest with a login."""
     config = {"auths": {hosts.registry: {"auth": LOGIN}}}
     (folder / "config.json").write_bytes(msgspec.json.encode(config))
     found = Repository(parse(f"{hosts.registry}/team/image"), {"DOCKER_CONFIG": str(folder)}).manifest("one")
@@ -72,14 +68,12 @@ def ask(hosts: Hosts, folder: Path) -> bytes:
 
 
 def test_another_host_is_not_told_the_login(hosts: Hosts, tmp_path: Path) -> None:
-    """The registry hears it; whoever it redirects to answers without having heard it."""
     hosts.challenges(f"http://{hosts.other}", 'Basic realm="x"')
     assert ask(hosts, tmp_path) == b"{}"
     assert hosts.heard == {"registry": ["", f"Basic {LOGIN}"], "other": [""]}
 
 
 def test_another_port_is_another_host(hosts: Hosts, tmp_path: Path) -> None:
-    """Both listen on one machine here: the port is part of who is meant."""
     assert hosts.registry.split(":")[0] == hosts.other.split(":")[0]
     hosts.challenges(f"http://localhost:{hosts.other.split(':')[1]}", 'Basic realm="x"')
     ask(hosts, tmp_path)

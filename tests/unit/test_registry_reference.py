@@ -28,7 +28,6 @@ HEX = "a" * 64
     ],
 )
 def test_a_reference_is_read_whole(text, host, repository, tag, digest) -> None:
-    """Host, repository, tag and digest are told apart."""
     found = parse(text)
     assert (found.host, found.repository, found.tag, found.digest) == (host, repository, tag, digest)
 
@@ -42,14 +41,12 @@ def test_a_reference_is_read_whole(text, host, repository, tag, digest) -> None:
     ],
 )  # fmt: skip
 def test_no_host_is_assumed_and_nothing_is_guessed(text) -> None:
-    """A reference that is not whole is refused."""
     with pytest.raises(UsageError):
         parse(text)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_reference_or_a_usage_error(text) -> None:
-    """Parsing never fails otherwise, and what is accepted prints as itself."""
     try:
         found = parse(text)
     except EnvbuilderError:
@@ -63,12 +60,10 @@ def test_any_text_is_a_reference_or_a_usage_error(text) -> None:
      ("10.0.0.1:5000", False), ("localhost.example.org", False), ("127.0.0.1.example.org", False)],
 )  # fmt: skip
 def test_only_this_machine_is_loopback(host, loopback) -> None:
-    """Plain HTTP is for this machine alone."""
     assert parse(f"{host}/a").loopback is loopback
 
 
 def test_a_tag_is_checked_before_it_is_used() -> None:
-    """A tag or digest that is none is refused."""
     reference = parse("registry.example.org/a")
     assert str(reference.at("x")) == "registry.example.org/a:x"
     assert str(reference.at(f"sha256:{HEX}")).endswith(f"@sha256:{HEX}")
@@ -83,7 +78,6 @@ def config(folder, document) -> dict[str, str]:
 
 
 def test_logins_are_found_by_host(tmp_path) -> None:
-    """The entry of this very host counts, in either spelling; another host's never does."""
     encoded = base64.b64encode(b"ann:a:b").decode()
     environment = config(
         tmp_path,
@@ -96,12 +90,10 @@ def test_logins_are_found_by_host(tmp_path) -> None:
 
 
 def test_a_password_is_never_printed() -> None:
-    """A login's text holds no secret."""
     assert "hidden" not in repr(Login("hidden-user", "hidden", "hidden"))
 
 
 def test_a_helper_is_asked(tmp_path, monkeypatch) -> None:
-    """A credential helper gets the host on its input and answers as Docker's protocol says."""
     helper = tmp_path / "docker-credential-test"
     helper.write_text(
         '#!/bin/sh\nread host\n[ "$host" = one.example.org ] || exit 1\n'
@@ -147,7 +139,6 @@ def test_a_helper_may_keep_no_login(tmp_path, monkeypatch) -> None:
 
 
 def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path) -> None:
-    """Nobody may ever write to it."""
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(InputError, match="pipe"):
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
@@ -155,13 +146,11 @@ def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["absent", "../../bin/sh", "a b", "$(id)"])
 def test_a_helper_that_is_not_there_is_named(tmp_path, name) -> None:
-    """Nothing but an installed docker-credential-… is ever run."""
     with pytest.raises(PublishError, match="credential helper"):
         find("one.example.org", config(tmp_path, {"credsStore": name}))
 
 
 def test_a_broken_configuration_is_the_user_s_to_mend(tmp_path) -> None:
-    """A file that is not JSON is an input error that names it."""
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(InputError, match=r"config\.json") as caught:
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})

@@ -26,7 +26,6 @@ ROW = dict(zip(shipped.COLUMNS, VALUES, strict=True))
 
 
 def test_a_page_reads_back_in_the_order_of_the_matrix() -> None:
-    """Environments that are no longer shipped have no line."""
     other = {**ROW, "environment": "tf2.15.1-py39-cpu-bullseye", "findings": "MISSING_LIBRARY PTX_JIT"}
     removed = {**ROW, "environment": "tf2.0.0-py37-cpu-buster"}
     rows = {row["environment"]: row for row in (ROW, other, removed)}

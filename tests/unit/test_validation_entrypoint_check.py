@@ -40,7 +40,6 @@ def started(script: Callable[[ContainerSpec], Script], check: Check = OWN) -> tu
 
 
 def test_healthy_image_passes_with_its_own_entrypoint_and_user() -> None:
-    """Nothing is added to it, and the network stays closed."""
     result, (spec,) = started(lambda spec: Script(stdout=printed(spec)))
     assert result.outcome == "passed", result.observed
     assert spec.entrypoint

@@ -125,7 +125,6 @@ def test_variant_is_compared_with_the_hosts_record(
 
 
 def test_a_devel_image_names_no_list_of_removed_files() -> None:
-    """Where this host says that everything is in it, a label that names such a list does not hold."""
     labels = {removed_files.LABEL: lockfile.digest(LIST)}
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
     said = [one.subject for one in claims(context_of(there, labels=labels, facts={"form": "devel"})).findings]

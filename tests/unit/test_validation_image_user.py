@@ -30,7 +30,6 @@ def closed(user: str, *more: dict[str, LayerFile]) -> list[str]:
 
 
 def test_readable_packages_have_no_finding() -> None:
-    """By mode for others, a group or the owner; root reads everything."""
     own = {**module(f"{SITE}/a.py", 0o600, 1000), **module(f"{SITE}/b.py", 0o640), **folder(f"{SITE}/c", 0o700, 1000)}
     assert closed("envbuilder", own) == []
     assert closed("1000:1000", own) == []

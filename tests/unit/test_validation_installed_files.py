@@ -362,7 +362,6 @@ def test_list_of_removed_files_of_another_wheel_excuses_nothing(change: dict[str
 
 
 def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
-    """What an image says itself that it lacks is not believed: the host's list alone counts."""
     there = {**package("numpy", "2.4.6", LEAN), LIST_AT: omitted().encode()}
     assert len(lean_against("", tmp_path, there)) == 2
 
@@ -376,7 +375,6 @@ def carrying(there: Layer, listed: str, label: str, cache: Path) -> ImageContext
 
 
 def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
-    """Where all else is as recorded, nothing is an error and nothing passes: the check says on whose word, and why."""
     subject = carrying(package("numpy", "2.4.6", LEAN), omitted(), lockfile.digest(omitted()), tmp_path)
     (result,), _ = run_host_checks(subject, [check for check in CHECKS if check.name == "files"])
     (one,) = [one for one in result.findings if one.subject == removed_files.REMOVED]

@@ -57,14 +57,12 @@ def test_simulated_driver_never_passes() -> None:
 
 
 def test_nothing_checked_is_not_passed() -> None:
-    """A level in which no check was made keeps an image from PASSED."""
     assert judge((), flavor="cpu").verdict == "INCONCLUSIVE"
     assert judge((), flavor="cpu").level == "none"
     assert judge(CPU[:2], flavor="cpu").verdict == "INCONCLUSIVE"
 
 
 def test_findings_are_told_once_and_worst_first() -> None:
-    """The same finding of two checks is one; errors come before warnings."""
     warning = Finding(code=Code.STALLS, severity=Severity.WARNING, subject="a", message="m")
     error = Finding(code=Code.CUDNN_MISMATCH, severity=Severity.ERROR, subject="b", message="m")
     results = (
@@ -76,7 +74,6 @@ def test_findings_are_told_once_and_worst_first() -> None:
 
 
 def test_budgets_add_a_result_each() -> None:
-    """Within a budget is a pass, beyond it fails with its code, without a measurement it is skipped."""
     timed = result("load", measurements={"import": Measurement(3.0, "s")})
     budgets = Budgets(size_gb=2.0, import_s=2.5, first_op_s=1.0)
     size, importing, first_op = budget_results((timed,), budgets, 1_900_000_000)
@@ -115,7 +112,6 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
     ],
 )
 def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: Finding) -> None:
-    """A crash behind a changed file, a start behind a bad variable: told with the cause, and the outcome stays."""
     (told,) = mark_consequences([failed_result(effect)], Causes((cause,), frozenset({"libssl.so.3"})))
     assert told.outcome == "failed"
     assert [one.severity for one in told.findings] == [Severity.WARNING]
@@ -135,19 +131,16 @@ def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: 
     ],
 )
 def test_what_is_a_defect_of_its_own_stays_one(effect: Finding, cause: Finding) -> None:
-    """Wrong numbers, forged answers, hangs, another library: no other defect excuses them."""
     assert left(effect, cause, "libssl.so.3") == [effect.code]
 
 
 def test_a_cause_is_never_its_own_excuse() -> None:
-    """The failed_result that names the cause keeps it, whatever else is wrong."""
     cause = error(Code.MISSING_LIBRARY, "libcufft.so.11")
     (told,) = mark_consequences([failed_result(cause, name="files")], Causes((cause,), frozenset({"libcufft.so.11"})))
     assert told.findings == (cause,)
 
 
 def test_no_verdict_becomes_better() -> None:
-    """Whatever follows from whatever: the word and the level of a verdict are what they were."""
     codes = (Code.PROBE_CRASHED, Code.USER_START, Code.FILES_DIFFER, Code.IMAGE_CONFIGURATION, Code.MISSING_LIBRARY)
     for one, other in itertools.product(codes, repeat=2):
         cause = error(other, "WORKDIR")

@@ -51,7 +51,6 @@ def test_what_the_loader_reads_is_read_wherever_it_lies(at: int, monkeypatch: py
 
 
 def test_headers_that_lead_nowhere_are_no_reason_to_fail() -> None:
-    """A program header table beyond the file is a damaged file, and the scan goes on."""
     content = bytearray(_large(4096, PIECE * 4))
     content[32:40] = struct.pack("<Q", 1 << 62)
     file = LayerFile("usr/lib/libdamaged.so.1", "file", size=len(content), pieces=lambda: iter((bytes(content),)))
@@ -61,7 +60,6 @@ def test_headers_that_lead_nowhere_are_no_reason_to_fail() -> None:
 
 
 def test_a_file_of_holes_that_begins_as_a_program_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is larger than any shared object is never laid out in memory; nor is a dynamic section without end."""
     monkeypatch.setattr(layer_scan, "_LARGEST", PIECE)
     file = LayerFile("usr/lib/libholes.so.1", "file", size=2 * PIECE, pieces=lambda: iter((b"\x7fELF" + bytes(PIECE),)))
     (row,) = scan(LayerStream(iter((file,)), "sha256:0")).rows
@@ -82,7 +80,6 @@ def test_empty_and_cut_files_are_told_apart() -> None:
 
 
 def test_a_layer_of_files_without_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded by the entries of a layer too: beyond any honest number of them no verdict is reached."""
     monkeypatch.setattr(layer_scan, "MOST_ENTRIES", 1000)
     files = (LayerFile(f"srv/{number}", "file") for number in range(1 << 40))
     with pytest.raises(InfrastructureError, match="more than 1000 files"):
@@ -152,7 +149,6 @@ def test_a_run_time_is_of_the_one_toolkit_that_its_code_stores(stored: tuple[int
 
 
 def test_build_strings() -> None:
-    """The compilers' libraries name their release; a pattern for one that is none."""
     text = b"Cuda compilation tools, release %d.%d, \0Cuda compilation tools, release 12.5, V12.5.82\0"
     window = library("nvrtcVersion", b"\xc3", rodata=text)
     assert own_version(Elf("lib.so", window), window) == "12.5.82"

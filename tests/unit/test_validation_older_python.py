@@ -45,7 +45,6 @@ class Bare(ast.NodeTransformer):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_program_is_the_same_without_annotations(name: str) -> None:
-    """Annotations and the future import are gone and nothing else, in the grammar of 3.6, line by line."""
     source, written = (SUITE / name).read_bytes(), probe_files()[name]
     assert written.count(b"\n") == source.count(b"\n")
     there = ast.parse(written, feature_version=(3, 6))
@@ -109,7 +108,6 @@ print(len(names), stall_rules.causes(steps)[0].name)
 
 @pytest.mark.parametrize(("version", "python"), list(pythons()))
 def test_old_python_imports_every_module(version: str, python: str, tmp_path: Path) -> None:
-    """Real Pythons of this host, from 3.6 on, import every module of the suite, and what they import works."""
     folder = tmp_path / "suite"
     folder.mkdir()
     for name, content in probe_files().items():

@@ -62,7 +62,6 @@ def test_files_with_credentials_are_found_and_templates_are_not(path: str, head:
 
 
 def test_no_message_quotes_a_secret() -> None:
-    """Neither the findings nor what was observed hold the value that was found."""
     files = image_of({"root/.netrc": b"machine a login b password hunter2hunter2", "srv/a": GITHUB + b"\n"})
     image: dict[str, Any] = {
         "env": {"X": HUGGING.decode()},

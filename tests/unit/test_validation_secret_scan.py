@@ -135,7 +135,6 @@ JKS = b"\xfe\xed\xfe\xed" + bytes((0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0))
     ],
 )
 def test_credential_is_found_in_the_format_of_its_tool(path: str, content: bytes) -> None:
-    """In text, in UTF-16, and in binary key stores."""
     assert found(path, content)
 
 
@@ -161,7 +160,6 @@ def test_credential_is_found_in_the_format_of_its_tool(path: str, content: bytes
     ],
 )
 def test_usual_content_is_not_found(path: str, content: bytes) -> None:
-    """Locked accounts, references, public key ids, certificates, source maps."""
     assert found(path, content) == []
 
 
@@ -211,7 +209,6 @@ def test_instructions_with_credentials_are_found(text: str, *, found: bool) -> N
     ],
 )
 def test_an_adversarial_text_costs_linear_time(text: bytes) -> None:
-    """A megabyte that is written to keep the search busy."""
     begun = time.monotonic()
     in_text("app/.env", text)
     assert time.monotonic() - begun < 10

@@ -145,7 +145,6 @@ DRIVER = f"{LIBRARIES}/libcuda.so.550.54.15"
     ],
 )
 def test_driver_libraries_in_the_image_are_reported(layer: Layer, env: dict[str, str]) -> None:
-    """Complete ones, empty ones of a committed container, and dangling links."""
     assert codes(no_stub, layer, env=env) == [("DRIVER_MISMATCH", "driver")]
     (warned,) = no_stub(context_of(image_of(FRAMEWORK, layer), env=env, facts={"environment": ""})).findings
     assert (warned.code.value, warned.severity) == ("DRIVER_MISMATCH", Severity.WARNING)

@@ -174,7 +174,6 @@ def checks(*names: str) -> tuple[Check, ...]:
 
 
 def test_run_here_ends_at_its_limit_like_a_container() -> None:
-    """A result from before the limit stays; every other check has the time limit as its reason."""
     session = Session(checks("well", "hang", "throw"), lambda _: None)
     plan = suite_plan.plan(checks("well", "hang", "throw"), Facts(flavor="cpu"))
     began = time.monotonic()

@@ -51,7 +51,6 @@ def verdict(*gpus: dict[str, Any]) -> Verdict:
     ],
 )
 def test_persistence_mode_is_recorded(modes: tuple[bool | None, ...], *, recorded: bool | None) -> None:
-    """The verdict's host says whether every GPU keeps its driver loaded, and nothing where one did not say."""
     found = verdict(*(gpu(persistence=mode) for mode in modes))
     assert found.host.persistence is recorded
     assert msgspec.json.decode(msgspec.json.encode(found.host), type=HostRef) == found.host

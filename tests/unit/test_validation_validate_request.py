@@ -30,7 +30,6 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def image(**labels: str) -> Image:
-    """Describe an image with labels, those of ours by default."""
     told = {ENVIRONMENT_LABEL: ID, removed_files.LABEL: lockfile.digest(LIST)}
     told |= {
         {"environment": ENVIRONMENT_LABEL, "listed": removed_files.LABEL}[name]: text for name, text in labels.items()
@@ -65,7 +64,6 @@ def test_list_of_another_lock_is_ignored(workspace: Workspace) -> None:
 
 
 def test_a_damaged_list_is_not_used(workspace: Workspace) -> None:
-    """A list that cannot be read is not the one that a label names, even with its digest."""
     path = workspace.images / "shared/packages/x" / removed_files.REMOVED
     path.write_text("x\n")
     assert not left_out(image(listed=lockfile.digest("x\n")), workspace)
