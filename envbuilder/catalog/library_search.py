@@ -8,14 +8,9 @@ called on demand only (CUPTI by the profiler), so these libraries are not among 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from envbuilder.catalog.rows import FindsCuda, Search, TensorflowRelease
-from envbuilder.support import decoding
-
-_TEXT = re.compile(rb"\$ORIGIN[\x20-\x7e]*\0")
-_BEGUN = re.compile(rb"\$(?:O(?:R(?:I(?:G(?:I(?:N[\x20-\x7e]*)?)?)?)?)?)?\Z")
-_FOLDER = re.compile(rb"/nvidia/([a-z0-9_]+)/lib")
 
 OPENER = "libtensorflow_framework.so"
 """The library that opens CUDA's. In 2.16.1 the RUNPATH of `libtensorflow_cc` has the folders, so none is searched."""
@@ -50,29 +45,6 @@ WHEEL_FOLDERS: Mapping[str, str | None] = {
     "Nvshmem": "nvshmem",
 }
 """Functions of the opener, and the folder under ``nvidia`` with their library; None if no CUDA wheel has it."""
-
-
-class RunpathReader:
-    """Passes a file's pieces on unchanged and reads the first RUNPATH in them.
-
-    The first is the file's own: the dynamic loader's names come before a program's other texts. ``folders`` is None
-    until the RUNPATH is complete.
-    """
-
-    def __init__(self) -> None:
-        self.folders: tuple[str, ...] | None = None
-
-    def over(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        tail = b""
-        for piece in pieces:
-            if self.folders is None:
-                text = tail + piece
-                found = _TEXT.search(text)
-                if found:
-                    self.folders = tuple(sorted({decoding.lossy(name) for name in _FOLDER.findall(found.group())}))
-                begun = _BEGUN.search(text)
-                tail = text[begun.start() :] if begun else b""
-            yield piece
 
 
 def folder_of(soname: str) -> str:

@@ -7,16 +7,28 @@ from textwrap import shorten
 from typing import Literal
 
 import msgspec
+from packaging.requirements import Requirement
 
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
-from envbuilder.catalog.rows import Kernels, Search, TensorflowRelease, WheelSet
+from envbuilder.catalog.library_search import finds_cuda
+from envbuilder.catalog.rows import CudnnWheel, PackageRelease, Search, TensorflowRelease, WheelSet
 from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
+from envbuilder.refresh.evidence import Evidence
 
+Compared = TensorflowRelease | CudnnWheel | PackageRelease
 Outcome = Literal["agrees", "recorded", "disagrees", "unchecked"]
 
-OUTCOMES: tuple[Outcome, ...] = ("disagrees", "unchecked", "recorded", "agrees")
-"""Every outcome, the most urgent first."""
+_OUTCOMES: dict[Outcome, str] = {
+    "disagrees": "disagree",
+    "unchecked": "could not be checked",
+    "recorded": "contradictions recorded",
+    "agrees": "fields agree",
+}
+"""Every outcome, the most urgent first, as in the sum."""
+
+_WIDTH = 80
+"""Recorded contradictions are shown up to this length."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,56 +45,57 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def name_of(row: TensorflowRelease) -> str:
-    """Name a release's row: ``tensorflow 2.20.0``."""
-    return f"{row.package} {row.version}"
+def name_of(row: Compared) -> str:
+    """Name a row: ``tensorflow 2.20.0``, ``nvidia-cudnn-cu12``, ``numpy 2.0.0``."""
+    match row:
+        case TensorflowRelease():
+            return f"{row.package} {row.version}"
+        case CudnnWheel():
+            return row.package
+        case PackageRelease():
+            return f"{Requirement(row.bound).name} {row.version}"
 
 
-def judge(row: TensorflowRelease, field: str, catalog: str, artefact: str, *, agrees: bool) -> Comparison:
-    """Return the outcome of one comparison; contradictions in the row are ``recorded``."""
-    known = next((one for one in row.contradictions if one.field == field and one.says == artefact), None)
+def judge(row: Compared, field: str, catalog: str, artefact: str, *, agrees: bool | None = None) -> Comparison:
+    """Return the outcome of one comparison; equal texts agree by default. The row's contradictions are ``recorded``."""
+    agrees = catalog == artefact if agrees is None else agrees
+    recorded = row.contradictions if isinstance(row, TensorflowRelease) else ()
+    known = next((one for one in recorded if one.field == field and one.says == artefact), None)
     outcome: Outcome = "agrees" if agrees else "recorded" if known else "disagrees"
     note = known.but if known and not agrees else ""
     return Comparison(row=name_of(row), field=field, outcome=outcome, catalog=catalog, artefact=artefact, note=note)
 
 
-def unchecked(row: TensorflowRelease, field: str, why: str) -> Comparison:
-    """Report why a field could not be compared."""
+def differences(
+    row: Compared, field: str, mine: Iterable[str], theirs: Iterable[str], same: str, between: str = "; "
+) -> Comparison:
+    """Compare by what only the catalogue and only the artefact has; without any, both are shown as ``same``."""
+    ours, others = between.join(mine), between.join(theirs)
+    return judge(row, field, ours, others, agrees=False) if ours or others else judge(row, field, same, same)
+
+
+def unchecked(row: Compared, field: str, why: str) -> Comparison:
     return Comparison(row=name_of(row), field=field, outcome="unchecked", note=why)
 
 
 def with_wheels(row: TensorflowRelease, wheels: tuple[WheelSet, ...]) -> Comparison:
-    """Compare the Pythons, architectures and glibc of a release with the file names on the index."""
-    agrees = _wheel_values(row.wheels) == _wheel_values(wheels)
-    return judge(row, "wheels", wheels_text(row.wheels), wheels_text(wheels), agrees=agrees)
+    """Compare the Pythons, architectures and glibc of a release with the file names on the index; tags may differ."""
+    mine, theirs = ({(one.arch, one.glibc, frozenset(one.pythons)) for one in each} for each in (row.wheels, wheels))
+    return judge(row, "wheels", _wheels_text(row.wheels), _wheels_text(wheels), agrees=mine == theirs)
 
 
-def _wheel_values(wheels: Iterable[WheelSet]) -> set[tuple[str, str, frozenset[str]]]:
-    """Return the values that have to agree; a tag may name them differently."""
-    return {(one.arch, one.glibc, frozenset(one.pythons)) for one in wheels}
-
-
-def wheels_text(wheels: Iterable[WheelSet]) -> str:
+def _wheels_text(wheels: Iterable[WheelSet]) -> str:
     """Write wheel sets in one line: ``x86_64 3.10 3.11 (glibc 2.27)``."""
     return "; ".join(sorted(f"{one.arch} {' '.join(one.pythons)} (glibc {one.glibc})" for one in wheels))
 
 
 def with_metadata(row: TensorflowRelease, said: Metadata) -> Iterator[Comparison]:
     """Compare the requirements with METADATA; the texts are the differences."""
-    same = row.requires_python == said.requires_python
-    yield judge(row, "requires_python", row.requires_python, said.requires_python, agrees=same)
+    yield judge(row, "requires_python", row.requires_python, said.requires_python)
     for field, mine, theirs in (("requires", row.requires, said.requires), ("and_cuda", row.and_cuda, said.and_cuda)):
         ours, artefacts = set(map(normal, mine)), set(theirs)
-        only_ours, only_theirs = sorted(ours - artefacts), sorted(artefacts - ours)
-        agrees = not only_ours and not only_theirs
         both = f"{len(ours)} requirements"
-        yield judge(
-            row,
-            field,
-            both if agrees else "; ".join(only_ours),
-            both if agrees else "; ".join(only_theirs),
-            agrees=agrees,
-        )
+        yield differences(row, field, sorted(ours - artefacts), sorted(artefacts - ours), both)
 
 
 def with_build_info(row: TensorflowRelease, said: BuildInfo) -> Iterator[Comparison]:
@@ -90,16 +103,16 @@ def with_build_info(row: TensorflowRelease, said: BuildInfo) -> Iterator[Compari
     if said.gpu is None:
         yield unchecked(row, "gpu", "build_info does not state it")
     else:
-        yield judge(row, "gpu", _yes(value=row.gpu), _yes(value=said.gpu), agrees=row.gpu is said.gpu)
+        yield judge(row, "gpu", str(row.gpu).lower(), str(said.gpu).lower())
     if not row.gpu:
         return
     yield _version(row, "cuda", row.cuda, said.cuda, vague=False)
     yield _version(row, "cudnn", row.cudnn, said.cudnn, vague=True)
-    for field, mine, theirs in (("cubins", row.cubins, said.cubins), ("ptx", row.ptx, said.ptx)):
-        if said.cubins:
-            yield judge(row, field, " ".join(mine), " ".join(theirs), agrees=set(mine) == set(theirs))
-        else:
-            yield unchecked(row, field, "build_info does not state capabilities; --binary reads them from the library")
+    if said.cubins:
+        yield from _capabilities(row, said.cubins, said.ptx)
+    else:
+        why = "build_info does not state capabilities; --binary reads them from the library"
+        yield from (unchecked(row, field, why) for field in ("cubins", "ptx"))
 
 
 def _version(row: TensorflowRelease, field: str, mine: str | None, theirs: str | None, *, vague: bool) -> Comparison:
@@ -109,34 +122,28 @@ def _version(row: TensorflowRelease, field: str, mine: str | None, theirs: str |
     return judge(row, field, mine or "", theirs, agrees=agrees)
 
 
-def with_binary(row: TensorflowRelease, kernels: tuple[Kernels, ...]) -> Iterator[Comparison]:
-    """Compare the kernels of each origin, and the sums of their capabilities, with the wheel's libraries."""
-    mine_told, theirs_told = gpu_code.in_words(row.kernels), gpu_code.in_words(kernels)
-    yield judge(row, "kernels", mine_told, theirs_told, agrees=row.kernels == kernels)
-    held = (("cubins", row.cubins, gpu_code.cubins(kernels)), ("ptx", row.ptx, gpu_code.ptx(kernels)))
-    for field, mine, theirs in held:
+def _capabilities(row: TensorflowRelease, cubins: tuple[str, ...], ptx: tuple[str, ...]) -> Iterator[Comparison]:
+    for field, mine, theirs in (("cubins", row.cubins, cubins), ("ptx", row.ptx, ptx)):
         yield judge(row, field, " ".join(mine), " ".join(theirs), agrees=set(mine) == set(theirs))
 
 
-def with_searches(row: TensorflowRelease, searches: tuple[Search, ...], follows: str | None) -> Iterator[Comparison]:
-    """Compare the folders that the libraries search, and the ``finds_cuda`` that follows."""
-    mine, theirs = searches_text(row.searches), searches_text(searches)
-    yield judge(row, "searches", mine, theirs, agrees=mine == theirs)
-    yield judge(row, "finds_cuda", row.finds_cuda or "", follows or "", agrees=row.finds_cuda == follows)
+def with_binary(row: TensorflowRelease, seen: Evidence) -> Iterator[Comparison]:
+    """Compare GPU code, searched folders and the functions that open CUDA with a wheel's shared objects."""
+    mine, theirs = gpu_code.in_words(row.kernels), gpu_code.in_words(seen.kernels)
+    note = f"{seen.fat_binaries} fat binaries in {seen.libraries} shared objects"
+    for one in (
+        judge(row, "kernels", mine, theirs, agrees=row.kernels == seen.kernels),
+        *_capabilities(row, gpu_code.cubins(seen.kernels), gpu_code.ptx(seen.kernels)),
+    ):
+        yield one if one.note else msgspec.structs.replace(one, note=note)
+    yield judge(row, "searches", _searches_text(row.searches), _searches_text(seen.searches))
+    yield judge(row, "finds_cuda", row.finds_cuda or "", finds_cuda(row.libraries, seen.searches) or "")
+    yield judge(row, "openers", " ".join(row.openers), " ".join(seen.openers))
 
 
-def with_openers(row: TensorflowRelease, names: tuple[str, ...]) -> Comparison:
-    """Compare the functions of the library that opens CUDA."""
-    return judge(row, "openers", " ".join(row.openers), " ".join(names), agrees=row.openers == names)
-
-
-def searches_text(searches: Iterable[Search]) -> str:
+def _searches_text(searches: Iterable[Search]) -> str:
     """Write the searched folders in one line: ``libtensorflow_framework.so.2: cublas cudnn``."""
     return "; ".join(sorted(f"{one.object}: {' '.join(sorted(one.folders))}" for one in searches if one.folders))
-
-
-def _yes(*, value: bool) -> str:
-    return "true" if value else "false"
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,17 +169,15 @@ class VerifyDocument(msgspec.Struct, frozen=True, kw_only=True):
         """The comparisons to fix or to record."""
         return tuple(one for one in self.comparisons if one.outcome == "disagrees")
 
-    def count(self, outcome: Outcome) -> int:
-        return sum(one.outcome == outcome for one in self.comparisons)
-
 
 def as_text(document: VerifyDocument, *, everything: bool = False) -> str:
     """Write the comparisons: disagreements first, the sum last; agreements only on request."""
-    shown = [outcome for outcome in OUTCOMES if everything or outcome != "agrees"]
-    lines = [_line(one) for outcome in shown for one in document.comparisons if one.outcome == outcome]
-    total = ", ".join(f"{document.count(outcome)} {_SAID[outcome]}" for outcome in reversed(OUTCOMES))
-    rows = f"{len({one.row for one in document.comparisons})} rows: {total}"
-    return "\n".join([*lines, *([_read(document.readings)] if document.readings else []), rows])
+    groups = {name: [one for one in document.comparisons if one.outcome == name] for name in _OUTCOMES}
+    lines = [_line(one) for name, group in groups.items() if everything or name != "agrees" for one in group]
+    if document.readings:
+        lines.append(_read(document.readings))
+    total = ", ".join(f"{len(groups[name])} {words}" for name, words in reversed(_OUTCOMES.items()))
+    return "\n".join([*lines, f"{len({one.row for one in document.comparisons})} rows: {total}"])
 
 
 def _read(readings: Sequence[Reading]) -> str:
@@ -183,23 +188,13 @@ def _read(readings: Sequence[Reading]) -> str:
     return f"{len(readings)} wheels, {size:.1f} GB of shared objects, {time:.0f} s{told}"
 
 
-_SAID: dict[Outcome, str] = {
-    "agrees": "fields agree",
-    "recorded": "contradictions recorded",
-    "unchecked": "could not be checked",
-    "disagrees": "disagree",
-}
-
-
 def _line(one: Comparison) -> str:
-    if one.outcome == "unchecked":
-        return f"unchecked  {one.row} {one.field}: {one.note}"
-    if one.outcome == "agrees":
-        return f"agrees     {one.row} {one.field}: {one.artefact}{f' ({one.note})' if one.note else ''}"
-    if one.outcome == "recorded":
-        return f"recorded   {one.row} {one.field}: the artefact says {shorten(one.artefact, _WIDTH)!r}: {one.note}"
-    return f"DISAGREES  {one.row} {one.field}: the catalogue has {one.catalog!r}, the artefact {one.artefact!r}"
-
-
-_WIDTH = 80
-"""Recorded contradictions are shown up to this length."""
+    match one.outcome:
+        case "unchecked":
+            return f"unchecked  {one.row} {one.field}: {one.note}"
+        case "agrees":
+            return f"agrees     {one.row} {one.field}: {one.artefact}{f' ({one.note})' if one.note else ''}"
+        case "recorded":
+            return f"recorded   {one.row} {one.field}: the artefact says {shorten(one.artefact, _WIDTH)!r}: {one.note}"
+        case "disagrees":
+            return f"DISAGREES  {one.row} {one.field}: the catalogue has {one.catalog!r}, the artefact {one.artefact!r}"

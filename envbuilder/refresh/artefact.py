@@ -11,20 +11,13 @@ from functools import lru_cache
 import msgspec
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from envbuilder import versions
 from envbuilder.catalog.rows import WheelSet
+from envbuilder.pypi.package_index import DistFile, PackageIndex
 from envbuilder.support import decoding
 
-_BUILD_INFO = "python/platform/build_info.py"
 EXTRA = "and-cuda"
 
 _GLIBC = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
@@ -34,7 +27,6 @@ _ARCHES = ("x86_64", "aarch64")
 class WheelName(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a Linux wheel's file name; ``python`` is '' for a wheel for any Python 3."""
 
-    filename: str
     version: str
     python: str
     arch: str
@@ -66,7 +58,7 @@ def wheel_name(filename: str) -> WheelName | None:
         return None
     try:
         _, version, _, tags = parse_wheel_filename(filename)
-    except (InvalidWheelFilename, InvalidVersion):
+    except ValueError:
         return None
     platforms = [tag.platform for tag in tags]
     arch = next((arch for arch in _ARCHES if any(p.endswith(f"_{arch}") for p in platforms)), None)
@@ -77,14 +69,14 @@ def wheel_name(filename: str) -> WheelName | None:
     python = f"{found[1]}.{found[2]}" if found else ""
     glibc = min((_glibc(p) for p in platforms), key=versions.key, default="")
     tag = filename.removesuffix(".whl").split("-")[-1]
-    return WheelName(filename=filename, version=str(version), python=python, arch=arch, glibc=glibc, tag=tag)
+    return WheelName(version=str(version), python=python, arch=arch, glibc=glibc, tag=tag)
 
 
 def source_version(filename: str) -> str | None:
     """Return the version of a source distribution; None for any other file."""
     try:
         return str(parse_sdist_filename(filename)[1])
-    except (InvalidSdistFilename, InvalidVersion):
+    except ValueError:
         return None
 
 
@@ -110,24 +102,21 @@ def metadata(text: str) -> Metadata:
     raw, _ = parse_email(text)
     plain: set[str] = set()
     extra: set[str] = set()
-    for requirement, under in _requirements(raw.get("requires_dist", [])):
-        if under in ("", EXTRA):
-            (extra if under else plain).add(requirement)
+    for line in raw.get("requires_dist", []):
+        named, _, marker = line.partition(";")
+        under = _EXTRA_MARKER.search(marker)
+        rest = _EXTRA_MARKER.sub("", marker).strip()
+        requirement = normal(f"{named}; {rest}" if rest else named)
+        if under is None:
+            plain.add(requirement)
+        elif under[1] == EXTRA:
+            extra.add(requirement)
     return Metadata(
         requires_python=raw.get("requires_python", ""), requires=tuple(sorted(plain)), and_cuda=tuple(sorted(extra))
     )
 
 
-_OLD_STYLE = re.compile(r"^([A-Za-z0-9._\[\]-]+) *\(([^)]*)\)")
 _EXTRA_MARKER = re.compile(r"""(?:\s*and\s*)?extra\s*==\s*["']([^"']+)["'](?:\s*and\s*)?""")
-
-
-def _requirements(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        text, _, marker = _OLD_STYLE.sub(r"\1\2", line.strip()).partition(";")
-        found = _EXTRA_MARKER.search(marker)
-        rest = _EXTRA_MARKER.sub("", marker).strip()
-        yield normal(f"{text.strip()}; {rest}" if rest else text.strip()), found[1] if found else ""
 
 
 @lru_cache(maxsize=8192)
@@ -136,7 +125,7 @@ def normal(requirement: str) -> str:
     try:
         found = Requirement(requirement)
     except InvalidRequirement:
-        return requirement
+        return requirement.strip()
     found.name = canonicalize_name(found.name)
     return str(found)
 
@@ -154,9 +143,10 @@ def build_info(source: str) -> BuildInfo:
     except (SyntaxError, decoding.DamagedError):
         return BuildInfo()
     said = dict(_literals(tree))
+    is_gpu = said.get("is_cuda_build")
     codes = [str(code) for code in _list(said.get("cuda_compute_capabilities"))]
     return BuildInfo(
-        gpu=_truth(said.get("is_cuda_build")),
+        gpu=is_gpu if isinstance(is_gpu, bool) else None,
         cuda=_text(said.get("cuda_version", said.get("cuda_version_number"))),
         cudnn=_text(said.get("cudnn_version", said.get("cudnn_version_number"))),
         cubins=tuple(capability(code) for code in codes),
@@ -175,22 +165,18 @@ def capability(code: str) -> str:
 
 def _literals(tree: ast.Module) -> Iterator[tuple[str, object]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            yield from _pair((ast.Constant(node.targets[0].id), node.value))
-        elif isinstance(node, ast.Tuple) and len(node.elts) == 2:  # noqa: PLR2004 - a pair
-            yield from _pair((node.elts[0], node.elts[1]))
-        elif isinstance(node, ast.Dict):
-            for one in zip(node.keys, node.values, strict=True):
-                yield from _pair(one)
-
-
-def _pair(pair: tuple[ast.expr | None, ast.expr]) -> Iterator[tuple[str, object]]:
-    name, value = pair
-    if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        with suppress(decoding.DamagedError):
-            with decoding.damaged("not a literal"):
-                found = ast.literal_eval(value)
-            yield name.value, found
+        pairs: Iterable[tuple[ast.expr | None, ast.expr]] = ()
+        match node:
+            case ast.Assign(targets=[ast.Name(id=target), *_], value=value):
+                pairs = [(ast.Constant(target), value)]
+            case ast.Tuple(elts=[key, value]):
+                pairs = [(key, value)]
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+        for name, expression in pairs:
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                with suppress(decoding.DamagedError), decoding.damaged("not a literal"):
+                    yield name.value, ast.literal_eval(expression)
 
 
 def _list(value: object) -> list[object]:
@@ -199,30 +185,16 @@ def _list(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _truth(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _text(value: object) -> str | None:
     return str(value) if value not in (None, "") else None
 
 
-def build_info_names(filename: str) -> tuple[str, ...]:
-    """List the possible paths of ``build_info.py`` in a wheel: they differ in 1.15 to 2.1 and in the oldest wheels."""
-    stem = "-".join(filename.split("-")[:2])
-    return (
-        f"tensorflow/{_BUILD_INFO}",
-        f"tensorflow_core/{_BUILD_INFO}",
-        f"{stem}.data/purelib/tensorflow/{_BUILD_INFO}",
-        f"{stem}.data/purelib/tensorflow_core/{_BUILD_INFO}",
-    )
-
-
-def release_order(version: str) -> Version:
-    """Order versions like installers. Raises packaging's InvalidVersion."""
-    return Version(version)
-
-
-def is_prerelease(version: str) -> bool:
-    """Return True for an alpha, beta, candidate or development release."""
-    return release_order(version).is_prerelease
+def read_build_info(index: PackageIndex, file: DistFile) -> BuildInfo | None:
+    """Read the ``build_info.py`` of a TensorFlow wheel; its path differs in 1.15 to 2.1 and in the oldest wheels."""
+    stem = "-".join(file.filename.split("-")[:2])
+    for folder in ("", f"{stem}.data/purelib/"):
+        for package in ("tensorflow", "tensorflow_core"):
+            content = index.member(file, f"{folder}{package}/python/platform/build_info.py")
+            if content is not None:
+                return build_info(decoding.lossy(content))
+    return None

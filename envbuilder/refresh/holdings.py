@@ -19,7 +19,7 @@ class Holdings:
     """The wheels of some projects; a project's page is read once."""
 
     def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
-        self._index = index
+        self.index = index
         self._answers: dict[tuple[str, str], bool] = {}
         self._sources: dict[str, set[str]] = {}
         with ThreadPoolExecutor(JOBS) as pool:
@@ -31,6 +31,13 @@ class Holdings:
     def versions(self, project: str) -> tuple[str, ...]:
         """Return every version with Linux wheels, oldest first."""
         return tuple(self._of(project))
+
+    def finals(self, project: str) -> tuple[str, ...]:
+        return tuple(text for text in self.versions(project) if versions.is_final(text))
+
+    def first_day(self, project: str, version: str) -> str:
+        """Return the upload day of a version's first wheel (``2025-06-05``), or ''."""
+        return min((file.uploaded for _, file in self.wheels(project, version) if file.uploaded), default="")
 
     def can_install(self, requirement: str, python: str) -> bool:
         """Return True if a file, or a source distribution, meets a requirement on x86-64 Linux with this Python."""
@@ -51,21 +58,21 @@ class Holdings:
 
     def _read(self, project: str) -> _Held:
         found: _Held = {}
-        for file in self._index.files(project):
+        for file in self.index.files(project):
             name = artefact.wheel_name(file.filename)
             if name is not None and not file.yanked:
                 found.setdefault(name.version, []).append((name, file))
             elif source := artefact.source_version(file.filename):
                 self._sources.setdefault(project, set()).add(source)
-        return {version: found[version] for version in sorted(found, key=artefact.release_order)}
+        return {version: found[version] for version in sorted(found, key=versions.key)}
 
 
 _Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
 
 
-def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]], arch: str = "x86_64") -> DistFile | None:
-    """Choose the wheel that represents a release: the newest Python's."""
-    fitting = [(name, file) for name, file in wheels if name.arch == arch]
+def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]]) -> DistFile | None:
+    """Choose the wheel that represents a release: the newest Python's for x86-64."""
+    fitting = [pair for pair in wheels if pair[0].arch == "x86_64"]
     best = max(fitting, key=lambda pair: versions.order(pair[0].python), default=None)
     return best[1] if best else None
 

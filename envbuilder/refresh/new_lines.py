@@ -15,8 +15,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel
-from envbuilder.pypi.package_index import DistFile, PackageIndex
-from envbuilder.refresh import artefact
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.refresh.holdings import Holdings, newest_python
 
 RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
@@ -34,22 +33,17 @@ def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> tuple[CudnnWhee
 
 
 def _wheel_list(row: CudnnWheel, held: Holdings, today: str) -> CudnnWheel:
-    there = [text for text in held.versions(row.package) if not artefact.is_prerelease(text)]
-    days = [first_day(file for _, file in held.wheels(row.package, text)) for text in there]
+    there = held.finals(row.package)
+    days = tuple(held.first_day(row.package, text) for text in there)
     return msgspec.structs.replace(
-        row, versions=tuple(there), uploaded=tuple(days) if all(days) else (), verified=f"{today} catalog refresh"
+        row, versions=there, uploaded=days if all(days) else (), verified=f"{today} catalog refresh"
     )
 
 
-def first_day(files: Iterable[DistFile]) -> str:
-    """Return the upload day of a version's first file (``2025-06-05``), or ''."""
-    return min((file.uploaded for file in files if file.uploaded), default="")
-
-
-def toolkits(catalog: Catalog, index: PackageIndex, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
+def toolkits(catalog: Catalog, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
     """Make a row for each line of toolkits with a run time on the index and without a row."""
     known = ((line, catalog.newest_toolkit(versions.major(line))) for line in _without_row(catalog, held))
-    return tuple(_toolkit(line, before, index, held, today) for line, before in known if before is not None)
+    return tuple(_toolkit(line, before, held, today) for line, before in known if before is not None)
 
 
 def first_of_major(catalog: Catalog, held: Holdings) -> tuple[str, ...]:
@@ -60,14 +54,13 @@ def first_of_major(catalog: Catalog, held: Holdings) -> tuple[str, ...]:
 
 def _without_row(catalog: Catalog, held: Holdings) -> list[str]:
     """List the lines of toolkits with a final run time on the index and without a row."""
-    there = (text for name in RUNTIMES for text in held.versions(name) if not artefact.is_prerelease(text))
-    lines = {versions.minor(text) for text in there}
+    lines = {versions.minor(text) for name in RUNTIMES for text in held.finals(name)}
     return sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
 
 
-def _toolkit(line: str, before: CudaToolkit, index: PackageIndex, held: Holdings, today: str) -> CudaToolkit:
-    pins = _pins(line, index)
-    sonames = _sonames(pins, before.sonames, index, held)
+def _toolkit(line: str, before: CudaToolkit, held: Holdings, today: str) -> CudaToolkit:
+    pins = _pins(line, held.index)
+    sonames = _sonames(pins, before.sonames, held)
     return msgspec.structs.replace(
         before,
         version=line,
@@ -83,18 +76,15 @@ def _toolkit(line: str, before: CudaToolkit, index: PackageIndex, held: Holdings
 
 def _pins(line: str, index: PackageIndex) -> tuple[Requirement, ...]:
     """Return the pins of the newest toolkit of a line, if there is such a distribution."""
-    every = [file for file in index.files(TOOLKIT) if file.filename.endswith(".whl")]
-    of_line = [file for file in every if versions.minor(file.filename.split("-")[1]) == line]
-    if not of_line:
+    wheels = {file.filename.split("-")[1]: file for file in index.files(TOOLKIT) if file.filename.endswith(".whl")}
+    newest = max((text for text in wheels if versions.minor(text) == line), key=versions.key, default=None)
+    if newest is None:
         return ()
-    newest = max(of_line, key=lambda file: artefact.release_order(file.filename.split("-")[1]))
-    raw, _ = parse_email(index.metadata(newest))
+    raw, _ = parse_email(index.metadata(wheels[newest]))
     return tuple({one.name: one for one in map(Requirement, raw.get("requires_dist", []))}.values())
 
 
-def _sonames(
-    pins: Iterable[Requirement], known: tuple[str, ...], index: PackageIndex, held: Holdings
-) -> dict[str, str]:
+def _sonames(pins: Iterable[Requirement], known: tuple[str, ...], held: Holdings) -> dict[str, str]:
     """Read the names of the libraries in pinned wheels, by their names without a number."""
     wanted = {stem(name) for name in known}
     brought = {word for name in wanted for word in (name.removeprefix("lib").lower(), "cuda-runtime")}
@@ -105,7 +95,7 @@ def _sonames(
             continue
         fitting = list(pin.specifier.filter(held.versions(pin.name)))
         file = newest_python(held.wheels(pin.name, fitting[-1])) if fitting else None
-        members = index.members(file) if file is not None else ()
+        members = held.index.members(file) if file is not None else ()
         found = (one.name.rpartition("/")[2] for one in members if ".so." in one.name)
         names.update({stem(name): name for name in found if stem(name) in wanted})
     return names
@@ -116,18 +106,12 @@ def stem(soname: str) -> str:
     return soname.partition(".so")[0]
 
 
-def cudnn_lines(catalog: Catalog, held: Holdings, today: str) -> tuple[Cudnn, ...]:
-    """Make a row for each line of cuDNN with wheels on the index and without a row."""
-    return tuple(_cudnn_rows(catalog, held, today))
-
-
-def _cudnn_rows(catalog: Catalog, held: Holdings, today: str) -> Iterator[Cudnn]:
+def cudnn_lines(catalog: Catalog, held: Holdings, today: str) -> Iterator[Cudnn]:
+    """Yield a row for each line of cuDNN with wheels on the index and without a row."""
     majors: dict[str, set[int]] = {}
     for package in (row.package for row in catalog.cudnn_wheels if row.package.startswith("nvidia-cudnn-cu")):
-        major = int(package.removeprefix("nvidia-cudnn-cu"))
-        for text in held.versions(package):
-            if not artefact.is_prerelease(text):
-                majors.setdefault(versions.minor(text), set()).add(major)
+        for text in held.finals(package):
+            majors.setdefault(versions.minor(text), set()).add(int(package.removeprefix("nvidia-cudnn-cu")))
     for line in sorted(majors, key=versions.key):
         if catalog.cudnn_row(f"{line}.0") is not None:
             continue

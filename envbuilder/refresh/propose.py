@@ -18,11 +18,9 @@ from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWhee
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.package_index import DistFile, PackageIndex
-from envbuilder.refresh import artefact, new_lines
-from envbuilder.refresh.evidence import Evidence, Progress, Reader
+from envbuilder.refresh import artefact, evidence, new_lines
 from envbuilder.refresh.holdings import Holdings, newest_python
 from envbuilder.refresh.rows_file import as_yaml
-from envbuilder.refresh.verify_catalog import read_build_info
 
 NIGHTLY = "tf-nightly"
 PACKAGES = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
@@ -64,14 +62,13 @@ def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") 
     there = Holdings(index, [package]).versions(package)
     if package == NIGHTLY:
         return tuple(text for text in there[-1:] if catalog.release(text, package) is None)
-    finals = [version for version in there if not artefact.is_prerelease(version)]
-    newest = artefact.release_order(finals[-1] if finals else "0")
+    newest = next((text for text in reversed(there) if versions.is_final(text)), "0")
     return tuple(
-        version
-        for version in there
-        if versions.at_least(version, OLDEST)
-        and (version in finals or artefact.release_order(version) > newest)
-        and catalog.release(version, package) is None
+        text
+        for text in there
+        if versions.at_least(text, OLDEST)
+        and (versions.is_final(text) or not versions.at_least(newest, text))
+        and catalog.release(text, package) is None
     )
 
 
@@ -98,8 +95,8 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
     held = Holdings(index, (*new_lines.RUNTIMES, *(row.package for row in catalog.cudnn_wheels)))
     return RefreshDocument(
         proposals=proposals,
-        cuda=new_lines.toolkits(catalog, index, held, proposer.today),
-        cudnn=new_lines.cudnn_lines(catalog, held, proposer.today),
+        cuda=new_lines.toolkits(catalog, held, proposer.today),
+        cudnn=tuple(new_lines.cudnn_lines(catalog, held, proposer.today)),
         cudnn_wheels=new_lines.wheel_lists(catalog, held, proposer.today),
         compared=(*there, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
         left=(
@@ -134,7 +131,7 @@ class Proposer:
     catalog: Catalog
     index: PackageIndex
     today: str
-    progress: Progress = lambda _: None
+    progress: evidence.Progress = lambda _: None
     kept: Cache | None = None
 
     def propose(self, version: str, package: str = "tensorflow") -> TensorflowRelease:
@@ -144,7 +141,8 @@ class Proposer:
         from the library's fat binaries. A release with a row keeps the fields that no wheel has: its day,
         contradictions, reviewed CUDA wheels and bounds. Raises NoClaimError if the index has no such wheel.
         """
-        wheels = Holdings(self.index, [package]).wheels(package, version)
+        held = Holdings(self.index, [package])
+        wheels = held.wheels(package, version)
         file = newest_python(wheels)
         if file is None:
             raise NoClaimError(
@@ -152,8 +150,9 @@ class Proposer:
             )
         made = self.describe(file, artefact.wheel_sets(name for name, _ in wheels))
         known = self.catalog.release(version, package)
-        day = new_lines.first_day(file for _, file in wheels)
-        return _keeping(known, made) if known is not None else msgspec.structs.replace(made, released=day)
+        if known is not None:
+            return _keeping(known, made)
+        return msgspec.structs.replace(made, released=held.first_day(package, version))
 
     def describe(self, file: DistFile, sets: tuple[WheelSet, ...] = ()) -> TensorflowRelease:
         """Make a row from one wheel, which may be a local file (a ``file://`` address); see `propose`."""
@@ -161,7 +160,7 @@ class Proposer:
         if name is None:
             raise NoClaimError(f"{file.filename} is not a Linux wheel", hint="give a wheel for Linux on x86-64")
         said = artefact.metadata(self.index.metadata(file))
-        built = read_build_info(self.index, file) or artefact.BuildInfo()
+        built = artefact.read_build_info(self.index, file) or artefact.BuildInfo()
         before = _before(self.catalog, file.project, name.version)
         plain = TensorflowRelease(
             package=file.project,
@@ -201,22 +200,19 @@ class Proposer:
             if built.cuda
             else "CUDA and cuDNN inferred from the lower bounds of the extra: build_info is silent",
         )
-        reader = Reader(self.index, self.kept, self.progress)
-        seen, _ = reader.read(file)
-        return _with_binary(row, seen, reader.openers(file)[0].names) if seen.libraries else row
-
-
-def _with_binary(row: TensorflowRelease, seen: Evidence, openers: tuple[str, ...]) -> TensorflowRelease:
-    return msgspec.structs.replace(
-        row,
-        cubins=gpu_code.cubins(seen.kernels) or row.cubins,
-        ptx=gpu_code.ptx(seen.kernels) or row.ptx,
-        kernels=seen.kernels,
-        finds_cuda=finds_cuda(row.libraries, seen.searches),
-        searches=seen.searches,
-        openers=openers,
-        source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
-    )
+        seen, _ = evidence.read(self.index, file, self.kept, self.progress)
+        if not seen.libraries:
+            return row
+        return msgspec.structs.replace(
+            row,
+            cubins=gpu_code.cubins(seen.kernels) or row.cubins,
+            ptx=gpu_code.ptx(seen.kernels) or row.ptx,
+            kernels=seen.kernels,
+            finds_cuda=finds_cuda(row.libraries, seen.searches),
+            searches=seen.searches,
+            openers=seen.openers,
+            source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
+        )
 
 
 def _of_no_use(said: artefact.Metadata, wheel: str) -> tuple[Contradiction, ...]:
@@ -265,9 +261,9 @@ def _libraries(
     toolkit = catalog.toolkit(cuda) if cuda else None
     if before is None or toolkit is None or cudnn is None:
         return ()
-    names = {soname.partition(".so")[0]: soname for soname in toolkit.sonames}
+    names = {new_lines.stem(soname): soname for soname in toolkit.sonames}
     names["libcudnn"] = f"libcudnn.so.{versions.major(cudnn)}"
-    return tuple(names[stem] for old in before.libraries if (stem := old.partition(".so")[0]) in names)
+    return tuple(names[stem] for stem in map(new_lines.stem, before.libraries) if stem in names)
 
 
 def _keeping(known: TensorflowRelease, made: TensorflowRelease) -> TensorflowRelease:

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from envbuilder.catalog import store
-from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease
+from envbuilder.catalog.rows import Row, TensorflowRelease
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged, write_atomically
 
@@ -46,17 +46,9 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - what YAML holds
     return {field.name: _plain(getattr(value, field.name)) for field in fields}
 
 
-def key_of(row: Row) -> Key:
+def _key(row: Row) -> Key:
     """Return the key of a row: no two rows of a table have the same."""
-    match row:
-        case TensorflowRelease():
-            return row.package, row.version
-        case CudnnWheel():
-            return (row.package,)
-        case CudaToolkit() | Cudnn():
-            return (row.version,)
-        case _:
-            raise TypeError(f"rows of {type(row).__name__} are not proposed")
+    return tuple(getattr(row, name) for name in ("package", "version") if name in row.__struct_fields__)
 
 
 def put(text: str, table: str, rows: Sequence[Row]) -> str:
@@ -69,7 +61,7 @@ def put(text: str, table: str, rows: Sequence[Row]) -> str:
     stop = heads[found + 1].start() if found + 1 < len(heads) else len(text)
     comment = _LAST_COMMENT.search(text, start, stop)  # it is about the next table
     end = comment.start() if comment else stop
-    new = {key_of(row): row for row in rows}
+    new = {_key(row): row for row in rows}
     blocks = [_updated(table, block, new) for block in _ROW.split(text[start:end]) if block]
     return text[:start] + "".join(blocks) + as_yaml(new.values()) + text[end:]
 
@@ -79,7 +71,7 @@ def _updated(table: str, block: str, new: dict[Key, Row]) -> str:
     if not block.startswith("- "):  # a comment above the first row
         return block
     (old,) = getattr(store.parse(((table, f"{table}:\n{block}".encode()),)), table)
-    row = new.pop(key_of(old), None)
+    row = new.pop(_key(old), None)
     if row is None:
         return block
     below = re.search(r"(?m)^#", block)

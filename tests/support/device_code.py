@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from envbuilder.catalog.rows import Ptx
 
 MAGIC = b"\x50\xed\x55\xba"
 PTX, CUBIN = 1, 2
@@ -24,6 +26,28 @@ def container(*entries: bytes) -> bytes:
     """Write a fat binary."""
     body = b"".join(entries)
     return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
+
+
+def fat_binary(*held: int | Ptx) -> bytes:
+    """Write a fat binary: machine code for each number, an unpacked PTX text for each PTX."""
+    return container(*(_ptx(one) if isinstance(one, Ptx) else entry(CUBIN, one, b"\0" * 8) for one in held))
+
+
+def _ptx(one: Ptx) -> bytes:
+    return entry(PTX, 90, f".version {one.isa}\n.target {one.target}\n".encode())
+
+
+def elf(sections: Mapping[str, bytes], before: bytes = b"") -> bytes:
+    """Write a shared object with these sections, and bytes in no section before them."""
+    names = b"\0.shstrtab\0" + b"".join(name.encode() + b"\0" for name in sections)
+    content, rows = names + before, [(0, 0, 0, 0), (1, 3, 64, len(names))]
+    for name, held in sections.items():
+        rows.append((names.index(name.encode()), 1, 64 + len(content), len(held)))
+        content += held
+    table = (struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0) for name, kind, at, size in rows)
+    ident, end = b"\x7fELF\x02\x01\x01", 64 + len(content)
+    head = struct.pack("<16sHHIQQQIHHHHHH", ident, 3, 62, 1, 0, 0, end, 0, 64, 0, 0, 64, len(rows), 1)
+    return head + content + b"".join(table)
 
 
 _SOURCE = """

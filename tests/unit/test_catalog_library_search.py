@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from collections.abc import Iterable
-from pathlib import Path
-
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from envbuilder.catalog import store
 from envbuilder.catalog.library_search import (
     WHEEL_FOLDERS,
-    RunpathReader,
     finds_cuda,
     folder_of,
     loader_folders,
@@ -23,64 +15,14 @@ from envbuilder.catalog.library_search import (
     unsearched,
 )
 from envbuilder.catalog.rows import Search, TensorflowRelease
-from envbuilder.probes.suite.elf import Elf
 
 OPENED = ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcusolver.so.11", "libcudnn.so.9")
 ALL = ("cublas", "cuda_runtime", "cudnn", "cusolver")
-ENTRY = b"\0$ORIGIN/:" + b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in ALL) + b"\0"
 
 
 def searches(*names: str, others: tuple[str, ...] = ALL) -> tuple[Search, ...]:
     opener = Search(object="libtensorflow_framework.so.2", folders=names)
     return (Search(object="libtensorflow_cc.so.2", folders=others), opener)
-
-
-def folders(pieces: Iterable[bytes]) -> tuple[str, ...]:
-    reader = RunpathReader()
-    for _ in reader.over(pieces):
-        if reader.folders is not None:
-            break
-    return reader.folders or ()
-
-
-@given(before=st.binary(max_size=300), size=st.integers(1, 200))
-def test_folders_are_found_at_any_piece_size(before: bytes, size: int) -> None:
-    content = before.replace(b"$", b"") + ENTRY
-    reader = RunpathReader()
-    passed = list(reader.over(content[at : at + size] for at in range(0, len(content), size)))
-    assert b"".join(passed) == content
-    assert reader.folders == ALL
-
-
-def test_the_first_runpath_is_the_files_own() -> None:
-    """A later text of this form is the program's; an incomplete RUNPATH is not used."""
-    reader = RunpathReader()
-    later = b"..$ORIGIN/../nvidia/nccl/lib\0"
-    for _ in reader.over([ENTRY[:60], ENTRY[60:-1]]):
-        assert reader.folders is None
-    for _ in reader.over([ENTRY + later]):
-        assert reader.folders == ALL
-
-
-def test_a_library_is_read_no_further_than_its_runpath() -> None:
-    """A file without a RUNPATH is read to its end."""
-    left = iter([ENTRY, b"never read"])
-    assert folders(left) == ALL
-    assert next(left) == b"never read"
-    assert folders([b"\x7fELF", b"no such text"]) == ()
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
-@pytest.mark.parametrize("tags", ["--enable-new-dtags", "--disable-new-dtags"])
-def test_the_runpath_of_a_linked_library_equals_its_dynamic_section(tmp_path: Path, tags: str) -> None:
-    made = tmp_path / "libmade.so"
-    path = "$ORIGIN/:$ORIGIN/../nvidia/cudnn/lib:$ORIGIN/../nvidia/cublas/lib"
-    source = 'const char *said(void) { return "$ORIGIN/../nvidia/nccl/lib"; }'
-    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(made), f"-Wl,-rpath,{path}", f"-Wl,{tags}"]
-    subprocess.run(command, input=source.encode(), check=True)
-    read = Elf(str(made))
-    assert read.runpath + read.rpath == path.split(":")
-    assert folders([made.read_bytes()]) == ("cublas", "cudnn")
 
 
 def test_where_a_build_finds_cuda_depends_on_the_opener_only() -> None:

@@ -65,8 +65,8 @@ def opened(root: Path) -> tuple[Client, Holdings]:
 def test_what_is_there_is_not_proposed(root: Path) -> None:
     """An index that holds what the catalogue holds lacks nothing, and the answer says so."""
     index, held = opened(root)
-    assert new_lines.toolkits(CATALOG, index, held, TODAY) == ()
-    assert new_lines.cudnn_lines(CATALOG, held, TODAY) == ()
+    assert new_lines.toolkits(CATALOG, held, TODAY) == ()
+    assert list(new_lines.cudnn_lines(CATALOG, held, TODAY)) == []
     assert new_lines.wheel_lists(CATALOG, held, TODAY) == ()
     found = propose.refresh(propose.Proposer(CATALOG, index, TODAY), ())
     assert found.tables == {}
@@ -86,7 +86,7 @@ def test_a_new_toolkit_is_read_from_the_wheels_that_it_pins(root: Path) -> None:
     add(root, "nvidia-nvjitlink", "13.5.37", {"nvidia/cu13/lib/libnvJitLink.so.13": b""})
     add(root, "cuda-toolkit", "13.5.0", {}, TOOLKIT)
     index, held = opened(root)
-    (row,) = new_lines.toolkits(CATALOG, index, held, TODAY)
+    (row,) = new_lines.toolkits(CATALOG, held, TODAY)
     assert (row.version, row.driver, row.ptx_isa, row.forward_compat) == ("13.5", None, "", ())
     assert row.sonames == ("libcudart.so.13", "libcufft.so.13", "libnvJitLink.so.13")
     assert (row.minimum_driver, row.capabilities) == (CUDA.minimum_driver, CUDA.capabilities)
@@ -101,7 +101,7 @@ def test_a_new_major_is_left_to_a_person(root: Path) -> None:
     """Nothing of an older major holds for another: no row is made of guesses, and the answer says so."""
     add(root, "nvidia-cuda-runtime", "14.0.40", {"nvidia/cu14/lib/libcudart.so.14": b""})
     index, held = opened(root)
-    assert new_lines.toolkits(CATALOG, index, held, TODAY) == ()
+    assert new_lines.toolkits(CATALOG, held, TODAY) == ()
     found = propose.refresh(propose.Proposer(CATALOG, index, TODAY), ())
     assert propose.as_text(found).startswith("# CUDA 14.0 is the first of its major")
 

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from envbuilder.catalog import store
-from envbuilder.catalog.rows import Gpu
-from envbuilder.refresh.rows_file import key_of, put
+from envbuilder.refresh.rows_file import put
 
 CATALOG = store.load()
 TABLES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yaml", "tensorflow": "tensorflow.yaml"}
@@ -50,10 +49,3 @@ def test_a_file_that_is_not_there_is_begun() -> None:
     """A distribution's first row makes its file."""
     row = CATALOG.tensorflow[0]
     assert store.parse((("new.yaml", put("", "tensorflow", [row]).encode()),)).tensorflow == (row,)
-
-
-def test_only_what_is_proposed_is_written() -> None:
-    """A kind of fact that no index shows is none that this writes."""
-    gpu = next(row for row in CATALOG.gpus if isinstance(row, Gpu))
-    with pytest.raises(TypeError, match="Gpu"):
-        key_of(gpu)

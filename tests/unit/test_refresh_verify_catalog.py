@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from device_code import elf, fat_binary
 from index_server import wheel
 
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Kernels, Ptx, Search, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
-from envbuilder.probes.suite.fatbin import MAGIC
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import agreement
 from envbuilder.refresh.agreement import Comparison
-from envbuilder.refresh.evidence import Evidence, Opening, Reader
+from envbuilder.refresh.evidence import read
 from envbuilder.refresh.holdings import Holdings
 from envbuilder.refresh.propose import Proposer, missing, refresh
 from envbuilder.refresh.rows_file import as_yaml
@@ -75,39 +75,15 @@ CUDA = CudaToolkit(
 CATALOG = Catalog(tensorflow=(ROW,), cuda=(CUDA,))
 
 
-def fat_binary(ptx: Ptx, *cubins: int) -> bytes:
-    """Make a fat binary with machine code for some architectures, and one PTX text."""
-    text = f".version {ptx.isa}\n.target {ptx.target}\n".encode()
-    entries = [*((2, number, b"\0" * 8) for number in cubins), (1, 90, text)]
-    body = b"".join(
-        struct.pack("<HHIQIIHHI", kind, 0x101, 64, len(held), 0, 0, 0, 0, number).ljust(64, b"\0") + held
-        for kind, number, held in entries
-    )
-    return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
-
-
-def library(sections: dict[str, bytes]) -> bytes:
-    """Make a shared object with a RUNPATH and these sections."""
-    path = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in FOLDERS) + b"\0"
-    names = b"\0.shstrtab\0" + b"".join(name.encode() + b"\0" for name in sections)
-    content, rows = names + path, [(0, 0, 0, 0), (1, 3, 64, len(names))]
-    for name, held in sections.items():
-        rows.append((names.index(name.encode()), 1, 64 + len(content), len(held)))
-        content += held
-    table = (struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, at, size, 0, 0, 1, 0) for name, kind, at, size in rows)
-    start = struct.pack(
-        "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 0, 64 + len(content), 0, 64, 0, 0, 64, len(rows), 1
-    )
-    return start + content + b"".join(table)
-
-
+RUNPATH = b":".join(b"$ORIGIN/../nvidia/%s/lib" % name.encode() for name in FOLDERS) + b"\0"
 _NAMES = b"\0_ZN3tsl8internal18GetCuptiDsoHandleEv\0_ZN3tsl8internal18GetCudnnDsoHandleEv\0GetRocblasDsoHandle\0"
-CODE = library(
+CODE = elf(
     {
         ".dynstr": _NAMES,
-        ".nv_fatbin": fat_binary(Ptx("sm_90", "8.3"), 80, 90),
-        ".rodata": fat_binary(Ptx("sm_90a", "8.5"), 80),
-    }
+        ".nv_fatbin": fat_binary(80, 90, Ptx("sm_90", "8.3")),
+        ".rodata": fat_binary(80, Ptx("sm_90a", "8.5")),
+    },
+    before=RUNPATH,
 )
 
 
@@ -246,7 +222,7 @@ def test_a_row_without_wheels_is_unchecked(index: Client) -> None:
 
 def binary(row: TensorflowRelease, index: Client) -> tuple[Comparison, ...]:
     """Compare one row with its wheel's libraries."""
-    return verify_binary(row, Holdings(index), Reader(index))[0]
+    return verify_binary(row, Holdings(index), partial(read, index))[0]
 
 
 def test_the_library_itself_is_compared(index: Client) -> None:
@@ -295,19 +271,6 @@ def test_what_the_opener_opens_is_compared(index: Client) -> None:
         assert found["openers"].artefact == "Cudnn Cupti"
 
 
-def test_an_object_that_was_read_for_other_facts_is_read_for_its_functions_alone(index: Client, tmp_path: Path) -> None:
-    """What is known of a wheel stays; one object is read for what is new, and once."""
-    kept, file = Cache(tmp_path / "kept"), wheel_of(index)
-    reader = Reader(index, kept)
-    reader.read(file)
-    assert reader.openers(file) == (Opening(names=ROW.openers), False)
-    assert Reader(index, kept).openers(file)[1] is True
-    alone = Reader(index, Cache(tmp_path / "other"))
-    found, before = alone.openers(file)
-    assert (found.names, before, found.bytes_read > 0) == (ROW.openers, False, True)
-    assert alone.openers(file)[1] is True
-
-
 def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Client, tmp_path: Path) -> None:
     """Without versions all GPU builds are read; a second run reads nothing anew and gives the same comparisons."""
     gone = msgspec.structs.replace(ROW, version="2.19.0")
@@ -338,15 +301,13 @@ def test_each_distribution_of_a_release_is_read(index: Client, tmp_path: Path) -
 def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: Client, tmp_path: Path) -> None:
     """Another digest, no digest and a damaged file are read again."""
     kept, file = Cache(tmp_path / "kept"), wheel_of(index)
-    assert Reader(index, kept).read(file)[1] is False
-    assert Reader(index, kept).read(file)[1] is True
+    assert [read(index, file, kept)[1] for _ in range(2)] == [False, True]
     for other in ("0" * 64, ""):
-        assert Reader(index, kept).read(msgspec.structs.replace(file, sha256=other))[1] is False
+        assert not read(index, msgspec.structs.replace(file, sha256=other), kept)[1]
     for path in (one for one in (tmp_path / "kept").rglob("*") if one.is_file()):
         path.write_bytes(b"damaged")
-    found, before = Reader(index, kept).read(file)
-    assert (before, found.kernels) == (False, ROW.kernels)
-    assert isinstance(found, Evidence)
+    found, was_kept = read(index, file, kept)
+    assert (was_kept, found.kernels, found.openers) == (False, ROW.kernels, ROW.openers)
 
 
 def wheel_of(index: Client) -> DistFile:
