@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, gpus_option, read_options, select_option
+from envbuilder.cli.options import FilePath, gpus_option, select_option
 
 _FILE = FilePath(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
@@ -59,11 +59,11 @@ def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.support.console import Console
     from envbuilder.upgrade import bisect as bisection
     from envbuilder.upgrade import text
-    from envbuilder.upgrade.job import UpgradeOptions, bisect_versions, compare_versions
+    from envbuilder.upgrade.job import bisect_versions, compare_versions, read_upgrade
 
-    options = read_options(UpgradeOptions, values)
+    options, catalog = read_upgrade(values, Path.cwd(), load())
     if bisect:
-        found = bisect_versions(options, Path.cwd(), Console(), load())
+        found = bisect_versions(options, Path.cwd(), Console(), catalog)
         finish(found, form, bisection.as_text, bisection.as_markdown)
-    document = compare_versions(options, Path.cwd(), Console(), load())
+    document = compare_versions(options, Path.cwd(), Console(), catalog)
     finish(document, form, text.as_text, text.as_markdown)

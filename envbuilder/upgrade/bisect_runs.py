@@ -15,7 +15,7 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
 from envbuilder.upgrade.bisect import Axis, CommandResult, Unbuildable
 from envbuilder.upgrade.build import ImageBuilder
-from envbuilder.upgrade.request import UpgradeRequest
+from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.verdict import CheckResult
 
 _KEPT = 64_000
@@ -29,46 +29,43 @@ _TIMED_OUT = 124
 
 @dataclass(frozen=True)
 class ImageRunner:
-    """Builds the image of a candidate and runs the command in it, or, with ``check``, reads its validation.
+    """Builds the image of a candidate and runs the command in it, or, with a check, reads its validation.
 
-    ``good`` is the good end; its lock is reused, and other versions are locked close to it.
+    The good end's lock is reused, and other versions are locked close to it.
     """
 
     maker: ImageBuilder
     row: Combination
-    axis: Axis
-    good: str
-    request: UpgradeRequest
-    command: tuple[str, ...] = ()
-    check: str | None = None
+    options: UpgradeOptions
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __call__(self, candidate: str) -> CommandResult | Unbuildable:
-        end, wanted = (resolved(self.row, self.axis, each, self.maker.catalog) for each in (self.good, candidate))
+        good, check = self.options.old, self.options.check
+        end, wanted = (resolved(self.row, self.options.axis, each, self.maker.catalog) for each in (good, candidate))
         if isinstance(end, Unbuildable):
             return end
         if isinstance(wanted, Unbuildable):
             return wanted
         try:
             side = self.maker.lock_old(end)
-            if candidate != self.good:
+            if candidate != good:
                 side = self.maker.lock_new(wanted, side)
             built = self.maker.build(side)
         except (UnsatisfiableError, BuildFailedError) as error:
             return Unbuildable(error.message.splitlines()[0])
-        if self.check is None:
+        if check is None:
             return self._run(built.record.image)
-        verdict = self.maker.validate(side, built, self.request)
-        return result_of_check(verdict.checks, self.check)
+        verdict = self.maker.validate(side, built, self.options)
+        return result_of_check(verdict.checks, check)
 
     def _run(self, image: str) -> CommandResult:
         stdout, stderr = bytearray(), bytearray()
         spec = ContainerSpec(
             image=image,
-            command=self.command,
+            command=self.options.command,
             env={"HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: S108 - inside the container
             files={f"suite/{name}": data for name, data in self.files.items()},
-            gpus="none" if self.request.gpus == "auto" else self.request.gpus,
+            gpus="none" if self.options.gpus == "auto" else self.options.gpus,
             time_limit=_LIMIT_S,
             output=_OUTPUT,
             lines=_OUTPUT,

@@ -21,7 +21,7 @@ from envbuilder.image.names import after
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console, steps
 from envbuilder.upgrade.document import ComparedImage, SizedLayer
-from envbuilder.upgrade.request import UpgradeRequest
+from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import ImageRef, Verdict
@@ -115,14 +115,13 @@ class ImageBuilder:
                 options=BuildOptions(wheels=self.wheels),
             )
 
-    def validate(self, side: LockedImage, built: Built, request: UpgradeRequest) -> Verdict:
+    def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
                 ValidationRequest.of(
                     built,
-                    profile="full" if request.profile == "full" else "quick",
-                    budgets=request.budgets,
-                    gpus=request.gpus,
+                    budgets=options.budgets,
+                    gpus=options.gpus,
                     index=open_index(),
                 ),
                 self.engine,

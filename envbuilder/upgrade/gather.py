@@ -20,7 +20,7 @@ from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.model_exchange import exchange
 from envbuilder.upgrade.observe import ProbeTarget, observe
 from envbuilder.upgrade.observed import Observations, UserTest
-from envbuilder.upgrade.request import Propose, UpgradeRequest
+from envbuilder.upgrade.options import Propose, UpgradeOptions
 from envbuilder.upgrade.statistics import Samples
 from envbuilder.upgrade.user_tests import UserSuite, run_again, run_suite
 from envbuilder.verdict import Verdict
@@ -76,20 +76,20 @@ def gather(
     made: tuple[ValidatedImage, ValidatedImage],
     suite: UserSuite | None,
     catalog: Catalog,
-    request: UpgradeRequest,
+    options: UpgradeOptions,
 ) -> CollectedEvidence:
     """Collect all evidence about two images; every answer is cached immediately."""
     place = f"{made[0].environment.os}-{made[0].environment.package}"
-    cache = AnswerCache(tools.workspace.upgrade(request.name).parent / "kept" / place, request.fresh)
+    cache = AnswerCache(tools.workspace.upgrade(options.name).parent / "kept" / place, options.fresh)
     evidence = [
-        _observe_image(tools, each, side, catalog, request, cache) for side, each in zip(SIDES, made, strict=True)
+        _observe_image(tools, each, side, catalog, options, cache) for side, each in zip(SIDES, made, strict=True)
     ]
-    old, new = _run_tests(tools, made, evidence, suite, request, cache)
-    return CollectedEvidence(old, new, _joint_evidence(tools, made, request, cache))
+    old, new = _run_tests(tools, made, evidence, suite, options, cache)
+    return CollectedEvidence(old, new, _joint_evidence(tools, made, options, cache))
 
 
-def _place(tools: UpgradeTools, made: ValidatedImage, request: UpgradeRequest) -> ProbeTarget:
-    wanted = request.gpus
+def _place(tools: UpgradeTools, made: ValidatedImage, options: UpgradeOptions) -> ProbeTarget:
+    wanted = options.gpus
     if wanted == "auto":
         seen = bool(made.verdict.host.gpus) and not made.verdict.simulated
         wanted = "all" if seen and made.environment.flavor == "gpu" else "none"
@@ -97,9 +97,9 @@ def _place(tools: UpgradeTools, made: ValidatedImage, request: UpgradeRequest) -
 
 
 def _observe_image(
-    tools: UpgradeTools, made: ValidatedImage, name: str, catalog: Catalog, request: UpgradeRequest, cache: AnswerCache
+    tools: UpgradeTools, made: ValidatedImage, name: str, catalog: Catalog, options: UpgradeOptions, cache: AnswerCache
 ) -> ImageEvidence:
-    place = _place(tools, made, request)
+    place = _place(tools, made, options)
     with tools.console.task(made.environment.id) as task:
         observed = cache.answer(
             f"observed-{name}", key_of(place), Observations, lambda: observe(place, task), lambda seen: not seen.gaps
@@ -116,13 +116,13 @@ def _run_tests(
     made: tuple[ValidatedImage, ValidatedImage],
     evidence: list[ImageEvidence],
     suite: UserSuite | None,
-    request: UpgradeRequest,
+    options: UpgradeOptions,
     cache: AnswerCache,
 ) -> list[ImageEvidence]:
     """Run the user's tests on both images; repeat the files in which a test fails on only one of them."""
     if suite is None:
         return evidence
-    places = [_place(tools, each, request) for each in made]
+    places = [_place(tools, each, options) for each in made]
     tests: list[Tests] = []
     again: list[tuple[Tests, ...]] = [(), ()]
     for place, each, name in zip(places, made, SIDES, strict=True):
@@ -149,9 +149,9 @@ def named(test: UserTest) -> str:
 
 
 def _joint_evidence(
-    tools: UpgradeTools, made: tuple[ValidatedImage, ValidatedImage], request: UpgradeRequest, cache: AnswerCache
+    tools: UpgradeTools, made: tuple[ValidatedImage, ValidatedImage], options: UpgradeOptions, cache: AnswerCache
 ) -> JointEvidence:
-    old, new = (_place(tools, each, request) for each in made)
+    old, new = (_place(tools, each, options) for each in made)
     with tools.console.task("both images in turn") as task:
         task.update("loading models of the other image")
         models, gaps = cache.answer(
@@ -161,5 +161,5 @@ def _joint_evidence(
             lambda: exchange(old, new),
             lambda found: found[0] is not None,
         )
-        samples, wrong = measure(old, new, request.rounds, task, cache=cache)
+        samples, wrong = measure(old, new, options.rounds, task, cache=cache)
     return JointEvidence(samples, models, (*gaps, *wrong))

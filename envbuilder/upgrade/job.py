@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
@@ -12,23 +13,24 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_fleet, read_known, read_matrix
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
-from envbuilder.environment import Combination, Environment, Flavor
+from envbuilder.environment import Combination, Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
 from envbuilder.pypi.client import open_index
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh.propose import Proposer, today
+from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
-from envbuilder.upgrade.bisect import Axis, BisectDocument, BisectParameters
+from envbuilder.upgrade.bisect import BisectDocument, BisectParameters
 from envbuilder.upgrade.bisect_runs import ImageRunner, candidates
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import UpgradeTools
+from envbuilder.upgrade.options import ROUNDS, UpgradeOptions
 from envbuilder.upgrade.pairs import pinned_row
 from envbuilder.upgrade.policy import Policy
-from envbuilder.upgrade.request import ROUNDS, UpgradeRequest
 from envbuilder.upgrade.upgrade import upgrade
 from envbuilder.upgrade.user_tests import read_files
 from envbuilder.workspace import Workspace, content_key, find_matrix
@@ -40,25 +42,21 @@ OFFERED = "tensorflow"
 """The default of --matrix."""
 
 
-@dataclass(frozen=True)
-class UpgradeOptions:
-    old: str
-    new: str
-    flavor: str = "cpu"
-    gpus: str = "auto"
-    axis: str = "tensorflow"
-    matrix: str | None = None
-    fleet: Path | None = None
-    suite: Path | None = None
-    wheel: Path | None = None
-    policy: str | None = None
-    rounds: int | None = None
-    tensorflow: str | None = None
-    check: str | None = None
-    repeat: int = 1
-    selectors: tuple[str, ...] = ()
-    fresh: bool = False
-    command: tuple[str, ...] = ()
+def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tuple[UpgradeOptions, Catalog]:
+    """Return the command's values as options, with the files that they name, and the catalogue with the matrix's bases.
+
+    Raises UsageError for a wrong version.
+    """
+    _require_version(values["old"])
+    _require_version(values["new"])
+    matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
+    files = {
+        "matrix": matrix,
+        "fleet": read_fleet(values["fleet"]) if values["fleet"] else (),
+        "policy": read_policy(values["policy"], root),
+        "rounds": values["rounds"] or ROUNDS,
+    }
+    return decoding.converted({**values, **files}, UpgradeOptions), known
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
@@ -67,8 +65,8 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         raise UsageError("a command requires --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
     if options.repeat > 1:
         raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
-    request, catalog = read_request(options, root, catalog)
-    request = _with_packaged_matrix(request, root)
+    if options.matrix is None:
+        options = replace(options, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
     tools = UpgradeTools(
         workspace=Workspace(root),
         engine=connect(),
@@ -76,35 +74,7 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         catalog=catalog,
         propose=lambda version, package: _propose(version, package, options, console, catalog),
     )
-    return upgrade(request, tools)
-
-
-def _with_packaged_matrix(request: UpgradeRequest, root: Path) -> UpgradeRequest:
-    if request.matrix is not None:
-        return request
-    return replace(request, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
-
-
-def read_request(options: UpgradeOptions, root: Path, catalog: Catalog) -> tuple[UpgradeRequest, Catalog]:
-    """Build the request from the options, and read the bases of its matrix."""
-    _require_version(options.old)
-    _require_version(options.new)
-    matrix, known = read_known(options.matrix, root, catalog) if options.matrix else (None, catalog)
-    request = UpgradeRequest(
-        old=options.old,
-        new=options.new,
-        policy=read_policy(options.policy, root),
-        flavor=cast("Flavor", options.flavor),
-        matrix=matrix,
-        fleet=read_fleet(options.fleet) if options.fleet else (),
-        suite=options.suite,
-        wheel=options.wheel,
-        rounds=options.rounds or ROUNDS,
-        gpus=options.gpus,
-        selectors=options.selectors,
-        fresh=options.fresh,
-    )
-    return request, known
+    return upgrade(options, tools)
 
 
 def _require_version(text: str) -> None:
@@ -138,30 +108,24 @@ def _propose(
 
 def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> BisectDocument:
     """Find where the command or the check begins to fail. Raises UsageError if the options contradict each other."""
-    axis = cast("Axis", options.axis)
     engine = connect()
     engine.sweep()
-    asked, trial = _prepare_bisection(options, root, axis, ImageBuilder(Workspace(root), engine, console, catalog))
+    asked, trial = _prepare_bisection(options, ImageBuilder(Workspace(root), engine, console, catalog))
     console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
     with console.live():
         return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)
 
 
-def _prepare_bisection(
-    options: UpgradeOptions, root: Path, axis: Axis, maker: ImageBuilder
-) -> tuple[BisectParameters, ImageRunner]:
+def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[BisectParameters, ImageRunner]:
+    axis, release = options.axis, options.tensorflow
     if bool(options.command) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
-    if axis != "tensorflow" and (options.tensorflow is None or options.flavor != "gpu"):
+    if axis != "tensorflow" and (release is None or options.flavor != "gpu"):
         raise UsageError(
             f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the TensorFlow release to keep"
         )
-    _require_version(options.old)
-    _require_version(options.new)
-    ends = (options.old, options.new) if axis == "tensorflow" else (str(options.tensorflow),) * 2
-    request, known = read_request(replace(options, old=ends[0], new=ends[1]), root, maker.catalog)
-    maker = replace(maker, catalog=known)
-    row = pinned_row(request, maker.catalog)
+    kept = options if axis == "tensorflow" or release is None else replace(options, old=release, new=release)
+    row = pinned_row(kept, maker.catalog)
     files = read_files(options.suite) if options.suite else {}
     asked = BisectParameters(
         axis=axis,
@@ -173,7 +137,7 @@ def _prepare_bisection(
         gpus=options.gpus,
         repeat=options.repeat,
     )
-    return asked, ImageRunner(maker, row, axis, options.old, request, options.command, options.check, files)
+    return asked, ImageRunner(maker, row, options, files)
 
 
 def _committed(row: Combination, maker: ImageBuilder) -> str:

@@ -16,7 +16,7 @@ from envbuilder.compat.selectors import select
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import expand
-from envbuilder.upgrade.request import Propose, UpgradeRequest
+from envbuilder.upgrade.options import Propose, UpgradeOptions
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Pair:
         return f"Python {self.old.python} on {self.old.os}"
 
 
-def pair(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> Pair:
-    return pairs(request, catalog, propose)[0]
+def pair(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> Pair:
+    return pairs(options, catalog, propose)[0]
 
 
-def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[Pair, ...]:
+def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[Pair, ...]:
     """Resolve both versions in every row that serves both, the row to compare first.
 
     Rows for which the matrix offers both versions come before those with one version, and those before rows that are in
@@ -52,44 +52,44 @@ def pairs(request: UpgradeRequest, catalog: Catalog, propose: Propose) -> tuple[
     Raises UnsatisfiableError with the rules' findings if there is none, NothingSelectedError if the selectors exclude
     all.
     """
-    proposed = tuple(propose(version, request.package or "tensorflow") for version in _unknown(request, catalog))
+    proposed = tuple(propose(version, options.package or "tensorflow") for version in _unknown(options, catalog))
     known = catalog.with_releases(proposed)
-    offered = _with_packaged_matrix(request, known)
+    offered = _with_packaged_matrix(options, known)
     names = tuple(f"{made.package} {made.version}" for made in proposed)
     rejected: list[Rejection] = []
     ids = frozenset(one.id for one in offered)
-    stages = (_in_rows(rows, request, known, rejected) for rows in _kinds(request))
-    for stage in chain([_both_offered(request, offered)], stages):
+    stages = (_in_rows(rows, options, known, rejected) for rows in _kinds(options))
+    for stage in chain([_both_offered(options, offered)], stages):
         found = [Pair(old, new, known, names, ids & {old.id, new.id}) for old, new in stage]
         if found:
-            return _in_order(_selected(found, request), known)
+            return _in_order(_selected(found, options), known)
     raise UnsatisfiableError(
-        f"{request.old} and {request.new} cannot be built from the same row\n"
+        f"{options.old} and {options.new} cannot be built from the same row\n"
         + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
         hint="name a Python, system or CUDA that serves both in a matrix (--matrix), or see `envbuilder check`",
     )
 
 
-def _with_packaged_matrix(request: UpgradeRequest, catalog: Catalog) -> tuple[Environment, ...]:
+def _with_packaged_matrix(options: UpgradeOptions, catalog: Catalog) -> tuple[Environment, ...]:
     """Return the matrix rows with both versions; nothing for a release from a local wheel file."""
-    wanted = {versions.key(version) for version in (request.old, request.new)}
-    found = [resolve(row, catalog) for row in _rows(request) if versions.key(row.tensorflow) in wanted]
-    package = request.package
+    wanted = {versions.key(version) for version in (options.old, options.new)}
+    found = [resolve(row, catalog) for row in _rows(options) if versions.key(row.tensorflow) in wanted]
+    package = options.package
     return tuple(one for one in found if isinstance(one, Environment) and package in {None, one.package})
 
 
-def _rows(request: UpgradeRequest) -> list[Combination]:
-    rows = expand(request.matrix)[0] if request.matrix else ()
-    return [row for row in rows if row.flavor == request.flavor and not row.controls]
+def _rows(options: UpgradeOptions) -> list[Combination]:
+    rows = expand(options.matrix)[0] if options.matrix else ()
+    return [row for row in rows if row.flavor == options.flavor and not row.controls]
 
 
-def _both_offered(request: UpgradeRequest, offered: Iterable[Environment]) -> Iterator[tuple[Environment, Environment]]:
+def _both_offered(options: UpgradeOptions, offered: Iterable[Environment]) -> Iterator[tuple[Environment, Environment]]:
     """Yield pairs of matrix environments that differ only in their release."""
-    if request.wheel is not None:
+    if options.wheel is not None:
         return
     sides = tuple(
         [one for one in offered if versions.key(one.tensorflow) == versions.key(version)]
-        for version in (request.old, request.new)
+        for version in (options.old, options.new)
     )
     yield from ((old, new) for old in sides[0] for new in sides[1] if same_except_release(old, new))
 
@@ -100,40 +100,40 @@ def same_except_release(old: Environment, new: Environment) -> bool:
     return same == (new.python, new.os, new.package, new.arch, new.variant)
 
 
-def _kinds(request: UpgradeRequest) -> Iterator[list[Combination]]:
+def _kinds(options: UpgradeOptions) -> Iterator[list[Combination]]:
     """Yield the rows to try: those with one of the versions, else the flavour's first, else a plain row.
 
     The packaged matrix forbids nothing: a version without a row in it gets a plain one.
     """
-    rows = _rows(request)
+    rows = _rows(options)
     kinds = [
         [row for row in rows if versions.key(row.tensorflow) == versions.key(version)]
-        for version in (request.old, request.new)
+        for version in (options.old, options.new)
     ]
-    first = kinds[0] or kinds[1] or (rows[:1] if request.matrix_given else [])
+    first = kinds[0] or kinds[1] or (rows[:1] if options.matrix_given else [])
     yield first
-    if not (first and request.matrix_given):
-        yield [Combination(tensorflow=request.old, flavor=request.flavor)]
+    if not (first and options.matrix_given):
+        yield [Combination(tensorflow=options.old, flavor=options.flavor)]
 
 
 def _in_rows(
-    rows: Iterable[Combination], request: UpgradeRequest, catalog: Catalog, rejected: list[Rejection]
+    rows: Iterable[Combination], options: UpgradeOptions, catalog: Catalog, rejected: list[Rejection]
 ) -> Iterator[tuple[Environment, Environment]]:
     """Yield both versions in each row with its open fields resolved; impossible ones are added to ``rejected``."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
-        named = msgspec.structs.replace(row, package=request.package or row.package)
+        named = msgspec.structs.replace(row, package=options.package or row.package)
         for wish in _completed_rows(named, catalog):
-            match _resolved(wish, request, catalog, rejected):
+            match _resolved(wish, options, catalog, rejected):
                 case [Environment() as old, Environment() as new] if (old.id, new.id) not in seen:
                     seen.add((old.id, new.id))
                     yield old, new
 
 
 def _resolved(
-    wish: Combination, request: UpgradeRequest, catalog: Catalog, rejected: list[Rejection]
+    wish: Combination, options: UpgradeOptions, catalog: Catalog, rejected: list[Rejection]
 ) -> tuple[Environment, ...]:
-    sides = [resolve(msgspec.structs.replace(wish, tensorflow=v), catalog) for v in (request.old, request.new)]
+    sides = [resolve(msgspec.structs.replace(wish, tensorflow=v), catalog) for v in (options.old, options.new)]
     rejected += [side for side in sides if isinstance(side, Rejection)]
     match sides:
         case [Environment() as old, Environment() as new] if same_except_release(old, new):
@@ -157,9 +157,9 @@ def _completed_rows(row: Combination, catalog: Catalog) -> Iterator[Combination]
             yield msgspec.structs.replace(wish, os=system.name, python=row.python or system.python)
 
 
-def _selected(found: list[Pair], request: UpgradeRequest) -> list[Pair]:
+def _selected(found: list[Pair], options: UpgradeOptions) -> list[Pair]:
     every = tuple({side.id: side for each in found for side in (each.old, each.new)}.values())
-    wanted = {side.id for side in select(every, request.selectors)}
+    wanted = {side.id for side in select(every, options.selectors)}
     return [each for each in found if {each.old.id, each.new.id} & wanted]
 
 
@@ -182,12 +182,12 @@ def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
     )
 
 
-def pinned_row(request: UpgradeRequest, catalog: Catalog) -> Combination:
+def pinned_row(options: UpgradeOptions, catalog: Catalog) -> Combination:
     """Return the common row of both versions, with a Python and a system that serve both."""
-    old = pair(request, catalog, _no_row).old
-    rows = [row for row in _rows(request) if resolved_on(row, old, catalog)]
-    row = next(iter(rows), Combination(tensorflow=request.old, flavor=request.flavor, package=request.package))
-    return msgspec.structs.replace(row, tensorflow=request.old, python=old.python, os=old.os)
+    old = pair(options, catalog, _no_row).old
+    rows = [row for row in _rows(options) if resolved_on(row, old, catalog)]
+    row = next(iter(rows), Combination(tensorflow=options.old, flavor=options.flavor, package=options.package))
+    return msgspec.structs.replace(row, tensorflow=options.old, python=old.python, os=old.os)
 
 
 def resolved_on(row: Combination, environment: Environment, catalog: Catalog) -> bool:
@@ -200,7 +200,7 @@ def _no_row(version: str, package: str) -> TensorflowRelease:
     raise UsageError(f"the catalogue has no {package} {version}", hint=f"envbuilder catalog refresh {version} --write")
 
 
-def _unknown(request: UpgradeRequest, catalog: Catalog) -> tuple[str, ...]:
-    wanted = dict.fromkeys((request.old, request.new))
-    package = request.package or "tensorflow"
+def _unknown(options: UpgradeOptions, catalog: Catalog) -> tuple[str, ...]:
+    wanted = dict.fromkeys((options.old, options.new))
+    package = options.package or "tensorflow"
     return tuple(version for version in wanted if catalog.release(version, package) is None)

@@ -17,32 +17,32 @@ from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.compare import differences
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
+from envbuilder.upgrade.options import UpgradeOptions, hosts
 from envbuilder.upgrade.pairs import Pair, pairs
 from envbuilder.upgrade.policy import judge
 from envbuilder.upgrade.quantities import ComparedImages
-from envbuilder.upgrade.request import UpgradeRequest, hosts
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.undecided import would_decide
 from envbuilder.upgrade.user_tests import UserSuite, read_suite
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 
 
-def upgrade(request: UpgradeRequest, tools: UpgradeTools) -> UpgradeDocument:
+def upgrade(options: UpgradeOptions, tools: UpgradeTools) -> UpgradeDocument:
     """Compare two versions and decide.
 
     Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError if no row
     serves both, BuildFailedError, and InfrastructureError.
     """
     began = time.monotonic()
-    suite = read_suite(request.suite) if request.suite else None
-    rows = pairs(request, tools.catalog, tools.propose)
-    with _wheels(request.wheel) as wheels, tools.console.live():
+    suite = read_suite(options.suite) if options.suite else None
+    rows = pairs(options, tools.catalog, tools.propose)
+    with _wheels(options.wheel) as wheels, tools.console.live():
         tools.engine.sweep()
         maker = ImageBuilder(tools.workspace, tools.engine, tools.console, rows[0].catalog, wheels)
         both = first_buildable(rows, maker)
         tools.console.say(f"comparing {both.old.id} → {both.new.id} ({both.row})")
-        made = _make(maker, both, request)
-        return compare_images(tools, both, made, suite, request, began)
+        made = _make(maker, both, options)
+        return compare_images(tools, both, made, suite, options, began)
 
 
 def compare_images(
@@ -50,15 +50,15 @@ def compare_images(
     both: Pair,
     made: tuple[ValidatedImage, ValidatedImage],
     suite: UserSuite | None,
-    request: UpgradeRequest,
+    options: UpgradeOptions,
     began: float,
 ) -> UpgradeDocument:
     """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock."""
-    found = gather(tools, made, suite, both.catalog, request)
-    document = _document(request, both, found)
+    found = gather(tools, made, suite, both.catalog, options)
+    document = _document(options, both, found)
     started, finished = span(began)
     document = msgspec.structs.replace(document, started=started, finished=finished)
-    path = tools.workspace.upgrade(request.name)
+    path = tools.workspace.upgrade(options.name)
     write_document(path, document)
     write_atomically(path.with_suffix(".md"), as_markdown(document).encode())
     return document
@@ -88,7 +88,7 @@ def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
     return rows[-1]
 
 
-def _make(maker: ImageBuilder, both: Pair, request: UpgradeRequest) -> tuple[ValidatedImage, ValidatedImage]:
+def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> tuple[ValidatedImage, ValidatedImage]:
     """Build both images before validating either: a concurrent build would disturb timings.
 
     Versions in the matrix are built from their own locks; others are locked close to the old image.
@@ -101,34 +101,34 @@ def _make(maker: ImageBuilder, both: Pair, request: UpgradeRequest) -> tuple[Val
         maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
     images = maker.build(old), maker.build(new)
     return (
-        ValidatedImage(old, images[0], maker.validate(old, images[0], request)),
-        ValidatedImage(new, images[1], maker.validate(new, images[1], request)),
+        ValidatedImage(old, images[0], maker.validate(old, images[0], options)),
+        ValidatedImage(new, images[1], maker.validate(new, images[1], options)),
     )
 
 
 def _document(
-    request: UpgradeRequest,
+    options: UpgradeOptions,
     both: Pair,
     gathered: CollectedEvidence,
 ) -> UpgradeDocument:
     old, new, together = gathered.old, gathered.new, gathered.together
-    if request.wheel is not None:
+    if options.wheel is not None:
         new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))
-    settings = request.policy.statistics
-    found = differences(old, new, together.samples, hosts(request), both.catalog, settings, together.models)
+    settings = options.policy.statistics
+    found = differences(old, new, together.samples, hosts(options), both.catalog, settings, together.models)
     sides = ComparedImages(old.side, new.side, found)
-    decision, clauses = judge(sides, request.policy)
+    decision, clauses = judge(sides, options.policy)
     return UpgradeDocument(
         old=old.side,
         new=new.side,
-        flavor=request.flavor,
+        flavor=options.flavor,
         decision=decision,
-        policy=request.policy.name,
+        policy=options.policy.name,
         clauses=clauses,
         differences=found,
-        rounds=request.rounds,
-        would_decide=would_decide(clauses, sides, request.rounds) if decision == "UNDECIDED" else (),
-        matrix=request.matrix.name if request.matrix and both.offered else "",
+        rounds=options.rounds,
+        would_decide=would_decide(clauses, sides, options.rounds) if decision == "UNDECIDED" else (),
+        matrix=options.matrix.name if options.matrix and both.offered else "",
         row=both.row,
         not_judged=both.others,
         gaps=(

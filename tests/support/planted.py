@@ -27,8 +27,8 @@ from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import UpgradeTools, ValidatedImage
 from envbuilder.upgrade.job import read_policy
+from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.upgrade.pairs import Pair
-from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.upgrade import compare_images
 from envbuilder.upgrade.user_tests import read_suite
 from envbuilder.workspace import Workspace, write_atomically
@@ -205,7 +205,7 @@ class Garden:
         choice = choose("tensorflow", (f"tf{release}-py311-cpu-bookworm",), Workspace(ROOT), self.catalog)
         (environment,) = choice.environments
         both = Pair(environment, environment, choice.catalog)
-        request = UpgradeRequest(release, release, self.policy, rounds=self.rounds if change.measured else 1)
+        request = UpgradeOptions(release, release, self.policy, rounds=self.rounds if change.measured else 1)
         workspace = Workspace(self.folder / f"tf{release}")
         tools = UpgradeTools(workspace, self.engine, self.console, choice.catalog, _no_proposal)
         maker = ImageBuilder(Workspace(ROOT), self.engine, self.console, choice.catalog)

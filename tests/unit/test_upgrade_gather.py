@@ -21,7 +21,7 @@ from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.build import LockedImage
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
-from envbuilder.upgrade.request import UpgradeRequest
+from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.upgrade.user_tests import UserSuite
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace
@@ -91,7 +91,7 @@ class World:
             )
             locked = LockedImage(environment, "", committed=True)
             made.append(ValidatedImage(locked, Built(environment, record, ""), verdict()))
-        request = UpgradeRequest("2.19.1", "2.20.0", POLICY, rounds=ROUNDS, **more)
+        request = UpgradeOptions("2.19.1", "2.20.0", POLICY, rounds=ROUNDS, **more)
         tools = UpgradeTools(Workspace(self.folder), engine, Console(), load(), never)
         return gather(tools, (made[0], made[1]), suite, tools.catalog, request)
 

@@ -38,11 +38,11 @@ from envbuilder.upgrade.document import (
     SurfaceChange,
     UpgradeDocument,
 )
-from envbuilder.upgrade.job import UpgradeOptions, read_policy, read_request
+from envbuilder.upgrade.job import read_policy, read_upgrade
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.observe import Output, ProbeTarget, observe
+from envbuilder.upgrade.options import UpgradeOptions, hosts
 from envbuilder.upgrade.pairs import Pair, pair, pinned_row
-from envbuilder.upgrade.request import UpgradeRequest, hosts
 from envbuilder.upgrade.text import as_markdown, as_text
 from envbuilder.upgrade.user_tests import read_suite, results
 from envbuilder.verdict import CheckResult, ImageRef
@@ -58,8 +58,8 @@ def engine(script: Any) -> FakeEngine:
     return made
 
 
-def request(old: str, new: str, **more: Any) -> UpgradeRequest:
-    return UpgradeRequest(old=old, new=new, policy=POLICY, **more)
+def request(old: str, new: str, **more: Any) -> UpgradeOptions:
+    return UpgradeOptions(old=old, new=new, policy=POLICY, **more)
 
 
 def never(version: str, package: str) -> TensorflowRelease:
@@ -344,6 +344,15 @@ axes: {{tensorflow: [2.12.1, 2.13.1], os: [{os}], flavor: [{flavor}]}}
 """
 
 
+VALUES: dict[str, Any] = {
+    "old": "2.12.1",
+    "new": "2.13.1",
+    "matrix": "ours.yaml",
+    **dict.fromkeys(("fleet", "policy", "rounds")),
+}
+"""Options of the command line."""
+
+
 def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str = "") -> Pair:
     """Find the two images of 2.12.1 and 2.13.1 that a matrix offers."""
     if facts is not None:
@@ -352,10 +361,9 @@ def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str =
     (root / "ours.yaml").write_text(
         text if facts is not None else "\n".join(text.splitlines()[:1] + text.splitlines()[3:])
     )
-    options = UpgradeOptions(old="2.12.1", new="2.13.1", matrix="ours.yaml", flavor=flavor)
-    request, known = read_request(options, root, CATALOG)
-    found = pair(request, known, never)
-    assert pinned_row(request, known).os == os
+    options, known = read_upgrade(VALUES | {"flavor": flavor}, root, CATALOG)
+    found = pair(options, known, never)
+    assert pinned_row(options, known).os == os
     return found
 
 
@@ -381,7 +389,7 @@ def test_base_without_facts_raises_with_the_command(tmp_path: Path) -> None:
     text = MATRIX.format(digest=DIGEST, os="corp", flavor="cpu", more="")
     (tmp_path / "ours.yaml").write_text(text)
     with pytest.raises(InputError) as failed:
-        read_request(UpgradeOptions(old="2.12.1", new="2.13.1", matrix="ours.yaml"), tmp_path, CATALOG)
+        read_upgrade(VALUES, tmp_path, CATALOG)
     assert "catalog look" in (failed.value.hint or "")
 
 

@@ -18,8 +18,8 @@ from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.job import read_policy
+from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.upgrade.pairs import Pair, pair, pairs
-from envbuilder.upgrade.request import UpgradeRequest
 from envbuilder.upgrade.upgrade import first_buildable
 from envbuilder.workspace import Workspace, shipped
 
@@ -31,8 +31,8 @@ def never(version: str, package: str) -> TensorflowRelease:
     raise AssertionError(f"{package} {version} is in the catalogue")
 
 
-def asked(old: str, new: str, **more: Any) -> UpgradeRequest:
-    return UpgradeRequest(old=old, new=new, policy=POLICY, **{"matrix": OFFERED, "matrix_given": False, **more})
+def asked(old: str, new: str, **more: Any) -> UpgradeOptions:
+    return UpgradeOptions(old=old, new=new, policy=POLICY, **{"matrix": OFFERED, "matrix_given": False, **more})
 
 
 def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:

@@ -1,4 +1,4 @@
-"""The request of an upgrade comparison: two versions, their matrix, and the criteria."""
+"""The options of an upgrade comparison or a bisection: two versions, their matrix, and the criteria."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.environment import Flavor
-from envbuilder.matrix import Budgets, Matrix, Targets
+from envbuilder.matrix import Budgets, Matrix
+from envbuilder.upgrade.bisect import Axis
 from envbuilder.upgrade.policy import Policy
 
 ROUNDS = 15
@@ -17,12 +18,13 @@ ROUNDS = 15
 
 
 @dataclass(frozen=True)
-class UpgradeRequest:
-    """Two versions, the matrix that offers them, and the criteria.
+class UpgradeOptions:
+    """Two versions, the matrix that offers them, the criteria, and what a bisection runs.
 
     ``matrix_given`` is False for the packaged matrix: versions without a row in it are compared as well. ``selectors``
     choose rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's test folder; ``fresh``
-    ignores cached answers.
+    ignores cached answers. ``axis`` is the part that a bisection varies, with ``tensorflow`` as the release to keep; it
+    runs ``command``, or the ``check`` of the suite, ``repeat`` times in each version.
     """
 
     old: str
@@ -34,11 +36,15 @@ class UpgradeRequest:
     suite: Path | None = None
     wheel: Path | None = None
     rounds: int = ROUNDS
-    profile: str = "quick"
     gpus: str = "auto"
     matrix_given: bool = True
     selectors: tuple[str, ...] = ()
     fresh: bool = False
+    axis: Axis = "tensorflow"
+    tensorflow: str | None = None
+    check: str | None = None
+    repeat: int = 1
+    command: tuple[str, ...] = ()
 
     @property
     def budgets(self) -> Budgets:
@@ -60,9 +66,9 @@ Propose = Callable[[str, str], TensorflowRelease]
 """Builds a catalogue row for a version and a package that the catalogue lacks."""
 
 
-def hosts(request: UpgradeRequest) -> tuple[FleetHost, ...]:
+def hosts(options: UpgradeOptions) -> tuple[FleetHost, ...]:
     """Return the fleet of the file, or the targets of the matrix."""
-    if request.fleet or request.matrix is None:
-        return request.fleet
-    targets: Targets = request.matrix.targets
+    if options.fleet or options.matrix is None:
+        return options.fleet
+    targets = options.matrix.targets
     return tuple(FleetHost(name=f"target-{driver}", driver=driver, gpus=targets.gpus) for driver in targets.drivers)
