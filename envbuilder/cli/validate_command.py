@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -20,7 +20,7 @@ from envbuilder.cli.options import (
 
 
 @click.command("validate")
-@click.argument("target", required=False, metavar="[ENV-ID|IMAGE]")
+@click.argument("image", required=False, metavar="[ENV-ID|IMAGE]")
 @click.option(
     "--attach",
     is_flag=True,
@@ -41,7 +41,7 @@ from envbuilder.cli.options import (
 )
 @click.option("--fresh", is_flag=True, help="Validate again even if nothing changed.")
 @format_option
-def command(form: str, *, attach: bool, keys: tuple[Path, ...], keyless: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
+def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Run the validation suite and print the verdict.
 
     ENV-ID is a built environment of the matrix; its verdict is stored in out/ENV-ID/. Otherwise the argument is a local
@@ -58,43 +58,56 @@ def command(form: str, *, attach: bool, keys: tuple[Path, ...], keyless: bool, *
       envbuilder validate tf2.20.0-py311-cu12.5-cudnn9.3-bookworm --simulate driver=470.57.02,gpu=A100
       envbuilder validate registry.example.org/ml/tensorflow@sha256:… --attach --key ~/.envbuilder/envbuilder.key
     """
+    if values["attach"]:
+        _attach(form, values)
+    _validate(form, values)
+
+
+def _validate(form: str, values: dict[str, Any]) -> NoReturn:
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.output import finish
+    from envbuilder.errors import UsageError
+    from envbuilder.support.console import Console
+    from envbuilder.validation.validate import ValidationRequest
+    from envbuilder.validation.validate_request import as_text, simulation_of, validate_python, validate_target
+    from envbuilder.workspace import Workspace
+
+    console, catalog = Console(), load()
+    if values["keys"] or values["keyless"]:
+        raise UsageError("--key and --keyless need --attach", hint="add --attach, or omit them")
+    if values["here"]:
+        if values["image"] or values["simulate"]:
+            raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
+        finish(validate_python(values["python"], values["profile"], console, catalog), form, as_text)
+    if values["image"] is None:
+        raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
+    request = read_options(ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)})
+    matrix, fresh = values["matrix"], values["fresh"]
+    finish(validate_target(request, Workspace(Path.cwd()), console, catalog, matrix=matrix, fresh=fresh), form, as_text)
+
+
+def _attach(form: str, values: dict[str, Any]) -> NoReturn:
+    """Validate the image of a digest and attach the verdict to it."""
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
     from envbuilder.errors import UsageError
     from envbuilder.host import describe
-    from envbuilder.publish.attestation import (
-        Attachment,
-        PublishSession,
-        ValidationTerms,
-        attach_verdict,
-        by_digest,
-        tools_for,
-    )
+    from envbuilder.publish.attestation import PublishSession, by_digest, validate_and_attach
     from envbuilder.publish.publish_all import sealer_of
     from envbuilder.support.console import Console
-    from envbuilder.validation.validate_request import ValidateOptions, as_text, validate_target
+    from envbuilder.validation.validate import ValidationRequest
+    from envbuilder.validation.validate_request import as_text, validate_target
     from envbuilder.workspace import Workspace
 
-    options = read_options(ValidateOptions, values)
-    workspace, console, catalog = Workspace(Path.cwd()), Console(), load()
-    if not attach:
-        if keys or keyless:
-            raise UsageError("--key and --keyless need --attach", hint="add --attach, or omit them")
-        finish(validate_target(options, workspace, console, catalog), form, as_text)
-    if options.here or options.simulate is not None:
+    if values["here"] or values["simulate"]:
         raise UsageError(
             "--attach needs an image with a digest and a real driver", hint="omit --here and --simulate, or --attach"
         )
-    reference = by_digest(options.target)
-    sealer = sealer_of(keys, keyless=keyless, environment=os.environ, say=console.say)
+    workspace, console = Workspace(Path.cwd()), Console()
+    reference = by_digest(values["image"])
+    sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=console.say)
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
-    terms = ValidationTerms(session.host, options.profile, options.gpus)
-    attachment = Attachment(reference, workspace.attached(reference.digest), terms, options.fresh)
-    tools = tools_for(
-        reference,
-        session,
-        sealer,
-        lambda image: validate_target(replace(options, target=str(image)), workspace, console, catalog),
-    )
-    finish(attach_verdict(attachment, tools), form, as_text)
+    validate = partial(validate_target, workspace=workspace, console=console, catalog=load())
+    request = read_options(ValidationRequest, values)
+    finish(validate_and_attach(request, reference, session, sealer, validate, fresh=values["fresh"]), form, as_text)

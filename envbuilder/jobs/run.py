@@ -21,6 +21,7 @@ from envbuilder.image.context import system_of
 from envbuilder.image.ensure import ensure
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support.console import Console, steps, table
+from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Verdict, Word
@@ -64,7 +65,7 @@ class RunOptions:
     """Builds at a time, the suite's profile, the container's GPUs, and the steps to repeat."""
 
     jobs: int = 1
-    profile: Literal["quick", "full"] = "quick"
+    profile: Profile = "quick"
     gpus: str = "auto"
     fresh: bool = False
     no_cache: bool = False
@@ -163,13 +164,12 @@ class _Runner:
             return _failed(environment, built)
         try:
             with self.console.task(environment.id) as task:
-                request = ValidationRequest.of(
-                    built,
+                request = ValidationRequest(
                     profile=self.options.profile,
                     budgets=self.choice.matrix.budgets,
                     gpus=self.options.gpus,
                     index=self.index,
-                )
+                ).of(built)
                 verdict, fresh = validate_and_record(
                     request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh
                 )

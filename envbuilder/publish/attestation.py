@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +32,7 @@ from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
+from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, content_key, read_document, write_document
@@ -255,3 +256,19 @@ def tools_for(
         now=lambda: datetime.now(UTC),
         say=session.say,
     )
+
+
+def validate_and_attach(
+    request: ValidationRequest,
+    reference: Reference,
+    session: PublishSession,
+    sealer: Sealer,
+    validate: Callable[[ValidationRequest], Verdict],
+    *,
+    fresh: bool = False,
+) -> Verdict:
+    """Validate the image of a digest on this host as a request says, and attach the verdict."""
+    terms = ValidationTerms(session.host, request.profile, request.gpus)
+    attachment = Attachment(reference, session.workspace.attached(reference.digest), terms, fresh)
+    tools = tools_for(reference, session, sealer, lambda image: validate(replace(request, image=str(image))))
+    return attach_verdict(attachment, tools)

@@ -160,14 +160,9 @@ def _validator(
 
     def judge(reference: Reference) -> Verdict:
         name, digest = str(reference), reference.digest
-        request = ValidationRequest.of(
-            built,
-            image=name,
-            profile=options.profile,
-            budgets=choice.matrix.budgets,
-            gpus=options.gpus,
-            index=open_index(),
-        )
+        request = ValidationRequest(
+            profile=options.profile, budgets=choice.matrix.budgets, gpus=options.gpus, index=open_index()
+        ).of(built, image=name)
         image = session.engine.image(name)
         verdict = validate(session.engine, request)
         if image is None or not image.has(digest):

@@ -118,12 +118,7 @@ class ImageBuilder:
     def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(
-                ValidationRequest.of(
-                    built,
-                    budgets=options.budgets,
-                    gpus=options.gpus,
-                    index=open_index(),
-                ),
+                ValidationRequest(budgets=options.budgets, gpus=options.gpus, index=open_index()).of(built),
                 self.engine,
                 self._place(side),
                 on_progress=task.update,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import IO
 
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerResult, ContainerSpec, Engine
@@ -29,28 +29,21 @@ _NO_TENSORFLOW, _NO_PYTHON = 3, 4
 """The exit codes of start.sh if no Python of the image has TensorFlow, and if its Python does not start."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """How to run in a container: which image, with which GPUs, files and variables, within how many seconds.
+START = ("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh")
+"""The command that runs the suite in a container."""
 
-    ``called`` is the user's name of the image. ``is_known`` means that TensorFlow has to be in it: if it is missing, or
-    the image does not start, that is a finding and not a wrong argument.
-    """
-
-    image: str
-    called: str = ""
-    is_known: bool = False
-    gpus: str = "none"
-    env: Mapping[str, str] | None = None
-    files: Mapping[str, bytes] | None = None
-    time_limit: float = 1800.0
+SUITE_S = 1800.0
+"""The time limit of the suite."""
 
 
-def in_container(engine: Engine, place: Place, plan: bytes, session: Session) -> Unfinished | None:
+def in_container(
+    engine: Engine, spec: ContainerSpec, plan: bytes, session: Session, *, foreign: str = ""
+) -> Unfinished | None:
     """Run a plan in a fresh container; return why it did not run to its end, None if it did.
 
-    Raises InfrastructureError if the engine cannot run it, UsageError if an image that is not known has no TensorFlow
-    or cannot start.
+    ``spec`` runs `START`; the suite's files and variables are added to its own. ``foreign`` is the user's name of an
+    image that need not have TensorFlow: a missing one, or an image that does not start, is then a wrong argument and
+    not a finding. Raises UsageError for it, InfrastructureError if the engine cannot run it.
     """
     files = {f"{PROBES}/{name}": content for name, content in probe_files().items()}
     stderr = bytearray()
@@ -59,25 +52,24 @@ def in_container(engine: Engine, place: Place, plan: bytes, session: Session) ->
         session.noise(len(data))
         stderr.extend(data[: max(0, _STDERR_KEPT - len(stderr))])
 
-    spec = ContainerSpec(
-        image=place.image,
-        command=("/bin/sh", f"{FILES_AT}/{PROBES}/start.sh"),
-        env={"HOME": "/tmp", "TF_CPP_MIN_LOG_LEVEL": "0", **(place.env or {})},  # noqa: S108 - inside the container
-        files={**files, **(place.files or {})},
-        gpus=place.gpus,
-        time_limit=place.time_limit,
-        stdin=session.order(plan, place.time_limit + OWN_END_S),
+    complete = replace(
+        spec,
+        env={"HOME": "/tmp", "TF_CPP_MIN_LOG_LEVEL": "0", **spec.env},  # noqa: S108 - inside the container
+        files={**files, **spec.files},
+        stdin=session.order(plan, spec.time_limit + OWN_END_S),
         overdue=session.overdue,
     )
-    ended = engine.run(spec, session.feed, on_stderr)
-    return session.stopped or _why(place, ended, stderr.decode(errors="replace"))
-
-
-def _why(place: Place, ended: ContainerResult, stderr: str) -> Unfinished | None:
-    refused = _refusal(ended)
-    if refused is not None and not place.is_known:
+    ended = engine.run(complete, session.feed, on_stderr)
+    if session.stopped is not None:
+        return session.stopped
+    if foreign and (refused := _refusal(ended)) is not None:
         why, hint = refused
-        raise UsageError(f"{place.called or place.image}: {why}", hint=hint)
+        raise UsageError(f"{foreign}: {why}", hint=hint)
+    return _why(ended, stderr.decode(errors="replace"))
+
+
+def _why(ended: ContainerResult, stderr: str) -> Unfinished | None:
+    refused = _refusal(ended)
     if ended.flooded:
         return FLOODED
     if ended.timed_out:
@@ -112,7 +104,7 @@ def here(
     session: Session,
     *,
     files: Mapping[str, bytes] | None = None,
-    time_limit: float = 1800.0,
+    time_limit: float = SUITE_S,
 ) -> Unfinished | None:
     """Run a plan with a Python of this host; return why it did not run to its end, None if it did.
 

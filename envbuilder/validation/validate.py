@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.engine.port import Engine, Image
+from envbuilder.engine.port import ContainerSpec, Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code
@@ -45,7 +45,7 @@ from envbuilder.validation.image_claims import (
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge, mark_consequences
-from envbuilder.validation.suite_launcher import PROBES, Place, here, in_container
+from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Identity, Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.system_locks import carried
@@ -68,7 +68,7 @@ class ValidationRequest:
     image that a build on this host made of the lock ('' if none), ``pins`` are proved contents of large wheels by hash.
     """
 
-    image: str
+    image: str = ""
     environment: Environment | None = None
     catalog: Catalog | None = None
     profile: Profile = "quick"
@@ -86,31 +86,16 @@ class ValidationRequest:
     pins: Mapping[str, Pin] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        built: Built,
-        *,
-        image: str = "",
-        profile: Profile = "quick",
-        budgets: Budgets | None = None,
-        gpus: str = "auto",
-        simulate: Simulation | None = None,
-        index: PackageIndex | None = None,
-    ) -> Self:
+    def of(self, built: Built, *, image: str = "") -> Self:
         """Return the request for a built image; ``image`` is another reference to it, such as a registry's."""
-        return cls(
+        return replace(
+            self,
             image=image or built.record.image,
             environment=built.environment,
-            profile=profile,
-            budgets=budgets or Budgets(),
-            gpus=gpus,
             base=built.record.base,
             base_id=built.record.base_id,
             lock=built.lock,
             removed=built.removed,
-            simulate=simulate,
-            index=index,
             built=built.record.image,
             pins=built.pins,
             system=built.system,
@@ -135,46 +120,11 @@ def validate(
     if image is None:
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
     began = time.monotonic()
-    place = _place(engine, image, request)
+    spec = _container(engine, image, request)
     files = read_image(engine, image)
-    subject = _subject(engine, place, image, files, request)
-    selected = suite_plan.select(subject.facts)
-    place = replace(place, is_known=bool(subject.facts.environment))
-    checks = (*selected, *request.extra)
-    users = [check for check in selected if check.group == "users"]
-    own = request.environment.added.indexes if request.environment else ()  # this host's word, never the image's
-    wheels = WheelRecords(request.index, pins=request.pins, own=own)
-    below = _layers_below(engine, image, request)
-    told = request.environment
-    has_no_word = told is None or (bool(needed(told)) and not request.system)
-    outside = ImageContext(
-        image,
-        files,
-        subject.facts,
-        subject.lock,
-        wheels,
-        request.removed,
-        is_built_here=image.id == request.built,
-        of_base=below if told is not None and told.on_registry_base else 0,
-        lock_is_carried=told is None,
-        system=carried(files) if has_no_word else request.system,
-        system_is_carried=has_no_word,
-        locked_above=0 if told is None or told.on_registry_base or told.added.template else below,
-    )
-    with BackgroundChecks(
-        users,
-        lambda check, stopped: check_entrypoint(engine, image, check, stopped),
-        lambda: run_host_checks(outside, [check for check in selected if check.group == "host"]),
-    ) as beside:
-        session, results = _run(
-            checks,
-            subject.facts,
-            beside.after(checks, on_progress),
-            lambda plan, session: subject.silent or in_container(engine, place, plan, session),
-        )
-        results = (*results, *beside.results())
-        looked, causes = beside.inspected()
-    results = mark_consequences(_in_order(selected, results, looked), causes)
+    subject = _subject(engine, spec, image, files, request)
+    context = _context(image, files, subject, request, below=_layers_below(engine, image, request))
+    session, results = _checked(engine, spec, context, subject, request, on_progress)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -251,19 +201,73 @@ def _layers_below(engine: Engine, image: Image, request: ValidationRequest) -> i
     return count if base is not None and own == [layer.diff_id for layer in base.layers] else 0
 
 
-def _place(engine: Engine, image: Image, request: ValidationRequest) -> Place:
-    probes = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
-    if (host := request.simulate) is not None:
-        return Place(
-            image.id, called=request.image, gpus="none", env=host.environment(image.env), files={**host.files, **probes}
-        )
+def _container(engine: Engine, image: Image, request: ValidationRequest) -> ContainerSpec:
+    """Return the container for the suite: with the simulated host, or with this host's GPUs."""
+    files = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
+    env: Mapping[str, str] = {}
     gpus = request.gpus
-    if gpus == "auto":
+    if (host := request.simulate) is not None:
+        gpus, env, files = "none", host.environment(image.env), {**host.files, **files}
+    elif gpus == "auto":
         gpus = "all" if engine.info().gpu_runtime else "none"
-    return Place(image.id, called=request.image, gpus=gpus, files=probes)
+    return ContainerSpec(image.id, START, env=env, files=files, gpus=gpus, time_limit=SUITE_S)
 
 
-def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, request: ValidationRequest) -> _Subject:
+def _context(
+    image: Image, files: ImageFiles, subject: _Subject, request: ValidationRequest, *, below: int
+) -> ImageContext:
+    """Return what the checks on the host need; ``below`` is the number of layers from the base."""
+    environment = request.environment  # this host's word, never the image's
+    own = environment.added.indexes if environment else ()
+    has_no_word = environment is None or (bool(needed(environment)) and not request.system)
+    is_locked = environment is not None and not (environment.on_registry_base or environment.added.template)
+    return ImageContext(
+        image,
+        files,
+        subject.facts,
+        subject.lock,
+        WheelRecords(request.index, pins=request.pins, own=own),
+        request.removed,
+        is_built_here=image.id == request.built,
+        of_base=below if environment is not None and environment.on_registry_base else 0,
+        lock_is_carried=environment is None,
+        system=carried(files) if has_no_word else request.system,
+        system_is_carried=has_no_word,
+        locked_above=below if is_locked else 0,
+    )
+
+
+def _checked(
+    engine: Engine,
+    spec: ContainerSpec,
+    context: ImageContext,
+    subject: _Subject,
+    request: ValidationRequest,
+    on_progress: Callable[[Progress], None],
+) -> tuple[Session, tuple[CheckResult, ...]]:
+    """Run the suite in the container, with the checks of the host and of the users' start next to it."""
+    selected = suite_plan.select(context.facts)
+    checks = (*selected, *request.extra)
+    foreign = "" if context.is_managed else request.image
+    with BackgroundChecks(
+        [check for check in selected if check.group == "users"],
+        lambda check, stopped: check_entrypoint(engine, context.image, check, stopped),
+        lambda: run_host_checks(context, [check for check in selected if check.group == "host"]),
+    ) as beside:
+        session, results = _run(
+            checks,
+            context.facts,
+            beside.after(checks, on_progress),
+            lambda plan, session: subject.silent or in_container(engine, spec, plan, session, foreign=foreign),
+        )
+        results = (*results, *beside.results())
+        looked, causes = beside.inspected()
+    return session, mark_consequences(_in_order(selected, results, looked), causes)
+
+
+def _subject(
+    engine: Engine, spec: ContainerSpec, image: Image, files: ImageFiles, request: ValidationRequest
+) -> _Subject:
     """Return the expectations for an image: from the host's record, else from its labels, else from its files.
 
     An environment document in the image counts only if its label names it; `claims` reports other contradictions.
@@ -281,9 +285,11 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
         by_host = request.environment is not None or request.removed
         left_out = libraries_left_out(request.removed) if by_host else left_out_of(files, image.labels, lock)
         own = msgspec.structs.replace(own, left_out=left_out)
-        return _Subject(environment, facts_of.with_gpus(own, place.gpus), lock)
-    asked = replace(place, time_limit=IDENTIFY_S)
-    identity, silent = _identify(lambda plan, session: in_container(engine, asked, plan, session), request.image)
+        return _Subject(environment, facts_of.with_gpus(own, spec.gpus), lock)
+    brief = replace(spec, time_limit=IDENTIFY_S)
+    identity, silent = _identify(
+        lambda plan, session: in_container(engine, brief, plan, session, foreign=request.image), request.image
+    )
     if request.catalog is None:
         raise ValueError("a foreign image needs a catalogue")
     foreign = facts_of.of_foreign(
@@ -291,7 +297,7 @@ def _subject(engine: Engine, place: Place, image: Image, files: ImageFiles, requ
     )
     if label or files.file(DOCUMENT) is not None:
         foreign = facts_of.of_claimed(foreign, files, image)
-    return _Subject(None, facts_of.with_gpus(foreign, place.gpus), carried_lock(files) if label else "", silent)
+    return _Subject(None, facts_of.with_gpus(foreign, spec.gpus), carried_lock(files) if label else "", silent)
 
 
 def _in_order(

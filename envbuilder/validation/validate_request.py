@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import replace
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose_all
@@ -18,8 +17,8 @@ from envbuilder.image.context import build_files
 from envbuilder.image.layers import carried_out
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
-from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
+from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
@@ -33,72 +32,56 @@ _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 """A name of an image (a reference or an id) or an environment: no space, no empty part, no path to a parent folder."""
 
 
-@dataclass(frozen=True)
-class ValidateOptions:
-    target: str | None
-    here: bool
-    python: str | None
-    matrix: str | None
-    profile: str
-    gpus: str
-    simulate: str | None
-    fresh: bool
+def simulation_of(host: str | None, catalog: Catalog) -> Simulation | None:
+    """Read a simulated host, such as ``driver=470.57.02,gpu=A100``; None is the real one."""
+    return simulation(profiles.parse(host, catalog)) if host is not None else None
 
 
-def validate_target(options: ValidateOptions, workspace: Workspace, console: Console, catalog: Catalog) -> Verdict:
-    """Validate the image or Python of the options. Raises UsageError for contradictory or missing options."""
-    profile = cast("Profile", options.profile)
-    if options.here:
-        if options.target or options.simulate is not None:
-            raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
-        with console.live(), console.task("here") as task:
-            return validate_here(
-                catalog,
-                python=options.python or sys.executable,
-                profile=profile,
-                on_progress=lambda progress: task.update(progress_text(progress)),
-            )
-    if options.target is None:
-        raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
-    return _in_container(options, options.target, profile, workspace, console, catalog)
+def validate_python(python: str | None, profile: Profile, console: Console, catalog: Catalog) -> Verdict:
+    """Validate a Python of this host; None is envbuilder's own."""
+    with console.live(), console.task("here") as task:
+        return validate_here(
+            catalog,
+            python=python or sys.executable,
+            profile=profile,
+            on_progress=lambda progress: task.update(progress_text(progress)),
+        )
 
 
-def _in_container(
-    options: ValidateOptions, target: str, profile: Profile, workspace: Workspace, console: Console, catalog: Catalog
+def validate_target(
+    request: ValidationRequest,
+    workspace: Workspace,
+    console: Console,
+    catalog: Catalog,
+    *,
+    matrix: str | None = None,
+    fresh: bool = False,
 ) -> Verdict:
-    host = profiles.parse(options.simulate, catalog) if options.simulate is not None else None
+    """Validate the image of a request, or the built environment of that id; ``matrix`` is the environment's.
+
+    Raises UsageError if the request names neither.
+    """
+    target = request.image
     if not _NAME.fullmatch(target):
         raise UsageError(
             f"{target!r} is not a name of an image or environment", hint="write it as docker does: name:tag"
         )
     engine = connect()
     engine.sweep()  # containers of killed runs
-    simulated = compiler.simulation(host) if host is not None else None
-    known = _built(options, target, engine, workspace, catalog)
+    built = _built(target, matrix, engine, workspace, catalog)
+    request = replace(request, index=open_index())
+    if built is None:
+        request = replace(request, catalog=catalog, removed=left_out(engine.image(target), workspace))
+    else:
+        request = replace(request, budgets=built[1]).of(built[0])
     with console.live(), console.task(target) as task:
-        if known is None:
-            request = ValidationRequest(
-                image=target,
-                catalog=catalog,
-                profile=profile,
-                gpus=options.gpus,
-                simulate=simulated,
-                index=open_index(),
-                removed=left_out(engine.image(target), workspace),
-            )
+        if built is None or request.simulate is not None:  # a simulated verdict never replaces a real one
             return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
-        built, budgets = known
-        request = ValidationRequest.of(
-            built, profile=profile, budgets=budgets, gpus=options.gpus, simulate=simulated, index=open_index()
-        )
-        if simulated is not None:  # a simulated verdict never replaces a real one
-            return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
-        verdict, _ = validate_and_record(request, engine, workspace, on_progress=task.update, fresh=options.fresh)
-        return verdict
+        return validate_and_record(request, engine, workspace, on_progress=task.update, fresh=fresh)[0]
 
 
 def _built(
-    options: ValidateOptions, target: str, engine: Engine, workspace: Workspace, catalog: Catalog
+    target: str, matrix: str | None, engine: Engine, workspace: Workspace, catalog: Catalog
 ) -> tuple[Built, Budgets] | None:
     """Return a built environment by its id; None if the target names an image."""
     if "/" in target or read_document(workspace.image_record(target), ImageRecord) is None:
@@ -108,7 +91,7 @@ def _built(
                 hint="envbuilder build, or docker pull",
             )
         return None
-    for choice in choose_all((options.matrix,) if options.matrix else (), (), workspace.root, catalog):
+    for choice in choose_all((matrix,) if matrix else (), (), workspace.root, catalog):
         for environment in choice.environments:
             if environment.id == target and (built := standing(environment, workspace)) is not None:
                 return built, choice.matrix.budgets

@@ -80,7 +80,7 @@ def test_a_teams_matrix_is_built_and_judged(index: Site, tmp_path: Path) -> None
     try:
         image = engine.image(built.record.image)
         assert image is not None
-        verdict = validate(engine, ValidationRequest.of(built, gpus="none", index=open_index()))
+        verdict = validate(engine, ValidationRequest(gpus="none", index=open_index()).of(built))
         assert [one.message for one in verdict.findings if one.severity is Severity.ERROR] == []
         assert (verdict.verdict, verdict.level) == ("PASSED", "cpu")
         files = read_image(engine, image)

@@ -121,7 +121,7 @@ def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
 
 def test_tensorflow_runs_on_the_bases_cuda(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
     _, built, controller = made
-    request = ValidationRequest.of(built, gpus="none", index=open_index())
+    request = ValidationRequest(gpus="none", index=open_index()).of(built)
     verdict = validate(controller.engine, request)
     assert [one.message for one in verdict.findings if one.severity is Severity.ERROR] == []
     assert (verdict.verdict, verdict.level) == ("INCONCLUSIVE", "cpu")

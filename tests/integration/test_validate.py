@@ -23,7 +23,7 @@ from envbuilder.image.bases import ensure_base
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
-from envbuilder.validation.suite_launcher import Place, in_container
+from envbuilder.validation.suite_launcher import START, SUITE_S, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Session
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
@@ -50,7 +50,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def request_for_cpu(controller: Controller) -> ValidationRequest:
     """Return a request to validate the good CPU image, with the budgets of the shipped matrix."""
     budgets = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), controller.workspace, load()).matrix.budgets
-    return ValidationRequest.of(controller.good("cpu"), budgets=budgets)
+    return ValidationRequest(budgets=budgets).of(controller.good("cpu"))
 
 
 STALL_LOOPS = Path(__file__).parents[1] / "support" / "stall_loops.py"
@@ -194,9 +194,9 @@ def test_a_container_that_is_killed_leaves_no_check_unsaid(
         for name in ("well", "hang", "throw")
     )
     files = {f"probes/{name}": content for name, content in MISBEHAVE.items()}
-    place = Place(request_for_cpu.image, files=files, time_limit=8)
+    spec = ContainerSpec(request_for_cpu.image, START, files=files, time_limit=8)
     session = Session(checks, lambda _: None)
-    why = in_container(engine, place, suite_plan.plan(checks, Facts(flavor="cpu")), session)
+    why = in_container(engine, spec, suite_plan.plan(checks, Facts(flavor="cpu")), session)
     outcomes = {one.name: one.outcome for one in session.results(why)}
     assert outcomes == {"well": "passed", "hang": "timeout", "throw": "timeout"}
     assert why is not None
@@ -216,7 +216,8 @@ def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
         limit_s=900,
     )
     session = Session((controls,), lambda _: None)
-    place = Place(request_for_cpu.image, files={"probes/stall_loops.py": STALL_LOOPS.read_bytes()})
-    why = in_container(engine, place, suite_plan.plan((controls,), Facts(flavor="cpu")), session)
+    files = {"probes/stall_loops.py": STALL_LOOPS.read_bytes()}
+    spec = ContainerSpec(request_for_cpu.image, START, files=files, time_limit=SUITE_S)
+    why = in_container(engine, spec, suite_plan.plan((controls,), Facts(flavor="cpu")), session)
     (result,) = session.results(why)
     assert result.outcome == "passed", result.observed + result.log[-2000:]

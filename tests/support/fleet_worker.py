@@ -71,8 +71,8 @@ def run(world: Path, words: list[str]) -> None:
     def described(*_: Any, **__: Any) -> HostRef:
         return msgspec.json.decode((world / f"host-{node()}.json").read_bytes(), type=HostRef)
 
-    def validated(options: Any, *_: Any) -> Verdict:
-        return judged(world, options.target)
+    def validated(request: Any, **_: Any) -> Verdict:
+        return judged(world, request.image)
 
     def built(choice: Any, *_: Any) -> RunDocument:
         environment = choice.environments[0].id

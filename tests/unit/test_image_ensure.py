@@ -242,10 +242,10 @@ def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None
 def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> None:
     """The request takes image, environment, base and lock from what was built; another reference replaces the id."""
     built = made(workspace, engine_with_base())
-    request = ValidationRequest.of(built, gpus="none")
+    request = ValidationRequest(gpus="none").of(built)
     assert (request.image, request.environment, request.lock) == (built.record.image, vetted(), built.lock)
     assert (request.base, request.base_id, request.gpus) == (BASE, built.record.base_id, "none")
-    assert ValidationRequest.of(built, image="a.b/c@sha256:1").image == "a.b/c@sha256:1"
+    assert ValidationRequest().of(built, image="a.b/c@sha256:1").image == "a.b/c@sha256:1"
 
 
 def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace) -> None:
@@ -291,7 +291,7 @@ def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) 
     built = ensure(runtime(), load(), workspace, engine_with_base(), lambda _: None)
     assert {one.reason for one in built.record.omitted} == {"compilers", "symbols", "tests", "unimported", "unnamed"}
     assert sum(one.size for one in built.record.omitted) > 500_000_000
-    assert ValidationRequest.of(built).removed == built.removed
+    assert ValidationRequest().of(built).removed == built.removed
     assert standing(runtime(), workspace) == replace(built, fresh=False)
 
 

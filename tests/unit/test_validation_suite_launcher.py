@@ -13,11 +13,12 @@ import pytest
 from fake_engine import FakeEngine, Script
 from misbehaving import MISBEHAVE, write_suite
 
+from envbuilder.engine.port import ContainerSpec
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
-from envbuilder.validation.suite_launcher import PROBES, Place, follow, here, in_container
+from envbuilder.validation.suite_launcher import PROBES, START, follow, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Session, Unfinished
 
@@ -26,33 +27,29 @@ SLACK_S = 8.0
 """How late a result may come on a busy machine, on which Python may take a second to start."""
 
 
-def run(script: Script, place: Place | None = None) -> Unfinished | None:
+SPEC = ContainerSpec("some:image", START, time_limit=10.0)
+
+
+def run(script: Script, foreign: str = "") -> Unfinished | None:
     engine = FakeEngine(script=lambda _: script)
     engine.add("some:image")
-    return in_container(
-        engine, place or Place("some:image", time_limit=10.0), b"{}", Session((), lambda _: None, token="secret")
-    )
-
-
-KNOWN = Place("some:image", is_known=True, time_limit=10.0)
+    return in_container(engine, SPEC, b"{}", Session((), lambda _: None, token="secret"), foreign=foreign)
 
 
 @pytest.mark.parametrize(
-    ("script", "place", "text", "code"),
+    ("script", "text", "code"),
     [
-        (Script(exit_code=127, stderr=b"gone"), None, "not run: the runner ended with exit code 127: gone", None),
-        (Script(seconds=11.0), None, "time limit", Code.PROBE_TIMEOUT),
-        (Script(exit_code=137, out_of_memory=True), None, "out of memory", None),
-        (Script(stderr=b"\n" * 1_000_001), None, "a million lines", Code.PROTOCOL_VIOLATION),
-        (Script(exit_code=4, stderr=b"No module named 'encodings'"), None, "No module named 'encodings'", None),
-        (Script(exit_code=3), KNOWN, "no Python in it has TensorFlow", None),
-        (Script(refusal="no such file"), KNOWN, "cannot start", None),
+        (Script(exit_code=127, stderr=b"gone"), "not run: the runner ended with exit code 127: gone", None),
+        (Script(seconds=11.0), "time limit", Code.PROBE_TIMEOUT),
+        (Script(exit_code=137, out_of_memory=True), "out of memory", None),
+        (Script(stderr=b"\n" * 1_000_001), "a million lines", Code.PROTOCOL_VIOLATION),
+        (Script(exit_code=4, stderr=b"No module named 'encodings'"), "No module named 'encodings'", None),
+        (Script(exit_code=3), "no Python in it has TensorFlow", None),
+        (Script(refusal="no such file"), "cannot start", None),
     ],
 )
-def test_run_that_did_not_end_well_has_its_reason(
-    script: Script, place: Place | None, text: str, code: Code | None
-) -> None:
-    why = run(script, place)
+def test_run_that_did_not_end_well_has_its_reason(script: Script, text: str, code: Code | None) -> None:
+    why = run(script)
     assert why is not None
     assert text in why.why
     assert why.code is (code or Code.PROBE_CRASHED)
@@ -79,17 +76,17 @@ def test_run_that_ends_well_needs_no_reason() -> None:
         ),
     ],
 )
-def test_unknown_image_that_cannot_run_the_suite_is_a_usage_error(script: Script, text: str, hint: str) -> None:
+def test_foreign_image_that_cannot_run_the_suite_is_a_usage_error(script: Script, text: str, hint: str) -> None:
     """The error has the name that the user gave, not the id of the image."""
     with pytest.raises(UsageError, match=text) as caught:
-        run(script, Place("some:image", called="mine:latest"))
+        run(script, "mine:latest")
     assert caught.value.hint == hint
 
 
 def test_token_is_only_on_standard_input() -> None:
     engine = FakeEngine(script=lambda _: Script())
     engine.add("some:image")
-    in_container(engine, Place("some:image"), b"{}", Session((), lambda _: None, token="the-token-of-the-run"))
+    in_container(engine, SPEC, b"{}", Session((), lambda _: None, token="the-token-of-the-run"))
     (spec,) = engine.runs
     assert b"the-token-of-the-run" in spec.stdin
     assert "the-token-of-the-run" not in repr((spec.command, spec.env, spec.files, spec.labels, spec.mounts))

@@ -25,6 +25,7 @@ from envbuilder.publish.tags import destination
 from envbuilder.pypi.client import open_index
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
+from envbuilder.validation.checks import Profile
 from envbuilder.workspace import Workspace, digest, folder_contents, write_atomically
 
 
@@ -39,7 +40,7 @@ class BuildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     environment: str
     matrix: Matrix
     files: dict[str, bytes] = {}
-    profile: str = "quick"
+    profile: Profile = "quick"
     gpus: str = "auto"
 
     @property
@@ -52,7 +53,7 @@ class BuildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return digest(self.content).removeprefix("sha256:")[:16]
 
 
-def build_jobs(document: FleetDocument, choice: Choice, root: Path, *, profile: str, gpus: str) -> Iterable[Job]:
+def build_jobs(document: FleetDocument, choice: Choice, root: Path, *, profile: Profile, gpus: str) -> Iterable[Job]:
     """Yield a job for each environment that some host can run and that the repository lacks."""
     workspace = Workspace(root)
     missing = {row.environment for row in document.rows if row.state == "unpublished"}
@@ -114,8 +115,6 @@ def build_and_publish(
     built = build_rows(choice, workspace, engine, console, RunOptions(), open_index()).rows[0]
     if built.error:
         return PublishDocument(rows=(msgspec.structs.replace(row, error=built.error, exit_code=built.exit_code),))
-    options = PublishOptions(
-        to, allow=("inconclusive",), profile="full" if spec.profile == "full" else "quick", gpus=spec.gpus
-    )
+    options = PublishOptions(to, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
     session = PublishSession(engine, workspace, console.say, dict(os.environ), describe())
     return publish_all(choice, options, sealer, session)

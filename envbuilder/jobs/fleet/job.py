@@ -11,6 +11,7 @@ import msgspec
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import ExitCode, InfrastructureError
+from envbuilder.validation.checks import Profile
 from envbuilder.verdict import Level
 
 
@@ -31,7 +32,7 @@ class ValidationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     gpu: str = ""
     driver: str = ""
     suite: str
-    profile: str = "quick"
+    profile: Profile = "quick"
     gpus: str = "auto"
     again: bool = False
     max_age_s: float

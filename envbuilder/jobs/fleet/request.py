@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,7 +24,7 @@ from envbuilder.jobs.fleet.job import Job, ValidationSpec
 from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, prove
 from envbuilder.jobs.fleet.run import JobTerms, jobs_of, run_here, run_jobs
 from envbuilder.jobs.fleet.survey import FleetQuery, survey
-from envbuilder.publish.attestation import Attachment, PublishSession, ValidationTerms, attach_verdict, tools_for
+from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.image_state import Registrar, check_believed, registrar_of
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.results import PublishDocument
@@ -32,7 +33,9 @@ from envbuilder.publish.verify_request import duration, openers_of
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
-from envbuilder.validation.validate_request import ValidateOptions, validate_target
+from envbuilder.validation.checks import Profile
+from envbuilder.validation.validate import ValidationRequest
+from envbuilder.validation.validate_request import validate_target
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
 
@@ -54,7 +57,7 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str | None = None
     max_age: str = "90d"
     again: bool = False
-    profile: str = "quick"
+    profile: Profile = "quick"
     gpus: str = "auto"
 
     def terms(self, *, local: bool = False) -> JobTerms:
@@ -206,12 +209,11 @@ def _attacher(
     sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
     check_believed(sealer, registrar.openers)
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), host)
+    request = ValidationRequest(profile=terms.profile, gpus=terms.gpus)
+    validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
 
     def attach(digest: str) -> Verdict:
         reference = registrar.repository.reference.at(digest)
-        options = ValidateOptions(str(reference), False, None, None, terms.profile, terms.gpus, None, False)
-        tools = tools_for(reference, session, sealer, lambda _: validate_target(options, workspace, console, catalog))
-        attachment = Attachment(reference, workspace.attached(digest), ValidationTerms(host, terms.profile, terms.gpus))
-        return attach_verdict(attachment, tools)
+        return validate_and_attach(request, reference, session, sealer, validate)
 
     return attach

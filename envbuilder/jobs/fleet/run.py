@@ -18,6 +18,7 @@ from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
 from envbuilder.jobs.fleet.job import Job, JobEnd, LostJobError, ValidationSpec, is_lost, validation_job
 from envbuilder.jobs.fleet.survey import FleetQuery, Lookup, is_pending, level_of, survey
 from envbuilder.support import decoding
+from envbuilder.validation.checks import Profile
 
 ATTEMPTS = 4
 """How often a job is started if its workers are lost: a fifth host is unlikely to do better."""
@@ -41,7 +42,7 @@ class JobTerms:
     trusted: tuple[str, ...] = ()
     identity: str = ""
     issuer: str = ""
-    profile: str = "quick"
+    profile: Profile = "quick"
     gpus: str = "auto"
     local: bool = False
 
