@@ -16,7 +16,7 @@ from factories import failed_verdict, gpu_verdict
 from fake_engine import FakeEngine
 from publishing_world import World, answering
 
-from envbuilder.attest.keys import load_private
+from envbuilder.attest.keys import create, load_private
 from envbuilder.engine.port import Image
 from envbuilder.errors import EnvbuilderError
 from envbuilder.publish.attestation import PublishTools
@@ -62,6 +62,13 @@ class PushingEngine(FakeEngine):
 def contents(number: str) -> bytes:
     """Write the configuration of an image."""
     return json.dumps({"architecture": "amd64", "os": "linux", "number": number}).encode()
+
+
+def scratch_world(folder: Path, host: str, out: Path | None = None) -> World:
+    """Make a world with a new key, and an engine with the image ``scratch:1``."""
+    engine = PushingEngine()
+    engine.add("scratch:1", labels={"number": "1"})
+    return World(engine, create(folder / "key"), out or folder / "out", host, REPOSITORY)
 
 
 def main(host: str, folder: Path, number: int) -> int:

@@ -13,11 +13,14 @@ from typing import Any
 import msgspec
 from factories import digest, gpu_verdict
 
-from envbuilder.attest.envelope import KeySealer
+from envbuilder.attest.envelope import KeyOpener, KeySealer
 from envbuilder.attest.keys import PrivateKey
+from envbuilder.attest.requirements import Requirement
 from envbuilder.engine.port import Engine
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish import Publication
+from envbuilder.publish.verification import Verification
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Descriptor
 from envbuilder.registry.reference import Reference
@@ -96,6 +99,13 @@ class World:
             now=lambda: NOW,
         )
         return PublishTools(**{**{name: getattr(tools, name) for name in PublishTools.__dataclass_fields__}, **given})
+
+    def verified(
+        self, target: str = ENVIRONMENT, demand: Requirement | None = None, now: datetime = NOW
+    ) -> Verification:
+        """Verify what a tag or digest leads to: by this world's key, at level gpu unless a demand is given."""
+        question = VerifyQuestion(demand or Requirement(level="gpu"))
+        return verify(self.client(target), (KeyOpener((self.key.public,)),), question, now)
 
     def push(self, text: str, tag: str) -> str:
         """Push an image past the project, as anybody could; returns its digest."""
