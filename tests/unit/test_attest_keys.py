@@ -1,13 +1,34 @@
-"""Signing keys: who may read them, and that none is ever lost."""
+"""Signing keys, and what they sign: in envelopes and bundles, as other implementations of both read and write them."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import shutil
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from factories import verdict
+from registries import modern_registry
+from securesystemslib.dsse import Envelope as TheirEnvelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer._crypto_signer import CryptoSigner
+from securesystemslib.signer._key import SSlibKey
 
-from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_private, load_public_keys
+from envbuilder.attest import envelope, statements
+from envbuilder.attest.envelope import BUNDLE, Envelope, KeyOpener, KeySealer, Opened, Rejected, bundled, encode
+from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create, load_private, load_public_keys
+from envbuilder.attest.statements import verdict_statement
 from envbuilder.errors import EnvbuilderError, PublishError, UsageError
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
+from envbuilder.registry.reference import parse
+from envbuilder.registry.referrers import attach
+from envbuilder.verdict import ImageRef
 
 
 def test_a_key_pair_signs_and_verifies(tmp_path) -> None:
@@ -56,3 +77,119 @@ def test_what_is_no_key_is_refused(tmp_path, text) -> None:
             load(tmp_path / "file")
     with pytest.raises(UsageError):
         load_public_keys(tmp_path / "absent")
+
+
+PAYLOAD = statements.encode(verdict_statement("registry.example.org/team/image", verdict()))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory) -> tuple[PrivateKey, PrivateKey]:
+    folder = tmp_path_factory.mktemp("keys")
+    return create(folder / "one"), create(folder / "two")
+
+
+def theirs(key: PrivateKey) -> SSlibKey:
+    """Make the key that securesystemslib knows; it has its own way to name keys."""
+    raw = key.public._key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return SSlibKey(key.keyid, "ed25519", "ed25519", {"public": raw.hex()})
+
+
+def test_securesystemslib_accepts_what_we_sign(keys) -> None:
+    one, two = keys
+    document = json.loads(envelope.encode(envelope.seal(PAYLOAD, statements.PAYLOAD_TYPE, one, two)))
+    read = TheirEnvelope.from_dict(json.loads(json.dumps(document)))
+    assert set(read.verify([theirs(one), theirs(two)], 2)) == {one.keyid, two.keyid}
+    assert read.payload == PAYLOAD
+    edited = TheirEnvelope(PAYLOAD + b" ", statements.PAYLOAD_TYPE, read.signatures)
+    with pytest.raises(VerificationError):
+        edited.verify([theirs(one)], 1)
+
+
+def test_we_accept_what_securesystemslib_signs(keys) -> None:
+    one, two = keys
+    made = TheirEnvelope(PAYLOAD, statements.PAYLOAD_TYPE, {})
+    made.sign(CryptoSigner(one._key, SSlibKey("their-name", "ed25519", "ed25519", theirs(one).keyval)))
+    content = json.dumps(made.to_dict()).encode()
+    opened = KeyOpener((two.public, one.public)).open(content)
+    assert isinstance(opened, Opened)
+    assert (opened.payload, [who.name for who in opened.signed_by]) == (PAYLOAD, [one.keyid])
+    assert isinstance(KeyOpener((two.public,)).open(content), Rejected)
+
+
+def test_sigstore_encodes_the_same_message() -> None:
+    dsse = importlib.import_module("sigstore.dsse")  # its encoder has no public name
+    assert dsse._pae(statements.PAYLOAD_TYPE, PAYLOAD) == envelope.pae(statements.PAYLOAD_TYPE, PAYLOAD)
+
+
+def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
+    one, two = keys
+    file = tmp_path / "both.pub"
+    file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")
+    assert [(key.keyid, key.expires) for key in load_public_keys(file)] == [
+        (one.keyid, ""),
+        (two.keyid, "2027-01-01T00:00:00Z"),
+    ]
+
+
+@pytest.mark.parametrize("limit", ["tomorrow", "2027-01-01", ""])
+def test_a_limit_that_cannot_be_read_is_refused(tmp_path: Path, keys, limit: str) -> None:
+    file = tmp_path / "key.pub"
+    file.write_text(f"Expires: {limit}\n{keys[0].public.pem}")
+    with pytest.raises(PublishError, match="not a time with a zone"):
+        load_public_keys(file)
+
+
+def test_a_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
+    key, other = create(tmp_path / "one"), create(tmp_path / "two")
+    sealed = KeySealer(key, others=(other,)).seal(b'{"a": 1}')
+    before, made = json.loads(sealed), json.loads(bundled(sealed))
+    assert made["mediaType"] == BUNDLE
+    assert made["verificationMaterial"] == {"publicKey": {"hint": key.keyid}, "tlogEntries": []}
+    inside = made["dsseEnvelope"]
+    assert (inside["payload"], inside["payloadType"]) == (before["payload"], before["payloadType"])
+    assert inside["signatures"] == [{"sig": one["sig"]} for one in before["signatures"]]
+    opened = KeyOpener((key.public,)).open(json.dumps(inside).encode())
+    assert isinstance(opened, Opened), "the signature stands without its name"
+    with pytest.raises(PublishError):
+        bundled(b"no envelope")
+    assert json.loads(bundled(encode(Envelope(payload="", payload_type="", signatures=()))))["dsseEnvelope"]
+
+
+def test_sigstores_own_reader_takes_it(tmp_path: Path) -> None:
+    bundles = pytest.importorskip("sigstore_models.bundle.v1", reason="comes with the extra sigstore")
+    key = create(tmp_path)
+    read = bundles.Bundle.from_json(bundled(KeySealer(key).seal(b"{}")))
+    assert read.verification_material.public_key.hint == key.keyid
+    assert len(read.dsse_envelope.signatures) == 1
+
+
+@pytest.mark.skipif(shutil.which("cosign") is None, reason="no cosign here")
+def test_cosign_accepts_the_key_and_refuses_another(tmp_path: Path) -> None:
+    key = create(tmp_path / "own")
+    create(tmp_path / "other")
+    (tmp_path / "root.json").write_text('{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}')
+    with modern_registry() as (address, _):
+        client = Repository(parse(f"{address}/team/image"), {})
+        config = client.put_blob(
+            b'{"architecture": "amd64", "os": "linux"}', "application/vnd.oci.image.config.v1+json"
+        )
+        parts = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
+        image = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": parts, "layers": []}).encode()
+        client.put_manifest("one", image, OCI_MANIFEST)
+        found = client.manifest("one")
+        assert found is not None
+        assert found.digest == digest_of(image)
+        judged = verdict(image=ImageRef(id=config.digest, digest=found.digest, reference="one"))
+        sealed = KeySealer(key).seal(statements.encode(verdict_statement("one", judged)))
+        attach(client, found, bundled(sealed), BUNDLE, {})
+
+        def asked(public: Path, kind: str) -> int:
+            words = ["cosign", "verify-attestation", "--new-bundle-format", "--insecure-ignore-tlog"]
+            words += ["--allow-http-registry", "--trusted-root", str(tmp_path / "root.json")]
+            words += ["--key", str(public), "--type", kind, f"{address}/team/image:one"]
+            environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+            return subprocess.run(words, env=environment, capture_output=True, check=False, timeout=60).returncode
+
+        assert asked(tmp_path / "own" / PUBLIC, statements.VERDICT) == 0
+        assert asked(tmp_path / "own" / PUBLIC, "https://example.org/other/v1") != 0
+        assert asked(tmp_path / "other" / PUBLIC, statements.VERDICT) != 0

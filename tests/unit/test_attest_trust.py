@@ -1,8 +1,11 @@
-"""The decision of `verify`, as a pure function: what satisfies a demand, and every reason against it."""
+"""The decision of `verify`, as a pure function: for one requirement, and for each host class."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,10 +13,15 @@ from factories import H100, check, digest, failed_verdict, gpu_verdict, inconclu
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envbuilder import simulated
+from envbuilder.attest import host_classes
 from envbuilder.attest.envelope import SignedBy
-from envbuilder.attest.requirements import RefusalReason, Requirement
-from envbuilder.attest.statements import VERDICT, VerdictPredicate, about
+from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
+from envbuilder.attest.requirements import RefusalReason, Requirement, same_model
+from envbuilder.attest.statements import VERDICT, VerdictPredicate, about, verdict_statement
 from envbuilder.attest.trust_policy import TrustedStatement, decide
+from envbuilder.catalog.store import load
+from envbuilder.errors import PublishError, UsageError
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -123,3 +131,140 @@ def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days
     sound = sound and LEVELS.index(reached) >= LEVELS.index(level)
     assert decision.accepted == sound
     assert bool(decision.refusals) != sound
+
+
+CATALOG = load()
+ON = parse_host_classes("H100/535, A100/550", CATALOG.gpu_model)
+A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
+HOSTS = {
+    "H100/535": HostRef(driver="535.104.05", gpus=(H100,)),
+    "A100/550": HostRef(driver="550.54.15", gpus=(A100,)),
+    "A100/535": HostRef(driver="535.104.05", gpus=(A100,)),
+}
+
+
+def passed(kind: str, **given: object) -> Verdict:
+    return gpu_verdict(host=HOSTS[kind], **given)
+
+
+def failed(kind: str, level: str, **given: object) -> Verdict:
+    values = {"host": HOSTS[kind], "level": "static", "finished": "2026-11-20T20:00:00+00:00"}
+    return failed_verdict(checks=(check("broken", "failed", level=level),), **{**values, **given})
+
+
+def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
+    asked = demand or Requirement(level="gpu")
+    found = decide_by_class(
+        SUBJECT, tuple(map(evidence, values)), asked, ON, NOW, same_gpu=same_model(CATALOG.gpu_model)
+    )
+    for one in found:
+        assert bool(host_classes.reasons(one)) == (one.standing.state != "passed"), (
+            "each no has a reason, no yes has one"
+        )
+        assert one.decision.accepted == (one.standing.state == "passed")
+    return [one.standing.state for one in found]
+
+
+def test_a_pass_on_each_kind_is_demanded() -> None:
+    assert states() == ["missing", "missing"]
+    assert states(passed("H100/535")) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/535")) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/550")) == ["passed", "passed"]
+
+
+@pytest.mark.parametrize("level", ["gpu", "multi-gpu"])
+def test_a_failure_on_a_gpu_is_its_own_kinds(level: str) -> None:
+    assert states(passed("H100/535"), failed("A100/550", level)) == ["passed", "failed"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", level)) == ["passed", "failed"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/535", level)) == ["passed", "passed"]
+
+
+@pytest.mark.parametrize(("level", "where"), list(product(["static", "load", "cpu"], HOSTS)))
+def test_a_failure_below_the_gpu_revokes_all(level: str, where: str) -> None:
+    bad = failed(where, level)
+    assert states(passed("H100/535"), passed("A100/550"), bad) == ["failed", "failed"]
+    assert states(bad) == ["failed", "failed"]
+    newer = passed("A100/550", finished="2026-11-20T22:00:00+00:00")
+    assert states(passed("H100/535"), newer, bad) == ["passed", "passed"], "a newer PASSED makes up for it"
+
+
+def test_what_was_simulated_is_as_nothing() -> None:
+    simulated = passed("A100/550", simulated=True)
+    assert states(passed("H100/535"), simulated) == ["passed", "missing"]
+    assert states(simulated, demand=Requirement(level="none")) == ["missing", "missing"]
+    assert states(msgspec.structs.replace(simulated, verdict="FAILED")) == ["missing", "missing"]
+
+
+def test_our_simulated_driver_is_known_by_its_gpus() -> None:
+    header = Path(simulated.__file__).with_name("driver.h").read_text()
+    (text,) = re.findall(r'UUID_TEXT "([^"]+)"', header)
+    uuid = text.replace("%02x", "00")
+    assert bytes.fromhex(uuid[4:].replace("-", "")).startswith(b"simulated GPU")
+    host = HostRef(driver="550.54.15", gpus=(msgspec.structs.replace(A100, uuid=uuid),))
+    unreal = gpu_verdict(host=host)
+    assert unreal.unreal
+    assert not unreal.simulated
+    assert states(passed("H100/535"), unreal) == ["passed", "missing"]
+    assert states(passed("H100/535"), passed("A100/550"), failed("A100/550", "cpu", host=host)) == ["passed", "passed"]
+    later = gpu_verdict(host=host, finished="2026-11-20T23:00:00+00:00")
+    assert states(failed("A100/550", "cpu"), later) == ["failed", "failed"]
+    with pytest.raises(PublishError, match="simulated"):
+        verdict_statement("x", unreal)
+
+
+def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
+    old = passed("A100/550", finished="2026-06-01T00:00:00+00:00")
+    assert states(passed("H100/535"), old) == ["passed", "stale"]
+    unsure = inconclusive_verdict(host=HOSTS["A100/550"])
+    assert states(passed("H100/535"), unsure) == ["passed", "inconclusive"]
+    assert states(unsure, old) == ["missing", "stale"]
+    assert states(passed("A100/550", level="cpu")) == ["missing", "refused"]
+
+
+def test_a_reason_belongs_to_its_kind() -> None:
+    found = decide_by_class(SUBJECT, (evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
+    assert [[one.reason for one in host_classes.reasons(kind)] for kind in found] == [[], [RefusalReason.KIND_MISSING]]
+    assert host_classes.reasons(found[1])[0].message.startswith("A100/550: ")
+
+
+def test_kinds_are_read_by_the_catalogues_names() -> None:
+    assert parse_host_classes("NVIDIA H100 80GB HBM3/535,h100 / 535", CATALOG.gpu_model) == (
+        HostClass(gpu="H100", driver="535"),
+    )
+    for wrong in ("H100", "", "H100/", "/535", "H100/new", "H999/535", "H100/535,,", "RTX 4000/550"):
+        with pytest.raises(UsageError):
+            parse_host_classes(wrong, CATALOG.gpu_model)
+
+
+def test_a_longer_name_is_another_model() -> None:
+    """An RTX 3080 Ti is no RTX 3080, although its name begins alike; what the catalogue lacks is compared by words."""
+    same = same_model(CATALOG.gpu_model)
+    assert not same("RTX 3080", "NVIDIA GeForce RTX 3080 Ti")
+    assert same("RTX 3080", "NVIDIA GeForce RTX 3080")
+    assert same("H999", "NVIDIA H999 80GB")
+    assert not same("H999", "NVIDIA H100 80GB HBM3")
+
+
+VERDICTS = st.builds(
+    lambda kind, word, level, days, simulated: msgspec.structs.replace(
+        failed(kind, level) if word == "FAILED" else passed(kind, verdict=word),
+        simulated=simulated,
+        finished=(NOW - timedelta(days=days)).isoformat(),
+    ),
+    st.sampled_from(sorted(HOSTS)),
+    st.sampled_from(["PASSED", "FAILED", "INCONCLUSIVE"]),
+    st.sampled_from(["static", "load", "cpu", "gpu", "multi-gpu"]),
+    st.integers(min_value=0, max_value=200),
+    st.booleans(),
+)
+
+
+@given(st.lists(VERDICTS, max_size=5), VERDICTS)
+def test_more_bad_news_never_proves_a_kind(values: list[Verdict], more: Verdict) -> None:
+    before = states(*values)
+    if more.verdict != "PASSED" or more.simulated:
+        after = states(*values, more)
+        assert not [pair for pair in zip(before, after, strict=True) if pair[1] == "passed" != pair[0]]
+    for kind, state in zip(ON, before, strict=True):
+        real = [one for one in values if one.verdict == "PASSED" and not one.simulated and one.host == HOSTS[str(kind)]]
+        assert real or state != "passed"

@@ -1,28 +1,46 @@
-"""What a publication reads of an earlier build: the record as values, never as a phrase to be taken apart."""
+"""What a publication begins with: tags, records of builds, and verdicts that an earlier run left."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from factories import H100
 from fake_engine import FakeEngine
+from publisher import PushingEngine
+from publishing_world import NOW, World, answering
+from registries import modern_registry
 
 from envbuilder.attest.installed_packages import ImagePackages
+from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.attest.statements import PROVENANCE
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
+from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.image import debian
 from envbuilder.image.build import Built
 from envbuilder.image.ensure import ensure
 from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.matrix import Budgets
 from envbuilder.publish import publish_all
-from envbuilder.publish.attestation import PublishSession
+from envbuilder.publish.attestation import PublishSession, ValidationTerms
+from envbuilder.publish.journal import exclusively
+from envbuilder.publish.publish import publish
 from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all
-from envbuilder.registry.reference import parse
-from envbuilder.verdict import HostRef
+from envbuilder.publish.tags import check_moving, destination, meant_by
+from envbuilder.publish.verify_request import fetch
+from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import OCI_MANIFEST
+from envbuilder.registry.reference import Reference, parse
+from envbuilder.validation import suite_plan
+from envbuilder.verdict import GpuSeen, HostRef, Verdict
 from envbuilder.workspace import Workspace, write_document
 
 ROOT = Path(__file__).parents[2]
@@ -97,3 +115,139 @@ def test_an_image_is_read_once_for_the_bills_of_both_forms(session: PublishSessi
     about = [[one.subject[0].digest["sha256"] for one in describe("a.b/c", name, image)] for name in (DIGEST, other)]
     assert about == [["d" * 64] * 2, ["e" * 64] * 2]
     assert len(reads) == 1
+
+
+@pytest.mark.parametrize(
+    "tag", ["sha256-" + "a" * 64, "sha256-x.att", "sha512-1", "staging-x", "tf2.20.0-py311-cpu-bookworm"]
+)
+def test_a_tag_with_a_meaning_of_its_own_is_refused(tag: str) -> None:
+    with pytest.raises(UsageError):
+        check_moving(("latest", tag))
+
+
+def test_other_tags_are_free() -> None:
+    check_moving(("latest", "stable", "sha256", "tf2.20", "2.20.0-gpu"))
+
+
+@pytest.mark.parametrize("more", [":latest", "@sha256:" + "a" * 64])
+def test_a_tag_in_the_destination_is_refused(more: str) -> None:
+    assert destination("a.b/c/d") == parse("a.b/c/d")
+    with pytest.raises(UsageError, match="more than a repository"):
+        destination(f"a.b/c/d{more}")
+
+
+def test_a_tag_of_ours_names_its_environment() -> None:
+    assert meant_by("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm") == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
+    assert meant_by("staging-tf2.20.0-py311-cpu-bookworm") == "tf2.20.0-py311-cpu-bookworm"
+    assert [meant_by(tag) for tag in ("latest", "", "tf", "v2.20.0")] == [None] * 4
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_the_host(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(InfrastructureError, match="cannot write"), exclusively(tmp_path / "out" / "publish"):
+        pass
+
+
+def test_a_report_from_nowhere_or_from_strangers_says_so(tmp_path: Path) -> None:
+    key = create(tmp_path)
+    said: list[str] = []
+    with modern_registry() as (host, state):
+        Repository(parse(f"{host}/team/image"), {}).put_manifest("one", b"{}", OCI_MANIFEST)
+        assert fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append).verdicts == ()
+        assert key.keyid[:16] in said[0]
+        state.missing = True
+        with pytest.raises(PublishError, match="no repository"):
+            fetch(f"{host}/team/image", (tmp_path / PUBLIC,), said.append)
+
+
+HOST = HostRef(driver="535.104.05", gpus=(H100,))
+TERMS = ValidationTerms(HOST)
+
+
+@dataclass
+class Publisher:
+    world: World
+    judged: list[str] = field(default_factory=list)
+
+    def publish(self, terms: ValidationTerms = TERMS, **tools: Any) -> None:
+        def judge(reference: Reference) -> Verdict:
+            self.judged.append(str(reference))
+            return answering()(reference)
+
+        publication = self.world.publication("scratch:1", terms=terms)
+        assert publish(publication, self.world.tools(judge, **tools)).published
+
+    @property
+    def journal(self) -> Path:
+        (path,) = (self.world.folder / "publish").glob("*.jsonl")
+        return path
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Iterator[Publisher]:
+    with modern_registry() as (address, _):
+        engine = PushingEngine()
+        engine.add("scratch:1", labels={"number": "1"})
+        made = Publisher(World(engine, create(tmp_path / "key"), tmp_path, address, "team/image"))
+        made.publish()
+        yield made
+
+
+def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
+    publisher.publish()
+    publisher.publish(ValidationTerms(HostRef(driver=HOST.driver, gpus=HOST.gpus, kernel="another", cpus=7)))
+    assert len(publisher.judged) == 1
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        ValidationTerms(HostRef(driver="550.54.15", gpus=(H100,))),
+        ValidationTerms(HostRef(driver=None, gpus=(H100,))),
+        ValidationTerms(HostRef(driver=HOST.driver, gpus=())),
+        ValidationTerms(HostRef(driver=HOST.driver, gpus=(H100, H100))),
+        ValidationTerms(
+            HostRef(driver=HOST.driver, gpus=(GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0"),))
+        ),
+        replace(TERMS, profile="full"),
+        replace(TERMS, gpus="none"),
+        replace(TERMS, budgets=Budgets(import_s=1.0)),
+    ],
+    ids=["driver", "no driver", "no GPU", "two GPUs", "another GPU", "profile", "--gpus", "budgets"],
+)
+def test_other_terms_are_another_run(publisher: Publisher, terms: ValidationTerms) -> None:
+    publisher.publish(terms)
+    assert len(publisher.judged) == 2
+    publisher.publish(terms)
+    assert len(publisher.judged) == 2
+
+
+def test_another_suite_is_another_run(publisher: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite_plan, "digest", lambda: "sha256:" + "5" * 64)
+    publisher.publish()
+    assert len(publisher.judged) == 2
+
+
+def without_terms(publisher: Publisher) -> dict[str, Any]:
+    lines = publisher.journal.read_text()
+    assert TERMS.key in lines
+    publisher.journal.write_text(lines.replace(f',"terms":"{TERMS.key}"', ""))
+    return {}
+
+
+def damaged(publisher: Publisher) -> dict[str, Any]:
+    (path,) = (publisher.world.folder / "publish").glob("*.verdict.json")
+    path.write_text(path.read_text()[:100])
+    return {}
+
+
+def a_day_later(_: Publisher) -> dict[str, Any]:
+    return {"now": lambda: NOW + timedelta(days=1)}
+
+
+@pytest.mark.parametrize("happens", [without_terms, damaged, a_day_later])
+def test_what_cannot_be_trusted_is_asked_again(
+    publisher: Publisher, happens: Callable[[Publisher], dict[str, Any]]
+) -> None:
+    publisher.publish(**happens(publisher))
+    assert len(publisher.judged) == 2

@@ -1,17 +1,35 @@
-"""References and credentials: what names an image, and where logins come from."""
+"""References, credentials and where a login goes; manifests that can be read in one way only; uploads of files."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from hostile import Front, Rules, hostile
 from hypothesis import given
 from hypothesis import strategies as st
+from registries import login, modern_registry
 
 from envbuilder.errors import EnvbuilderError, InputError, PublishError, UsageError
+from envbuilder.registry.client import Repository
 from envbuilder.registry.credentials import Login, find
+from envbuilder.registry.manifests import (
+    DOCKER_LIST,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Manifest,
+    ambiguity,
+    digest_of,
+    platforms,
+)
 from envbuilder.registry.reference import parse
 
 HEX = "a" * 64
@@ -155,3 +173,184 @@ def test_a_broken_configuration_is_the_user_s_to_mend(tmp_path) -> None:
     with pytest.raises(InputError, match=r"config\.json") as caught:
         find("one.example.org", {"DOCKER_CONFIG": str(tmp_path)})
     assert "docker login" in caught.value.hint
+
+
+LOGIN = base64.b64encode(b"ann:secret").decode()
+
+
+@dataclass
+class Hosts:
+    """A registry that asks for a login, another host, and what each was told of who asks."""
+
+    registry: str
+    rules: Rules
+    other: str
+    other_rules: Rules
+    heard: dict[str, list[str]] = field(default_factory=lambda: {"registry": [], "other": []})
+
+    def keeps(self, front: Front) -> None:
+        name = "other" if front.rules is self.other_rules else "registry"
+        self.heard[name].append(front.headers.get("Authorization", ""))
+        front.forward()
+
+    def challenges(self, then: str, kind: str) -> None:
+        def action(front: Front) -> None:
+            told = front.headers.get("Authorization", "")
+            self.heard["registry"].append(told)
+            if told:
+                front.say(307, Location=f"{then}{front.path}")
+            else:
+                front.say(401, WWW_Authenticate=kind)
+
+        self.rules.on("GET .*/manifests/", action)
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    with (
+        modern_registry() as (upstream, _),
+        hostile(upstream) as (registry, rules),
+        hostile(upstream) as (other, other_rules),
+    ):
+        Repository(parse(f"{upstream}/team/image"), {}).put_manifest("one", b"{}", OCI_MANIFEST)
+        made = Hosts(registry, rules, other, other_rules)
+        other_rules.on("GET /v2/", made.keeps)
+        yield made
+
+
+def ask(hosts: Hosts, folder: Path) -> bytes:
+    config = {"auths": {hosts.registry: {"auth": LOGIN}}}
+    (folder / "config.json").write_bytes(msgspec.json.encode(config))
+    found = Repository(parse(f"{hosts.registry}/team/image"), {"DOCKER_CONFIG": str(folder)}).manifest("one")
+    assert found is not None
+    return found.content
+
+
+def test_another_host_is_not_told_the_login(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.challenges(f"http://{hosts.other}", 'Basic realm="x"')
+    assert ask(hosts, tmp_path) == b"{}"
+    assert hosts.heard == {"registry": ["", f"Basic {LOGIN}"], "other": [""]}
+
+
+def test_another_port_is_another_host(hosts: Hosts, tmp_path: Path) -> None:
+    assert hosts.registry.split(":")[0] == hosts.other.split(":")[0]
+    hosts.challenges(f"http://localhost:{hosts.other.split(':')[1]}", 'Basic realm="x"')
+    ask(hosts, tmp_path)
+    assert hosts.heard["other"] == [""]
+
+
+def test_a_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
+    """What the token service gave is for the registry, and the login for the token service, also where that moves."""
+    services: list[str] = []
+
+    def service(front: Front) -> None:
+        services.append(front.headers.get("Authorization", ""))
+        front.say(307, Location=f"http://{hosts.other}/elsewhere")
+
+    def elsewhere(front: Front) -> None:
+        services.append(front.headers.get("Authorization", ""))
+        front.say(200, b'{"token":"t"}')
+
+    hosts.rules.on("GET /service", service)
+    hosts.other_rules.on("GET /elsewhere", elsewhere)
+    hosts.challenges(f"http://{hosts.other}", f'Bearer realm="http://{hosts.registry}/service",service="x"')
+    assert ask(hosts, tmp_path) == b"{}"
+    assert services == [f"Basic {LOGIN}", ""]
+    assert hosts.heard == {"registry": ["", "Bearer t"], "other": [""]}
+
+
+IMAGE: dict[str, Any] = {"schemaVersion": 2, "config": {"digest": "sha256:1"}, "layers": []}
+
+
+def manifest(document: Any, kind: str = OCI_MANIFEST) -> Manifest:
+    content = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return Manifest(kind, content, "sha256:x")
+
+
+def entry(os: str, architecture: str, **more: str) -> dict[str, Any]:
+    return {"digest": "sha256:1", "platform": {"os": os, "architecture": architecture, **more}}
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        (IMAGE, OCI_MANIFEST),
+        ({**IMAGE, "mediaType": OCI_MANIFEST}, OCI_MANIFEST),
+        ({**IMAGE, "mediaType": DOCKER_MANIFEST}, DOCKER_MANIFEST),
+        ({**IMAGE, "mediaType": OCI_MANIFEST}, ""),
+        ({"manifests": [entry("linux", "amd64")]}, OCI_INDEX),
+        ({"manifests": [entry("linux", "amd64")], "mediaType": DOCKER_LIST}, DOCKER_LIST),
+        ({**IMAGE, "subject": {"digest": "sha256:2"}, "artifactType": "x/y", "annotations": {}}, OCI_MANIFEST),
+    ],
+)
+def test_ordinary_manifests_are_one_thing(document: Any, kind: str) -> None:
+    assert ambiguity(manifest(document, kind)) == ""
+
+
+@pytest.mark.parametrize(
+    ("document", "kind", "why"),
+    [
+        ({**IMAGE, "manifests": [entry("linux", "amd64")]}, OCI_MANIFEST, "at once"),
+        ({"manifests": [], "layers": []}, OCI_INDEX, "at once"),
+        ({**IMAGE, "mediaType": OCI_INDEX}, OCI_MANIFEST, "it says"),
+        (b'{"layers":[],"config":{},"layers":[]}', OCI_MANIFEST, "twice"),
+        (b'{"layers":[],"config":{"digest":"a","digest":"b"}}', OCI_MANIFEST, "twice"),
+        (b"\xff\xfe", OCI_MANIFEST, "not a manifest"),
+        (b'{"manifests":' + b"[" * 60_000, OCI_INDEX, "not a manifest"),
+        (b"[]", OCI_MANIFEST, "not a manifest"),
+    ],
+)
+def test_what_can_be_read_in_two_ways_says_in_which(document: Any, kind: str, why: str) -> None:
+    assert why in ambiguity(manifest(document, kind))
+
+
+def test_platforms_are_counted_once_and_records_of_builds_are_none() -> None:
+    entries = [
+        entry("linux", "amd64"),
+        entry("linux", "amd64"),
+        entry("linux", "arm", variant="v7"),
+        entry("linux", "arm", variant="v8"),
+        entry("unknown", "unknown"),
+    ]
+    assert platforms(manifest({"manifests": entries}, OCI_INDEX)) == ("linux/amd64", "linux/arm/v7", "linux/arm/v8")
+    assert platforms(manifest(IMAGE)) == ()
+    assert platforms(manifest(b"[]")) == ()
+
+
+DATA = b"".join(b"%d, " % number for number in range(400_000))
+NAME = digest_of(DATA)
+
+
+@pytest.fixture
+def file(tmp_path):
+    with (tmp_path / "file").open("w+b") as opened:
+        opened.write(DATA)
+        yield opened
+
+
+def test_a_file_is_sent_from_its_beginning_and_stored_once(file) -> None:
+    with modern_registry() as (host, state):
+        repository = Repository(parse(f"{host}/team/image"), {})
+        repository.upload(NAME, file)
+        assert state.blobs[NAME] == DATA
+        state.blobs[NAME] = b"stored before"
+        repository.upload(NAME, file)
+        assert state.blobs[NAME] == b"stored before"
+
+
+def test_a_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path, file, monkeypatch) -> None:
+    with modern_registry(user="name:secret") as (host, state):
+        repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "name:secret"))
+        send = repository.transport.send
+        put: list[str] = []
+
+        def expiring(method: str, path: str, **given: Any) -> Any:
+            if method == "PUT":
+                put.append(path)
+                state.tokens.clear()
+            return send(method, path, **given)
+
+        monkeypatch.setattr(repository.transport, "send", expiring)
+        repository.upload(NAME, file)
+        assert len(put) == 1
+        assert state.blobs == {NAME: DATA}

@@ -1,4 +1,4 @@
-"""What a build's own note says of CUDA is read in every form that releases wrote it in."""
+"""Claims of an image about itself, compared with its files and this host's records."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import msgspec
 import pytest
 from made_images import SITE, context_of, image_of, package
 
+from envbuilder.engine.port import Image
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.validation.image_claims import (
+    ENVIRONMENT_LABEL,
     FORM_LABEL,
     claims,
     left_out_of,
@@ -21,7 +23,9 @@ from envbuilder.validation.image_claims import (
     without_cuda,
 )
 from envbuilder.validation.judge import Causes, mark_consequences
+from envbuilder.validation.validate_request import left_out
 from envbuilder.verdict import CheckResult
+from envbuilder.workspace import Workspace, write_atomically
 
 
 @pytest.mark.parametrize(
@@ -129,3 +133,59 @@ def test_a_devel_image_names_no_list_of_removed_files() -> None:
     there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode(DOCUMENT), LIST_AT: LIST.encode()})
     said = [one.subject for one in claims(context_of(there, labels=labels, facts={"form": "devel"})).findings]
     assert f"label {removed_files.LABEL}" in said
+
+
+ID = "tf2.20.0-py311-cpu-bookworm-runtime"
+LOCK = f"numpy==2.1.3 --hash=sha256:{'a' * 64}\n"
+STEP = "RUN --mount=source=shared/packages/x,target=/run/package sh /run/tools/install x\n"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made = Workspace(tmp_path)
+    context = made.context(ID)
+    context.mkdir(parents=True)
+    (context / lockfile.LOCK).write_text(LOCK)
+    (context / "Dockerfile").write_text(STEP)
+    write_atomically(made.images / "shared/packages/x" / removed_files.REMOVED, LIST.encode())
+    return made
+
+
+def image(**labels: str) -> Image:
+    told = {ENVIRONMENT_LABEL: ID, removed_files.LABEL: lockfile.digest(LIST)}
+    told |= {
+        {"environment": ENVIRONMENT_LABEL, "listed": removed_files.LABEL}[name]: text for name, text in labels.items()
+    }
+    return Image(id="sha256:1", tags=(), digests=(), size=0, labels=told, env={}, user="", architecture="amd64")
+
+
+def test_list_named_by_the_labels_is_the_host_s(workspace: Workspace) -> None:
+    assert left_out(image(), workspace) == LIST
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"listed": ""},
+        {"listed": "sha256:" + "0" * 64},
+        {"environment": ""},
+        {"environment": "tf2.19.1-py311-cpu-bookworm-runtime"},
+        {"environment": f"../images/{ID}"},
+        {"environment": f"x/../{ID}"},
+        {"environment": "."},
+    ],
+)
+def test_list_with_another_digest_or_name_is_ignored(labels: dict[str, str], workspace: Workspace) -> None:
+    assert not left_out(image(**labels), workspace)
+
+
+def test_list_of_another_lock_is_ignored(workspace: Workspace) -> None:
+    (workspace.context(ID) / lockfile.LOCK).write_text(LOCK.replace("2.1.3", "2.1.4"))
+    assert not left_out(image(), workspace)
+    assert not left_out(None, workspace)
+
+
+def test_a_damaged_list_is_not_used(workspace: Workspace) -> None:
+    path = workspace.images / "shared/packages/x" / removed_files.REMOVED
+    path.write_text("x\n")
+    assert not left_out(image(listed=lockfile.digest("x\n")), workspace)

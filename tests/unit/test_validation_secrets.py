@@ -1,21 +1,227 @@
-"""The checks `secrets` and `layers`: credentials, authorities and permissions in an image; no value is quoted."""
+"""Credentials, authorities and permissions in files, variables and build instructions; no value is quoted."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import os
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_images import SITE, context_of, image_of, package
 
-from envbuilder.engine.port import LayerFile
+from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.layer_scan import scan
 from envbuilder.validation.secret_checks import layers, secrets
+from envbuilder.validation.secret_scan import FileSecrets, in_instruction, in_text, in_variable, with_known_shape
+
+GITHUB = b"ghp_" + b"a1B2" * 9
+SAMPLES = (
+    b"-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B",
+    b"PuTTY-User-Key-File-3: ssh",
+    b"AKIA" + b"QWERTYUIOPASDFGH",
+    b"ASIA" + b"QWERTYUIOPASDFGH",
+    b"aws_secret_access_key = " + b"wJalrXUtnFEMIK7MDENGbPxRfiCY",
+    b"AWS_SECRET_ACCESS_KEY=" + b"wJalrXUtnFEMIK7MDENGbPxRfiCY",
+    *(prefix + b"a1B2" * 9 for prefix in (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"npm_")),
+    b"glpat-" + b"a1B2" * 6,
+    *(b"xox" + kind + b"-" + b"a1B2" * 6 for kind in (b"a", b"b", b"e", b"p", b"r", b"s")),
+    b"hf_" + b"abcdEFGH" * 4,
+    b"AIza" + b"a1B2c" * 7,
+    b"pypi-AgE" + b"a1B2" * 9,
+    b"_authToken=abcdef",
+    b"sk_live_" + b"a1B2" * 6,
+    b"sk-proj-" + b"a1B2" * 12,
+    b"dop_v1_" + b"0a" * 32,
+    b"WANDB_API_KEY=" + b"0a" * 20,
+    b"client-key-data: " + b"LS0tLS1C" * 6,
+    b"AccountKey=" + b"a1B2" * 16,
+    b"eyJhbGciOi" + b"a1B2" * 4 + b".eyJ" + b"a1B2" * 4 + b"." + b"a1B2" * 6,
+)
+"""One of every known shape, composed here, so that no scanner reports this file."""
+
+NOISE = st.lists(st.sampled_from([b"ghp", b"_", b"-", b"K", b"AKI", b"I", b"J", b"xo", b" ", b"\n", b"PRIVATE "])).map(
+    b"".join
+)
+
+
+def found(path: str, content: bytes, piece: int = 1 << 20) -> list[str]:
+    searched = FileSecrets(path)
+    for at in range(0, len(content), piece):
+        searched.take(bytearray(content[at : at + piece]))
+    return [one.what for one in searched.found]
+
+
+@given(st.sampled_from(SAMPLES), NOISE, NOISE)
+def test_every_shape_is_found_among_parts_of_others(sample: bytes, before: bytes, after: bytes) -> None:
+    assert list(with_known_shape("x", before + b" " + sample + b"\n" + after))
+
+
+@given(NOISE)
+def test_parts_of_hints_are_not_found(noise: bytes) -> None:
+    assert not list(with_known_shape("x", noise))
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 7])
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("srv/app.db", b"SQLite format 3\0" + bytes(5000) + GITHUB + bytes(100)),
+        ("srv/__pycache__/settings.cpython-311.pyc", b"\xa7\r\r\n" + bytes(12) + b"\xda$" + GITHUB + b"\0"),
+    ],
+)
+def test_a_token_in_a_binary_file_is_found(path: str, content: bytes, piece: int) -> None:
+    assert found(path, content, piece) == ["a GitHub token"]
+
+
+@pytest.mark.parametrize("content", [gzip.compress(GITHUB, mtime=0), b""])
+def test_archives_are_not_unpacked(content: bytes) -> None:
+    """`trivy image` searches inside archives."""
+    assert found("srv/log.1.gz", content) == []
+
+
+def test_secrets_of_a_layer_are_found_in_files_of_any_size() -> None:
+    contents = {
+        "srv/large": os.urandom(3 << 20),
+        "srv/large.log": b"x\n" * (1 << 20) + GITHUB,
+        "srv/small": b"token " + GITHUB,
+        "srv/elf.so": b"\x7fELF" + bytes(2 << 20),
+    }
+    files = (LayerFile(path, "file", size=len(data), pieces=lambda: iter((data,))) for path, data in contents.items())  # noqa: B023
+    record = scan(LayerStream(files, "sha256:1"))
+    assert sorted(one.path for one in record.secrets) == ["srv/large.log", "srv/small"]
+    assert {row.path: row.size for row in record.rows} == {path: len(data) for path, data in contents.items()}
+
+
+KEYS = ("", "RSA ", "EC ", "DSA ", "OPENSSH ", "ENCRYPTED ")
+JKS = b"\xfe\xed\xfe\xed" + bytes((0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("root/.kaggle/kaggle.json", b'{"username":"a","key":"0123456789abcdef0123456789abcdef"}'),
+        ("srv/www/.htpasswd", b"admin:$apr1$abcdefgh$0123456789abcdefghijkl\n"),
+        ("root/.m2/settings.xml", b"<server><id>in</id><password>hunter2</password></server>"),
+        ("root/.config/rclone/rclone.conf", b"[a]\ntype = sftp\npass = abcdefgh0123\n"),
+        ("root/.curlrc", b'user = "me:hunter2"\n'),
+        ("root/.bash_history", b"ls\ncurl -s -u me:hunter2 https://example.com\n"),
+        ("root/.bash_history", b"sshpass -p hunter2 ssh a\n"),
+        ("root/.condarc", b"channels:\n  - https://conda.anaconda.org/t/an-01234567-89ab-cdef-0123-456789abcdef/a\n"),
+        ("root/.yarnrc.yml", b"npmAuthToken: abcdefgh\n"),
+        ("app/.env", b"SMTP_PASS=hunter2\n"),
+        ("app/.envrc", b"export MYSQL_PWD=hunter2\n"),
+        ("app/.env", "DB_PASSWORD=correct-horse\r\n".encode("utf-16")),
+        ("app/.env", b"\xfe\xff" + "DB_PASSWORD=correct-horse\r\n".encode("utf-16-be")),
+        ("etc/shadow", b"daemon:*:19000:0:99999:7:::\nroot:$y$j9T$abcdefgh$0123456789:19000:0:99999:7:::\n"),
+        ("etc/shadow-", b"root:$6$abcdefgh$0123456789:19000:0:99999:7:::\n"),
+        ("run/secrets/token", b"hunter2"),
+        ("run/containers/0/auth.json", b'{"auths":{"r.example.com":{"auth":"bWU6aHVudGVyMg=="}}}'),
+        ("root/.ngc/config", b"[CURRENT]\napikey = abcdefghijkl\n"),
+        ("app/docker-compose.yml", b"services:\n  db:\n    environment:\n      POSTGRES_PASSWORD: hunter2\n"),
+        ("app/prod.tfvars", b'db_password = "hunter2"\n'),
+        ("root/.aws/cli/cache/1.json", b'{"Credentials": {"SecretAccessKey": "abcdefgh0123"}}'),
+        ("opt/server.p12", b"0\x82\x0a\x01\x02\x01\x03" + bytes(99)),
+        ("opt/server.jks", JKS + b"\x01" + bytes(99)),
+        ("etc/krb5.keytab", b"\x05\x02" + bytes(99)),
+        ("etc/tls/server.key", b"0\x82\x04\xa4\x02\x01\x00" + bytes(99)),
+        ("etc/tls/server.der", b"0\x77\x02\x01\x01\x04\x20" + bytes(99)),
+        ("root/.gnupg/private-keys-v1.d/0A.key", b"Created: 20260101T000000\nKey: (protected-private-key (rsa"),
+        ("root/.config/gcloud/credentials.db", b"SQLite format 3\0" + bytes(99)),
+        *(("srv/a.yaml", base64.b64encode(b"-----BEGIN %bPRIVATE KEY-----\nMIIE" % one.encode())) for one in KEYS),
+        ("srv/a", b"nvapi-" + b"a1B2" * 16),
+        ("srv/a", b"AKCp" + b"a" * 69),
+        ("srv/a", b"eyJ0eXAiOiJKV1QiLCJhbGciOiJSUzI1NiJ9.eyJ" + b"a1B2" * 4 + b"." + b"a1B2" * 6),
+    ],
+)
+def test_credential_is_found_in_the_format_of_its_tool(path: str, content: bytes) -> None:
+    assert found(path, content)
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("etc/shadow", b"root:*:19000:0:99999:7:::\nbin:!:19000::::::\njovyan:!!:1::::::\nsync::1:::\n"),
+        ("etc/gshadow", b"root:*::\nssl-cert:!::\n"),
+        (
+            "app/docker-compose.yml",
+            b'services:\n  a:\n    user: "1000:1000"\nsecrets:\n  db_password:\n    file: ./db_password\n',
+        ),
+        ("app/compose.yaml", b"      DB_PASSWORD: ${DB_PASSWORD}\n      TOKEN_FILE: /run/secrets/token\n"),
+        ("app/.env", b"GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D\nOLD_PWD=/srv/app\n"),
+        ("etc/tls/server.der", b"0\x82\x04\xa40\x82\x03\x8c" + bytes(99)),
+        ("etc/ssl/certs/java.jks", JKS + b"\x02" + bytes(99)),
+        ("opt/a.pfx", b"\x89PNG" + bytes(99)),
+        ("root/.condarc", b"channels:\n  - https://conda.anaconda.org/t/a\n"),
+        ("root/.m2/settings.xml", b"<password>${env.PW}</password>"),
+        ("srv/map.js", b"data:application/json;base64,eyJ2ZXJzaW9uIjozLCJmaWxlIjoiIn0="),
+        ("root/.bash_history", b"docker run -u 1000:1000 a\n"),
+        ("run/secrets/empty", b"\n"),
+    ],
+)
+def test_usual_content_is_not_found(path: str, content: bytes) -> None:
+    assert found(path, content) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "names"),
+    [
+        ({"PATH": "/bin", "PYTHON_VERSION": "3.11", "GPG_KEY": "A035C8"}, []),
+        (
+            {"HF_TOKEN": "hf_x", "AWS_SECRET_ACCESS_KEY": "x", "DB_PASSWORD": "y"},
+            ["AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "HF_TOKEN"],
+        ),
+        ({"HTTPS_PROXY": "http://me:word@proxy.example.com:3128"}, ["HTTPS_PROXY"]),
+        ({"API_TOKEN": ""}, []),
+        ({"PGPASSWORD": "word", "MYSQL_PWD": "word", "TOKENIZERS_PARALLELISM": "false"}, ["MYSQL_PWD", "PGPASSWORD"]),
+        ({"HARMLESS": "AKIAQWERTYUIOPASDFGH"}, ["HARMLESS"]),
+        ({"NPM_TOKEN_FILE": "/run/secrets/npm", "DB_PASSWORD": "$FROM_OUTSIDE"}, []),
+    ],
+)
+def test_variables_with_credentials_are_named(env: dict[str, str], names: list[str]) -> None:
+    assert [name for name, value in sorted(env.items()) if in_variable(name, value)] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("RUN |1 GH_TOKEN=abcdef1 /bin/sh -c git clone", True),
+        ("RUN /bin/sh -c curl -u me https://a:b@example.com/x", True),
+        ("RUN /bin/sh -c mysql --password=hunter2", True),
+        ("RUN --mount=type=secret,id=token pip install", False),
+        ("RUN /bin/sh -c TOKEN=$(cat /run/secrets/token) make", False),
+        ("COPY file:abc in /", False),
+    ],
+)
+def test_instructions_with_credentials_are_found(text: str, *, found: bool) -> None:
+    assert bool(in_instruction(text)) is found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"-----BEGIN PRIVATE KEY-----" + b" " * 900_000,
+        b"password" * 120_000,
+        b"a" * 900_000,
+        b"a.b-c+" * 150_000,
+        b"eyJhbGciOi" * 90_000,
+        b"://" * 300_000,
+    ],
+)
+def test_an_adversarial_text_costs_linear_time(text: bytes) -> None:
+    begun = time.monotonic()
+    in_text("app/.env", text)
+    assert time.monotonic() - begun < 10
+
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 OTHER = b"-----BEGIN CERTIFICATE-----\nREVG\n-----END CERTIFICATE-----\n"
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE\n"
 AWS = b"AKIA" + b"QWERTYUIOPASDFGH"
-GITHUB = b"ghp_" + b"a1B2" * 9
 HUGGING = b"hf_" + b"abcdEFGH" * 4
 
 
