@@ -1,40 +1,130 @@
-"""The user's configuration file: where it is, and one table of it at a time."""
+"""The user's configuration file: mirrors of registries, and where apt finds packages."""
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from envbuilder.errors import UsageError
 from envbuilder.support import decoding
-from envbuilder.workspace import users_text
+from envbuilder.workspace import read_users, users_text
+
+T = TypeVar("T")
+
+VARIABLE = "ENVBUILDER_MIRRORS"
+
+_EXAMPLES = {
+    "apt": '[apt], and below it debian = "https://mirror.example.org/debian", without credentials; '
+    '[apt.repositories.NAME] with url = "https://packages.example.org/…", key = "/etc/apt/keyrings/….gpg", and suite',
+    "mirrors": '[mirrors], and below it "docker.io" = "mirror.example.org:5000/hub", without a scheme',
+}
+_LARGEST = 32 << 10
+"""Characters of the file: a name of very many parts takes time by their square."""
+
+_LARGEST_KEY = 1 << 20
+_ARMOUR = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
+
+_HOST = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?"
+_Registry = Annotated[str, msgspec.Meta(pattern=rf"^{_HOST}\Z")]
+_Mirror = Annotated[str, msgspec.Meta(pattern=rf"^{_HOST}(?:/[a-z0-9][a-z0-9._-]*)*\Z")]
+_Url = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
+        r"(?:/[A-Za-z0-9][A-Za-z0-9._~+-]*)*/?\Z"
+    ),
+]
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
+_Suite = Annotated[str, msgspec.Meta(pattern=r"^(?:/|[A-Za-z0-9][A-Za-z0-9._/-]*(?: [A-Za-z0-9][A-Za-z0-9._-]*)*)\Z")]
+
+
+class _Repository(msgspec.Struct, forbid_unknown_fields=True):
+    url: _Url
+    key: Annotated[str, msgspec.Meta(pattern="^/")]
+    suite: _Suite = "/"
+
+
+class Apt(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """Mirrors of Debian ('' if none), and further repositories by name."""
+
+    debian: _Url = ""
+    debian_security: _Url = ""
+    repositories: dict[_Name, _Repository] = {}
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A signed repository with its key; ``suite`` follows the address in apt's lists (``/`` for a flat one)."""
+
+    name: str
+    url: str
+    suite: str
+    key: bytes
+
+    @property
+    def key_file(self) -> str:
+        """The key's file name: apt tells a key's two formats by the ending."""
+        return f"{self.name}.{'asc' if self.key.lstrip().startswith(_ARMOUR) else 'gpg'}"
+
+    def line(self, folder: str) -> str:
+        return f"deb [arch=amd64 signed-by={folder}/{self.key_file}] {self.url} {self.suite}\n"
 
 
 def config_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's configuration file, whether it is there or not."""
     home = Path(environ.get("HOME") or Path.home())
     return Path(environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
 
 
-_LARGEST = 32 << 10
-"""Characters of it: a name of very many parts takes time by their square."""
+def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the mirror of each registry that has one: ``docker.io`` → ``mirror.example.org/hub``.
+
+    The variable ``ENVBUILDER_MIRRORS`` (``docker.io=mirror.example.org/hub,quay.io=…``) precedes the file's table
+    ``[mirrors]``. Raises UsageError for a name that is not a registry's or a mirror's.
+    """
+    pairs = (pair.partition("=") for pair in environ.get(VARIABLE, "").replace(",", " ").split())
+    variable = {registry: mirror for registry, _, mirror in pairs}
+    return _table("mirrors", dict[_Registry, _Mirror], environ, variable, VARIABLE if variable else "")
 
 
-def section(name: str, hint: str, environ: Mapping[str, str] = os.environ) -> Mapping[str, object]:
-    """Return a table of it, empty where there is none. Raises UsageError, with the hint, for what is none."""
+def apt(environ: Mapping[str, str] = os.environ) -> Apt:
+    return _table("apt", Apt, environ)
+
+
+def repository(name: str, environ: Mapping[str, str] = os.environ) -> Repository:
+    """Return a repository of apt's. Raises UsageError if none of this name is configured, or its key is not one."""
+    found = apt(environ).repositories.get(name)
+    if found is None:
+        where = f"{config_file(environ)}: apt.repositories.{name}"
+        raise UsageError(f"{where} is missing: the packages come from it", hint=f"write {_EXAMPLES['apt']}")
+    key = read_users(Path(found.key))
+    if len(key) > _LARGEST_KEY or not (key.lstrip().startswith(_ARMOUR) or key[:1] >= b"\x80"):
+        raise UsageError(f"{found.key} is not a public key of OpenPGP", hint="gpg --export KEY > FILE writes one")
+    return Repository(name, found.url.rstrip("/"), found.suite, key)
+
+
+def _table(
+    name: str, kind: type[T], environ: Mapping[str, str], more: Mapping[str, str] | None = None, origin: str = ""
+) -> T:
+    """Read a table of the file, empty if there is none, with ``more`` values of another origin.
+
+    Raises UsageError with an example if it does not fit.
+    """
     path = config_file(environ)
-    if not path.is_file():
-        return {}
-    text = users_text(path)
-    if len(text) > _LARGEST:
-        raise UsageError(f"{path} is larger than {_LARGEST >> 10} kB", hint=hint)
+    text = users_text(path) if path.is_file() else ""
     try:
-        with decoding.damaged("not TOML"):
+        with decoding.damaged(str(path)):
+            if len(text) > _LARGEST:
+                raise ValueError(f"larger than {_LARGEST >> 10} kB")
             table = tomllib.loads(text).get(name, {})
+            found = {**table, **more} if more else table
+            return decoding.converted(found, kind, f"{path} [{name}] {origin}".rstrip())
     except decoding.DamagedError as error:
-        raise UsageError(f"{path}: {error}", hint=hint) from error
-    if not isinstance(table, dict):
-        raise UsageError(f"{path}: {name} is no table", hint=hint)
-    return table
+        message = re.sub(r"Expected `str` matching regex '.*'", "not in the form of the example", str(error))
+        raise UsageError(message, hint=f"write {_EXAMPLES[name]}") from error

@@ -18,11 +18,11 @@ from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
 from envbuilder.image import debian, system_lock
-from envbuilder.image.apt_sources import debian_lines, repository
 from envbuilder.image.context import templates
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.image.user_config import apt, repository
 
 CATALOG = load()
 KEY = bytes([0x99]) + b"\x01key"
@@ -46,9 +46,7 @@ def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
     lines = ("deb https://m.example.org/debian bookworm main", "deb https://m.example.org/debian bookworm-updates main")
     assert debian.mirror_lines("bookworm") == lines
     config.write_text('[apt]\ndebian = "https://m.example.org/debian"\ndebian-security = "http://s.example.org/x"\n')
-    assert debian_lines("trixie")[-1] == "deb http://s.example.org/x trixie-security main"
-    config.unlink()
-    assert debian_lines("bookworm") == ()
+    assert debian.mirror_lines("trixie")[-1] == "deb http://s.example.org/x trixie-security main"
 
 
 def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
@@ -100,7 +98,7 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
 
 def read_both() -> None:
     """Read what the user's configuration says of Debian, and of a repository."""
-    debian_lines("bookworm")
+    apt()
     repository("nvidia-bullseye")
 
 

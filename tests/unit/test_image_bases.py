@@ -13,7 +13,7 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError, ensure_base
-from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.image.names import BASE_FROM_LABEL, BASE_KEY_LABEL
 
 BOOKWORM = OperatingSystem(
     name="debian-bookworm",
@@ -64,8 +64,7 @@ def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     base = ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
     image = engine.image(base.reference)
     assert image is not None
-    assert image.labels[BASE_KEY_LABEL] == key
-    assert base.description.endswith("signed packages of bookworm")
+    assert image.labels == {BASE_KEY_LABEL: key, BASE_FROM_LABEL: "signed packages of bookworm"}
 
 
 def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:

@@ -10,7 +10,8 @@ from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.image.bases import ensure_base, fetched, mirrors, sources
+from envbuilder.image.bases import ensure_base, fetched, sources
+from envbuilder.image.user_config import mirrors
 
 DIGEST = "sha256:" + "d" * 64
 HUB = {"ENVBUILDER_MIRRORS": "docker.io=mirror.example.org:5000/hub"}

@@ -14,7 +14,7 @@ from envbuilder.image import system_lock
 from envbuilder.image.context import ensure_system_locks, templates
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK, SystemPackage
-from envbuilder.workspace import Workspace
+from envbuilder.workspace import Workspace, write_atomically
 
 CATALOG = load()
 GIT, CUDART = "a" * 64, "b" * 64
@@ -127,7 +127,10 @@ esac
 
 @pytest.fixture
 def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put an apt-get before the host's that knows three packages."""
+    """Put an apt-get before the host's that knows three packages of the configured mirror."""
+    config = tmp_path / "config/envbuilder/config.toml"
+    write_atomically(config, b'[apt]\ndebian = "http://mirror.example.org/debian"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "apt-get"
     program.write_text(FAKE)
