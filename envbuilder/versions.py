@@ -167,7 +167,7 @@ def _admits(operator: str, bound: str, version: str) -> bool:
     }[operator]
 
 
-class Pin(NamedTuple):
+class PinnedVersion(NamedTuple):
     """One exact version of a distribution; the name is normalised, and without extras."""
 
     name: str
@@ -183,13 +183,13 @@ def distribution(name: str) -> str:
 
 
 @lru_cache(maxsize=65_536)
-def pin_or_none(text: str) -> Pin | None:
+def pin_or_none(text: str) -> PinnedVersion | None:
     """Read ``name==version``; None for any other requirement."""
     found = _PIN.fullmatch(text)
-    return Pin(distribution(found[1]), found[2]) if found is not None else None
+    return PinnedVersion(distribution(found[1]), found[2]) if found is not None else None
 
 
-def pin(text: str) -> Pin:
+def pin(text: str) -> PinnedVersion:
     """Read ``name==version``. Raises ValueError for any other text."""
     found = pin_or_none(text)
     if found is None:

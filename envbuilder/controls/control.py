@@ -68,7 +68,7 @@ class FromWheel(msgspec.Struct, frozen=True, tag=True):
         return self.to.rpartition("/")[2]
 
 
-Step = RunCommand | Copy | Env | Entrypoint | FromWheel
+ControlStep = RunCommand | Copy | Env | Entrypoint | FromWheel
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +86,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     base: Base
     broken: str
     code: Code | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ControlStep, ...] = ()
     locked: dict[str, str] = {}
     added: dict[str, str] = {}
     swapped: dict[str, str] = {}
@@ -120,7 +120,7 @@ _PIP = (
 )
 
 
-def _steps(row: dict[str, Any]) -> tuple[Step, ...]:
+def _steps(row: dict[str, Any]) -> tuple[ControlStep, ...]:
     """Return the instructions for one step of the table. Raises ValueError for an unknown step."""
     match row:
         case {"run": command}:

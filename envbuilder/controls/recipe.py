@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import assert_never
 
-from envbuilder.controls.control import Control, Copy, Entrypoint, Env, FromWheel, RunCommand, Step
+from envbuilder.controls.control import Control, ControlStep, Copy, Entrypoint, Env, FromWheel, RunCommand
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.render import with_host
@@ -32,7 +32,7 @@ def dockerfile(control: Control, python: str, lock: str, system: Mapping[str, st
     return "\n".join([*lines, "USER envbuilder", ""])
 
 
-def _instruction(step: Step) -> str:
+def _instruction(step: ControlStep) -> str:
     match step:
         case RunCommand(command, network, folder, tool):
             mounts = f"{with_host()}\n    " if network else ""

@@ -33,7 +33,7 @@ from envbuilder.engine.connection import (
     next_step,
     open_connection,
 )
-from envbuilder.engine.images import History, Inspected, to_image
+from envbuilder.engine.images import HistoryEntry, Inspected, to_image
 from envbuilder.engine.port import (
     BuildRequest,
     ContainerResult,
@@ -130,7 +130,7 @@ class DockerEngine:
     def image(self, reference: str) -> Image | None:
         action = f"describe {reference}"
         inspected = self._connection.get(action, "/images/{}/json", Inspected, names=(reference,))
-        history = self._connection.get(action, "/images/{}/history", list[History], names=(reference,))
+        history = self._connection.get(action, "/images/{}/history", list[HistoryEntry], names=(reference,))
         return to_image(inspected, history) if inspected is not None and history is not None else None
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:

@@ -40,14 +40,14 @@ class Inspected(msgspec.Struct, rename="pascal"):
     created: str | None = None
 
 
-class History(msgspec.Struct, rename="pascal"):
+class HistoryEntry(msgspec.Struct, rename="pascal"):
     """One instruction of an image's history; ``size`` in bytes."""
 
     size: int | None = None
     created_by: str | None = None
 
 
-def to_image(inspected: Inspected, history: list[History]) -> Image:
+def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:
     config = inspected.config or _Config()
     diff_ids = (inspected.root_fs.layers if inspected.root_fs else None) or ()
     return Image(
@@ -68,7 +68,7 @@ def to_image(inspected: Inspected, history: list[History]) -> Image:
     )
 
 
-def to_layers(diff_ids: tuple[str, ...], history: list[History]) -> tuple[Layer, ...]:
+def to_layers(diff_ids: tuple[str, ...], history: list[HistoryEntry]) -> tuple[Layer, ...]:
     """Pair diff ids (oldest first) with their instructions in the history (newest first).
 
     The engine does not give the pairs. An instruction has a layer if it has a size and is not metadata. If these are
@@ -77,7 +77,7 @@ def to_layers(diff_ids: tuple[str, ...], history: list[History]) -> tuple[Layer,
     entries = [entry for entry in history if entry.size or not _METADATA.match(entry.created_by or "")]
     for entry in [entry for entry in entries if not entry.size][: max(0, len(entries) - len(diff_ids))]:
         entries = [other for other in entries if other is not entry]
-    entries += [History()] * (len(diff_ids) - len(entries))
+    entries += [HistoryEntry()] * (len(diff_ids) - len(entries))
     pairs = zip(reversed(diff_ids), entries, strict=False)
     return tuple(reversed([Layer(diff_id, entry.size or 0, entry.created_by or "") for diff_id, entry in pairs]))
 

@@ -15,7 +15,7 @@ from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.support import decoding
 from envbuilder.workspace import read_kept
 
-Step = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
+JournalStep = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,7 +24,7 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ``terms`` is the digest of the conditions of a validation; '' in journals of older versions.
     """
 
-    step: Step
+    step: JournalStep
     digest: str = ""
     verdict: str = ""
     terms: str = ""
@@ -38,7 +38,7 @@ class Journal:
         self.path = path
         self.entries = _read(path)
 
-    def last(self, step: Step) -> JournalEntry | None:
+    def last(self, step: JournalStep) -> JournalEntry | None:
         """Return the newest entry of a step; None if it was never finished."""
         return next((entry for entry in reversed(self.entries) if entry.step == step), None)
 

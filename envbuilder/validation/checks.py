@@ -15,7 +15,7 @@ from envbuilder.workspace import packaged_yaml
 Profile = Literal["quick", "full"]
 
 
-class Group(msgspec.Struct, frozen=True):
+class CheckGroup(msgspec.Struct, frozen=True):
     """Checks that share a process, and with it the import. Lanes run in parallel, groups of a lane in turn.
 
     The host makes the checks of lane ``host``; no container is involved.
@@ -54,11 +54,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    groups: tuple[Group, ...]
+    groups: tuple[CheckGroup, ...]
     checks: tuple[dict[str, Any], ...]
 
 
-def _load() -> tuple[tuple[Group, ...], tuple[Check, ...]]:
+def _load() -> tuple[tuple[CheckGroup, ...], tuple[Check, ...]]:
     table = packaged_yaml(resources.files("envbuilder.validation") / "checks.yaml", _Table)
     checks = []
     for heading in table.checks:

@@ -301,7 +301,7 @@ def engine(data: bytes) -> None:
     inspected = answer.get("inspected", answer) if isinstance(answer, dict) else answer
     history = answer.get("history", []) if isinstance(answer, dict) else []
     described = decoding.converted(inspected, images.Inspected)
-    images.to_image(described, decoding.converted(history, list[images.History]))
+    images.to_image(described, decoding.converted(history, list[images.HistoryEntry]))
 
 
 class Response:

@@ -17,15 +17,15 @@ from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.connection import Connection
 from envbuilder.engine.containers import OutputLimit, gpu_requests
 from envbuilder.engine.docker import DockerEngine
-from envbuilder.engine.images import History, Inspected, to_image, to_layers
+from envbuilder.engine.images import HistoryEntry, Inspected, to_image, to_layers
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Image
 from envbuilder.errors import UsageError
 
-RUN = History(7, "RUN /bin/sh -c make # buildkit")
-EMPTY_RUN = History(0, "RUN /bin/sh -c true # buildkit")
-ENV = History(0, "ENV A=b")
-CLASSIC_CMD = History(0, '/bin/sh -c #(nop)  CMD ["sh"]')
-BASE = History(100, "")
+RUN = HistoryEntry(7, "RUN /bin/sh -c make # buildkit")
+EMPTY_RUN = HistoryEntry(0, "RUN /bin/sh -c true # buildkit")
+ENV = HistoryEntry(0, "ENV A=b")
+CLASSIC_CMD = HistoryEntry(0, '/bin/sh -c #(nop)  CMD ["sh"]')
+BASE = HistoryEntry(100, "")
 
 
 def read(data: bytes) -> dict[str, tarfile.TarInfo]:
@@ -88,7 +88,7 @@ def test_paths_outside_the_context_are_refused(tmp_path: Path, name: str) -> Non
     ids=["metadata", "an empty layer", "more entries than layers", "no history", "scratch"],
 )
 def test_layers_are_paired_with_their_instructions(
-    diff_ids: tuple[str, ...], history: list[History], sizes: list[int]
+    diff_ids: tuple[str, ...], history: list[HistoryEntry], sizes: list[int]
 ) -> None:
     """Every diff id appears once, in order, with the size of its instruction."""
     layers = to_layers(diff_ids, history)
