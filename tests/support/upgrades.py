@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.document import Clause, ComparedImage, Differences, MemoryChange, SurfaceChange, TestCounts
 from envbuilder.upgrade.job import read_policy
+from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.upgrade.policy import judge
 from envbuilder.upgrade.quantities import ComparedImages
 from envbuilder.upgrade.statistics import Samples, Settings
@@ -29,6 +31,15 @@ def test_matmul():
 """A folder of two tests, of which one needs what TensorFlow 2.16 dropped."""
 
 POLICY = read_policy(None, Path())
+
+
+def options(old: str, new: str, **more: Any) -> UpgradeOptions:
+    return UpgradeOptions(old=old, new=new, policy=POLICY, **more)
+
+
+def never(version: str, package: str) -> NoReturn:
+    """Propose no release: a test with it asks for releases of the catalogue only."""
+    raise AssertionError(f"{package} {version} is in the catalogue")
 
 
 def side(version: str, **more: object) -> ComparedImage:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from envbuilder import versions
+from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.environment import Combination
 from envbuilder.errors import InfrastructureError, UsageError
@@ -23,9 +26,12 @@ from envbuilder.upgrade.bisect import (
     ordered,
     path_of,
 )
+from envbuilder.upgrade.bisect_runs import candidates, resolved, result_of_check
 from envbuilder.upgrade.bisect_search import Answer, NextCandidate, Result, advance, most_images, normalised
+from envbuilder.verdict import CheckResult, Outcome
 from envbuilder.workspace import read_document
 
+CATALOG = load()
 GONE = "AttributeError: module 'tensorflow' has no attribute 'estimator'"
 
 
@@ -34,26 +40,20 @@ def asked(count: int) -> BisectParameters:
     return BisectParameters(axis="tensorflow", candidates=names, row=Combination(tensorflow="2.0.0"), command=("x",))
 
 
+@dataclass
 class World:
-    """Versions from ``first_bad`` on fail; some are unbuildable, some fail otherwise; it dies before trial ``dies``."""
+    """Versions from ``first_bad`` on fail; some are unbuildable, some fail otherwise; it dies before trial ``dies``.
 
-    def __init__(
-        self,
-        question: BisectParameters,
-        first_bad: int,
-        *,
-        unbuildable: frozenset[int] = frozenset(),
-        other: frozenset[int] = frozenset(),
-        dies: int | None = None,
-    ) -> None:
-        self.question, self.first_bad, self.unbuildable, self.other, self.dies = (
-            question,
-            first_bad,
-            unbuildable,
-            other,
-            dies,
-        )
-        self.tried: list[str] = []
+    ``unsteady`` versions fail only every other time, beginning with a success.
+    """
+
+    question: BisectParameters
+    first_bad: int
+    unbuildable: Collection[int] = ()
+    other: Collection[int] = ()
+    unsteady: Collection[int] = ()
+    dies: int | None = None
+    tried: list[str] = field(default_factory=list)
 
     def __call__(self, candidate: str) -> CommandResult | Unbuildable:
         if self.dies is not None and len(self.tried) == self.dies:
@@ -64,11 +64,9 @@ class World:
             return Unbuildable("no wheel")
         if place in self.other:
             return CommandResult(1, "ImportError: something else")
-        return (
-            CommandResult(1, f"{GONE}. Did you mean: 'random{place}'?")
-            if place >= self.first_bad
-            else CommandResult(0, "")
-        )
+        if place < self.first_bad or (place in self.unsteady and self.tried.count(candidate) % 2):
+            return CommandResult(0, "")
+        return CommandResult(1, f"{GONE}. Did you mean: 'random{place}'?")
 
 
 def search(world: World, folder: Path) -> BisectDocument:
@@ -103,7 +101,7 @@ def test_unbuildable_versions_are_skipped(tmp_path: Path) -> None:
     count = 9
     for first_bad in range(1, count):
         for gaps in itertools.combinations(range(1, count - 1), 2):
-            world = World(asked(count), first_bad, unbuildable=frozenset(gaps))
+            world = World(asked(count), first_bad, unbuildable=gaps)
             found = search(world, tmp_path / f"{first_bad}-{gaps}")
             assert found.result is not None
             low = world.question.candidates.index(found.result.last_good)
@@ -115,7 +113,7 @@ def test_unbuildable_versions_are_skipped(tmp_path: Path) -> None:
 
 
 def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
-    found = search(World(asked(5), 3, other=frozenset({2})), tmp_path)
+    found = search(World(asked(5), 3, other={2}), tmp_path)
     assert found.result == Result(last_good="2.1.0", first_bad="2.3.0", between=("2.2.0",))
     assert {answer.candidate: answer.outcome for answer in found.answers}["2.2.0"] == "other"
 
@@ -125,9 +123,10 @@ def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
     [
         (World(asked(4), 0), "2.0.0: said to be good, but the command fails"),
         (World(asked(4), 9), "2.3.0: said to be bad, but the command succeeds"),
-        (World(asked(4), 2, unbuildable=frozenset({0})), "2.0.0: cannot be built"),
+        (World(asked(4), 2, unbuildable={0}), "2.0.0: cannot be built"),
+        (World(replace(asked(4), repeat=2), 0, unsteady={0}), "not stable there: failed 1 of 2 runs"),
     ],
-    ids=["good fails", "bad succeeds", "good unbuildable"],
+    ids=["good fails", "bad succeeds", "good unbuildable", "good fails now and then"],
 )
 def test_wrong_ends_are_refused_at_once(world: World, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
@@ -144,12 +143,6 @@ def test_a_finished_search_asks_nothing_again(tmp_path: Path) -> None:
     assert read_document(path_of(asked(9), tmp_path), BisectDocument) == first
 
 
-def test_another_command_is_another_search(tmp_path: Path) -> None:
-    one = asked(5)
-    other = BisectParameters(axis="tensorflow", candidates=one.candidates, row=one.row, command=("y",))
-    assert path_of(one, tmp_path) != path_of(other, tmp_path)
-
-
 def test_advance_depends_on_the_answers_not_on_their_order() -> None:
     names = tuple(str(i) for i in range(9))
     answers = (
@@ -161,19 +154,18 @@ def test_advance_depends_on_the_answers_not_on_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "same"),
     [
-        (f"{GONE}. Did you mean: 'bitcast'?", GONE),
-        ('  File "/opt/venv/lib/python3.11/site-packages/x.py", line 12', '  File "/usr/lib/python3.9/x.py", line 7'),
-        ("<object object at 0x7f00aa>", "<object object at 0x7f11bb>"),
+        (f"{GONE}. Did you mean: 'bitcast'?", GONE, True),
+        ('  File "/opt/venv/lib/python3.11/site-packages/x.py", line 12', '  File "/usr/x.py", line 7', True),
+        ("<object object at 0x7f00aa>", "<object object at 0x7f11bb>", True),
+        (GONE, GONE.replace("estimator", "compat"), False),
+        (GONE, "ImportError: x", False),
     ],
+    ids=["suggestion", "folder and line", "address", "attribute", "exception"],
 )
-def test_lines_that_say_the_same_are_the_same(one: str, other: str) -> None:
-    assert normalised(one) == normalised(other)
-
-
-def test_lines_that_say_something_else_differ() -> None:
-    assert len({normalised(line) for line in (GONE, GONE.replace("estimator", "compat"), "ImportError: x")}) == 3
+def test_lines_are_the_same_reason(one: str, other: str, *, same: bool) -> None:
+    assert (normalised(one) == normalised(other)) is same
 
 
 def test_ends_may_be_given_in_either_direction() -> None:
@@ -184,22 +176,9 @@ def test_ends_may_be_given_in_either_direction() -> None:
         ordered(every, "2.9", "2.9.0", versions.key)
 
 
-class Unsteady(World):
-    """A world in which some versions fail only every other time, beginning with a success."""
-
-    def __init__(self, question: BisectParameters, first_bad: int, unsteady: frozenset[int]) -> None:
-        super().__init__(question, first_bad)
-        self.unsteady = unsteady
-
-    def __call__(self, candidate: str) -> CommandResult | Unbuildable:
-        ran = super().__call__(candidate)
-        odd = self.tried.count(candidate) % 2
-        return CommandResult(0, "") if odd and self.question.candidates.index(candidate) in self.unsteady else ran
-
-
 def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
     question = replace(asked(5), repeat=4)
-    found = search(Unsteady(question, 3, frozenset({3})), tmp_path)
+    found = search(World(question, 3, unsteady={3}), tmp_path)
     assert found.result == Result(last_good="2.2.0", first_bad="2.4.0", between=("2.3.0",))
     answer = {answer.candidate: answer for answer in found.answers}["2.3.0"]
     assert (answer.outcome, answer.runs, answer.failed) == ("unstable", 4, 2)
@@ -210,7 +189,7 @@ def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
 def test_bound_with_another_result_in_a_further_run_is_in_doubt(tmp_path: Path) -> None:
     steady = bisect(asked(5), World(asked(5), 3), tmp_path / "steady", lambda _: None, confirm=2)
     assert steady.result == Result(last_good="2.2.0", first_bad="2.3.0")
-    world = Unsteady(asked(5), 2, frozenset({2}))
+    world = World(asked(5), 2, unsteady={2})
     found = bisect(asked(5), world, tmp_path / "unsteady", lambda _: None, confirm=2)
     assert found.result is not None
     assert found.result.last_good == "2.2.0"
@@ -222,19 +201,55 @@ def test_bound_with_another_result_in_a_further_run_is_in_doubt(tmp_path: Path) 
     assert len(world.tried) == tried
 
 
-def test_an_end_that_is_not_stable_is_refused(tmp_path: Path) -> None:
-    question = replace(asked(4), repeat=2)
-    with pytest.raises(UsageError, match=r"not stable there: failed 1 of 2 runs"):
-        search(Unsteady(question, 0, frozenset({0})), tmp_path)
-
-
-@pytest.mark.parametrize("change", [{"files": "sha256:1"}, {"lock": "sha256:2"}, {"gpus": "all"}, {"repeat": 3}])
+@pytest.mark.parametrize(
+    "change",
+    [{"command": ("y",)}, {"files": "sha256:1"}, {"lock": "sha256:2"}, {"gpus": "all"}, {"repeat": 3}],
+    ids=lambda change: next(iter(change)),
+)
 def test_whatever_the_answer_depends_on_makes_another_search(tmp_path: Path, change: dict[str, Any]) -> None:
     assert path_of(asked(5), tmp_path) != path_of(replace(asked(5), **change), tmp_path)
 
 
 def test_text_gives_the_reasons_of_skipped_versions(tmp_path: Path) -> None:
-    found = search(World(asked(6), 3, unbuildable=frozenset({2}), other=frozenset({3})), tmp_path)
+    found = search(World(asked(6), 3, unbuildable={2}, other={3}), tmp_path)
     text = as_text(found)
     assert "2.2.0: cannot be built: no wheel" in text
     assert "2.3.0: fails differently (exit code 1): ImportError: something else" in text
+
+
+GPU_ROW = Combination(tensorflow="2.20.0", flavor="gpu", os="debian-bookworm", python="3.11")
+
+
+def test_candidates_are_final_releases_and_catalogue_lines() -> None:
+    releases = candidates("tensorflow", GPU_ROW, CATALOG)
+    assert {"2.12.1", "2.16.1", "2.20.0"} <= set(releases)
+    assert not [version for version in releases if "rc" in version]
+    assert {"12.2", "12.5"} <= set(candidates("cuda", GPU_ROW, CATALOG))
+    lines = candidates("cudnn", GPU_ROW, CATALOG)
+    assert {"8.9", "9.0", "9.1", "9.2", "9.3"} <= set(lines)
+    assert all(text.startswith(("8.", "9.")) for text in lines)
+    assert len(lines) == len(set(lines))
+
+
+@pytest.mark.parametrize(
+    ("axis", "version", "brings"),
+    [
+        ("cudnn", "9.1", "nvidia-cudnn-cu12==9.1.1.17"),
+        ("cudnn", "9.3", "nvidia-cudnn-cu12==9.3.0.75"),
+        ("cuda", "11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
+        ("cuda", "12.4", "no wheels of CUDA 12.4 are known for tensorflow 2.20.0"),
+        ("cudnn", "7.6", "was compiled with cuDNN 9.3 and refuses 7.6"),
+    ],
+)
+def test_bisection_builds_versions_that_do_not_fit(axis: Any, version: str, brings: str) -> None:
+    found = resolved(GPU_ROW, axis, version, CATALOG)
+    assert brings in (found.why if isinstance(found, Unbuildable) else found.cuda_wheels)
+
+
+def test_check_outcome_becomes_a_command_result() -> None:
+    outcomes: tuple[Outcome, ...] = ("passed", "failed", "skipped")
+    checks = tuple(CheckResult(name=outcome, level="cpu", outcome=outcome, observed="seen") for outcome in outcomes)
+    found = [type(result_of_check(checks, outcome)) for outcome in outcomes]
+    assert found == [CommandResult, CommandResult, Unbuildable]
+    with pytest.raises(UsageError, match="no check 'nope'"):
+        result_of_check(checks, "nope")

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
+import factories
 import msgspec
 import pytest
+from factories import pin
 from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
-from envbuilder.choice import choose
 from envbuilder.environment import Environment
-from envbuilder.image import context, debian, lockfile
+from envbuilder.image import context, debian, lockfile, system_lock
 from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder, LockedImage
-from envbuilder.workspace import Workspace, folder_contents
-
-ROOT = Path(__file__).parents[2]
+from envbuilder.workspace import Workspace, folder_contents, write_atomically
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,14 @@ class WithLocks(ImageBuilder):
 
 @pytest.fixture
 def old() -> Environment:
-    (environment,) = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), Workspace(ROOT), load()).environments
-    return environment
+    return factories.resolved()
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, old: Environment, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    made = Workspace(tmp_path)
     monkeypatch.setattr(context, "open_index", lambda: SimpleNamespace(files=lambda _: ()))
-    for folder in (old.id, "shared/packages"):
-        shutil.copytree(ROOT / "images" / folder, made.images / folder)
-    return made
+    return factories.workspace(tmp_path, old.id, "shared/packages")
 
 
 def maker(workspace: Workspace, *texts: str) -> WithLocks:
@@ -109,3 +105,28 @@ def test_image_in_the_matrix_uses_its_committed_lock(workspace: Workspace, old: 
     assert side == LockedImage(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)
     assert made.committed_image(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
     assert not made.asked
+
+
+def test_new_image_keeps_the_system_locks_of_the_old_one(workspace: Workspace) -> None:
+    before, after = (
+        factories.resolved(tensorflow=version, os="debian-bookworm-cuda", flavor="gpu")
+        for version in ("2.12.1", "2.13.1")
+    )
+    cuda = after.packaged_cuda
+    assert cuda is not None
+    text = "".join(f"{'a' * 64}  {name}_11.8_amd64.deb\n" for name in cuda.packages)
+    wheel = pin("nvidia-cudnn-cu11", "8.6.0.163")
+    context = workspace.context(before.id)
+    write_atomically(context / SYSTEM_LOCK, text.encode())
+    write_atomically(context / CUDNN_LOCK, wheel.encode())
+    lock = pin("tensorflow", "2.13.1")
+    side = maker(workspace, lock).lock_new(after, LockedImage(before, lock, committed=True))
+    aside = workspace.for_upgrades.context(side.environment.id)
+    assert system_lock.of_context(aside, side.environment) == {SYSTEM_LOCK: text, CUDNN_LOCK: wheel}
+    other = msgspec.structs.replace(cuda, cudnn="nvidia-cudnn-cu11==8.9.6.50")
+    (aside / CUDNN_LOCK).unlink()
+    system_lock.carry_over(context, aside, msgspec.structs.replace(after, system_cuda=other))
+    assert not (aside / CUDNN_LOCK).exists()
+    (aside / SYSTEM_LOCK).write_text("# mine\n")
+    system_lock.carry_over(context, aside, after)
+    assert (aside / SYSTEM_LOCK).read_text() == "# mine\n"

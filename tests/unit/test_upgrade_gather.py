@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from factories import verdict
 from fake_engine import FakeEngine, Script
-from upgrades import POLICY, side
+from upgrades import never, options, side
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
@@ -21,9 +22,7 @@ from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.build import LockedImage
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
-from envbuilder.upgrade.options import UpgradeOptions
 from envbuilder.upgrade.user_tests import UserSuite
-from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace
 
 SUITE = UserSuite({"test_a.py": b"1"}, ("test_a.py",), ())
@@ -37,10 +36,6 @@ ANSWERS: dict[str, Any] = {
     "warning_lines": {},
     "timing": {"seconds": {"start.total": 1.0}, "bytes": {"memory.start": 5e8}},
 }
-
-
-def never(version: str, package: str) -> NoReturn:
-    raise AssertionError(f"{package} {version} is in the catalogue")
 
 
 @dataclass
@@ -75,25 +70,12 @@ class World:
         for number, version in enumerate(("2.19.1", "2.20.0")):
             engine.add(f"image-{number}")
             environment = side(version).environment
-            record = ImageRecord(
-                environment=environment.id,
-                key="k",
-                image=f"image-{number}",
-                reference=f"image-{number}",
-                size=1,
-                base="b",
-                base_id="b",
-                base_origin="bootstrapped",
-                builder="x",
-                engine=EngineRef(name="docker", version="1", builder="x"),
-                seconds=1.0,
-                layers=(),
-            )
+            record = SimpleNamespace(image=f"image-{number}", size=1, reference="r", base="b", layers=())
             locked = LockedImage(environment, "", committed=True)
-            made.append(ValidatedImage(locked, Built(environment, record, ""), verdict()))
-        request = UpgradeOptions("2.19.1", "2.20.0", POLICY, rounds=ROUNDS, **more)
+            made.append(ValidatedImage(locked, Built(environment, cast("ImageRecord", record), ""), verdict()))
+        asked = options("2.19.1", "2.20.0", rounds=ROUNDS, **more)
         tools = UpgradeTools(Workspace(self.folder), engine, Console(), load(), never)
-        return gather(tools, (made[0], made[1]), suite, tools.catalog, request)
+        return gather(tools, (made[0], made[1]), suite, tools.catalog, asked)
 
 
 @pytest.fixture
@@ -146,25 +128,22 @@ def test_fresh_comparison_ignores_cached_answers(world: World) -> None:
     assert world.asked == WHOLE
 
 
-def test_newly_failing_test_is_repeated_on_both_images(world: World) -> None:
-    world = replace(world, fails=lambda image, run: image == "new" and run % 2 == 1)
+@pytest.mark.parametrize(
+    ("fails", "old", "new"),
+    [
+        (lambda image, run: image == "new" and run % 2 == 1, user_tests.AGAIN, 1),
+        (lambda image, run: image == "old" and run == 1, 1, user_tests.AGAIN),
+        (lambda *_: True, 0, 0),
+    ],
+    ids=["on the new image, until it has passed and failed", "on the old image", "on both images"],
+)
+def test_test_that_fails_on_one_image_is_repeated(
+    world: World, fails: Callable[[str, int], bool], old: int, new: int
+) -> None:
+    world = replace(world, fails=fails)
     found = world.gather()
-    assert world.asked["user_tests new"] == 1 + 1, "until it has passed and failed"
-    assert world.asked["user_tests old"] == 1 + user_tests.AGAIN
-    assert [len(one.observed.again) for one in (found.old, found.new)] == [user_tests.AGAIN, 1]
-
-
-def test_test_failing_only_on_the_old_image_is_repeated(world: World) -> None:
-    world = replace(world, fails=lambda image, run: image == "old" and run == 1)
-    found = world.gather()
-    assert [len(one.observed.again) for one in (found.old, found.new)] == [1, user_tests.AGAIN]
-
-
-def test_passing_suite_runs_once(world: World) -> None:
-    world = replace(world, fails=lambda *_: True)
-    found = world.gather()
-    assert world.asked["user_tests new"] == world.asked["user_tests old"] == 1
-    assert found.new.observed.again == ()
+    assert [len(one.observed.again) for one in (found.old, found.new)] == [old, new]
+    assert [world.asked[f"user_tests {name}"] for name in ("old", "new")] == [1 + old, 1 + new]
 
 
 def test_tests_without_suite_are_none(world: World) -> None:

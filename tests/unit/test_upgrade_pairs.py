@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
+from factories import pin
 from fake_engine import FakeEngine
+from made_bases import IMAGE, PLAIN, WITH_CUDA, keep
+from upgrades import never, options
 
 from envbuilder.catalog import store
+from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_matrix
-from envbuilder.errors import InfrastructureError, NothingSelectedError
+from envbuilder.errors import InfrastructureError, NothingSelectedError, UnsatisfiableError
 from envbuilder.image import debian
 from envbuilder.image.bases import BaseUnavailableError
+from envbuilder.image.context import ensure_packages, write_context
 from envbuilder.image.names import BASE_KEY_LABEL
+from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder
-from envbuilder.upgrade.job import read_policy
-from envbuilder.upgrade.options import UpgradeOptions
-from envbuilder.upgrade.pairs import Pair, pair, pairs
+from envbuilder.upgrade.job import read_upgrade
+from envbuilder.upgrade.options import hosts
+from envbuilder.upgrade.pairs import Pair, pair, pairs, pinned_row
 from envbuilder.upgrade.upgrade import first_buildable
 from envbuilder.workspace import Workspace, shipped
 
-POLICY = read_policy(None, Path())
 OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
-
-
-def never(version: str, package: str) -> TensorflowRelease:
-    raise AssertionError(f"{package} {version} is in the catalogue")
-
-
-def asked(old: str, new: str, **more: Any) -> UpgradeOptions:
-    return UpgradeOptions(old=old, new=new, policy=POLICY, **{"matrix": OFFERED, "matrix_given": False, **more})
+CATALOG = store.load()
 
 
 def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
-    return pairs(asked(old, new, **more), store.load(), never)
+    return pairs(options(old, new, **{"matrix": OFFERED, "matrix_given": False, **more}), CATALOG, never)
 
 
 def test_pairs_of_the_matrix_come_first_with_the_newest_python() -> None:
@@ -63,25 +64,67 @@ def test_pair_has_one_variant() -> None:
     assert (first.old.id, first.new.id) == (f"{found[0].old.id}-runtime", f"{found[0].new.id}-runtime")
 
 
-def test_version_outside_the_matrix_is_a_proposal() -> None:
-    for old, new in (("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")):
-        first = pair(asked(old, new), store.load(), never)
-        assert first.offered == {"tf2.19.1-py311-cpu-bookworm"}
-        assert {first.old.id, first.new.id} == {"tf2.19.1-py311-cpu-bookworm", "tf2.19.0-py311-cpu-bookworm"}
+@pytest.mark.parametrize(("old", "new"), [("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")])
+def test_version_outside_the_matrix_is_a_proposal(old: str, new: str) -> None:
+    first, *_ = rows(old, new)
+    assert first.offered == {"tf2.19.1-py311-cpu-bookworm"}
+    assert {first.old.id, first.new.id} == {"tf2.19.1-py311-cpu-bookworm", "tf2.19.0-py311-cpu-bookworm"}
 
 
-def test_versions_without_matrix_row_get_a_plain_row() -> None:
-    for matrix in (OFFERED, None):
-        first = pair(asked("2.12.1", "2.13.1", matrix=matrix), store.load(), never)
-        assert (first.old.os, first.old.python, first.offered) == ("debian-bookworm", "3.11", frozenset())
-    first = pair(asked("2.12.1", "2.13.1", matrix_given=True), store.load(), never)
-    assert first.old.os == "debian-bullseye"
+@pytest.mark.parametrize(
+    ("more", "system"),
+    [({}, "debian-bookworm"), ({"matrix": None}, "debian-bookworm"), ({"matrix_given": True}, "debian-bullseye")],
+)
+def test_versions_without_matrix_row_get_a_plain_row_unless_the_matrix_is_given(
+    more: dict[str, Any], system: str
+) -> None:
+    first, *_ = rows("2.12.1", "2.13.1", **more)
+    assert (first.old.os, first.new.os, first.old.python) == (system, system, first.new.python)
+    assert first.offered == frozenset()
 
 
 def test_gpu_pairs_are_chosen_like_cpu_pairs() -> None:
-    first = pair(asked("2.19.1", "2.20.0", flavor="gpu"), store.load(), never)
+    first, *_ = rows("2.19.1", "2.20.0", flavor="gpu")
     assert first.new.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
     assert len(first.offered) == 2
+
+
+def test_pair_without_common_python_raises_with_the_reason() -> None:
+    matrix = Matrix(name="m", axes=Axes(tensorflow=("2.15.1",), os=("debian-bookworm",)))
+    with pytest.raises(UnsatisfiableError, match=re.escape("2.6.5")):
+        rows("2.6.5", "2.15.1", matrix=matrix, matrix_given=True)
+
+
+def test_release_outside_the_catalogue_is_proposed_and_sets_the_distribution_of_both() -> None:
+    known = CATALOG.release("2.20.0", "tensorflow")
+    assert known is not None
+    asked: list[tuple[str, str]] = []
+
+    def propose(version: str, package: str) -> TensorflowRelease:
+        asked.append((version, package))
+        return msgspec.structs.replace(known, version="2.99.0", reviewed=False)
+
+    both = pair(options("2.20.0", "2.99.0"), CATALOG, propose)
+    assert asked == [("2.99.0", "tensorflow")]
+    assert (both.new.tensorflow, both.proposed) == ("2.99.0", ("tensorflow 2.99.0",))
+    assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
+
+
+def test_wheel_file_sets_the_distribution_of_both_images() -> None:
+    wheel = Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl")
+    first, *_ = rows("2.19.1", "2.20.0", wheel=wheel)
+    assert (first.old.package, first.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
+
+
+def test_targets_of_the_matrix_are_the_default_fleet() -> None:
+    matrix = Matrix(name="m", axes=Axes(tensorflow=("2.18.1",)), targets=Targets(drivers=("535.104.05",), gpus=("T4",)))
+    assert [(host.driver, host.gpus) for host in hosts(options("1", "2", matrix=matrix))] == [("535.104.05", ("T4",))]
+    assert hosts(options("1", "2")) == ()
+
+
+def test_row_of_a_bisection_serves_both_ends() -> None:
+    row = pinned_row(options("2.12.1", "2.20.0"), CATALOG)
+    assert (row.python, row.os) == ("3.11", "debian-bookworm")
 
 
 class NoRegistry(FakeEngine):
@@ -117,3 +160,48 @@ def test_row_with_an_available_base_is_chosen(tmp_path: Path) -> None:
         assert first_buildable(found, maker).old.os == chosen
     with pytest.raises(BaseUnavailableError):
         first_buildable(found, ImageBuilder(Workspace(tmp_path), on(), Console(), found[0].catalog))
+
+
+def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str = "") -> Pair:
+    """Find the two images of 2.12.1 and 2.13.1 that a matrix offers on a system or on a base of its own."""
+    text = f"axes: {{tensorflow: [2.12.1, 2.13.1], os: [{os}], flavor: [{flavor}]}}\n{more}"
+    if facts is not None:
+        keep(root, facts)
+        text = f"bases:\n  corp: {{image: '{IMAGE}'}}\n{text}"
+    (root / "ours.yaml").write_text(f"name: ours\n{text}")
+    values = {"old": "2.12.1", "new": "2.13.1", "matrix": "ours.yaml", "flavor": flavor}
+    wanted, known = read_upgrade(values | dict.fromkeys(("fleet", "policy", "rounds")), root, CATALOG)
+    assert pinned_row(wanted, known).os == os
+    return pair(wanted, known, never)
+
+
+@pytest.mark.parametrize(
+    ("facts", "os", "flavor", "wheels"),
+    [
+        (PLAIN, "corp", "cpu", False),
+        (PLAIN, "corp", "gpu", True),
+        (WITH_CUDA, "corp", "gpu", False),
+        (None, "debian-bookworm-cuda", "gpu", False),
+        (None, "nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04", "gpu", False),
+    ],
+    ids=["plain-cpu", "plain-gpu", "base-with-cuda", "cuda-of-the-system", "published-image"],
+)
+def test_pair_uses_the_base_of_the_matrix(
+    tmp_path: Path, facts: BaseFacts | None, os: str, flavor: str, *, wheels: bool
+) -> None:
+    found = asked(tmp_path, facts, os, flavor)
+    assert (found.old.os, found.new.os, set(found.offered)) == (os, os, {found.old.id, found.new.id})
+    assert (found.old.tensorflow, found.new.tensorflow, found.old.flavor) == ("2.12.1", "2.13.1", flavor)
+    assert bool(found.new.cuda_wheels) is wheels
+
+
+def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path) -> None:
+    (tmp_path / "app.conf").write_text("a=1\n")
+    (tmp_path / "own.j2").write_text('{% extends "Dockerfile.j2" %}{% block as_root %}RUN echo ours\n{% endblock %}\n')
+    found = asked(tmp_path, PLAIN, "corp", "cpu", "files: {app.conf: /etc/app.conf}\ntemplate: own.j2\n")
+    aside = Workspace(tmp_path).for_upgrades
+    lock = pin("tensorflow", "2.13.1")
+    ensure_packages(found.new, lock, CATALOG, aside, cast("Any", SimpleNamespace(files=lambda _: ())))
+    write_context(found.new, lock, aside)
+    assert "RUN echo ours" in (aside.context(found.new.id) / "Dockerfile").read_text()
+    assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"

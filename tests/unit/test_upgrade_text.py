@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+from factories import upgrade
 from msgspec.structs import replace
 from upgrades import CALM, side
 
@@ -24,8 +28,8 @@ def clause(name: str, otherwise: str, state: str, *details: str) -> Clause:
     )
 
 
-def document(decision: str = "REJECT", *clauses: Clause, **more: object) -> UpgradeDocument:
-    made = UpgradeDocument(
+def document(decision: str, *clauses: Clause, **more: Any) -> UpgradeDocument:
+    return UpgradeDocument(
         old=replace(side("2.19.1"), lock_is="committed"),
         new=replace(side("2.20.0"), lock_is="proposed"),
         flavor="cpu",
@@ -37,8 +41,8 @@ def document(decision: str = "REJECT", *clauses: Clause, **more: object) -> Upgr
         matrix="tensorflow",
         row="Python 3.11 on debian-bookworm",
         not_judged=("tf2.20.0-py39-cpu-bullseye",),
+        **more,
     )
-    return replace(made, **more)
 
 
 REJECTED = document(
@@ -90,3 +94,16 @@ def test_aliases_are_one_line() -> None:
     rows = next(rows for title, _, rows in sections(found) if title == "Calls that can break")
     assert len(rows) == len(list(without_aliases(twins)))
     assert any("nn.conv" in row[0] for row in rows)
+
+
+def test_markdown_escapes_bars_and_tags() -> None:
+    text = as_markdown(upgrade("no | estimator <b>"))
+    assert "no \\| estimator &lt;b&gt;" in text
+    bars = re.compile(r"(?<!\\)\|")
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert len({len(bars.findall(line)) for line in block.splitlines()}) == 1
+
+
+def test_text_contains_packages_and_gaps() -> None:
+    text = as_text(upgrade())
+    assert all(part in text for part in ("numpy", "1.26.4", "2.1.3", "gap: a note"))

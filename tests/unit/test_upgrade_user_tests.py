@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine, Script
 
 from envbuilder.engine.port import ContainerSpec
+from envbuilder.errors import UsageError
 from envbuilder.upgrade import user_tests
-from envbuilder.upgrade.compare import compare_tests, newly_failed
-from envbuilder.upgrade.observe import ProbeTarget
-from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, run_again, run_suite
+from envbuilder.upgrade.observe import Output, ProbeTarget
+from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, results, run_again, run_suite
 
 FILES = {"test_a.py": b"def test_x(): pass", "test_b.py": b"def test_y(): pass", "job.sh": b"true", "data.txt": b"1"}
 X = "test_a.py::test_x"
@@ -70,29 +70,51 @@ def test_slow_test_runs_once_more(suite: UserSuite, monkeypatch: pytest.MonkeyPa
     assert len(run_again(ComparedImage(repeat("failed")).place, suite, "3.11", {X})) == 1
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "flaky"),
-    [
-        (["passed"], ["failed"], False),
-        (["passed"], ["failed", "failed", "passed"], True),
-        (["passed", "passed", "failed"], ["failed"], True),
-    ],
-    ids=["fails always", "passes now and then", "fails before too"],
-)
-def test_test_with_different_outcomes_is_flaky(
-    suite: UserSuite, old: list[str], new: list[str], *, flaky: bool
-) -> None:
-    sides = [ComparedImage(chain(outcomes, repeat(outcomes[-1]))) for outcomes in (old, new)]
-    first = [run_suite(side.place, suite, "3.11") for side in sides]
-    again = [run_again(side.place, suite, "3.11", {X}, one) for side, one in zip(sides, first, strict=True)]
-    (change,) = compare_tests(first[0], first[1], again[0], again[1])
-    assert (change.name, change.flaky) == (X, flaky)
-    assert bool(newly_failed([change])) is not flaky
-    runs = len(again[1]) + 1
-    assert f" of {runs} runs on the new image" in change.again
-
-
 def test_digest_of_a_suite_covers_every_file(suite: UserSuite) -> None:
     other = UserSuite({**suite.files, "data.txt": b"2"}, suite.tests, suite.scripts)
     assert other.digest != suite.digest
     assert suite.only({X}).digest == suite.digest
+
+
+FOLDER = {
+    "test_a.py": "",
+    "sub/b_test.py": "",
+    "conftest.py": "",
+    "helper.py": "x = 1",
+    "train.py": 'if __name__ == "__main__":\n    pass\n',
+    "check.sh": "",
+}
+
+
+def test_suite_contains_pytest_files_and_scripts(tmp_path: Path) -> None:
+    for name, text in {**FOLDER, "__pycache__/test_a.py": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    suite = read_suite(tmp_path)
+    assert suite.tests == ("sub/b_test.py", "test_a.py")
+    assert set(suite.scripts) == {"train.py", "check.sh"}
+    assert set(suite.files) == FOLDER.keys()
+
+
+@pytest.mark.parametrize("name", ["", "readme.txt"], ids=["empty", "no tests"])
+def test_suite_folder_without_tests_is_a_usage_error(name: str, tmp_path: Path) -> None:
+    if name:
+        (tmp_path / name).write_text("x")
+    with pytest.raises(UsageError, match="holds no tests"):
+        read_suite(tmp_path)
+
+
+PASSED = b'{"name": "t", "outcome": "passed"}\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong", "tests"),
+    [
+        (PASSED + b'{"end": true}\n', "", [("t", "passed", "")]),
+        (PASSED, "no memory", [("t", "passed", ""), ("(the run)", "error", "no memory")]),
+        (PASSED + b'{"name": "t", "outcome": "error", "message": "m"}\n{"end": true}\n', "", [("t", "error", "m")]),
+    ],
+    ids=["complete", "unfinished run is an error", "failed tear-down is an error"],
+)
+def test_results_are_read_from_lines(lines: bytes, wrong: str, tests: list[tuple[str, str, str]]) -> None:
+    assert [(test.name, test.outcome, test.message) for test in results(Output(lines, "", wrong))] == tests
