@@ -9,12 +9,12 @@ from array import array
 
 import msgspec
 import pytest
+from factories import check, resolved
 from msgspec.structs import replace
 
 from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment, Flavor
+from envbuilder.environment import Flavor
 from envbuilder.upgrade import compare, inventory, surface
 from envbuilder.upgrade.document import ComparedImage, SignatureChange, SizedLayer
 from envbuilder.upgrade.observed import (
@@ -29,18 +29,13 @@ from envbuilder.upgrade.observed import (
     UserTest,
     WarningLines,
 )
-from envbuilder.verdict import CheckResult, Outcome
-
-
-def environment(version: str, flavor: Flavor = "cpu") -> Environment:
-    found = resolve(Combination(tensorflow=version, python="3.11", flavor=flavor), store.load())
-    assert isinstance(found, Environment)
-    return found
 
 
 def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> ComparedImage:
     seen = tuple(SizedLayer(created_by=name, size=size) for name, size in layers)
-    return ComparedImage(tensorflow=version, environment=environment(version, flavor), layers=seen)
+    return ComparedImage(
+        tensorflow=version, environment=resolved(tensorflow=version, python="3.11", flavor=flavor), layers=seen
+    )
 
 
 def test_packages_are_listed_as_added_removed_or_changed() -> None:
@@ -155,16 +150,12 @@ def test_parameters_are_formatted_like_python() -> None:
     assert surface.written(parameters("v:rest k:y")) == "(*rest, y)"
 
 
-def check(name: str, outcome: Outcome) -> CheckResult:
-    return CheckResult(name=name, level="cpu", outcome=outcome, observed="because")
-
-
 def test_check_that_failed_before_is_not_newly_failed() -> None:
     old = (check("both", "failed"), check("passed", "passed"), check("skipped", "skipped"))
-    new = (*(check(name, "failed") for name in ("both", "passed", "skipped")), check("new", "error"))
+    new = (*(check(name, "failed", observed="so") for name in ("both", "passed", "skipped")), check("new", "error"))
     failed = compare.newly_failed(compare.checks(old, new))
     assert [change.name for change in failed] == ["passed", "skipped", "new"]
-    assert failed[0].message == "because"
+    assert failed[0].message == "so"
 
 
 def test_missing_test_counts_as_failed() -> None:
@@ -174,49 +165,41 @@ def test_missing_test_counts_as_failed() -> None:
     assert [change.name for change in compare.newly_failed(changes)] == ["t"]
 
 
-def runs(*outcomes_: str) -> tuple[tuple[UserTest, ...], ...]:
-    return tuple((UserTest(name="t", outcome=outcome),) for outcome in outcomes_)  # type: ignore[arg-type]
+def runs(outcomes: str) -> tuple[tuple[UserTest, ...], ...]:
+    return tuple((UserTest(name="t", outcome=outcome),) for outcome in outcomes.split())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("old_again", "new_again", "flaky"),
+    ("first", "old_again", "new_again", "flaky"),
     [
-        ((), (), False),
-        (("passed",) * 5, ("failed",) * 5, False),
-        (("passed",) * 5, ("failed", "passed"), True),
-        (("passed", "failed"), ("failed",) * 5, True),
-        (("passed",) * 5, ("timeout", "failed", "error"), False),
+        ("passed failed", "", "", False),
+        ("passed failed", "passed passed", "failed failed", False),
+        ("passed failed", "passed passed", "failed passed", True),
+        ("passed failed", "passed failed", "failed failed", True),
+        ("passed failed", "passed passed", "timeout failed error", False),
+        ("failed passed", "failed failed", "passed passed", False),
+        ("failed passed", "failed passed", "passed passed", True),
+        ("failed passed", "failed failed", "passed failed", True),
     ],
-    ids=["not run again", "fails always", "passes now", "failed on the old image", "fails in several ways"],
-)
-def test_newly_failing_test_is_flaky_unless_it_always_fails(
-    old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
-) -> None:
-    (change,) = compare.compare_tests(runs("passed")[0], runs("failed")[0], runs(*old_again), runs(*new_again))
-    assert change.flaky is flaky
-    assert bool(compare.newly_failed([change])) is not flaky
-    bad = sum(outcome != "passed" for outcome in new_again) + 1
-    assert change.again == "" if not new_again else change.again.startswith(f"failed {bad} of {len(new_again) + 1} ")
-
-
-@pytest.mark.parametrize(
-    ("old_again", "new_again", "flaky"),
-    [
-        (("failed",) * 5, ("passed",) * 5, False),
-        (("failed", "passed"), ("passed",) * 5, True),
-        (("failed",) * 5, ("passed", "failed"), True),
+    ids=[
+        *("not run again", "fails always", "passes now", "failed on the old image", "fails in several ways"),
+        *("repaired", "repaired, passes on the old image", "repaired, fails on the new image"),
     ],
-    ids=["repaired", "passes on the old image", "fails on the new image"],
 )
-def test_test_failing_only_before_is_repaired_or_flaky(
-    old_again: tuple[str, ...], new_again: tuple[str, ...], *, flaky: bool
+def test_test_is_flaky_unless_each_image_has_one_outcome(
+    first: str, old_again: str, new_again: str, *, flaky: bool
 ) -> None:
-    old, new = runs("failed")[0], runs("passed")[0]
-    (change,) = compare.compare_tests(old, new, runs(*old_again), runs(*new_again))
+    old, new = runs(first)
+    (change,) = compare.compare_tests(old, new, runs(old_again), runs(new_again))
     assert compare.to_run_again([change]) == {"t"}
     assert change.flaky is flaky
-    assert compare.newly_failed([change]) == ()
-    assert bool(compare.count_tests(old, new, [change]).failed_before) is not flaky
+    newly_fails = first == "passed failed"
+    assert bool(compare.newly_failed([change])) is (newly_fails and not flaky)
+    assert bool(compare.count_tests(old, new, [change]).failed_before) is (not newly_fails and not flaky)
+    again = new_again.split()
+    if newly_fails and again:
+        bad = sum(outcome != "passed" for outcome in again) + 1
+        assert change.again.startswith(f"failed {bad} of {len(again) + 1} ")
 
 
 def test_tests_are_counted_by_image() -> None:
@@ -325,7 +308,7 @@ def test_warnings_of_both_images_are_not_new() -> None:
 
 
 def test_hosts_change_to_ptx_or_are_lost() -> None:
-    old, new = environment("2.14.1", "gpu"), environment("2.20.0", "gpu")
+    old, new = side("2.14.1", flavor="gpu").environment, side("2.20.0", flavor="gpu").environment
     fleet = (
         FleetHost(name="fine", driver="580.65.06", gpus=("NVIDIA H100 80GB HBM3",)),
         FleetHost(name="ancient", driver="450.80.02", gpus=("Tesla T4",)),
