@@ -89,7 +89,11 @@ def assert_nothing_is_invented(text: str, reported: Reported) -> None:
     assert all(fits("gpus", name) for name in reported.gpus)
 
 
-def run(count: int, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "seed"),
+    [(3_000, 20_261_121), *(pytest.param(10_000, part, marks=pytest.mark.full) for part in range(10))],
+)
+def test_made_reports_are_read_and_nothing_is_invented(count: int, seed: int) -> None:
     source = random.Random(seed)  # noqa: S311 - repeatable, not secret
     for _ in range(count):
         text = mutated(source)
@@ -98,22 +102,9 @@ def run(count: int, seed: int) -> None:
         assert all(1 <= symptom.line <= lines for symptom in match(text))
 
 
-def test_made_reports_in_a_normal_run() -> None:
-    run(3_000, seed=20_261_121)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("part", range(10))
-def test_a_hundred_thousand_made_reports(part: int) -> None:
-    run(10_000, seed=part)
-
-
-def _shuffled() -> str:
-    return "\n".join(random.Random(1).choices(LINES, k=6_000))  # noqa: S311
-
-
 LARGE: dict[str, Callable[[], str]] = {
-    "real lines": _shuffled,
+    "real lines": lambda: "\n".join(random.Random(1).choices(LINES, k=6_000)),  # noqa: S311
+    "every message": lambda: ("\n".join(SAMPLES) + "\n") * 20,
     "a log": lambda: (SAMPLES[60] + "\n") * 2_000,
     "empty lines": lambda: "\n" * 100_000,
     "short lines": lambda: "a\n" * 50_000,
@@ -148,8 +139,8 @@ def test_100_kb_is_no_work(name: str) -> None:
     assert best < 0.5, f"{best * 1e3:.0f} ms"
 
 
-def answered(count: int, seed: int) -> None:
-    """Answer ``count`` made reports as ``envbuilder reproduce --dry-run`` does."""
+@pytest.mark.parametrize(("count", "seed"), [(500, 1_121), pytest.param(10_000, 2_026, marks=pytest.mark.full)])
+def test_made_reports_are_answered(count: int, seed: int) -> None:
     source = random.Random(seed)  # noqa: S311 - repeatable, not secret
     for _ in range(count):
         text = mutated(source)
@@ -157,12 +148,3 @@ def answered(count: int, seed: int) -> None:
             document = analyse(text, CATALOG).document
             assert as_text(document)
             assert as_markdown(document)
-
-
-def test_made_reports_are_answered() -> None:
-    answered(500, seed=1_121)
-
-
-@pytest.mark.full
-def test_ten_thousand_made_reports_are_answered() -> None:
-    answered(10_000, seed=2_026)

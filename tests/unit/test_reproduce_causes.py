@@ -1,4 +1,4 @@
-"""Causes of a report's complaint, and known defects of published images."""
+"""Causes of a report's complaint, known defects of published images, and what is asked for where a report is silent."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from datetime import date
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.causes import ImageDefect, day_of, image_defect_rows
-from envbuilder.reproduce.document import ReproduceDocument
+from envbuilder.reproduce.diagnosis import deciding_commands
 from envbuilder.reproduce.messages.catalog import get, match
 from envbuilder.reproduce.messages.fuzzy import find_all
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
+from envbuilder.reproduce.report.reported import Reported
 from envbuilder.reproduce.transcript import clean
 
-GPU_OF_2015 = (
-    "TensorFlow version: 2.0.0\nPython version: 3.6\nCUDA version: 10.0\ncuDNN version: 7.6\nGPU model: GeForce 940M\n"
-)
 STOPPED = (
     'Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\n'
     '  File "/usr/lib/python3.9/site-packages/tensorflow/__init__.py", line 37, in <module>\n'
@@ -52,28 +48,6 @@ def test_complaint_is_read_from_prose_only(text: str, kinds: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("complaint", "named"), [("The first start takes ten minutes.", True), ("The GPU is not detected.", False)]
-)
-def test_forecast_that_does_not_explain_the_complaint_becomes_info(complaint: str, *, named: bool) -> None:
-    document = analyse(f"{complaint}\n\n{GPU_OF_2015}", load()).document
-    found = next(row for row in document.predicted if row.code is Code.PTX_JIT)
-    assert (found.severity is not Severity.INFO) is named
-    assert (Code.PTX_JIT in document.diagnosis.codes) is named
-
-
-def test_missing_gpu_library_is_not_the_cause_of_a_failed_import() -> None:
-    text = (
-        "import tensorflow fails\n"
-        "W dso_loader.cc:64] Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: "
-        "cannot open shared object file: No such file or directory\n"
-        "TypeError: Descriptors cannot not be created directly.\n"
-    )
-    document = analyse(f"tensorflow==2.8.0\n{text}", load()).document
-    assert document.diagnosis.codes == (Code.PROTOBUF_ABI,)
-    assert Code.MISSING_LIBRARY not in {row.code for row in document.predicted}
-
-
-@pytest.mark.parametrize(
     ("file", "last", "signature"),
     [
         ("google/protobuf/internal/x.py", "TypeError: something new", "stopped_in_protobuf"),
@@ -95,100 +69,6 @@ def test_traceback_without_tensorflow_frame_is_ignored() -> None:
     assert not [row for row in find_all(clean(text)) if row.signature.startswith("stopped_in")]
 
 
-def test_running_python_outranks_the_wheel_tag() -> None:
-    text = (
-        "pip install tensorflow-1.0.1-cp35-cp35m-win_amd64.whl\nMessage: can not install this wheel\n"
-        "python version 3.6\nImportError: No module named 'tensorflow'\n"
-    )
-    assert read(text).python == "3.6"
-    assert read("pip install tensorflow-1.0.1-cp35-cp35m-win_amd64.whl").python == "3.5"
-    document = analyse(text, load()).document
-    assert document.diagnosis.codes[0] is Code.PYTHON_UNSUPPORTED
-    assert "Python 3.5" in document.diagnosis.cause
-    assert "Python 3.6" in document.diagnosis.cause
-
-
-def test_version_of_the_title_is_open_if_another_one_works() -> None:
-    title = "RTX 2080 and Cuda 10.1: GPU not found with tensorflow 2.0.0\n\n"
-    alone = analyse(title, load()).document
-    assert Code.CUDA_MISMATCH in alone.diagnosis.codes
-    both = analyse(f"{title}Update: cuda 10.0 works now.\n", load()).document
-    assert [row.value for row in both.reported.works] == ["10.0"]
-    assert both.diagnosis.codes == ()
-    assert both.nearest is None
-
-
-def test_replaced_gpu_is_not_the_failing_one() -> None:
-    text = "I changed the GPU from NVIDIA GTX1050 TI to RTX 2060.\n\nWith the 1050 ti it was quick.\n"
-    assert read(text).gpus == ("RTX 2060",)
-
-
-def test_contrib_error_with_stated_1x_means_another_tensorflow() -> None:
-    line = "ModuleNotFoundError: No module named 'tensorflow.contrib'\n"
-    assert analyse(f"tensorflow==2.3.0\n{line}", load()).document.diagnosis.codes == (Code.API_MISMATCH,)
-    assert Code.API_MISMATCH not in analyse(f"tensorflow==1.14.0\n{line}", load()).document.diagnosis.codes
-
-
-@pytest.mark.parametrize(("release", "code"), [("1.3.0", Code.API_MISMATCH), ("2.1.0", Code.PACKAGE_CONFLICT)])
-def test_missing_keras_means_old_release_or_missing_files(release: str, code: Code) -> None:
-    text = f"tensorflow=={release}\nAttributeError: module 'tensorflow' has no attribute 'keras'\n"
-    assert analyse(text, load()).document.diagnosis.codes[0] is code
-
-
-NO_CUDNN = (
-    "TensorFlow version: 2.15.0\nPython version: 3.11\nCUDA version: 12.2\ncuDNN version: 8.9\nUbuntu 22.04\n"
-    "W dso_loader.cc:64] Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "change", "command"),
-    [
-        (
-            "tensorflow==2.8.0\nPython 3.8\nTypeError: Descriptors cannot not be created directly.\n",
-            "protobuf as installed → <3.21",
-            "pip install 'protobuf<3.21'",
-        ),
-        (
-            NO_CUDNN,
-            "install CUDA of the system → pinned CUDA wheels",
-            "nvidia-cudnn-cu12==8.9",
-        ),
-    ],
-)
-def test_fix_without_another_version_adds_bounds_or_wheels(text: str, change: str, command: str) -> None:
-    document = analyse(text, load()).document
-    assert document.nearest is not None
-    assert document.nearest.changes == (change,)
-    assert any(command in line for line in document.nearest.commands)
-
-
-def test_a_kernel_that_the_driver_refuses_found_its_libraries() -> None:
-    """A log of a kernel that was handed to the driver rules out that CUDA's libraries were not found.
-
-    From CY-CHENYUE/ComfyUI-Molmo#26: nvcc of 11.7 stands beside libraries of 12 that wheels brought.
-    """
-    text = (
-        "Name: tensorflow\nVersion: 2.18.0\nCuda compilation tools, release 11.7, V11.7.99\n"
-        "2025-02-01 13:44:34.523685: W tensorflow/compiler/mlir/tools/kernel_gen/tf_gpu_runtime_wrappers.cc:40] "
-        "'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_UNSUPPORTED_PTX_VERSION'\n"
-    )
-    document = analyse(text, load()).document
-    assert [row.code for row in document.predicted if row.severity is Severity.ERROR] == [Code.PTX_TOO_NEW]
-    assert Code.PTX_TOO_NEW in document.diagnosis.codes
-
-
-@pytest.mark.parametrize(
-    ("release", "way"), [("2.4.0", ("tensorflow 2.4.0 → 2.4.1",)), ("2.5.0", None), ("1.5.0", None)]
-)
-def test_what_one_release_alone_asks_of_the_processor(release: str, way: tuple[str, ...] | None) -> None:
-    """2.4.0 needs AVX2 and the release after it does not: that is the way out, and of other releases there is none."""
-    text = f"tensorflow=={release}\nPython 3.8\nimport tensorflow: Illegal instruction (core dumped)\n"
-    document = analyse(text, load()).document
-    assert document.diagnosis.codes[0] is Code.CPU_FEATURE_MISSING
-    assert (document.nearest.changes if document.nearest else None) == way
-
-
 def test_avx_requirements_match_the_catalogue() -> None:
     catalog = load()
     versions = ("1.5.0", "1.5.1", "2.4.0rc1", "2.4.1", "what")
@@ -197,21 +77,6 @@ def test_avx_requirements_match_the_catalogue() -> None:
 
 
 ROWS = image_defect_rows()
-APT = (
-    "W: GPG error: https://developer.download.nvidia.com/compute/cuda/repos/ubuntu1804/x86_64  InRelease: The "
-    "following signatures couldn't be verified because the public key is not available: NO_PUBKEY A4B469963BF863CC"
-)
-NO_MODULE = "ModuleNotFoundError: No module named 'tensorflow'"
-DLOPEN = "{} gpu_device.cc:2344] Cannot dlopen some GPU libraries. Please make sure the missing libraries are installed"
-SKIPPING = "Skipping registering GPU devices..."
-
-
-def answer(text: str) -> ReproduceDocument:
-    return analyse(text, load()).document
-
-
-def removed_image(image: str) -> str:
-    return f"docker: Error response from daemon: manifest for {image} not found: manifest unknown: manifest unknown."
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
@@ -234,76 +99,29 @@ def test_image_defect_ids_are_unique() -> None:
     assert len({row.id for row in ROWS}) == len(ROWS) >= 7
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "said"),
-    [
-        (
-            f"docker run tensorflow/tensorflow:2.18.0-gpu\n{DLOPEN.format('W')}\n{SKIPPING}",
-            "MISSING_LIBRARY",
-            "cuDNN 8.9",
-        ),
-        (f"docker run tensorflow/tensorflow:2.2.0-gpu\n{APT}", "NOT_INSTALLABLE", "changed the key"),
-        (removed_image("nvidia/cuda:11.0-base-ubuntu20.04"), "NOT_INSTALLABLE", "six months after"),
-        (
-            f"docker run nvidia/cuda nvidia-smi\n{removed_image('nvidia/cuda:latest')}",
-            "NOT_INSTALLABLE",
-            "tag latest",
-        ),
-        (removed_image("gcr.io/tensorflow/tensorflow:latest-gpu"), "NOT_INSTALLABLE", "no longer at gcr.io"),
-    ],
-)
-def test_image_defect_proved_by_a_line_is_the_first_cause(text: str, code: str, said: str) -> None:
-    document = answer(text)
-    assert document.diagnosis.codes[0] == code
-    assert document.diagnosis.confidence == "certain"
-    assert said in document.diagnosis.cause
-    assert document.diagnosis.line
-    lead = document.predicted[0]
-    assert lead.sources
-    assert [row.code for row in document.predicted if row.severity is Severity.ERROR] == [lead.code]
+def test_version_of_a_nightly_is_no_day_of_a_log() -> None:
+    text = "tensorflow 2.15.0-dev20230816"
+    assert day_of(read(text), match(text)) is None
 
 
-@pytest.mark.parametrize(
-    ("stamp", "named"),
-    [
-        ("2025-01-09 10:00:00.100000: W", Severity.ERROR),
-        ("W0000 00:00:1736383795.205652  747392", Severity.ERROR),
-        ("2023-01-09 10:00:00.100000: W", None),
-        ("W", Severity.INFO),
-    ],
-)
-def test_moving_tag_is_dated_by_the_log(stamp: str, named: Severity | None) -> None:
-    document = answer(f"docker run tensorflow/tensorflow:latest-gpu\n{DLOPEN.format(stamp)}\n")
-    found = [row for row in document.predicted if "libcudnn.so.9" in row.message]
-    assert [row.severity for row in found] == ([named] if named else [])
-    assert all(("is unknown" in row.message) == (named is Severity.INFO) for row in found)
+def test_failed_import_asks_for_the_full_traceback() -> None:
+    commands = deciding_commands(Reported(complaints=("import",), platform="windows"))
+    assert any("architecture()" in row for row in commands)
+    assert commands[-1].startswith('python -c "import tensorflow')
+    assert not any("nvidia-smi" in row or "pip index" in row for row in commands)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"docker run tensorflow/tensorflow:2.17.0-gpu\n{DLOPEN.format('W')}",
-        "docker run tensorflow/tensorflow:2.18.0-gpu\nCould not load dynamic library 'libcublas.so.12'",
-        f"docker run tensorflow/tensorflow:2.18.0-gpu\n{NO_MODULE}",
-        removed_image("floydhub/dl-docker:gpu"),
-        f"pip install tensorflow==2.18.0\n{DLOPEN.format('W')}",
-        "docker run tensorflow/tensorflow:2.2.0-gpu\nIt is fine, how do I train?",
-    ],
-)
-def test_other_images_and_messages_have_no_defect(text: str) -> None:
-    assert not [row for row in answer(text).predicted if "known defect" in row.message or "A defect of" in row.message]
+def test_failed_installation_asks_for_the_versions_on_the_index() -> None:
+    assert any("pip index versions" in row for row in deciding_commands(Reported(complaints=("installing",))))
 
 
-def test_image_defect_without_log_is_info() -> None:
-    document = answer("No GPU is detected.\ndocker run --gpus all tensorflow/tensorflow:2.18.0-gpu\n")
-    found = [row for row in document.predicted if "A defect of" in row.message]
-    assert [(row.code, row.severity) for row in found] == [(Code.MISSING_LIBRARY, Severity.INFO)]
+def test_commands_for_windows_use_no_unix_tools() -> None:
+    for kinds in ((), ("invisible",), ("installing",)):
+        for row in deciding_commands(Reported(complaints=kinds, platform="windows")):
+            assert not row.startswith("TF_")
+            assert not {"grep", "tail"} & set(row.split())
 
 
-def test_day_of_reads_both_timestamp_formats() -> None:
-    for text, day in (
-        (DLOPEN.format("W0000 00:00:1736383795.205652  1"), "2025-01-09"),
-        (DLOPEN.format("2021-06-17 20:18:13.799235: W"), "2021-06-17"),
-        ("tensorflow 2.15.0-dev20230816", None),
-    ):
-        assert day_of(read(text), match(text)) == day
+def test_invisible_gpu_asks_for_driver_packages_and_loader_log() -> None:
+    first, second, third = deciding_commands(Reported(complaints=("invisible", "import")))
+    assert (first, "pip list" in second, "dso_loader" in third) == ("nvidia-smi", True, True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from envbuilder.catalog.store import load
 from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import SCALARS
@@ -108,3 +109,12 @@ def test_more_precise_versions_are_not_contradictions() -> None:
 
 def test_version_of_a_working_setup_is_not_the_reporters() -> None:
     assert read("TF 2.15.1 works fine here.").tensorflow is None
+
+
+@pytest.mark.parametrize("text", ["NIVIDIA-T4, 16GB", "Nvida:T4", "NVDIA T4", "nvidia-t4", "Nvidia: T4"])
+def test_misspelt_gpu_maker_is_recognised(text: str) -> None:
+    gpus = read(f"- TensorFlow version: 2.3.0\n- GPU model and memory: {text}\n").gpus
+    assert len(gpus) == 1
+    row = load().gpu(gpus[0])
+    assert row is not None
+    assert row.compute_capability == "7.5"

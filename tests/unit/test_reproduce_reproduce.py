@@ -37,123 +37,6 @@ def answer(name: str) -> ReproduceDocument:
     return analyse(TEXTS[name], load()).document
 
 
-def codes(document: ReproduceDocument) -> set[Code]:
-    """Name what is predicted as an error or a warning."""
-    return {row.code for row in document.predicted if row.severity is not Severity.INFO}
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "change"),
-    [
-        ("29-tf-2.4.1-rtx-3090", Code.CUDA_MISMATCH, "cuda 11.2 → 11.0"),
-        ("28-prose-slashes", Code.CUDA_MISMATCH, "cuda 11.2 → 11.0"),
-        ("24-cudnn-mismatch", Code.CUDNN_MISMATCH, "cudnn 9.1.0 → 9.3"),
-        ("40-numpy-2", Code.NUMPY_ABI, "numpy 2.0.0 → <2.0.0,>=1.23.5"),
-        ("41-tf-2.5-libraries", Code.MISSING_LIBRARY, "install plain → pinned CUDA wheels"),
-        ("54-protobuf", Code.PROTOBUF_ABI, "protobuf 4.21.1 → <3.21"),
-        ("59-driver-470", Code.DRIVER_TOO_OLD, "tensorflow 2.20.0 → 2.14.1"),
-        ("60-plain-2.20", Code.MISSING_LIBRARY, "install plain → pinned CUDA wheels"),
-    ],
-)
-def test_report_has_its_cause_and_fix(name: str, code: Code, change: str) -> None:
-    document = answer(name)
-    assert code in codes(document)
-    assert document.nearest is not None
-    assert change in document.nearest.changes
-    assert document.nearest.environment.gpus == () or document.nearest.environment.gpus[0].compute_capability
-    assert exit_codes.of(document) == 0
-
-
-def test_three_minutes_after_libcudart_10_1() -> None:
-    """A three-minute start on an RTX 3090 is PTX for CUDA 10.1, fixed by a TensorFlow of CUDA 11."""
-    document = answer("21-three-minutes")
-    assert {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.SLOW_PHASE} <= codes(document)
-    assert any("186 s" in row.message for row in document.predicted)
-    assert any(row.subject == "kernel cache" for row in document.predicted)
-    assert document.nearest is not None
-    assert document.nearest.changes[0].startswith("tensorflow 2.3.1 → 2.4")
-    assert "cuda 10.1 → 11.0" in document.nearest.changes
-
-
-def test_pause_is_explained_without_a_stated_release() -> None:
-    text = TEXTS["21-three-minutes"].replace("That is tf 2.3.1 and it", "It")
-    document = analyse(text, load()).document
-    assert document.reported.tensorflow is None
-    assert Code.PTX_JIT in codes(document)
-    assert document.recipe.kind == "none"
-
-
-def test_several_gpus_and_missing_memory_growth_are_causes() -> None:
-    subjects = {row.subject for row in answer("49-growth-and-many-gpus").predicted}
-    assert "8 GPUs" in subjects
-    line = "tf 2.3.0\nCould not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\n"
-    grown = analyse(line + "export TF_FORCE_GPU_ALLOW_GROWTH=true\n", load()).document
-    assert "GPU memory growth" in {row.subject for row in analyse(line, load()).document.predicted}
-    assert "GPU memory growth" not in {row.subject for row in grown.predicted}
-
-
-def test_log_after_import_disproves_import_failures() -> None:
-    text = "tensorflow==2.15.1\nnumpy==2.0.0\n"
-    log = "I tensorflow/core/gpu_device.cc:1733] Found device 0 with properties: name: Tesla T4 major: 7\n"
-    assert Code.NUMPY_ABI in codes(analyse(text, load()).document)
-    assert Code.NUMPY_ABI not in codes(analyse(text + log, load()).document)
-
-
-def test_report_from_macos_or_windows_has_no_gpu_build_and_no_recipe() -> None:
-    mac = answer("32-macos")
-    windows = analyse("TensorFlow 2.12.0 on Windows 11, RTX 3060, no GPU found", load()).document
-    for document in (mac, windows):
-        assert Code.NOT_A_GPU_BUILD in codes(document)
-        assert document.recipe.kind == "none"
-        assert "host" in document.recipe.why_not
-
-
-def test_cpu_build_with_a_gpu_is_the_cause() -> None:
-    assert Code.NOT_A_GPU_BUILD in codes(answer("33-cpu-build"))
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "base", "deviations"),
-    [
-        ("40-numpy-2", "wheels", "tf2.15.1-py311-cpu-bookworm-tensorflow", ("numpy==2.0.0",)),
-        ("41-tf-2.5-libraries", "wheels", "tf2.5.3-py39-cpu-bullseye-tensorflow", ()),
-        ("59-driver-470", "wheels", "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm", ()),
-        ("29-tf-2.4.1-rtx-3090", "image", "nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04", ()),
-        ("26-docker-run", "image", "tensorflow/tensorflow:2.4.1-gpu-jupyter", ()),
-        ("21-three-minutes", "image", "nvidia/cuda:10.1-cudnn7-runtime-ubuntu18.04", ()),
-    ],
-)
-def test_report_gets_the_recipe_of_its_environment(
-    name: str, kind: str, base: str, deviations: tuple[str, ...]
-) -> None:
-    recipe = answer(name).recipe
-    assert (recipe.kind, recipe.environment or recipe.base, recipe.deviations) == (kind, base, deviations)
-    if kind == "image":
-        assert f"FROM {base}\n" in recipe.dockerfile
-
-
-def test_reported_older_cudnn_is_installed_on_top() -> None:
-    recipe = answer("24-cudnn-mismatch").recipe
-    assert [pin.split("==")[0] for pin in recipe.deviations] == ["nvidia-cudnn-cu12"]
-    assert "nvidia-cudnn-cu12==9.1.0" in recipe.dockerfile
-
-
-def test_reporters_host_is_simulated_unless_this_host_has_its_driver() -> None:
-    assert answer("59-driver-470").recipe.host == "driver=470.57.02,gpu=GeForce RTX 3090"
-    assert analyse(TEXTS["59-driver-470"], load(), "470.57.02").document.recipe.host == ""
-    assert analyse(TEXTS["59-driver-470"], load(), "535.104.05").document.recipe.host != ""
-
-
-def test_python_without_a_wheel_is_explained_and_not_built() -> None:
-    document = analyse("pip install tensorflow==2.20.0 fails on Python 3.8, Ubuntu 20.04", load()).document
-    assert Code.PYTHON_UNSUPPORTED in codes(document)
-    assert "nothing to install" in document.recipe.why_not
-
-
-REPORTED = match("Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open x\n")
-GPU_ONLY = match("Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n")
-
-
 def judged(reported: str, seen: str) -> bool | None:
     """Compare two texts on a host with a simulated driver and no GPU."""
     return compare(match(reported), match(seen), (), (), with_gpu=False, with_driver=True).reproduced
@@ -188,55 +71,6 @@ def test_exit_codes() -> None:
     refuted = msgspec.structs.replace(document.nearest, proof=Proof(proven=False))
     assert exit_codes.of(msgspec.structs.replace(document, run=Run(reproduced=True), nearest=refuted)) == 1
     assert exit_codes.of(answer("53-nothing-said")) == 8
-
-
-def test_forward_compatibility_package_is_not_a_fix() -> None:
-    text = TEXTS["59-driver-470"].replace("GeForce RTX 3090", "A100-SXM4-40GB")
-    document = analyse(text, load()).document
-    assert document.nearest is not None
-    assert "tensorflow 2.20.0 → 2.14.1" in document.nearest.changes
-
-
-def test_fix_commands_list_pins_if_the_extra_cannot_be_resolved() -> None:
-    assert answer("59-driver-470").nearest is not None
-    by_extra_in_vain, plain = (answer(name).nearest for name in ("59-driver-470", "41-tf-2.5-libraries"))
-    assert by_extra_in_vain is not None
-    assert plain is not None
-    assert not any("and-cuda" in line for line in by_extra_in_vain.commands)
-    for near in (by_extra_in_vain, plain):
-        assert any("'nvidia-cudnn-cu11==8.7.0.84'" in line for line in near.commands)
-        assert any("libnvrtc.so.11.2" in line for line in near.commands)
-    assert any(line.startswith("export LD_LIBRARY_PATH=") and "/*/lib" in line for line in plain.commands)
-
-
-@pytest.mark.parametrize(("version", "predicted"), [("2.21.0", True), ("2.20.0", False)])
-def test_listed_cuda_wheels_count_as_the_extra(version: str, *, predicted: bool) -> None:
-    text = (
-        f"tensorflow=={version}\nnvidia-cusolver-cu12==11.6.3.83\nnvidia-cublas-cu12==12.5.3.2\nPython 3.11.9\n"
-        "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
-        "missing libraries mentioned above are installed properly if you would like to use GPU.\n"
-    )
-    assert (Code.LIBRARY_PATH in codes(analyse(text, load()).document)) is predicted
-
-
-def test_fix_commands_name_the_folder_of_the_one_missing_library() -> None:
-    text = (
-        "pip install tensorflow[and-cuda]==2.21.0\nPython 3.11.9\nUbuntu 22.04\n"
-        "W0000 00:00:1772800000.000000 412 gpu_device.cc:2342] Cannot dlopen some GPU libraries. Please make sure the "
-        "missing libraries mentioned above are installed properly if you would like to use GPU.\n"
-    )
-    document = analyse(text, load()).document
-    found = next(one for one in document.predicted if one.code is Code.LIBRARY_PATH)
-    assert found.severity is Severity.ERROR
-    assert "libcusolver.so.11" in found.message
-    assert document.nearest is not None
-    assert document.nearest.changes == ("install and-cuda → pinned CUDA wheels",)
-    assert document.recipe.untold
-    assert "RUN rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig" in document.recipe.dockerfile
-    assert "tools.lock" not in document.recipe.dockerfile
-    (told,) = (line for line in document.nearest.commands if line.startswith("export LD_LIBRARY_PATH="))
-    assert "/cusolver/lib" in told
-    assert "*" not in told
 
 
 def seen(word: Word, text: str = "", *codes: Code) -> RunObservation:
@@ -293,29 +127,6 @@ def test_reply_contains_cause_evidence_fix_and_proof() -> None:
     for part in ("**Cause (likely):**", "CUDA `11.2` (line 7)", "`cuda 11.2 → 11.0`", "**Fix:** ", "$ docker run",
                  "Reproduced: **yes**", "simulated host", "the line that was seen"):  # fmt: skip
         assert part in reply, part
-
-
-def test_reply_for_a_proved_cause_is_certain_and_quotes_the_line() -> None:
-    line = (
-        "E0000 00:00:1738697930.202924 7665 cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was "
-        "compiled with: 9.3.0.  CuDNN library needs to have matching major version and equal or higher minor version."
-    )
-    document = analyse(f"tensorflow 2.18.0\n{line}\n", load()).document
-    assert document.diagnosis.confidence == "certain"
-    assert document.diagnosis.codes[0] is Code.CUDNN_MISMATCH
-    assert " ".join(line.split()) in as_markdown(document)
-
-
-def test_cause_on_the_host_proposes_no_versions() -> None:
-    for text in (
-        "tensorflow 2.4.1\nkernel version 450.66.0 does not match DSO version 450.142.0 -- cannot find working devices",
-        "tensorflow 2.10.0\nno NVIDIA GPU device is present: /dev/nvidia0 does not exist",
-        "tensorflow 2.10.0\nfailed call to cuInit: UNKNOWN ERROR (-1)",
-    ):
-        document = analyse(text, load()).document
-        assert document.diagnosis.place == "host", text
-        assert document.nearest is None
-        assert "Changing versions will not help" in as_markdown(document)
 
 
 def test_reply_names_no_file_or_command_of_envbuilder(tmp_path: Path) -> None:

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from factories import IDENTITY
+from factories import IDENTITY, resolved, workspace
 from fake_engine import FakeEngine, Script
 from suite_messages import answer_to
 
 from envbuilder.catalog.store import load
-from envbuilder.choice import choose
-from envbuilder.compat.resolve import resolve
 from envbuilder.engine.port import ContainerSpec
-from envbuilder.environment import Combination, Environment
+from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
@@ -77,14 +75,9 @@ def test_capture_without_document_raises_with_stderr(printed: str, tmp_path: Pat
         observe(printed, tmp_path)
 
 
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.fixture
 def environment() -> Environment:
-    """Resolve the quickstart's environment, which is committed."""
-    (made,) = choose("quickstart", (), Workspace(ROOT), load()).environments
-    return made
+    return resolved()
 
 
 @pytest.fixture
@@ -92,10 +85,8 @@ def tools(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPa
     """Give a workspace with that environment's context, an engine without anything, and a host without programs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    workspace = Workspace(tmp_path)
-    for folder in (environment.id, "shared/packages"):
-        shutil.copytree(ROOT / "images" / folder, workspace.images / folder)
-    return ReproduceTools(load(), workspace, FakeEngine(), lambda _: None)
+    known = workspace(tmp_path, environment.id, "shared/packages")
+    return ReproduceTools(load(), known, FakeEngine(), lambda _: None)
 
 
 def based(tools: ReproduceTools) -> FakeEngine:
@@ -139,12 +130,7 @@ def test_recipe_with_deviations_is_built_once(tools: ReproduceTools, environment
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
 
 
-@pytest.fixture(scope="module")
-def stub_environment() -> Environment:
-    """Resolve a GPU environment, for the names that it opens."""
-    made = resolve(Combination(tensorflow="2.20.0", python="3.11", flavor="gpu"), load())
-    assert isinstance(made, Environment)
-    return made
+GPU = resolved(flavor="gpu")
 
 
 def test_stand_ins_are_needed_for_cudnn_refusals_only() -> None:
@@ -153,22 +139,18 @@ def test_stand_ins_are_needed_for_cudnn_refusals_only() -> None:
     assert not needed(match("Cannot dlopen some GPU libraries"))
 
 
-def test_stand_ins_cover_the_libraries_that_the_environment_opens(
-    stub_environment: Environment, tmp_path: Path
-) -> None:
-    made = stand_ins(stub_environment, tmp_path)
-    assert set(made.names) == {name for name in stub_environment.libraries if name.startswith(REPLACED)}
+def test_stand_ins_cover_the_libraries_that_the_environment_opens(tmp_path: Path) -> None:
+    made = stand_ins(GPU, tmp_path)
+    assert set(made.names) == {name for name in GPU.libraries if name.startswith(REPLACED)}
     assert all(path.startswith("simulated/") for path in made.files)
     assert not any("libcuda.so" in path for path in made.files)
     assert made.env["ENVBUILDER_CUDA_RUNTIME"] == "12050"
-    older = msgspec.structs.replace(stub_environment, cuda="11.8")
+    older = msgspec.structs.replace(GPU, cuda="11.8")
     assert stand_ins(older, tmp_path).env["ENVBUILDER_CUDA_RUNTIME"] == "11080"
 
 
-def test_stand_in_returns_the_version_of_the_real_library(
-    stub_environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = stand_ins(stub_environment, tmp_path)
+def test_stand_in_returns_the_version_of_the_real_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = stand_ins(GPU, tmp_path)
     path = tmp_path / "standin.so"
     path.write_bytes(next(iter(made.files.values())))
     source = "unsigned long cudnnGetVersion(void) { return 90100; }"

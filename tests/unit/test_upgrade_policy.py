@@ -39,7 +39,7 @@ def test_equal_images_are_adopted() -> None:
 FAILED = OutcomeChange(name="t", old="passed", new="failed", message="no")
 
 
-def host(new: str) -> tuple[HostChange]:
+def host(new: Any) -> tuple[HostChange]:
     return (HostChange(host="h", gpu="T4", driver="1", old="native", new=new),)
 
 
