@@ -56,7 +56,7 @@ def test_recorded_failure_names_its_step_and_last_lines() -> None:
     assert failure is not None
     assert failure.name.startswith("[3/3] RUN echo to stderr")
     assert failure.error.endswith("exit code: 3")
-    assert list(failure.lines) == ["to stderr", "red"]
+    assert failure.lines == ("to stderr", "red")
     assert [step.kind for step in steps if step.name == failure.name] == ["started", "log", "log", "failed"]
 
 
