@@ -55,7 +55,7 @@ def ensure_base(
     here = _pulled(engine, system) or _bootstrapped(engine, system)
     if here is not None and not renew:
         return here
-    with _lock(cache / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', system.name)}.lock"):
+    with _lock(cache, system):
         if not renew and (here := _bootstrapped(engine, system)) is not None:
             return here  # another process made it while this one waited
         _ask_for(f"the base {system.name}", _BASE_SIZE, engine)
@@ -102,21 +102,37 @@ def _bootstrap(
             f"{system.name} is not a Debian suite and can only come from a registry",
             hint=f"docker pull {system.image} where a registry has it",
         )
-    key = debian.recipe(system.suite)
-    tar, note = cache / f"{system.name}-{key[:12]}.tar", cache / f"{system.name}-{key[:12]}.txt"
-    complete = tar.is_file() and note.is_file()
-    if renew or not complete:
-        before = _digest(tar) if complete else ""
-        with writing(note):
-            note.unlink(missing_ok=True)
-        report(f"bootstrapping {system.name} from signed Debian packages, about a minute")
-        write_atomically(note, debian.bootstrap(system.suite, tar, report).encode())
-        if _digest(tar) == before and (here := _bootstrapped(engine, system)) is not None:
-            report("no package has changed")
-            return here
+    tar, changed = _root_files(system, cache, report, renew=renew)
+    if renew and not changed and (here := _bootstrapped(engine, system)) is not None:
+        report("no package has changed")
+        return here
     report(f"importing {tar.name}")
-    labels = {names.BASE_KEY_LABEL: key, names.BASE_FROM_LABEL: decoding.lossy(read_kept(note) or b"signed packages")}
+    said = decoding.lossy(read_kept(tar.with_suffix(".txt")) or b"signed packages")
+    labels = {names.BASE_KEY_LABEL: debian.recipe(system.suite), names.BASE_FROM_LABEL: said}
     return Base(_tag(system), engine.import_base(tar, _tag(system), labels).id, "bootstrapped")
+
+
+def prepare(system: OperatingSystem, cache: Path, report: Callable[[str], None]) -> None:
+    """Bootstrap a Debian system's root files into ``cache`` without an engine, for a later `ensure_base`."""
+    with _lock(cache, system):
+        _root_files(system, cache, report, renew=False)
+
+
+def _root_files(
+    system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool
+) -> tuple[Path, bool]:
+    """Return the tar of a system's root files, bootstrapped if it is not there or to be renewed, and if it changed."""
+    tar = cache / f"{system.name}-{debian.recipe(system.suite)[:12]}.tar"
+    note = tar.with_suffix(".txt")
+    complete = tar.is_file() and note.is_file()
+    if complete and not renew:
+        return tar, False
+    before = _digest(tar) if complete else ""
+    with writing(note):
+        note.unlink(missing_ok=True)
+    report(f"bootstrapping {system.name} from signed Debian packages, about half a minute")
+    write_atomically(note, debian.bootstrap(system.suite, tar, report).encode())
+    return tar, _digest(tar) != before
 
 
 def _pulled(engine: Engine, system: OperatingSystem) -> Base | None:
@@ -146,8 +162,9 @@ def _tag(system: OperatingSystem) -> str:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(cache: Path, system: OperatingSystem) -> Iterator[None]:
     """Let one process at a time through; the lock ends with its process."""
+    path = cache / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', system.name)}.lock"
     with writing(path):
         file = path.open("w")
     with file:

@@ -7,12 +7,14 @@ have() { command -v "$1" >/dev/null 2>&1; }
 can_install() { [ "$(id -u)" = 0 ] && have apt-get; }
 
 # Install packages without starting their services: a registry would listen on every interface.
+# APT_TRIGGERS=later leaves what packages trigger (man-db's index takes 10 s) to the next call.
 apt_install() {
   say "installing $* (apt)"
   local policy=/usr/sbin/policy-rc.d added=no code=0 options=(-qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' >$policy && chmod 755 $policy && added=yes
   fi
+  [ "${APT_TRIGGERS:-}" != later ] || options+=(-o Dpkg::Options::=--no-triggers)
   export DEBIAN_FRONTEND=noninteractive
   {
     { [ -n "${APT_UPDATED:-}" ] || apt-get "${options[@]}" update; } &&

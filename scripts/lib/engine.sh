@@ -51,3 +51,22 @@ require_engine() {
     sleep 0.2
   done
 }
+
+# Bootstrap the quickstart's base while the engine is installed: `run` imports it next, unless a registry has one.
+# A failure is reported by `run`, which tries again.
+prepare_base() {
+  local tries=600
+  until have mmdebstrap || [ $tries = 0 ]; do
+    tries=$((tries - 1))
+    sleep 0.1
+  done
+  .venv/bin/python -c '
+import contextlib
+from envbuilder.catalog.store import load
+from envbuilder.errors import InfrastructureError
+from envbuilder.image.bases import prepare
+from envbuilder.workspace import cache_dir
+with contextlib.suppress(InfrastructureError):
+    prepare(load().system("debian-bookworm"), cache_dir() / "bases", lambda line: print("base:", line))
+' >&2
+}
