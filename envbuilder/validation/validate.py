@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -27,7 +28,7 @@ from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan
-from envbuilder.validation.background_checks import BackgroundChecks
+from envbuilder.validation.background_checks import BackgroundChecks, Inspected
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
@@ -121,10 +122,9 @@ def validate(
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
     began = time.monotonic()
     spec = _container(engine, image, request)
-    files = read_image(engine, image)
+    files = cache(lambda: read_image(engine, image))  # takes seconds: while the suite runs, if nothing needs it before
     subject = _subject(engine, spec, image, files, request)
-    context = _context(image, files, subject, request, below=_layers_below(engine, image, request))
-    session, results = _checked(engine, spec, context, subject, request, on_progress)
+    session, results = _checked(engine, spec, image, files, subject, request, on_progress)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -240,23 +240,30 @@ def _context(
 def _checked(
     engine: Engine,
     spec: ContainerSpec,
-    context: ImageContext,
+    image: Image,
+    files: Callable[[], ImageFiles],
     subject: _Subject,
     request: ValidationRequest,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Session, tuple[CheckResult, ...]]:
     """Run the suite in the container, with the checks of the host and of the users' start next to it."""
-    selected = suite_plan.select(context.facts)
+    selected = suite_plan.select(subject.facts)
     checks = (*selected, *request.extra)
-    foreign = "" if context.is_managed else request.image
+    foreign = "" if subject.facts.environment else request.image
+    below = _layers_below(engine, image, request)
+
+    def inspect() -> Inspected:
+        context = _context(image, files(), subject, request, below=below)
+        return run_host_checks(context, [check for check in selected if check.group == "host"])
+
     with BackgroundChecks(
         [check for check in selected if check.group == "users"],
-        lambda check, stopped: check_entrypoint(engine, context.image, check, stopped),
-        lambda: run_host_checks(context, [check for check in selected if check.group == "host"]),
+        lambda check, stopped: check_entrypoint(engine, image, check, stopped),
+        inspect,
     ) as beside:
         session, results = _run(
             checks,
-            context.facts,
+            subject.facts,
             beside.after(checks, on_progress),
             lambda plan, session: subject.silent or in_container(engine, spec, plan, session, foreign=foreign),
         )
@@ -266,7 +273,7 @@ def _checked(
 
 
 def _subject(
-    engine: Engine, spec: ContainerSpec, image: Image, files: ImageFiles, request: ValidationRequest
+    engine: Engine, spec: ContainerSpec, image: Image, files: Callable[[], ImageFiles], request: ValidationRequest
 ) -> _Subject:
     """Return the expectations for an image: from the host's record, else from its labels, else from its files.
 
@@ -275,15 +282,15 @@ def _subject(
     environment, lock = request.environment, request.lock
     profile, simulated = request.profile, request.simulate is not None
     label = image.labels.get(ENVIRONMENT_LABEL, "")
-    found = document(files) if environment is None else None
+    found = document(files()) if environment is None else None
     if found is not None and found.id == label and not contradicts_itself(found):
-        environment, lock = found, carried_lock(files)
+        environment, lock = found, carried_lock(files())
     if environment is not None:
         # Only this host's record of an environment may say that a base has no tools, never the image's document.
         own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
         own = facts_of.with_base(own, request.environment)
         by_host = request.environment is not None or request.removed
-        left_out = libraries_left_out(request.removed) if by_host else left_out_of(files, image.labels, lock)
+        left_out = libraries_left_out(request.removed) if by_host else left_out_of(files(), image.labels, lock)
         own = msgspec.structs.replace(own, left_out=left_out)
         return _Subject(environment, facts_of.with_gpus(own, spec.gpus), lock)
     brief = replace(spec, time_limit=IDENTIFY_S)
@@ -293,11 +300,11 @@ def _subject(
     if request.catalog is None:
         raise ValueError("a foreign image needs a catalogue")
     foreign = facts_of.of_foreign(
-        identity, request.catalog, image, profile=profile, simulated=simulated, for_gpus=brings_cuda(files)
+        identity, request.catalog, image, profile=profile, simulated=simulated, for_gpus=brings_cuda(files())
     )
-    if label or files.file(DOCUMENT) is not None:
-        foreign = facts_of.of_claimed(foreign, files, image)
-    return _Subject(None, facts_of.with_gpus(foreign, spec.gpus), carried_lock(files) if label else "", silent)
+    if label or files().file(DOCUMENT) is not None:
+        foreign = facts_of.of_claimed(foreign, files(), image)
+    return _Subject(None, facts_of.with_gpus(foreign, spec.gpus), carried_lock(files()) if label else "", silent)
 
 
 def _in_order(
