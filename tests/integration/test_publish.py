@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from factories import digest, failed_verdict, gpu_verdict, inconclusive_verdict
-from publishing_world import ENVIRONMENT, NOW, SCRATCH, World, altered, answering, attached, public_tags, scratch_image
-from registries import docker_registry, modern_registry
+from publishing_world import ENVIRONMENT, SCRATCH, World, altered, answering, attached, public_tags, scratch_image
+from registries import docker_registry
 
 from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener, KeySealer
@@ -25,20 +23,16 @@ from envbuilder.attest.keys import create
 from envbuilder.attest.requirements import RefusalReason, Requirement
 from envbuilder.attest.statements import VerdictPredicate
 from envbuilder.engine.docker import connect
-from envbuilder.errors import InfrastructureError, PublishError, UsageError
+from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.publish.attached_statements import published as read_repository
 from envbuilder.publish.journal import Journal, exclusively
 from envbuilder.publish.publish import publish
 from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import VerifyQuestion, verify
-from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, document
 from envbuilder.verdict import Verdict
 
 pytestmark = pytest.mark.engine
-
-DEMAND = Requirement(level="gpu", driver="535", gpu="H100", max_age_s=90 * 86_400)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +58,6 @@ def _tags_of(world: World) -> list[str]:
     return [name for name in names if name.startswith(prefixes)]
 
 
-def check(world: World, target: str = ENVIRONMENT, demand: Requirement = DEMAND, **given: Any) -> Verification:
-    opener = KeyOpener((given.get("key", world.key).public,))
-    return verify(world.client(target), (opener,), VerifyQuestion(demand), given.get("now", NOW))
-
-
 def reasons(found: Verification) -> set[RefusalReason]:
     assert found.accepted == (not found.refusals)
     return {refusal.reason for refusal in found.refusals}
@@ -85,7 +74,7 @@ def test_a_published_image_is_accepted_by_every_name(world) -> None:
     row = publish(world.publication(image), world.tools())
     assert (row.published, row.verdict, row.level, row.exit_code) == (True, "PASSED", "gpu", 0)
     for target in (*(tag.name for tag in row.tags), row.digest):
-        found = check(world, target)
+        found = world.verified(target)
         assert (found.accepted, found.digest, found.signed_by) == (True, row.digest, world.key.keyid)
     pushed = world.client().manifest(row.digest)
     assert pushed is not None
@@ -96,65 +85,9 @@ def test_a_published_image_is_accepted_by_every_name(world) -> None:
 def test_refused_image_pushed_again_under_the_tag(world) -> None:
     first = published(world)
     assert world.push("something else", ENVIRONMENT) != first
-    assert reasons(check(world)) == {RefusalReason.TAG_MOVED}
-    assert reasons(check(world, "never")) == {RefusalReason.NO_IMAGE}
-    assert check(world, first).accepted
-
-
-def _replace_statements(world: World, target: str, change: Callable[[bytes], bytes]) -> World:
-    """Copy an image without its statements into a fresh repository, and attach changed ones there."""
-    source = world.client(target)
-    manifest = source.manifest(target)
-    assert manifest is not None
-    copy = World(world.engine, world.key, world.folder, world.host, f"{world.repository}/copy")
-    world.engine.tag(f"{SCRATCH}:{digest('first')[7:19]}", f"{copy.reference.name}:{ENVIRONMENT}")
-    assert world.engine.push(f"{copy.reference.name}:{ENVIRONMENT}") == manifest.digest
-    for item in attached(source, manifest.digest, ENVELOPE):
-        attach(copy.client(), manifest, change(document(source, item.digest, manifest.digest, ENVELOPE)), ENVELOPE, {})
-    return copy
-
-
-def test_refused_statement_altered(world) -> None:
-    published(world, validate=answering())
-
-    def raise_the_level(sealed: bytes) -> bytes:
-        document = json.loads(sealed)
-        payload = base64.b64decode(document["payload"]).replace(b'"level":"gpu"', b'"level":"multi-gpu"')
-        return json.dumps({**document, "payload": base64.b64encode(payload).decode()}).encode()
-
-    copy = _replace_statements(world, ENVIRONMENT, raise_the_level)
-    assert RefusalReason.BAD_SIGNATURE in reasons(check(copy, demand=Requirement(level="multi-gpu")))
-    assert reasons(check(copy, demand=Requirement(level="load"))) == {RefusalReason.BAD_SIGNATURE}
-    assert check(world, demand=Requirement(level="load")).accepted
-
-
-def test_refused_other_key(world) -> None:
-    published(world)
-    other = create(world.folder / "other")
-    assert reasons(check(world, key=other)) == {RefusalReason.UNTRUSTED_KEY}
-
-
-def test_refused_statement_for_another_digest(world) -> None:
-    first = published(world)
-    second = world.push("something else", "second")
-    source, target = world.client(), world.client().manifest(second)
-    for item in attached(source, first, ENVELOPE):
-        attach(source, target, document(source, item.digest, first, ENVELOPE), ENVELOPE, {})
-    assert reasons(check(world, "second")) == {RefusalReason.WRONG_SUBJECT}
-
-
-def test_refused_expired(world) -> None:
-    published(world)
-    finished = NOW.replace(hour=10, minute=3)
-    assert reasons(check(world, now=finished + timedelta(days=90, seconds=1))) == {RefusalReason.EXPIRED}
-    assert check(world, now=finished + timedelta(days=90)).accepted
-
-
-def test_refused_lower_level_other_driver_other_gpu(world) -> None:
-    published(world)
-    assert reasons(check(world, demand=Requirement(level="multi-gpu"))) == {RefusalReason.LEVEL_TOO_LOW}
-    assert reasons(check(world, demand=Requirement(driver="550"))) == {RefusalReason.OTHER_DRIVER}
-    assert reasons(check(world, demand=Requirement(gpu="A100"))) == {RefusalReason.OTHER_GPU}
+    assert reasons(world.verified()) == {RefusalReason.TAG_MOVED}
+    assert reasons(world.verified("never")) == {RefusalReason.NO_IMAGE}
+    assert world.verified(first).accepted
 
 
 def test_refused_inconclusive(world) -> None:
@@ -166,7 +99,7 @@ def test_refused_inconclusive(world) -> None:
     row = publish(world.publication(image, allow=("inconclusive",)), tools)
     assert (row.published, row.allowed) == (True, ("inconclusive",))
     for level in ("none", "static", "load", "gpu"):
-        assert RefusalReason.INCONCLUSIVE in reasons(check(world, demand=Requirement(level=level)))
+        assert RefusalReason.INCONCLUSIVE in reasons(world.verified(demand=Requirement(level=level)))
     stated = [
         json.loads(bytes(statements.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
@@ -185,19 +118,7 @@ def test_refused_simulated(world) -> None:
     verdict = answering(simulated=True)(Reference("x", "x", digest=manifest.digest))
     forged = statements.about("x", manifest.digest, statements.VERDICT, VerdictPredicate(verdict=verdict))
     attach(world.client(), manifest, KeySealer(world.key).seal(statements.encode(forged)), ENVELOPE, {})
-    assert reasons(check(world, f"staging-{ENVIRONMENT}")) == {RefusalReason.SIMULATED}
-
-
-def test_refused_registry_without_the_statement(world) -> None:
-    first = published(world)
-    with modern_registry() as (elsewhere, state):
-        other = Repository(Reference(elsewhere, "team/image"), {})
-        manifest = world.client().manifest(first)
-        for tag in ("latest",):
-            other.put_manifest(tag, manifest.content, manifest.media_type)
-        assert state.tags["latest"] == first
-        found = verify(other, (KeyOpener((world.key.public,)),), VerifyQuestion(DEMAND), NOW)
-    assert reasons(found) == {RefusalReason.NO_STATEMENT}
+    assert reasons(world.verified(f"staging-{ENVIRONMENT}")) == {RefusalReason.SIMULATED}
 
 
 def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> None:
@@ -207,7 +128,7 @@ def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> No
     publication = world.publication(image, folder=world.folder / "another")
     row = publish(publication, world.tools(again))
     assert (row.published, row.exit_code) == (False, 1)
-    assert reasons(check(world)) == {RefusalReason.FAILED}
+    assert reasons(world.verified()) == {RefusalReason.FAILED}
 
 
 def test_an_immutable_tag_is_never_overwritten(world) -> None:
@@ -230,19 +151,6 @@ def test_the_verdict_must_be_about_the_pushed_digest(world) -> None:
     assert set(world.client().tags()) == {f"staging-{ENVIRONMENT}"}
 
 
-def test_publishing_again_changes_nothing(world) -> None:
-    image = scratch_image(world.engine, world.folder, "first")
-    first = publish(world.publication(image), world.tools())
-    tags = world.client().tags()
-
-    def never(reference: str) -> Verdict:
-        raise AssertionError("validated again within the hour")
-
-    assert publish(world.publication(image), world.tools(never)) == first
-    assert world.client().tags() == tags
-    assert len(attached(world.client(), first.digest, ENVELOPE)) == 2
-
-
 def test_a_failed_move_puts_every_tag_back(world) -> None:
     first = published(world)
     second = scratch_image(world.engine, world.folder, "second")
@@ -259,7 +167,7 @@ def test_a_failed_move_puts_every_tag_back(world) -> None:
         publish(world.publication(second), tools)
     assert {world.client().manifest(tag).digest for tag in (ENVIRONMENT, "latest")} == {first}
     assert publish(world.publication(second), world.tools()).published
-    assert check(world).digest != first
+    assert world.verified().digest != first
 
 
 def test_two_processes_do_not_publish_the_same_environment(world) -> None:
@@ -275,13 +183,6 @@ def test_people_share_their_history_through_the_registry(world) -> None:
     assert sorted(one.finished[11:16] for one in found) == ["10:03", "11:00"]
     other = create(world.folder / "other")
     assert read_repository(world.client(), (KeyOpener((other.public,)),)).verdicts == ()
-
-
-def test_a_tag_that_no_registry_takes_is_refused_before_any_push(world) -> None:
-    image = scratch_image(world.engine, world.folder, "first")
-    with pytest.raises(UsageError, match="not a tag"):
-        publish(world.publication(image, moving=("not a tag",)), world.tools())
-    assert world.client().tags() == ()
 
 
 class Killer:
@@ -339,7 +240,7 @@ def test_killed_after_any_step_no_tag_is_unvalidated_and_a_second_run_completes(
         before = set(public_tags(world.client()).values())
         lived = _publish_and_die(world, image, after)
         for tag, target in public_tags(world.client()).items():
-            assert check(world, tag).accepted, f"killed after {after}: {tag} points at {target}"
+            assert world.verified(tag).accepted, f"killed after {after}: {tag} points at {target}"
         row = publish(world.publication(image), world.tools())
         assert row.published
         assert row.digest not in before

@@ -7,7 +7,6 @@ import json
 import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -130,11 +129,3 @@ def test_a_dry_run_changes_nothing_and_an_unfit_image_is_never_public(session, c
         assert as_text(done).splitlines()[1].split()[1] == "refused"
         assert " would publish " in as_text(planned).splitlines()[1]
         session.engine.remove(f"{options.to.name}:staging-{ENVIRONMENT.id}")
-
-
-def test_what_is_not_built_is_said(session, choice, tmp_path) -> None:
-    Path(session.workspace.results(ENVIRONMENT.id) / "image.json").unlink()
-    options = PublishOptions(to=parse("127.0.0.1:1/team/image"))
-    row = publish_all(choice, options, KeySealer(create(tmp_path / "keys")), session).rows[0]
-    assert "envbuilder build" in row.error
-    assert row.exit_code == 7

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 from factories import gpu_environment, gpu_verdict
-from publishing_world import ENVIRONMENT, NOW, World
+from publishing_world import ENVIRONMENT, World
 from registries import docker_registry
 from tiny_image import write_tiny_root
 
-from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
 from envbuilder.attest.requirements import Requirement
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
 from envbuilder.publish.publish import publish
-from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
@@ -84,7 +82,7 @@ def test_containerd_pulls_and_runs_the_image_in_zstd(world: World, tmp_path: Pat
     row = publish(world.publication(SCRATCH), world.tools(judge, zstd=ZstdPusher(world.client(), tmp_path)))
     assert not row.error
     demand = Requirement(level="gpu", environment=ENVIRONMENT)
-    assert verify(world.client(ENVIRONMENT), (KeyOpener((world.key.public,)),), VerifyQuestion(demand), NOW).accepted
+    assert world.verified(demand=demand).accepted
     with containerd(tmp_path) as ctr:
         name = f"{world.reference.name}:{ENVIRONMENT}"
         pull = ["images", "pull", "--snapshotter", "native", "--plain-http", name]

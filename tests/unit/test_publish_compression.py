@@ -14,17 +14,14 @@ import pytest
 from backports import zstd
 from factories import failed_verdict, gpu_environment, gpu_verdict
 from layered_engine import LayeredEngine, configuration, layer, saved, tar_of
-from publishing_world import ENVIRONMENT, NOW, World, public_tags
+from publishing_world import ENVIRONMENT, World, public_tags
 from registries import State, modern_registry
 
-from envbuilder.attest.envelope import KeyOpener
 from envbuilder.attest.keys import create
-from envbuilder.attest.requirements import Requirement
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.publish import zstd_push
 from envbuilder.publish.publish import publish
 from envbuilder.publish.results import PublishRow
-from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.publish.zstd_push import ZSTD_LAYER, ZstdPusher
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import Fault, RegistryRefusedError
@@ -73,10 +70,6 @@ class Bench:
         document: dict[str, Any] = json.loads(found.content)
         return document
 
-    def is_accepted(self, target: str) -> bool:
-        question = VerifyQuestion(Requirement(level="gpu", driver="535"))
-        return verify(self.world.client(target), (KeyOpener((self.world.key.public,)),), question, NOW).accepted
-
 
 @pytest.fixture
 def bench(tmp_path) -> Iterator[Bench]:
@@ -106,8 +99,8 @@ def test_each_form_is_one_manifest_of_the_validated_image(bench: Bench, compress
         one["size"] for one in manifest["layers"]
     ]
     assert all((one["mediaType"] == ZSTD_LAYER) == (compression == "zstd") for one in manifest["layers"])
-    assert bench.is_accepted(ENVIRONMENT)
-    assert bench.is_accepted(pin)
+    assert bench.world.verified(ENVIRONMENT).accepted
+    assert bench.world.verified(pin).accepted
     assert not list(bench.world.folder.rglob("envbuilder-zstd-*")), "a temporary file was left"
 
 
@@ -235,9 +228,9 @@ def test_a_run_killed_at_any_line_is_completed_by_the_next(bench: Bench, step: i
 
     with pytest.raises(KilledError):
         bench.publish(say=say)
-    assert [tag for tag in public_tags(bench.world.client()) if not bench.is_accepted(tag)] == []
+    assert [tag for tag in public_tags(bench.world.client()) if not bench.world.verified(tag).accepted] == []
     assert bench.publish().published
-    assert bench.is_accepted(ENVIRONMENT)
+    assert bench.world.verified(ENVIRONMENT).accepted
     assert bench.manifest()["mediaType"] == OCI_MANIFEST
 
 

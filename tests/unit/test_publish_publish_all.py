@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from factories import H100
 from fake_engine import FakeEngine
-from publisher import PushingEngine
+from publisher import scratch_world
 from publishing_world import NOW, World, answering
 from registries import modern_registry
 
@@ -186,9 +186,7 @@ class Publisher:
 @pytest.fixture
 def publisher(tmp_path: Path) -> Iterator[Publisher]:
     with modern_registry() as (address, _):
-        engine = PushingEngine()
-        engine.add("scratch:1", labels={"number": "1"})
-        made = Publisher(World(engine, create(tmp_path / "key"), tmp_path, address, "team/image"))
+        made = Publisher(scratch_world(tmp_path, address, tmp_path))
         made.publish()
         yield made
 
