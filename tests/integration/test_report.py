@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import axe
 import pytest
@@ -123,6 +122,7 @@ def test_searching_leaves_what_matches(opened) -> None:
 def test_a_verdict_can_be_unchecked(opened) -> None:
     opened.js("document.querySelector('#filter input[value=PASSED]').click()")
     assert len(visible(opened, "#environments article")) == 2
+    assert all("FAILED" in text or "INCONCLUSIVE" in text for text in visible(opened, "#history .badge"))
     assert not any("PASSED" in text for text in visible(opened, ".grid .cell"))
     assert not any("PASSED" in text for text in visible(opened, "#history tbody tr"))
     assert len(visible(opened, "#controls tbody tr")) == 1
@@ -157,52 +157,6 @@ def test_a_link_into_the_page_opens_its_card(chromium, page) -> None:
     assert chromium.js(opened) is False
     chromium.js("document.querySelector('.cell[href=\"#env-tf2.14.0-py311-cpu-bookworm\"]').click()")
     assert chromium.js(opened) is True
-
-
-def named(nodes: list[dict[str, Any]], role: str) -> list[str]:
-    return [
-        node.get("name", {}).get("value", "")
-        for node in nodes
-        if node.get("role", {}).get("value") == role and not node.get("ignored")
-    ]
-
-
-def test_a_screen_reader_is_told_everything(opened) -> None:
-    opened.js("document.getElementById('expand').click()")
-    nodes = opened.accessibility()
-    for role in ("search", "navigation", "region", "table", "image", "searchbox", "button", "checkbox", "link"):
-        names = named(nodes, role)
-        assert names, role
-        assert role == "table" or all(names), f"a {role} without a name"
-    assert "Search" in named(nodes, "searchbox")
-    assert any("Start-up of" in name and "cold" in name for name in named(nodes, "image"))
-    assert any(role in {n["role"]["value"] for n in nodes if "role" in n} for role in ("columnheader", "rowheader"))
-    assert all(
-        "PASSED" in text or "FAILED" in text or "INCONCLUSIVE" in text for text in visible(opened, "#history .badge")
-    )
-
-
-def luminance(colour: str) -> float:
-    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_text_has_contrast_in_light_and_dark(opened, dark) -> None:
-    """Text on its background keeps 4.5 to 1 (WCAG AA) in both schemes, which differ."""
-    opened.screen(1280, 900, dark=dark)
-    pairs = opened.js(
-        "['body', '.quiet', '.badge.w-passed', '.badge.w-failed', '.badge.w-inconclusive', 'nav a', '.facts']"
-        ".map(s => {"
-        "const e = document.querySelector(s); let b = e;"
-        "while (getComputedStyle(b).backgroundColor === 'rgba(0, 0, 0, 0)') b = b.parentElement;"
-        "return [s, getComputedStyle(e).color, getComputedStyle(b).backgroundColor]})"
-    )
-    for selector, ink, paper in pairs:
-        light, deep = sorted((luminance(ink), luminance(paper)), reverse=True)
-        assert (light + 0.05) / (deep + 0.05) >= 4.5, f"{selector}: {ink} on {paper}"
-    assert (luminance(pairs[0][2]) < 0.2) is dark
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])

@@ -45,35 +45,30 @@ class Case:
     change: str
 
 
-OLDER_CUDNN = Case(
-    "61-older-cudnn-2.20",
-    Code.CUDNN_MISMATCH,
-    "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0",
-    "cudnn 9.1.0.70 → 9.3",
-)
-NO_LIBRARIES = Case(
-    "60-plain-2.20",
-    Code.MISSING_LIBRARY,
-    "Cannot dlopen some GPU libraries",
-    "install plain → pinned CUDA wheels",
-)
-OLD_DRIVER = Case(
-    "59-driver-470",
-    Code.DRIVER_TOO_OLD,
-    "CUDA driver version is insufficient for CUDA runtime version",
-    "tensorflow 2.20.0 → 2.14.1",
-)
 NUMPY_2 = Case(
     "40-numpy-2",
     Code.NUMPY_ABI,
     "A module that was compiled using NumPy 1.x cannot be run in",
     "numpy 2.0.0 → <2.0.0,>=1.23.5",
 )
-NO_CUDA_11 = Case(
-    "41-tf-2.5-libraries",
-    Code.MISSING_LIBRARY,
-    "Could not load dynamic library 'libcudart.so.11.0'",
-    "install plain → pinned CUDA wheels",
+PLAIN = "install plain → pinned CUDA wheels"
+ON_A_GPU = (
+    Case("60-plain-2.20", Code.MISSING_LIBRARY, "Cannot dlopen some GPU libraries", PLAIN),
+    Case(
+        "61-older-cudnn-2.20",
+        Code.CUDNN_MISMATCH,
+        "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0",
+        "cudnn 9.1.0.70 → 9.3",
+    ),
+)
+LARGE = (
+    Case(
+        "59-driver-470",
+        Code.DRIVER_TOO_OLD,
+        "CUDA driver version is insufficient for CUDA runtime version",
+        "tensorflow 2.20.0 → 2.14.1",
+    ),
+    Case("41-tf-2.5-libraries", Code.MISSING_LIBRARY, "Could not load dynamic library 'libcudart.so.11.0'", PLAIN),
 )
 
 
@@ -99,7 +94,7 @@ def assert_mended(document: ReproduceDocument) -> None:
     "case",
     [
         pytest.param(NUMPY_2, id=NUMPY_2.report),
-        *(pytest.param(one, id=one.report, marks=pytest.mark.full) for one in (NO_LIBRARIES, OLDER_CUDNN)),
+        *(pytest.param(one, id=one.report, marks=pytest.mark.full) for one in ON_A_GPU),
     ],
 )
 def test_reported_message_appears_and_is_absent_in_the_closest_environment(case: Case, engine: Engine) -> None:
@@ -111,13 +106,13 @@ def test_reported_message_appears_and_is_absent_in_the_closest_environment(case:
         assert document.run.simulated
 
 
-@pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
+@pytest.mark.parametrize("case", LARGE, ids=lambda case: case.report)
 def test_reproduced(case: Case, engine: Engine) -> None:
     assert_reproduced(answer(case.report, engine, prove=False), case)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("case", [OLD_DRIVER, NO_CUDA_11], ids=lambda case: case.report)
+@pytest.mark.parametrize("case", LARGE, ids=lambda case: case.report)
 def test_large_closest_environment_removes_the_reported_message(case: Case, engine: Engine) -> None:
     if shutil.disk_usage(ROOT).free < ROOM_FOR_LARGE:
         pytest.skip("less than 14 GB of disk are free")

@@ -186,23 +186,6 @@ def test_here_without_tensorflow_is_refused() -> None:
         validate_here(load())
 
 
-def test_a_container_that_is_killed_leaves_no_check_unsaid(
-    engine: DockerEngine, request_for_cpu: ValidationRequest
-) -> None:
-    checks = tuple(
-        Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
-        for name in ("well", "hang", "throw")
-    )
-    files = {f"probes/{name}": content for name, content in MISBEHAVE.items()}
-    spec = ContainerSpec(request_for_cpu.image, START, files=files, time_limit=8)
-    session = Session(checks, lambda _: None)
-    why = in_container(engine, spec, suite_plan.plan(checks, Facts(flavor="cpu")), session)
-    outcomes = {one.name: one.outcome for one in session.results(why)}
-    assert outcomes == {"well": "passed", "hang": "timeout", "throw": "timeout"}
-    assert why is not None
-    assert "time limit" in why.why
-
-
 def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:

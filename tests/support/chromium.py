@@ -95,12 +95,6 @@ class Browser:
         """Print the page."""
         return base64.b64decode(self._call("Page.printToPDF", {"printBackground": True})["data"])
 
-    def accessibility(self) -> list[dict[str, Any]]:
-        """Return what a screen reader is told: the accessibility tree's nodes."""
-        self._call("Accessibility.enable")
-        nodes: list[dict[str, Any]] = self._call("Accessibility.getFullAXTree")["nodes"]
-        return nodes
-
     def _call(self, method: str, params: dict[str, Any] | None = None, session: str | None = "own") -> dict[str, Any]:
         self._id += 1
         wanted = self._id

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from factories import gpu_verdict, verdict
+from factories import H100, gpu_verdict, verdict
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
@@ -25,10 +25,8 @@ from envbuilder.workspace import Workspace
 
 SUPPORT = Path(__file__).parent
 
-H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0")
 A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 T4 = GpuSeen(name="Tesla T4", compute_capability="7.5")
-PLAIN = HostRef()
 
 KINDS = {
     "n1": HostRef(driver="535.104.05", gpus=(H100,)),

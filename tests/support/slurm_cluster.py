@@ -75,26 +75,18 @@ class Cluster:
         """Start a node's daemon."""
         self.start(name, "slurmd", "-D", "-N", name, "-f", str(self.folder / "slurm.conf"))
 
-    def start_controller(self) -> None:
-        """Start the controller; it takes up the state that an earlier one left."""
-        self.start("slurmctld", "slurmctld", "-D", "-f", str(self.folder / "slurm.conf"))
-
-    def stop(self, name: str, number: int = signal.SIGKILL) -> None:
-        """End a daemon, its job's steps left as they are."""
-        process = self.processes.pop(name)
-        process.send_signal(number)
-        process.wait(timeout=20)
-
     def lose(self, name: str) -> None:
         """Lose a node in mid-work: its daemon and all that runs on it, at once and for good."""
         steps = [pid for pid in _processes() if "slurmstepd: [" in _command(pid) and self._is_on(pid, name)]
         for pid in steps:
             for child in (*_below(pid), pid):
                 _kill(child)
-        self.stop(name)
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait(timeout=20)
 
     def _is_on(self, pid: int, name: str) -> bool:
-        """Tell whether a step belongs to a node, by what its job sees."""
+        """Return True if a step belongs to a node, by what its job sees."""
         return any(f"SLURMD_NODENAME={name}\0" in _variables(child) for child in _below(pid))
 
     def ask(self, *command: str) -> str:
@@ -103,16 +95,16 @@ class Cluster:
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=True, timeout=30
         ).stdout
 
-    def until(self, holds: str, *command: str, seconds: float = 40.0) -> str:
-        """Wait until a command says something; returns all that it said."""
-        end, said = time.monotonic() + seconds, ""
+    def wait_for(self, holds: str, *command: str) -> None:
+        """Wait until a command says something."""
+        end, said = time.monotonic() + 40.0, ""
         while time.monotonic() < end:
             try:
                 said = self.ask(*command)
             except subprocess.CalledProcessError as error:
                 said = error.stderr
             if holds in said:
-                return said
+                return
             time.sleep(0.2)
         raise AssertionError(f"{' '.join(command)} never said {holds!r}: {said}")
 
@@ -145,26 +137,25 @@ def slurm_cluster(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
     try:
         where = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
         cluster.start("munged", "munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *where)
-        _wait((folder / "munge.socket").exists)
-        cluster.start_controller()
+        _wait_for(folder / "munge.socket")
+        cluster.start("slurmctld", "slurmctld", "-D", "-f", str(folder / "slurm.conf"))
         for name in nodes:
             cluster.start_node(name)
         for name in nodes:
-            cluster.until("idle", "sinfo", "-h", "-n", name, "-N", "-o", "%T")
+            cluster.wait_for("idle", "sinfo", "-h", "-n", name, "-N", "-o", "%T")
         yield cluster
     finally:
-        for pid in [pid for pid in _processes() if any(str(folder) in _variables(one) for one in (pid,))]:
-            if pid != os.getpid():
+        for pid in _processes():
+            if pid != os.getpid() and str(folder) in _variables(pid):
                 _kill(pid)
         for process in cluster.processes.values():
             process.kill()
             process.wait()
 
 
-def _wait(holds: object, seconds: float = 20.0) -> None:
-    assert callable(holds)
-    end = time.monotonic() + seconds
-    while not holds():
+def _wait_for(path: Path) -> None:
+    end = time.monotonic() + 20
+    while not path.exists():
         assert time.monotonic() < end, "a daemon of the cluster did not start"
         time.sleep(0.05)
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 
@@ -38,11 +37,6 @@ def test_a_key_pair_signs_and_verifies(tmp_path) -> None:
     assert public.verify(b"text", secret.sign(b"text"))
     assert not public.verify(b"other", secret.sign(b"text"))
     assert not public.verify(b"text", b"")
-
-
-def test_only_the_owner_reads_the_private_key(tmp_path) -> None:
-    create(tmp_path)
-    assert stat.S_IMODE((tmp_path / PRIVATE).stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("name", [PRIVATE, PUBLIC])

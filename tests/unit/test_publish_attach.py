@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import ran
-from factories import H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict
+from factories import H100, check, digest, failed_verdict, gpu_verdict
 from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
@@ -144,23 +144,12 @@ def test_a_failure_on_one_kind_is_its_own_and_is_shown(world: World) -> None:
     assert "A100" in verification.as_text(alone)
 
 
-def test_a_failure_below_the_gpu_revokes_every_kind(world: World) -> None:
-    world.hopper.attach()
-    world.ampere.attach(failed_verdict(finished=datetime.now(UTC).isoformat()))
-    assert states(world.verify()) == ["failed", "failed"]
-
-
 def test_a_simulated_verdict_is_never_attached(world: World) -> None:
     before = dict(world.state.manifests)
     with pytest.raises(PublishError, match="simulated"):
         world.hopper.attach(gpu_verdict(simulated=True))
     assert world.state.manifests == before
     assert states(world.verify()) == ["missing", "missing"]
-
-
-def test_an_inconclusive_verdict_is_said_and_proves_nothing(world: World) -> None:
-    world.hopper.attach(inconclusive_verdict(finished=datetime.now(UTC).isoformat()))
-    assert states(world.verify("H100/535")) == ["inconclusive"]
 
 
 def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
