@@ -23,6 +23,7 @@ from envbuilder.choice import choose
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.support.console import Console
+from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import UpgradeTools, ValidatedImage
@@ -43,22 +44,9 @@ ROUNDS = 12
 
 FRAMEWORK = "/opt/venv/lib/python3.11/site-packages/tensorflow/__init__.py"
 
-SPIN = """
-def _planted_spin(_seconds, _clock=__import__("time").perf_counter):
-    _until = _clock() + _seconds
-    while _clock() < _until:
-        pass
-"""
-BEGUN = '_planted_begun = __import__("time").perf_counter()\n'
 
-
-@dataclass(frozen=True)
-class Change:
-    """One planted change: what is put before and after the framework's own code, and what has to come of it.
-
-    ``violated`` are the clauses that have to say so and ``names`` what their details have to name; ``may`` are further
-    clauses that follow from the change. ``rounds`` is 1 where nothing of it is measured.
-    """
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of planted.yaml; its first lines explain the fields."""
 
     name: str
     violated: tuple[str, ...] = ()
@@ -71,93 +59,7 @@ class Change:
     measured: bool = True
 
 
-CHANGES = (
-    Change(
-        "matmul +20 %",
-        violated=("durations-slower",),
-        names=("work.matmul",),
-        may=("work-ratio",),
-        decision=("ADOPT_WITH_NOTES", "UNDECIDED"),  # 1.2 is within the limit of 1.25, if its interval is
-        after="""
-def _planted(_own):
-    import functools
-    @functools.wraps(_own)
-    def matmul(a, b, *_more, **_named):
-        if getattr(a, "shape", None) is None or a.shape.rank != 2 or _more or _named or (a.shape[0] or 0) < 256:
-            return _own(a, b, *_more, **_named)
-        _found = _own(a, b)
-        _again = _own(_found[: a.shape[0] // 10], b)  # after the first; +20 % of 512² on two cores
-        _check.Assert(_again[0, 0] < 1e30, [_again[0, 0]])
-        return _found
-    return matmul
-_check = debugging
-matmul = _planted(matmul)
-""",
-    ),
-    Change(
-        "import +30 %",
-        violated=("durations-slower",),
-        names=("start.import",),
-        may=("start-up-ratio",),
-        decision=("ADOPT_WITH_NOTES", "UNDECIDED", "REJECT"),  # the limit is of the whole start-up: 1.25
-        before=BEGUN,
-        after=f"{SPIN}_planted_spin(0.3 * (__import__('time').perf_counter() - _planted_begun))\n",
-    ),
-    Change(
-        "+500 MB",
-        violated=("memory-ratio",),
-        names=("memory.start", "memory.work"),
-        may=("durations-slower",),  # to touch so much memory takes a tenth of a second
-        decision=("ADOPT_WITH_NOTES", "UNDECIDED"),
-        after='_planted_memory = b"\\1" * 500_000_000\n',
-    ),
-    Change(
-        "gelu off by 1e-3",
-        violated=("outputs-outside",),
-        names=("gelu.float32", "gelu.float64"),
-        decision=("REJECT",),
-        after="""
-def _planted(_own):
-    import functools
-    return functools.wraps(_own)(lambda *_more, **_named: _own(*_more, **_named) * 1.001)
-nn.gelu = _planted(nn.gelu)
-""",
-        measured=False,
-    ),
-    Change(
-        "a test that newly fails",
-        violated=("tests-newly-failed",),
-        names=("test_users.py::test_squares: passed → failed", "1 of 3 tests, 2 of 3 pass on both"),
-        decision=("REJECT",),
-        after="""
-def _planted(_own):
-    import functools
-    return functools.wraps(_own)(lambda x, name=None: -_own(x, name=name))
-math.square = _planted(math.square)
-""",
-        suite="""
-import tensorflow as tf
-def test_squares(): assert float(tf.math.square(3.0)) == 9.0
-def test_sums(): assert float(tf.reduce_sum(tf.ones([3]))) == 3.0
-def test_products(): assert float(tf.reduce_prod(tf.ones([3]))) == 1.0
-""",
-        measured=False,
-    ),
-    Change(
-        "flaky tests",
-        violated=("tests-flaky",),
-        names=("test_users.py::test_now_and_then",),
-        may=("tests-failed-before",),  # of twelve, one may fail in all of six runs
-        decision=("ADOPT_WITH_NOTES", "UNDECIDED"),
-        suite="""
-import random, pytest
-@pytest.mark.parametrize("number", range(12))
-def test_now_and_then(number): assert random.SystemRandom().random() > 0.3
-def test_always(): pass
-""",
-        measured=False,
-    ),
-)
+CHANGES = read_yaml(Path(__file__).with_name("planted.yaml"), tuple[Change, ...])
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
