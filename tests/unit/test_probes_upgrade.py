@@ -1,19 +1,24 @@
-"""The upgrade probes as processes, with a small package in place of TensorFlow."""
+"""The upgrade probes, with a small package, small formats of models or a timed module in place of TensorFlow."""
 
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import os
 import subprocess
 import sys
 import time
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import envbuilder
+from envbuilder.probes.upgrade import models, timing
+from envbuilder.upgrade.observed import LoadOutcomes, SavedModels, TimingSample
 
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 
@@ -111,6 +116,21 @@ def test_crash_of_the_framework_is_a_line() -> None:
     assert found["used"] == ["ERROR: the process ended with exit code 9"]
 
 
+def outcomes_of(folder: Path, limit_s: int = 20, **files: str) -> dict[str, tuple[str, str]]:
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    order = {
+        "tests": sorted(path.name for path in folder.glob("test_*.py")),
+        "scripts": sorted(name.replace("__", ".") for name in files if name.startswith("script_")),
+        "root": str(folder),
+        "pytest": str(Path(pytest.__file__).parents[1]),
+        "limit_s": limit_s,
+    }
+    *documents, end = answer("user_tests", order)
+    assert end == {"end": True}
+    return {document["name"]: (document["outcome"], document["message"]) for document in documents}
+
+
 TESTS = """
 import os, time
 import pytest
@@ -131,21 +151,14 @@ def test_each(n): assert n == 1
 
 
 def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
-    (tmp_path / "test_all.py").write_text(TESTS)
-    (tmp_path / "test_import.py").write_text("import no_such_module_here\n")
-    (tmp_path / "good.py").write_text('if __name__ == "__main__":\n    print("fine")\n')
-    (tmp_path / "bad.sh").write_text("echo broken pipe dream >&2\nexit 3\n")
-    site = Path(pytest.__file__).parents[1]
-    order = {
-        "tests": ["test_all.py", "test_import.py"],
-        "scripts": ["good.py", "bad.sh"],
-        "root": str(tmp_path),
-        "pytest": str(site),
-        "limit_s": 6,
-    }
-    *documents, end = answer("user_tests", order)
-    assert end == {"end": True}
-    outcomes = {document["name"]: (document["outcome"], document["message"]) for document in documents}
+    outcomes = outcomes_of(
+        tmp_path,
+        6,
+        test_all__py=TESTS,
+        test_import__py="import no_such_module_here\n",
+        script_good__py='if __name__ == "__main__":\n    print("fine")\n',
+        script_bad__sh="echo broken pipe dream >&2\nexit 3\n",
+    )
     assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
         "test_all.py::test_passes": "passed",
         "test_all.py::test_fails": "failed",
@@ -158,28 +171,13 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
         "test_all.py::test_each[1]": "passed",
         "test_all.py::test_each[2]": "failed",
         "test_import.py": "error",
-        "good.py": "passed",
-        "bad.sh": "failed",
+        "script_good.py": "passed",
+        "script_bad.sh": "failed",
     }
     assert "arithmetic" in outcomes["test_all.py::test_fails"][1]
     assert outcomes["test_all.py::test_crashes"][1].endswith("signal 11")
     assert "no_such_module_here" in outcomes["test_import.py"][1]
-    assert outcomes["bad.sh"][1] == "exit code 3: broken pipe dream"
-
-
-def outcomes_of(folder: Path, **files: str) -> dict[str, tuple[str, str]]:
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-    order = {
-        "tests": sorted(path.name for path in folder.glob("test_*.py")),
-        "scripts": sorted(path.name for path in folder.glob("*.sh")),
-        "root": str(folder),
-        "pytest": str(Path(pytest.__file__).parents[1]),
-        "limit_s": 20,
-    }
-    *documents, end = answer("user_tests", order)
-    assert end == {"end": True}
-    return {document["name"]: (document["outcome"], document["message"]) for document in documents}
+    assert outcomes["script_bad.sh"][1] == "exit code 3: broken pipe dream"
 
 
 FORKS = """
@@ -196,10 +194,10 @@ def test_last(): pass
 
 def test_child_that_a_test_leaves_behind_costs_no_time(tmp_path: Path) -> None:
     began = time.monotonic()
-    found = outcomes_of(tmp_path, test_forks__py=FORKS, s__sh="sleep 120 &\n")
+    found = outcomes_of(tmp_path, test_forks__py=FORKS, script_s__sh="sleep 120 &\n")
     assert time.monotonic() - began < 60
     names = ("test_leaves_a_child", "test_after", "test_child_runs_on", "test_last")
-    assert found == {**{f"test_forks.py::{name}": ("passed", "") for name in names}, "s.sh": ("passed", "")}
+    assert found == {**{f"test_forks.py::{name}": ("passed", "") for name in names}, "script_s.sh": ("passed", "")}
 
 
 ODD = r"""
@@ -254,3 +252,239 @@ def test_tests_after_the_end_of_a_session_are_errors(tmp_path: Path) -> None:
 def test_broken_conftest_is_one_result_for_each_file(tmp_path: Path) -> None:
     found = outcomes_of(tmp_path, test_some__py="def test_a(): pass\n", conftest__py="import no_such_module_here\n")
     assert {name: outcome for name, (outcome, _) in found.items()} == {"test_some.py": "error"}
+
+
+TF: Any = types.SimpleNamespace(reduce_max=lambda value: value, abs=abs)
+"""Of the framework, what the comparison needs: predictions are plain numbers here."""
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.documents: list[Any] = []
+
+    def say(self, document: object) -> None:
+        self.documents.append(json.loads(json.dumps(document)))
+
+
+def writes(_: Any, folder: str) -> None:
+    (Path(folder) / "variables").mkdir()
+    (Path(folder) / "variables" / "data").write_bytes(b"\0\xff" * 3)
+    (Path(folder) / "m.json").write_text("1.0")
+
+
+def reads(_: Any, folder: str) -> float:
+    assert (Path(folder) / "variables" / "data").read_bytes() == b"\0\xff" * 3
+    return float((Path(folder) / "m.json").read_text())
+
+
+def raises(*_: Any) -> float:
+    raise ValueError("no such layer: Dense\nin line 7")
+
+
+@pytest.fixture(autouse=True)
+def formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put small formats in the place of TensorFlow's; every model must predict 1."""
+    made = {
+        "whole": (writes, reads),
+        "unwritable": (raises, reads),
+        "unreadable": (writes, raises),
+        "silent": (writes, lambda *_: (_ for _ in ()).throw(RuntimeError())),
+        "drifting": (writes, lambda *_: 1.001),
+        "rounded": (writes, lambda *_: 1.00005),
+    }
+    monkeypatch.setattr(models, "FORMATS", made)
+    monkeypatch.setattr(models, "expected", lambda *_: 1.0)
+
+
+def test_formats_that_a_version_cannot_write_are_left_out() -> None:
+    saved = models.save(TF)
+    assert list(saved) == ["whole", "unreadable", "silent", "drifting", "rounded"]
+    assert {path: base64.b64decode(text) for path, text in saved["whole"].items()} == {
+        "m.json": b"1.0",
+        "variables/data": b"\0\xff" * 3,
+    }
+
+
+def laid(folder: Path) -> dict[str, str]:
+    places = {}
+    for number, (name, files) in enumerate(models.save(TF).items()):
+        places[name] = str(number)
+        for path, text in files.items():
+            file = folder / str(number) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(base64.b64decode(text))
+    return places
+
+
+def test_loading_returns_why_it_failed(tmp_path: Path) -> None:
+    found = models.load(TF, str(tmp_path), {**laid(tmp_path), "unwritable": "99"})
+    assert found.pop("unwritable").startswith("FileNotFoundError: ")
+    assert found == {
+        "whole": "",
+        "unreadable": "ValueError: no such layer: Dense",
+        "silent": "RuntimeError: ",
+        "drifting": "its predictions differ by 0.001",
+        "rounded": "",
+    }
+
+
+def test_output_of_both_modes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "tensorflow", TF)
+    heard = Heard()
+    models.main(heard, {})  # type: ignore[arg-type]
+    places = laid(tmp_path)
+    models.main(heard, {"folder": str(tmp_path), "formats": places})  # type: ignore[arg-type]
+    saved, loaded = heard.documents
+    assert "whole" in SavedModels(**saved).saved
+    assert LoadOutcomes(**loaded).loaded["whole"] == ""
+
+
+def test_every_format_has_a_writer_and_a_reader() -> None:
+    import importlib  # noqa: PLC0415 - the table as it is, not the fixture's
+
+    real = importlib.reload(models).FORMATS
+    assert len(real) == 7
+    assert all(callable(write) and callable(read) for write, read in real.values())
+
+
+FRAMEWORK = """
+import sys, time, types
+time.sleep(IMPORT)
+
+class Tensor:
+    shape = ()
+    def numpy(self): return 0.0
+    def assign_sub(self, other): pass
+    def __rmul__(self, other): return self
+
+def any_tensor(*args, **more): return Tensor()
+
+class Lazy(types.ModuleType):
+    @property
+    def keras(self):
+        time.sleep(KERAS)
+        return types.SimpleNamespace(layers=types.SimpleNamespace(Dense=Tensor))
+
+class Tape:
+    def __enter__(self): return self
+    def __exit__(self, *args): pass
+    def gradient(self, loss, variables): return [Tensor() for _ in variables]
+
+FIRST = {"traced": 0}
+held = []
+
+def function(made):
+    def call(*args):
+        if made.__name__ == "train" and not FIRST["traced"]:
+            FIRST["traced"] = 1
+            time.sleep(TRACING)
+        return made(*args)
+    return call
+
+def matmul(a, b):
+    held.append(b"\\1" * WORK_BYTES) if not held and FIRST["traced"] else None
+    return Tensor()
+
+random = types.SimpleNamespace(stateless_normal=any_tensor)
+nn = types.SimpleNamespace(conv2d=any_tensor, relu=any_tensor)
+config = types.SimpleNamespace(
+    list_physical_devices=lambda: [],
+    experimental=types.SimpleNamespace(get_memory_info=lambda device: GPU),
+)
+add = ones = reduce_sum = reduce_mean = square = any_tensor
+Variable, GradientTape = any_tensor, Tape
+sys.modules[__name__].__class__ = Lazy
+"""
+
+
+def measured(folder: Path, arguments: object = None, **given: object) -> TimingSample:
+    """Run the probe in a process of its own with a framework that takes this long, and holds that much."""
+    values = {"IMPORT": 0.0, "KERAS": 0.0, "TRACING": 0.0, "WORK_BYTES": 1, "GPU": {}, **given}
+    folder.mkdir(exist_ok=True)
+    constants = "".join(f"{name} = {value!r}\n" for name, value in values.items())
+    (folder / "tensorflow.py").write_text(constants + FRAMEWORK)
+    done = subprocess.run(
+        [sys.executable, str(UPGRADE), "timing", json.dumps(arguments or {})],
+        capture_output=True,
+        check=True,
+        env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
+    )
+    return TimingSample(**json.loads(done.stdout))
+
+
+NAMES = {
+    *(f"start.{name}" for name in ("import", "first_op", "keras", "first_function", "total", "first_step")),
+    *(f"work.{name}" for name in ("matmul", "convolution", "step")),
+}
+
+
+def test_each_phase_of_start_up_has_its_own_time(tmp_path: Path) -> None:
+    plain = measured(tmp_path / "plain").seconds
+    slow = measured(tmp_path / "slow", IMPORT=0.5, KERAS=0.4, TRACING=0.6).seconds
+    assert plain.keys() == slow.keys() == NAMES
+    for name, least in (("start.import", 0.5), ("start.keras", 0.4), ("start.first_step", 0.6)):
+        assert slow[name] >= least > plain[name], name
+    assert slow["start.first_op"] < 0.4
+    assert slow["start.first_function"] < 0.4
+    phases = ("import", "first_op", "keras", "first_function")
+    assert slow["start.total"] >= sum(slow[f"start.{name}"] for name in phases)
+    assert slow["work.step"] < 0.01, "what tracing took is no step's time"
+
+
+def test_peaks_of_memory_belong_to_their_phase(tmp_path: Path) -> None:
+    plain = measured(tmp_path / "plain").bytes
+    working = measured(tmp_path / "working", WORK_BYTES=200_000_000).bytes
+    assert plain.keys() == {"memory.start", "memory.work"}
+    assert working["memory.start"] - plain["memory.start"] < 50e6
+    assert 180e6 < working["memory.work"] - working["memory.start"] < 260e6
+
+
+def test_peak_of_a_gpu_needs_a_framework_that_reports_it(tmp_path: Path) -> None:
+    assert measured(tmp_path / "gpu", GPU={"peak": 123_456_789}).bytes["memory.gpu"] == 123_456_789
+    assert "memory.gpu" not in measured(tmp_path / "idle", GPU={"peak": 0}).bytes
+
+
+def loop(calls: dict[str, Callable[[], object]], wanted: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    return timing.work(wanted, calls)
+
+
+def test_sample_is_the_fastest_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([0.02] * 30 + [0.0] * 10 + [0.02] * 30)
+    found = loop({"matmul": lambda: time.sleep(next(waits))}, {}, monkeypatch)
+    assert found["work.matmul"] < 0.02
+    slow = loop({"matmul": lambda: time.sleep(0.005)}, {}, monkeypatch)
+    assert slow["work.matmul"] >= 0.005
+
+
+def test_more_calls_give_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def call() -> None:
+        counted.append(1)
+        time.sleep(0.002)
+
+    found = loop({"matmul": call}, {"matmul": {"calls": 20}}, monkeypatch)
+    assert len(counted) == 20 * timing.REPETITIONS
+    assert found["work.matmul"] >= 0.002 * 20 / 10
+
+
+def test_gpu_that_raises_has_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(device: str) -> None:
+        raise ValueError(f"no {device}")
+
+    experimental = types.SimpleNamespace(get_memory_info=raises)
+    config = types.SimpleNamespace(experimental=experimental)
+    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
+    assert timing.of_gpu() == {}
+
+
+def test_peak_is_that_of_the_kernel() -> None:
+    before = timing.peak()
+    held = b"\1" * 50_000_000
+    after = timing.peak()
+    assert before > 5e6
+    assert after >= before
+    assert after >= 45_000_000
+    del held
+    assert timing.peak() >= after - 5e6  # the kernel sums its counters of several processors now and then
