@@ -38,6 +38,10 @@ def test_the_newest_is_what_the_facts_say(case: dict[str, Any]) -> None:
         assert found["newer"] == case.get("newer"), found
         assert bool(found["why_not_newer"]) == ("newer" in case)
     assert case.get("because", "") in found["why_not_newer"]
+    if not expected:
+        shown = CliRunner().invoke(command, asked[:-2])
+        assert shown.exit_code == result.exit_code
+        assert ("no claim" in shown.stdout, " none " in shown.stdout) == (expected is None, expected is False)
 
 
 @pytest.mark.parametrize("case", MATRICES, ids=[case["name"] for case in MATRICES])
@@ -61,6 +65,7 @@ def test_a_matrix_is_planned_as_the_facts_say(case: dict[str, Any], tmp_path: Pa
         assert all(sorted(set(codes)) == case["every_rejection"] for codes in rejected.values()), rejected
     else:
         assert rejected == case.get("rejections", {})
+    assert len(document["cells"]) == len(document["environments"]) * case.get("kinds", 0)
     shown = CliRunner().invoke(command, asked)
     assert result.exit_code == shown.exit_code == case.get("exit", 0)
     for text in case.get("says", []):

@@ -42,14 +42,6 @@ def test_a_wrong_option_is_refused_with_a_hint(options, expected) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [("535", "535"), ("R535", "535"), ("r535.104.05", "535.104.05"), ("535.104.05", "535.104.05")],
-)
-def test_a_driver_may_be_a_branch_with_the_letter_r(written: str, expected: str) -> None:
-    assert question(QuestionOptions(tensorflow="2.20.0", driver=written)).driver == expected
-
-
 def test_numpy_and_protobuf_are_pins_like_any_other() -> None:
     asked = question(
         QuestionOptions(tensorflow="2.20.0", python="3.11.4", numpy="2.0.0", protobuf="5.0", packages=("keras==3.0.0",))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from envbuilder.cli.age import warn_of_age
 from envbuilder.compat.check import answer, findings_of
 from envbuilder.compat.question import Question
 from envbuilder.compat.unknown import newer_than, no_release
-from envbuilder.finding import Code, Finding
+from envbuilder.finding import Code
 
 CATALOG = load()
 
@@ -81,17 +80,23 @@ def test_what_is_nearest_on_a_day_existed_on_it(version: str, day: str) -> None:
     assert came.get(offered.cudnn or "", "") <= day
 
 
-def severities(days: str) -> list[str]:
-    """Return what is said of a day by a catalogue of 2026-01-01."""
-    return [finding.severity.value for finding in newer_than("2026-01-01", days)]
-
-
-def test_a_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of() -> None:
-    assert severities("2025-12-31") == severities("2026-01-01") == []
-    assert severities("2026-01-02") == severities("2026-04-01") == ["info"]
-    assert severities("2026-04-02") == severities("2099-01-01") == ["warning"]
-    assert not list(newer_than("2026-01-01", None))
-    assert not list(newer_than("", "2026-01-01"))
+@pytest.mark.parametrize(
+    ("read_on", "asked_on", "severity"),
+    [
+        ("2026-01-01", "2025-12-31", None),
+        ("2026-01-01", "2026-01-01", None),
+        ("2026-01-01", "2026-01-02", "info"),
+        ("2026-01-01", "2026-04-01", "info"),
+        ("2026-01-01", "2026-04-02", "warning"),
+        ("2026-01-01", "2099-01-01", "warning"),
+        ("2026-01-01", None, None),
+        ("", "2026-01-01", None),
+    ],
+)
+def test_a_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of(
+    read_on: str, asked_on: str | None, severity: str | None
+) -> None:
+    assert [row.severity.value for row in newer_than(read_on, asked_on)] == ([severity] if severity else [])
 
 
 def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,13 +110,7 @@ def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixtur
 
 def test_the_first_day_of_a_release_is_a_day_with_it() -> None:
     for row in CATALOG.releases():
-        assert row.released, row.version
-        told: list[Finding] = []
-        for day in (row.released, f"{int(row.released[:4]) - 1}{row.released[4:]}"):
-            asked = Question(tensorflow=row.version, package="tensorflow", as_of=day, gpu=False)
-            told.append(next((f for f in findings_of(asked, CATALOG) if "was uploaded" in f.message), None) or _NONE)
-        assert told[0] is _NONE, row.version
-        assert told[1] is not _NONE, row.version
-
-
-_NONE = msgspec.structs.replace(no_release("0.0.0", None, CATALOG), message="nothing")
+        first = date.fromisoformat(row.released)
+        for day, is_missing in ((first, False), (first - timedelta(days=1), True)):
+            asked = Question(tensorflow=row.version, package="tensorflow", as_of=day.isoformat(), gpu=False)
+            assert any("was uploaded" in found.message for found in findings_of(asked, CATALOG)) is is_missing, row
