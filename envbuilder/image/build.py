@@ -23,7 +23,7 @@ from envbuilder.image.context import build_files
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
-from envbuilder.image.wheel_pins import Pin, read_pins
+from envbuilder.image.wheel_records import Pin, read_pins
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding, subprocesses, terminal_text
 from envbuilder.verdict import EngineRef

@@ -15,7 +15,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.layers import PACKAGES, PackageFolder, Wheels, package_layers
-from envbuilder.image.lock import lock, lock_alone
+from envbuilder.image.lock import lock, with_hashes
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.removed_files import REMOVED
@@ -126,7 +126,7 @@ def ensure_system_locks(
         return
     system, cuda = system_of(environment, catalog), environment.packaged_cuda
     if cuda is not None and system_lock.CUDNN_LOCK in wanted:
-        text = lock_alone(environment, system.glibc, cuda.cudnn)
+        text = with_hashes((cuda.cudnn,), environment, system.glibc)
         write_atomically(context / system_lock.CUDNN_LOCK, text.encode())
     if environment.pinned_packages and system_lock.SYSTEM_LOCK in wanted:
         place = (cuda.component, cuda.repository) if cuda else ("", "")

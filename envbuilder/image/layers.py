@@ -18,9 +18,10 @@ from envbuilder.environment import Environment
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import LOCK, Locked
 from envbuilder.image.removed_files import REMOVED, Wheel, cuts, removed
+from envbuilder.image.wheel_records import read_record
 from envbuilder.probes.slimming.remove_files import Row, parse_row
 from envbuilder.pypi.client import with_own
-from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.versions import pins
 
@@ -168,12 +169,5 @@ class Wheels:
         file = next((one for one in files if f"sha256:{one.sha256}" in package.hashes), None)
         if file is None or not file.filename.endswith(".whl"):
             return None
-        folder = "-".join(file.filename.split("-")[:2]) + ".dist-info"
-        record = self._index.member(file, f"{folder}/RECORD") or self._record(file)
+        record = read_record(self._index, file, package)
         return Wheel(package, file, record, self._index) if record is not None else None
-
-    def _record(self, file: DistFile) -> bytes | None:
-        """Find the RECORD of a wheel whose folder is spelt in another way than the wheel."""
-        names = (one.name for one in self._index.members(file) if one.name.endswith(".dist-info/RECORD"))
-        name = next((one for one in names if one.count("/") == 1), None)
-        return self._index.member(file, name) if name is not None else None

@@ -1,4 +1,8 @@
-"""What the locked wheels themselves say of their files: each one's RECORD, kept by its hash, and how far proved."""
+"""RECORDs of locked wheels: stored by the wheel's hash, with the proof for each; pins of them in `images/wheels.json`.
+
+A build installs every wheel by its hash, so that an image with just the files of a RECORD proves that RECORD. Its pin
+proves it on other hosts, where neither the index nor the image is trusted for it.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +15,113 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
-from packaging.tags import compatible_tags, cpython_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags
 
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.wheel_pins import Pin, hashed_rows, rows_digest
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import with_own
+from envbuilder.pypi.client import MAX_MEMBER, with_own
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.support import decoding
 from envbuilder.versions import distribution, minor, numbers, same
-from envbuilder.workspace import cache_dir
+from envbuilder.workspace import Workspace, cache_dir, digest, read_document, write_atomically
 
 _NEWEST_GLIBC = 45
-"""The last minor version of the GNU C library that a wheel's name may ask for here; there is none of it yet."""
+"""The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
 
 _KIND = "wheel-record-2"
 
-_MOST_OF_A_RECORD = 64 << 20
-"""Bytes of a RECORD, unpacked: TensorFlow's has three million."""
-
 _WHOLE = 24 << 20
-"""A wheel of so many bytes is read as a whole, once, and hashed: nine of ten packages of a lock. Of a larger one the
-RECORD alone is read, which no hash proves; a build of ours that installs it by its hash does."""
+"""A wheel up to this many bytes is read completely, once, and hashed: nine of ten packages of a lock. Of a larger one
+only the RECORD is read, which no hash proves; a build by envbuilder that installs it by its hash does."""
+
+_BY_INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json"})
 
 Proof = Literal["", "whole", "built"]
-"""Why a RECORD is the locked wheel's: '' as the index says, else the whole wheel was hashed, here or by a build of
-ours, on this host or on the one that wrote the wheel's pin."""
+"""Why a RECORD is the locked wheel's: '' because the index says so, else because the complete wheel was hashed, here or
+by a build of envbuilder, on this host or on the one that wrote the wheel's pin."""
+
+_PROOFS: Mapping[str, Proof] = {"whole": "whole", "built": "built"}
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """A wheel's name, and the digest of the rows of its RECORD (`rows_digest`)."""
+
+    filename: str
+    rows: str
+
+
+class WheelPins(msgspec.Struct, frozen=True, kw_only=True):
+    """The document: pins by the wheel's hash, as locks have it."""
+
+    schema: str = "envbuilder/wheels/v1"
+    wheels: dict[str, Pin] = {}
+
+
+def read_pins(workspace: Workspace) -> Mapping[str, Pin]:
+    found = read_document(workspace.wheels, WheelPins)
+    return found.wheels if found is not None else {}
+
+
+def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> None:
+    """Add proved wheels (hash, name and RECORD) to the document; a pin in it never changes.
+
+    A wheel that puts files elsewhere than among its packages gets no pin, which would not cover them.
+    """
+    before = read_pins(workspace)
+    found = dict(before)
+    for wheel, name, record in proved:
+        elsewhere = any(row[0].partition("/")[0].endswith(".data") for row in decoding.csv_rows(record) if row)
+        if wheel not in before and not elsewhere and (rows := rows_digest(record)):
+            found[wheel] = Pin(name, rows)
+    if found != before:
+        lines = (f'    "{wheel}": {decoding.to_json(pin).decode()}' for wheel, pin in sorted(found.items()))
+        head = f'{{\n  "schema": "{WheelPins().schema}",\n  "wheels": {{\n'
+        write_atomically(workspace.wheels, (head + ",\n".join(lines) + "\n  }\n}\n").encode())
+
+
+def rows_digest(record: bytes) -> str:
+    """Return one digest of the files that a RECORD names inside the packages' folder; '' if it cannot tell them.
+
+    It is the same for a wheel's RECORD and for the one that an installer leaves: notes of installers, byte code and
+    files elsewhere are left out. A wheel that brings files of packages by its ``.data`` has none.
+    """
+    own = _hashed(record)
+    return digest("".join(f"{_quoted(path)},{written}\n" for path, written in sorted(own)).encode()) if own else ""
+
+
+def hashed_rows(record: bytes) -> bytes:
+    """Return a RECORD of only those rows that `rows_digest` covers: a pin proves no other."""
+    return "".join(f"{_quoted(path)},{written},\n" for path, written in _hashed(record)).encode()
+
+
+def _hashed(record: bytes) -> list[tuple[str, str]]:
+    """Return path and digest of each row that is hashed; none if a row has not three fields, or a path occurs twice."""
+    rows = [row for row in decoding.csv_rows(record) if row]
+    if any(len(row) != 3 or not row[0] for row in rows):  # noqa: PLR2004 - path, digest, size: no installer differs
+        return []
+    moved = any(path.partition(".data/")[2].startswith(("purelib", "platlib")) for path, _, _ in rows)
+    own = [(path, written) for path, written, _ in rows if ".data/" not in path and not _is_of_installers(path)]
+    return own if not moved and len(dict(own)) == len(own) else []
+
+
+def _quoted(path: str) -> str:
+    """Write a path as all writers of RECORDs do."""
+    return '"' + path.replace('"', '""') + '"' if set(path) & set(',"') else path
+
+
+def _is_of_installers(path: str) -> bool:
+    folder, _, leaf = path.rpartition("/")
+    if path.startswith(("../", "/")) or (folder.endswith("__pycache__") and leaf.endswith(".pyc")):
+        return True
+    return folder.endswith(".dist-info") and leaf in _BY_INSTALLERS
 
 
 @dataclass(frozen=True)
 class WheelRecord:
-    """The RECORD of a locked wheel; ``content`` is None where it cannot be had, and ``why`` says why.
+    """The RECORD of a locked wheel; ``content`` is None if it is not available, for the reason ``why``.
 
-    ``refuted`` is ``lock`` where the index has a wheel of this version for this Python, and it is not the locked one;
-    ``image`` where the locked wheel's RECORD is pinned, and the image's own is another one.
+    ``refuted`` is ``lock`` if the index has a wheel of this version for this Python that is not the locked one;
+    ``image`` if the locked wheel's RECORD is pinned and the image has another one.
     """
 
     filename: str = ""
@@ -55,11 +132,11 @@ class WheelRecord:
 
 
 class WheelRecords:
-    """Gives the RECORDs of locked wheels: from the cache, else from ``index``, where one is given and answers.
+    """RECORDs of locked wheels: from the cache, else from ``index`` if there is one.
 
-    ``pins`` are what is written down of wheels, by their hash: a RECORD that is not as pinned is none. ``own`` are the
-    addresses of a matrix's own indexes, which are asked too. What is read there and not proved is kept for those who
-    ask the same ones: else an index of one matrix could say what the wheels of all others hold.
+    ``pins`` are by hash: a RECORD that differs from its pin is not used. ``own`` are a matrix's own indexes, which are
+    queried too. Answers without proof are stored for those who query the same indexes: an index of one matrix must not
+    decide about the wheels of others.
     """
 
     def __init__(
@@ -73,17 +150,17 @@ class WheelRecords:
         self._unproved = f"{_KIND} of {' '.join(own)}" if own else _KIND
         self._pins = pins or {}
         self._cache = cache or Cache(cache_dir() / "wheels")
-        self._silent = ""
+        self._silent = "" if index is not None else "no package index was asked"
 
     def of(self, package: Locked, tags: frozenset[str]) -> WheelRecord:
-        """Return the RECORD of the package's wheel that has these tags (``cp311-cp311-manylinux2014_x86_64``).
+        """Return the RECORD of the package's wheel that has one of these tags (``cp311-cp311-manylinux2014_x86_64``).
 
-        An index that fails once is not asked again: then only what is kept can be had.
+        After its first failure, an index is not queried again.
         """
-        for _, kept in self._all_kept(package, tags):
-            return kept
+        for _, stored in self._all_stored(package, tags):
+            return stored
         if self._index is None or self._silent:
-            return WheelRecord(why=self._silent or "no package index was asked")
+            return WheelRecord(why=self._silent)
         try:
             return self._ask(self._index, package, tags)
         except IndexUnavailableError as error:
@@ -91,36 +168,26 @@ class WheelRecords:
             return WheelRecord(why=self._silent)
 
     def keep(self, locked: Iterable[Locked], python: str, arch: str) -> int:
-        """Keep the RECORD of each wheel that this Python may be given, while the index is at hand; return how many.
-
-        A later validation then needs no index. What cannot be had now is no error: it is asked for again.
-        """
-        tags = frozenset(supported_tags(python, arch))
-        try:
-            return sum(self._keep_all(package, tags) for package in locked) if self._index is not None else 0
-        except IndexUnavailableError:
-            return 0
+        """Store the RECORD of each wheel for this Python, for a validation without an index; return their number."""
+        tags = frozenset(map(str, supported_tags(python, arch)))
+        return sum(self.of(package, tags).content is not None for package in locked)
 
     def built(self, package: Locked, tags: frozenset[str]) -> None:
-        """Note that a build of ours installed this wheel, by its hash, and left exactly what its RECORD names."""
-        for digest, kept in self._all_kept(package, tags):
-            if not kept.proof:
-                self._put(digest, replace(kept, proof="built"))
+        """Note that a build by envbuilder installed this wheel by its hash, with exactly the files of its RECORD."""
+        for wheel, stored in self._all_stored(package, tags):
+            if not stored.proof:
+                self._put(wheel, replace(stored, proof="built"))
 
     def proved(self, locked: Iterable[Locked]) -> Iterator[tuple[str, str, bytes]]:
         """Yield hash, name and RECORD of each locked wheel that a build of this host proved."""
-        for package in locked:
-            for digest in package.hashes:
-                kept = self._get(digest)
-                if kept is not None and kept.proof == "built" and kept.content is not None:
-                    yield digest, kept.filename, kept.content
+        for wheel in (wheel for package in locked for wheel in package.hashes):
+            stored = self._stored(wheel)
+            if stored is not None and stored.proof == "built" and stored.content is not None:
+                yield wheel, stored.filename, stored.content
 
     def as_pinned(self, package: Locked, tags: frozenset[str], record: bytes) -> WheelRecord | None:
-        """Return what a pin proves of the RECORD that an installer left; None where no such wheel is pinned.
-
-        It holds the rows that the pin covers and no other: the image may have further rows.
-        """
-        pins = [self._pins[digest] for digest in package.hashes if digest in self._pins]
+        """Return the rows of an installed RECORD that its pin covers; None if no such wheel is pinned."""
+        pins = [self._pins[wheel] for wheel in package.hashes if wheel in self._pins]
         names = {pin.rows: pin.filename for pin in pins if pin.rows and _has(pin.filename, tags)}
         if not names:
             return None
@@ -130,69 +197,52 @@ class WheelRecords:
             return WheelRecord(why=why, refuted="image")
         return WheelRecord(name, hashed_rows(record), proof="built")
 
-    def _all_kept(self, package: Locked, tags: frozenset[str]) -> Iterator[tuple[str, WheelRecord]]:
-        for digest in package.hashes:
-            kept = self._get(digest)
-            if kept is not None and _has(kept.filename, tags):
-                yield digest, kept
+    def _all_stored(self, package: Locked, tags: frozenset[str]) -> Iterator[tuple[str, WheelRecord]]:
+        for wheel in package.hashes:
+            stored = self._stored(wheel)
+            if stored is not None and _has(stored.filename, tags):
+                yield wheel, stored
 
-    def _get(self, digest: str) -> WheelRecord | None:
+    def _stored(self, wheel: str) -> WheelRecord | None:
         for kind in dict.fromkeys((_KIND, self._unproved)):
-            kept = self._kept_as(digest, kind)
-            if kept is not None and (kept.proof or kind == self._unproved):
-                return kept
+            head, found, content = (self._cache.get(wheel, kind) or b"").partition(b"\n")
+            name, _, proof = decoding.lossy(head).partition("\t")
+            record = self._checked(wheel, WheelRecord(name, content, proof=_PROOFS.get(proof, "")))
+            if found and record.content is not None and (record.proof or kind == self._unproved):
+                return record
         return None
 
-    def _kept_as(self, digest: str, kind: str) -> WheelRecord | None:
-        head, found, content = (self._cache.get(digest, kind) or b"").partition(b"\n")
-        name, _, proof = decoding.lossy(head).partition("\t")
-        known: Proof = "whole" if proof == "whole" else "built" if proof == "built" else ""
-        kept = self._held(digest, WheelRecord(name, content, proof=known)) if found else None
-        return kept if kept is not None and kept.content is not None else None
-
-    def _held(self, digest: str, record: WheelRecord) -> WheelRecord:
-        """Hold a RECORD against its wheel's pin: as pinned it is proved, else it is none."""
-        pin = self._pins.get(digest)
+    def _checked(self, wheel: str, record: WheelRecord) -> WheelRecord:
+        """Compare a RECORD with its wheel's pin: one that differs is not used, an equal one is proved."""
+        pin = self._pins.get(wheel)
         if pin is None or record.content is None or record.proof == "whole":
             return record
         if rows_digest(record.content) == pin.rows:
             return replace(record, content=hashed_rows(record.content), proof="built")
         return WheelRecord(why=f"the index gives another RECORD of {pin.filename} than the one that a build proved")
 
-    def _put(self, digest: str, record: WheelRecord) -> None:
+    def _put(self, wheel: str, record: WheelRecord) -> None:
         if record.content is not None:
             kind = _KIND if record.proof else self._unproved
-            self._cache.put(digest, kind, f"{record.filename}\t{record.proof}\n".encode() + record.content)
-
-    def _keep_all(self, package: Locked, tags: frozenset[str]) -> int:
-        assert self._index is not None  # noqa: S101 - asked by the only caller
-        locked = [file for file in self._index.files(package.name) if f"sha256:{file.sha256}" in package.hashes]
-        wheels = [file for file in locked if file.filename.endswith(".whl") and _has(file.filename, tags)]
-        return sum(self._kept(self._index, file, package).content is not None for file in wheels)
-
-    def _kept(self, index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
-        digest = f"sha256:{file.sha256}"
-        kept = self._get(digest)
-        if kept is None:
-            kept = self._held(digest, _read(index, file, package))
-            self._put(digest, kept)
-        return kept
+            self._cache.put(wheel, kind, f"{record.filename}\t{record.proof}\n".encode() + record.content)
 
     def _ask(self, index: PackageIndex, package: Locked, tags: frozenset[str]) -> WheelRecord:
         found = WheelRecord(why="no locked wheel on the index has its tags: it was built from its source")
         for file in index.files(package.name):
+            wheel = f"sha256:{file.sha256}"
             if not (file.filename.endswith(".whl") and _has(file.filename, tags)):
                 continue
-            if f"sha256:{file.sha256}" in package.hashes:
-                found = self._kept(index, file, package)
+            if wheel in package.hashes:
+                found = self._checked(wheel, _read(index, file, package))
+                self._put(wheel, found)
                 if found.content is not None:
                     return found
-            elif file.sha256 and _is_of(file.filename, package):
+            elif file.sha256 and same("".join(file.filename.split("-")[1:2]), package.version):
                 found = WheelRecord(why=f"the index has another {file.filename} than the lock names", refuted="lock")
         return found
 
 
-def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[str, ...]:
+def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[Tag, ...]:
     """List the tags of wheels that a CPython takes on Linux: the most specific for Python first, then the oldest glibc.
 
     So environments on several systems take the same wheel. ``glibc`` is the minor version of the GNU C library.
@@ -204,7 +254,7 @@ def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[
         cpython_tags(version, platforms=platforms),
         compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
     )
-    return tuple(dict.fromkeys(map(str, tags)))
+    return tuple(dict.fromkeys(tags))
 
 
 def wheel_tags(filename: str) -> frozenset[str]:
@@ -217,31 +267,35 @@ def _has(filename: str, tags: frozenset[str]) -> bool:
     return not tags.isdisjoint(wheel_tags(filename))
 
 
-def _is_of(filename: str, package: Locked) -> bool:
-    """Tell whether a wheel's name is of the locked version: the second of its parts."""
-    return same("".join(filename.split("-")[1:2]), package.version)
+def read_record(index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
+    """Read a wheel's RECORD, and nothing else of the wheel."""
+    folder = "-".join(file.filename.split("-")[:2]) + ".dist-info"
+    if (record := index.member(file, f"{folder}/RECORD")) is not None:
+        return record
+    # Some wheels spell the folder in another way than their own name.
+    name = next((one.name for one in index.members(file) if _is_record(one.name, package)), None)
+    return index.member(file, name) if name is not None else None
 
 
 def _read(index: PackageIndex, file: DistFile, package: Locked) -> WheelRecord:
-    """Read a wheel's RECORD: out of the whole wheel where that is small, and only if it is the locked one."""
+    """Read a wheel's RECORD; a small wheel is read completely, and used only if it is the locked one."""
+    none = WheelRecord(why=f"{file.filename} holds no RECORD")
     if file.size is not None and file.size > _WHOLE:
-        file = msgspec.structs.replace(file, size=None)  # a page's word, by which no small wheel goes without its hash
+        file = msgspec.structs.replace(file, size=None)  # a false page must not spare a small wheel its hash
     if index.size(file) > _WHOLE:
-        for member in index.members(file):
-            if _is_record(member.name, package):
-                return WheelRecord(file.filename, b"".join(index.stream(file, member)))
-        return WheelRecord(why=f"{file.filename} holds no RECORD")
+        record = read_record(index, file, package)
+        return WheelRecord(file.filename, record) if record is not None else none
     wheel = b"".join(index.whole(file))
     if hashlib.sha256(wheel).hexdigest() != file.sha256:
         return WheelRecord(why=f"the index gives another {file.filename} than the locked one")
     try:
         with decoding.damaged(file.filename), zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             for entry in archive.infolist():
-                if _is_record(entry.filename, package) and entry.file_size <= _MOST_OF_A_RECORD:
+                if _is_record(entry.filename, package) and entry.file_size <= MAX_MEMBER:
                     return WheelRecord(file.filename, archive.read(entry), proof="whole")
     except (decoding.DamagedError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's own
         return WheelRecord(why=f"the locked wheel is damaged: {error}")
-    return WheelRecord(why=f"{file.filename} holds no RECORD")
+    return none
 
 
 def _is_record(name: str, package: Locked) -> bool:

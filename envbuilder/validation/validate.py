@@ -21,8 +21,7 @@ from envbuilder.finding import Code
 from envbuilder.image.build import span
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.system_lock import needed
-from envbuilder.image.wheel_pins import Pin
-from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.image.wheel_records import Pin, WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.simulated.compiler import Simulation

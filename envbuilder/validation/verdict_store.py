@@ -15,8 +15,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError, InputError, Problem, UsageError
 from envbuilder.image import lockfile
 from envbuilder.image.system_lock import CUDNN_LOCK
-from envbuilder.image.wheel_pins import add_pins
-from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.image.wheel_records import WheelRecords, add_pins
 from envbuilder.support import console, decoding
 from envbuilder.validation import suite_plan
 from envbuilder.validation.suite_session import Progress

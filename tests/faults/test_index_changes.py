@@ -17,7 +17,7 @@ from index_server import Site, serving, wheel
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
-from envbuilder.image.lock import lock_alone, uv_binary
+from envbuilder.image.lock import uv_binary, with_hashes
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
@@ -108,7 +108,7 @@ def test_lock_has_hashes_of_the_index_or_is_not_written(site: Site, change: Call
     changes(site, change, after)
     text, refused = "", None
     try:
-        text = lock_alone(environment, "2.36", "demo==1.0")
+        text = with_hashes(("demo==1.0",), environment, "2.36")
     except (InfrastructureError, UnsatisfiableError) as error:
         refused = error
     assert site.asked, "nobody asked this index"
@@ -125,7 +125,7 @@ def test_lock_has_hashes_of_the_index_or_is_not_written(site: Site, change: Call
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
 def test_locked_wheel_is_installed_or_nothing(site: Site, change: Callable[[Site], None], tmp_path: Path) -> None:
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
-    (tmp_path / "requirements.lock").write_text(lock_alone(environment, "2.36", "demo==1.0"))
+    (tmp_path / "requirements.lock").write_text(with_hashes(("demo==1.0",), environment, "2.36"))
     change(site)
     words = [uv_binary(), "pip", "install", "--python", sys.executable, "--no-deps", "--require-hashes", "--link-mode"]
     words += ["copy", "--no-progress", "--target", str(tmp_path / "site"), "-r", str(tmp_path / "requirements.lock")]

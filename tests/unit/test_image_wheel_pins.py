@@ -11,8 +11,7 @@ from made_images import SITE, context_of, image_of, package, row
 
 from envbuilder.finding import Code, Severity
 from envbuilder.image import lockfile
-from envbuilder.image.wheel_pins import Pin, add_pins, hashed_rows, read_pins, rows_digest
-from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.image.wheel_records import Pin, WheelRecords, add_pins, hashed_rows, read_pins, rows_digest
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation.installed_files import files
 from envbuilder.workspace import Workspace

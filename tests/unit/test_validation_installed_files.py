@@ -174,12 +174,11 @@ class Index:
     def digest(self) -> str:
         return hashlib.sha256(self.wheel).hexdigest() if self.wheel else DIGEST
 
-    def members(self, file: DistFile) -> tuple[Member, ...]:  # noqa: ARG002 - the port's signature
-        return (Member(name="numpy-2.4.6.dist-info/RECORD", packed=1, size=1),)
+    def members(self, file: DistFile) -> tuple[Member, ...]:
+        raise NotImplementedError
 
-    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
-        self.asked.append("range")
-        yield (self.record or "").encode()
+    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
+        raise NotImplementedError
 
     def whole(self, file: DistFile) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
         self.asked.append("whole")
@@ -188,8 +187,9 @@ class Index:
     def metadata(self, file: DistFile) -> str:
         raise NotImplementedError
 
-    def member(self, file: DistFile, name: str) -> bytes | None:
-        raise NotImplementedError
+    def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
+        self.asked.append("range")
+        return (self.record or "").encode() if name == "numpy-2.4.6.dist-info/RECORD" else None
 
     def size(self, file: DistFile) -> int:  # noqa: ARG002 - the port's signature
         return self.bytes
