@@ -16,6 +16,7 @@ from zipfile import BadZipFile, ZipExtFile, ZipFile, ZipInfo
 
 import msgspec
 import requests
+from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
@@ -229,23 +230,29 @@ def _is_of(file: DistFile, metadata: bytes) -> bool:
     """
     if file.metadata_sha256:
         return hashlib.sha256(metadata).hexdigest() == file.metadata_sha256
-    lines = decoding.lossy(metadata).partition("\n\n")[0].splitlines()
-    fields = {key: value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
-    name, version = file.filename.split("-")[:2] if file.filename.count("-") else (file.filename, "")
-    has_name = canonicalize_name(fields.get("Name", "")) == canonicalize_name(name)
-    return has_name and fields.get("Version", "").replace("-", "_") == version
+    fields, _ = parse_email(metadata)
+    name, _, rest = file.filename.partition("-")
+    has_name = canonicalize_name(fields.get("name", "")) == canonicalize_name(name)
+    return has_name and fields.get("version", "").replace("-", "_") == rest.partition("-")[0]
 
 
 @contextmanager
 def _unpacking(file: DistFile) -> Iterator[None]:
-    """Turn every failure on a broken wheel into IndexUnavailableError with the file's name."""
+    hint = "the index serves a broken file"
+    with reading(file.filename, hint), decoding.damaged(f"{file.filename} is damaged"):
+        yield
+
+
+@contextmanager
+def reading(what: str, hint: str = _HINT) -> Iterator[None]:
+    """Turn every failure into IndexUnavailableError with the name of the page or file."""
     try:
-        with decoding.damaged(f"{file.filename} is damaged"):
-            yield
+        yield
     except IndexUnavailableError:
         raise
-    except (decoding.DamagedError, BadZipFile, RuntimeError) as error:  # RuntimeError: a packing that zipfile lacks
-        raise IndexUnavailableError(f"{file.filename}: {error}", hint="the index serves a broken file") from error
+    # The exceptions of requests are OSErrors; zipfile raises RuntimeError for a packing that it lacks.
+    except (HTTPError, InfrastructureError, KeyError, ValueError, OSError, BadZipFile, RuntimeError) as error:
+        raise IndexUnavailableError(f"{what}: {error}", hint=hint) from error
 
 
 class _RangeFile(io.RawIOBase):
@@ -395,16 +402,6 @@ class Transport:
                 raise IndexUnavailableError(f"{url}: redirects from https to {origin(target)}, without TLS", hint=_HINT)
             url = target
         raise IndexUnavailableError(f"{url}: redirected more than {MAX_REDIRECTS} times", hint=_HINT)
-
-
-@contextmanager
-def reading(url: str) -> Iterator[None]:
-    try:
-        yield
-    except IndexUnavailableError:
-        raise
-    except (requests.RequestException, HTTPError, KeyError, ValueError, OSError, InfrastructureError) as error:
-        raise IndexUnavailableError(f"{url}: {error}", hint=_HINT) from error
 
 
 def _joined(answer: requests.Response) -> bytes:

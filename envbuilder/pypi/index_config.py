@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from envbuilder.errors import UsageError
 from envbuilder.support import decoding, subprocesses
@@ -27,6 +27,7 @@ _BUNDLE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA
 _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _UV_SYSTEM_FILE = Path("/etc/uv/uv.toml")
+_UV_MAIN = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")
 _PIP_SECTIONS = ("global", "install", ":env:")
 """pip's sections; later ones precede earlier ones, whatever their file: the command's own section, then variables."""
 
@@ -60,10 +61,10 @@ class IndexConfig:
     @property
     def credentials(self) -> dict[str, tuple[str, str]]:
         """User and password by `origin`."""
-        parts = [urlsplit(url) for url in self.urls]
+        parts = {url: urlsplit(url) for url in self.urls}
         return {
             origin(url): (unquote(part.username or ""), unquote(part.password or ""))
-            for url, part in zip(self.urls, parts, strict=True)
+            for url, part in parts.items()
             if "@" in part.netloc
         }
 
@@ -77,7 +78,7 @@ def origin(url: str) -> str:
 
 def without_credentials(url: str) -> str:
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def is_remote(url: str) -> bool:
@@ -92,26 +93,24 @@ def configured(
 
     Raises UsageError for a configuration file that cannot be parsed.
     """
-    uv, pip = _uv_indexes(environ, folder or Path.cwd()), pip_settings(environ, prefix)
-    pip_url = pip.get("index-url", "")
-    is_pip = bool(pip_url) and (not uv.main or bool(environ.get("PIP_INDEX_URL") and not uv.from_variable))
-    pip_extra = tuple(pip.get("extra-index-url", "").split())
+    (uv_url, uv_extra), pip = _uv_indexes(environ, folder or Path.cwd()), pip_settings(environ, prefix)
+    pip_url, pip_extra = pip.get("index-url", ""), tuple(pip.get("extra-index-url", "").split())
+    is_pip_variable = bool(environ.get("PIP_INDEX_URL")) and not any(_addresses(environ, name) for name in _UV_MAIN)
+    is_pip = bool(pip_url) and (not uv_url or is_pip_variable)
     bundles = (*(environ.get(name, "") for name in _BUNDLE_VARIABLES), pip.get("cert", ""), _SYSTEM_BUNDLE)
     return IndexConfig(
-        url=pip_url if is_pip else uv.main,
-        extra=tuple(dict.fromkeys((*uv.extra, *pip_extra))),
+        url=pip_url if is_pip else uv_url,
+        extra=tuple(dict.fromkeys((*uv_extra, *pip_extra))),
         certificates=next((path for path in bundles if path and Path(path).is_file()), None),
         proxy=pip.get("proxy", ""),
-        of_pip=tuple(dict.fromkeys((*([pip_url] if is_pip else []), *(u for u in pip_extra if u not in uv.extra)))),
+        of_pip=tuple(dict.fromkeys((*([pip_url] if is_pip else []), *(u for u in pip_extra if u not in uv_extra)))),
         links=tuple(pip.get("find-links", "").split()),
     )
 
 
-def read(
-    environ: Mapping[str, str] = os.environ, *, folder: Path | None = None, prefix: Path | None = None
-) -> IndexConfig:
+def read(environ: Mapping[str, str] = os.environ) -> IndexConfig:
     """Return `configured`, with the clients' default index if no main index is set. Raises UsageError as both."""
-    found = configured(environ, folder=folder, prefix=prefix)
+    found = configured(environ)
     return found if found.url else replace(found, url=default_index())
 
 
@@ -215,17 +214,8 @@ def _pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-@dataclass(frozen=True)
-class _UvIndexes:
-    """The main index ('' for uv's default), True if a variable sets it, and further ones in order."""
-
-    main: str
-    from_variable: bool
-    extra: tuple[str, ...]
-
-
-def _uv_indexes(environ: Mapping[str, str], folder: Path) -> _UvIndexes:
-    """Return the indexes that ``uv pip`` uses in a folder.
+def _uv_indexes(environ: Mapping[str, str], folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the main index that ``uv pip`` uses in a folder ('' for uv's default), and further ones in order.
 
     The main one is the first of ``UV_DEFAULT_INDEX``, ``UV_INDEX_URL``, the files' default row of ``index``, their
     ``index-url``. Raises UsageError for a file that cannot be parsed.
@@ -233,13 +223,13 @@ def _uv_indexes(environ: Mapping[str, str], folder: Path) -> _UvIndexes:
     tables = [_uv_table(path) for path in _uv_files(environ, folder)]
     flat = [part for table in tables for part in (table.get("pip", {}), table) if isinstance(part, dict)]
     rows = [row for part in tables for row in _list(part.get("index")) if isinstance(row, dict) and row.get("url")]
-    variables = [*_addresses(environ, "UV_DEFAULT_INDEX"), *_addresses(environ, "UV_INDEX_URL")]
-    mains = variables + [str(row["url"]) for row in rows if row.get("default")]
+    mains = [url for name in _UV_MAIN for url in _addresses(environ, name)]
+    mains += [str(row["url"]) for row in rows if row.get("default")]
     mains += [str(part["index-url"]) for part in flat if part.get("index-url")]
     extra = [*_addresses(environ, "UV_INDEX"), *_addresses(environ, "UV_EXTRA_INDEX_URL")]
     extra += [str(row["url"]) for row in rows if not row.get("default") and not row.get("explicit")]
     extra += [str(url) for part in flat for url in _list(part.get("extra-index-url"))]
-    return _UvIndexes(mains[0] if mains else "", bool(variables), tuple(dict.fromkeys(extra)))
+    return next(iter(mains), ""), tuple(dict.fromkeys(extra))
 
 
 def _uv_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:

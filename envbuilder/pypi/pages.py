@@ -16,14 +16,14 @@ ACCEPT = f"{JSON_TYPE}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0
 """A client's header that accepts both forms."""
 
 
-class _JsonFile(msgspec.Struct, rename={"requires_python": "requires-python", "core_metadata": "core-metadata"}):
+class _JsonFile(msgspec.Struct, rename="kebab"):
     filename: str
     url: str
     hashes: dict[str, str] = {}
     requires_python: str | None = None
     core_metadata: bool | dict[str, str] | None = None
     size: int | None = None
-    upload_time: str | None = msgspec.field(default=None, name="upload-time")
+    upload_time: str | None = None
     yanked: bool | str = False
 
 
@@ -43,9 +43,7 @@ def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[Di
     marks = ((b'"filename"', 1), (b"<a", 1), (b"<", 4), (b",", 24))
     if any(content.count(mark) > each * MAX_FILES for mark, each in marks):
         raise ValueError(f"{url}: more than {MAX_FILES:,} files")
-    if "json" in content_type:
-        return _json(project, content, url)
-    return _html(project, content, url)
+    return (_json if "json" in content_type else _html)(project, content, url)
 
 
 def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
@@ -106,10 +104,10 @@ class _Links(HTMLParser):
         self.is_index |= tag == "meta" and attributes.get("name") == "pypi:repository-version"
         if "href" not in attributes:
             return
-        if tag == "a" and _is_file(attributes["href"]):
-            self.found.append(attributes)
-        elif tag == "base":
+        if tag == "base":
             self.base = attributes["href"]
+        elif tag == "a" and unquote(urlsplit(attributes["href"]).path).lower().endswith(_FILES):
+            self.found.append(attributes)
 
     def handle_data(self, data: str) -> None:
         # An index's page of a project without files is known by its title.
@@ -117,7 +115,3 @@ class _Links(HTMLParser):
 
 
 _FILES = (".whl", ".tar.gz", ".zip", ".egg", ".tar.bz2", ".tgz", ".exe", ".metadata", ".tar.xz", ".msi", ".rpm", ".deb")
-
-
-def _is_file(address: str) -> bool:
-    return unquote(urlsplit(address).path).lower().endswith(_FILES)
