@@ -57,7 +57,7 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = FILES
     """
     folder = f"{root}/{FOLDER}"
     wanted = (CUDA,) if "no-nvml" in profile.fail else (CUDA, NVML)
-    built = libraries(cache or cache_dir())
+    built = compiled(LIBRARIES, cache or cache_dir())
     return Simulation(
         profile=profile,
         files={f"{FOLDER}/{name}": built[name] for name in wanted}
@@ -72,9 +72,4 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = FILES
 
 def stub(*, cache: Path | None = None) -> bytes:
     """Return a link-time stub of the driver, for the control that has it instead of a driver."""
-    return libraries(cache or cache_dir())[STUB]
-
-
-def libraries(cache: Path) -> dict[str, bytes]:
-    """Return the compiled libraries by file name. Raises InfrastructureError if no C compiler works."""
-    return compiled(LIBRARIES, cache)
+    return compiled(LIBRARIES, cache or cache_dir())[STUB]

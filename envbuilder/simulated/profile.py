@@ -172,27 +172,21 @@ def _gpu(catalog: Catalog, text: str) -> Gpu:
 
 def _as_simulated(gpu: Gpu, written: str, given: dict[str, tuple[str, ...]]) -> SimulatedGpu:
     printed = (*gpu.smi_names, f"NVIDIA {gpu.name}")
+    memory = given.get("memory", ("",))[0]
+    if memory and not re.fullmatch(r"[1-9][0-9]{0,3}", memory):
+        raise _refused(f"memory={memory} is not a number of GiB")
     return SimulatedGpu(
         name=written if written in printed else printed[0],
         compute_capability=gpu.compute_capability,
-        memory=_memory(gpu, given) << 30,
+        memory=int(memory or next(iter(gpu.memory_gib), _UNKNOWN_MEMORY_GIB)) << 30,
         ecc=gpu.data_center,
     )
 
 
-def _memory(gpu: Gpu, given: dict[str, tuple[str, ...]]) -> int:
-    text = given.get("memory", ("",))[0]
-    if not text:
-        return gpu.memory_gib[0] if gpu.memory_gib else _UNKNOWN_MEMORY_GIB
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise _refused(f"memory={text} is not a number of GiB")
-    return int(text)
-
-
 def _served(gpu: Gpu, driver: str, branch: DriverBranch) -> bool:
     """Return True if the driver supports the GPU: its branch has it, and the driver is not older than the GPU."""
-    known = versions.key(branch.first_capability) <= versions.key(gpu.compute_capability)
-    known = known and versions.key(gpu.compute_capability) <= versions.key(branch.last_capability)
+    capability = versions.key(gpu.compute_capability)
+    known = versions.key(branch.first_capability) <= capability <= versions.key(branch.last_capability)
     return known and (not gpu.minimum_driver or versions.at_least(driver, gpu.minimum_driver))
 
 

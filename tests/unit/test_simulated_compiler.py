@@ -18,6 +18,7 @@ from envbuilder.catalog.store import load
 from envbuilder.errors import InfrastructureError
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
+from envbuilder.simulated.shared_library import compiled
 
 OLDEST_GLIBC = "2.17"
 """What the wheels of TensorFlow 2.10 and newer ask for (manylinux2014): no image is older than that."""
@@ -232,7 +233,7 @@ def test_nvml_refuses_another_versions_module(cache: Path, tmp_path: Path) -> No
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="objdump reads the libraries back")
 def test_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
     """They need only the C library, and no symbol that is newer than in the oldest image."""
-    for name, content in compiler.libraries(cache).items():
+    for name, content in compiled(compiler.LIBRARIES, cache).items():
         path = tmp_path / Path(name).name
         path.write_bytes(content)
         text = subprocess.run(["objdump", "-p", "-T", str(path)], capture_output=True, text=True, check=True).stdout
@@ -246,18 +247,18 @@ def test_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
 
 
 def test_libraries_are_compiled_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiler.libraries(cache)
+    first = compiled(compiler.LIBRARIES, cache)
     written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")}
-    assert compiler.libraries(cache) == first
+    assert compiled(compiler.LIBRARIES, cache) == first
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")} == written
-    assert compiler.libraries(tmp_path) == first
+    assert compiled(compiler.LIBRARIES, tmp_path) == first
 
 
 def test_host_without_a_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "")
     with pytest.raises(InfrastructureError, match="no C compiler") as refused:
-        compiler.libraries(tmp_path)
+        compiled(compiler.LIBRARIES, tmp_path)
     assert "gcc" in refused.value.hint
 
 
@@ -267,7 +268,7 @@ def test_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Monke
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
     with pytest.raises(InfrastructureError, match="no such target"):
-        compiler.libraries(tmp_path / "cache")
+        compiled(compiler.LIBRARIES, tmp_path / "cache")
 
 
 def test_images_own_paths_come_after_the_simulated_driver(cache: Path) -> None:
