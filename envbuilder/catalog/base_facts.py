@@ -1,4 +1,4 @@
-"""What a base holds, found by looking into it: the facts of one image, kept by its digest beside the matrices."""
+"""The facts of one inspected image, stored by its digest next to the matrices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 class FoundPython(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python on the image's PATH: its version (``3.11``), its path, and whether virtual environments can be made."""
+    """A Python on the image's PATH (``3.11``); ``venv`` is True if it can create virtual environments."""
 
     version: str
     path: str
@@ -19,7 +19,7 @@ class FoundPython(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundLibrary(msgspec.Struct, frozen=True, kw_only=True):
-    """A library of CUDA or cuDNN that the image's loader finds by its soname; ``version`` by its own bytes, or ''."""
+    """A library of CUDA or cuDNN that the image's loader finds; ``version`` is read from its bytes, or ''."""
 
     soname: str
     path: str
@@ -27,7 +27,7 @@ class FoundLibrary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
-    """A field in which the image is not what the catalogue's row of its name says."""
+    """A difference between the image and the catalogue's row of its name."""
 
     field: str
     catalog: str
@@ -35,13 +35,13 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaseFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one image.
+    """The facts of one image.
 
-    ``image`` names it by its digest. ``system`` and ``release`` are of its os-release (``debian``, ``12``). ``libc`` is
-    ``glibc`` or ``musl``, '' where neither was found; ``libc_version`` that of glibc. ``packages`` is the program that
-    installs packages (``apt``, ``dnf``). ``cuda`` is the toolkit of the run time that the loader finds, ``cudnn`` the
-    cuDNN. ``tools`` is whether ptxas and libdevice are there, ``forward_compat`` whether CUDA's forward-compatibility
-    package is. ``refused`` says why nothing can be built on it ('' where nothing speaks against it).
+    ``image`` has its digest. ``system`` and ``release`` are in its os-release (``debian``, ``12``). ``libc`` is
+    ``glibc``, ``musl`` or '' if unknown; ``libc_version`` that of glibc. ``packages`` is the program that installs
+    packages (``apt``, ``dnf``). ``cuda`` is the toolkit of the CUDA runtime that the loader finds, ``cudnn`` its cuDNN.
+    ``tools`` is True if it has ptxas and libdevice, ``forward_compat`` if it has CUDA's forward-compatibility package.
+    ``refused`` is the reason why nothing can be built on it, or ''.
     """
 
     schema: str = "envbuilder/base/v1"
@@ -66,12 +66,11 @@ class BaseFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arch(self) -> str:
-        """The machine as the catalogue names it."""
         return _MACHINES.get(self.architecture, self.architecture)
 
 
 def refusal(facts: BaseFacts) -> str:
-    """Say why nothing can be built on an image; '' where nothing speaks against it."""
+    """Return the reason why nothing can be built on an image, or ''."""
     usable = [python for python in facts.pythons if python.venv]
     if facts.libc != "glibc":
         return (
@@ -91,20 +90,8 @@ def refusal(facts: BaseFacts) -> str:
     return ""
 
 
-def python_of(facts: BaseFacts, wanted: str | None, systems: tuple[OperatingSystem, ...]) -> str | None:
-    """Choose the Python of an image: the one that is wanted, the newest that it holds, or what its packages bring.
-
-    None where it has none, and packages bring none that is known.
-    """
-    held = [python.version for python in facts.pythons if python.venv]
-    brought = _brought(facts, systems)
-    if wanted is not None:
-        return wanted if wanted in (*held, *brought[:1]) else None
-    return max(held, key=versions.key, default=None) or next(iter(brought), None)
-
-
 def _brought(facts: BaseFacts, systems: tuple[OperatingSystem, ...]) -> tuple[str, ...]:
-    """List the Pythons that apt brings on the system that an image is of, by the catalogue."""
+    """List the Pythons that apt installs on an image's system."""
     if facts.packages != "apt":
         return ()
     same = (row for row in systems if row.name.startswith(f"{facts.system}-"))
@@ -115,14 +102,17 @@ def _brought(facts: BaseFacts, systems: tuple[OperatingSystem, ...]) -> tuple[st
 def as_system(
     name: str, facts: BaseFacts, wanted: str | None, systems: tuple[OperatingSystem, ...]
 ) -> OperatingSystem | None:
-    """Make the row under which a matrix's base is known; None where it has no Python that is wanted."""
-    python = python_of(facts, wanted, systems)
-    if python is None:
+    """Make the row under which a matrix's base is known; None without the wanted Python, or without any.
+
+    Without a wish, the Python is the newest that the image has, or else the first that its packages bring.
+    """
+    held, brought = [one.version for one in facts.pythons if one.venv], _brought(facts, systems)
+    python = wanted or max(held, key=versions.key, default=None) or next(iter(brought), None)
+    if python is None or python not in (*held, *brought[:1]):
         return None
-    held = [one.version for one in facts.pythons if one.venv]
     is_held = python in held
-    others = [] if wanted else [one for one in (held if is_held else _brought(facts, systems)) if one != python]
-    source, said = (facts.image,), "looked into by `envbuilder catalog look`"
+    others = () if wanted else tuple(one for one in (held if is_held else brought) if one != python)
+    source, verified = (facts.image,), "looked into by `envbuilder catalog look`"
     brings = None
     if facts.cuda:
         brings = BaseImage(
@@ -139,11 +129,11 @@ def as_system(
                 tools=facts.tools,
                 libraries=tuple(library.soname for library in facts.libraries),
                 source=source,
-                verified=said,
+                verified=verified,
             ),
             forward_compat=facts.forward_compat,
             source=source,
-            verified=said,
+            verified=verified,
         )
     return OperatingSystem(
         name=name,
@@ -152,8 +142,8 @@ def as_system(
         glibc=facts.libc_version,
         image=facts.image,
         package_source="" if is_held else facts.system,
-        offers=tuple(others),
+        offers=others,
         brings=brings,
         source=source,
-        verified=said,
+        verified=verified,
     )

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from envbuilder.catalog.rows import Gpu
+from envbuilder.workspace import packaged_yaml
 
 
 class GpuText(NamedTuple):
@@ -22,11 +26,46 @@ class GpuText(NamedTuple):
     series: str = ""
 
 
+class Around(msgspec.Struct, frozen=True):
+    """A pattern for a text around a name, with a sample."""
+
+    of: str
+    pattern: str
+    sample: str
+
+
+class _Texts(msgspec.Struct, frozen=True):
+    """The content of ``texts/gpu_names.yaml``."""
+
+    lines: tuple[Around, ...]
+    labels: tuple[Around, ...]
+    shares: str
+    counts: tuple[Around, ...]
+    partners: tuple[str, ...]
+    nvidia: str
+    other_vendors: dict[str, str]
+
+
+@cache
+def texts() -> _Texts:
+    """Read the patterns; a name without a text around it needs none."""
+    return packaged_yaml(Path(__file__).parent / "texts" / "gpu_names.yaml", _Texts)
+
+
 @lru_cache(maxsize=4096)
 def read(text: str) -> GpuText:
     """Parse a text. A name alone is its only spelling."""
     found = dict.fromkeys([text.strip()])
-    for shorten in _LAYERS:
+    known = texts()
+    layers: tuple[Callable[[str], Iterator[str]], ...] = (
+        partial(_inside, known.lines),
+        partial(_inside, known.labels),
+        partial(_without, known.shares),
+        partial(_inside, known.counts),
+        _boards,
+        partial(_without, rf"\b(?:{'|'.join(known.partners)})\b"),
+    )
+    for shorten in layers:
         for name in tuple(found):
             found.update(dict.fromkeys(one.strip(" \"'|,;") for one in shorten(name)))
     names = tuple(name for name in found if name)
@@ -46,44 +85,13 @@ def may_be_virtual(text: str) -> bool:
 @lru_cache(maxsize=4096)
 def other_vendor(text: str) -> str | None:
     """Return the vendor of a GPU if the text names one other than NVIDIA."""
-    if _search(_NVIDIA, text):
+    if _search(texts().nvidia, text):
         return None
-    return next((vendor for vendor, pattern in _OTHERS if _search(pattern, text)), None)
+    return next((vendor for vendor, pattern in texts().other_vendors.items() if _search(pattern, text)), None)
 
 
 _CAPABILITY = r"compute ?capability:?\s*(\d{1,2})\.(\d)\b|\bmajor:\s*(\d{1,2})\s+minor:\s*(\d)\b"
 """In TensorFlow's log lines: ``compute capability: 7.5``, before 2.1 ``major: 6 minor: 1``."""
-
-_LINES = (
-    r"\bname:\s*([^,:\n]+?)(?=,|\s+major:|\s+computeCapability:|\s+pci|\s*$)",
-    r"StreamExecutor device \(\d+\):\s*([^,]+)",
-    r"^\s*GPU \d+:\s*(.+?)\s*(?:\(UUID:.*)?$",
-    r"^\s*(.+?)\s*\(UUID:.*$",
-    r"^\|\s*\d+\s+(.+?)\s+(?:On|Off|N/A)\s*\|",
-    r"^\s*\d+,\s*([^,]+),",
-    r"^([^,:=]+),",
-)
-"""Lines with a name: of TensorFlow, XLA, ``nvidia-smi -L``, its table and its lists."""
-
-_LABELS = (
-    r"gpu[.\w-]*\.product[\"']?\s*[=:]\s*(.+)$",
-    r"^[a-z0-9.-]+/[\w.-]+\s*[=:]\s*(.+)$",
-    r"^(?:gres/)?gpu:([\w.-]+?)(?:[:=]\d+)?$",
-)
-"""Labels of Kubernetes (a key and its value), and Slurm's resources (``gpu:a100:4``)."""
-
-_SHARES = r"-(?:SHARED|MIG-\d+(?:c\.\d+)?g\.\d+gb(?:\.me)?)\b"
-"""The end of a label for a part of a GPU: a time slice, a MIG profile."""
-
-_COUNTS = (
-    r"^\s*\d{1,4}\s*[x\u00d7*]\s*(?=\D)(.+)$",
-    r"^\s*\d{1,2}\s+(?=[a-z])(.+)$",
-    r"^(?:dual|twin|two|quad|four|eight)\s+(.+)$",
-    r"^(.+?)\s*\(\s*[x\u00d7]?\s*\d{1,4}\s*[x\u00d7]?\s*\)$",
-    r"^(.+?)\s+[x\u00d7*]\s*\d{1,4}$",
-    r"^(.*\d\S*)[x\u00d7]\d{1,2}$",
-)
-"""The number of boards: ``2x RTX 3090``, ``RTX 3090 (x2)``, ``A100x8``."""
 
 _VIRTUAL = (
     r"^(?:(?:nvidia|grid|tesla|quadro)[ -])*(?P<board>[a-z0-9][a-z0-9 -]*?)"
@@ -100,48 +108,19 @@ _LARGEST_ONLY = frozenset({"M6", "M10", "M60"})
 
 _LARGEST = "8"
 
-_PARTNERS = (
-    r"\b(?:asus|rog|strix|tuf|proart|phoenix|turbo|astral|prime|msi|ventus|suprim|armor|aero|vanguard|expert|inspire"
-    r"|gaming(?: ?(?:x|z|pro|plus|oc))?|trio|slim|evga|ftw ?\d?|xc ?\d?|sc ?\d?|kingpin|k\|?ngp\|?n|hybrid|hydro|copper"
-    r"|gigabyte|aorus|eagle|windforce|vision|master|elite|xtreme|extreme|zotac|trinity|twin|edge|amp|holo|solid"
-    r"|pny|verto|epic-?x|xlr8|revel|palit|game ?rock|gamingpro|stormx|jetstream|kalmx|infinity|gainward|phantom"
-    r"|ghost|panther|python|pegasus|inno3d|ichill|frostbite|x[234]|kfa2|galax|galaxy|hof|ex|1-click|colorful|igame|vulcan"
-    r"|neptune|ultra w?|ultra|battleax|leadtek|winfast|manli|gallardo|maxsun|icraft|terminator|yeston|afox|biostar"
-    r"|point of view|club ?3d|sparkle|onda|soyo|hp|dell|lenovo|acer|predator|bifrost|founders|edition|fe|oc(?:ed)?"
-    r"|overclocked|factory|advanced|lhr|v[23]|rev\.? ?[\da-z]|o\d{1,2}g|[dh]gx|\d{1,2}-gpu|dev(?:eloper)? ?kit"
-    r"|dual|[234]x|\d ?fans?|triple fan|rgb|argb|white|black|silver|gold"
-    r"|gddr\dx?|\d{2,3}-?bit|card|video|desktop|mega)\b"
-)
-"""Board partners and their product words. Any other word may belong to another model."""
-
-_NVIDIA = r"\b(?:nvidia|geforce|quadro|tesla|rtx|gtx|cuda|jetson)\b"
-
-_OTHERS: tuple[tuple[str, str], ...] = (
-    ("AMD", r"\b(?:amd|ati|radeon|instinct|firepro|vega|navi|mi\d{2,3}[ax]?|rx ?\d{3,4}|gfx\d{3,4}\w?)\b"),
-    ("Apple", r"\bapple\b|\bm[1-9] (?:pro|max|ultra)\b|^m[1235]$"),
-    ("Intel", r"\b(?:intel|arc ?(?:pro )?[ab]\d{2,3}m?|iris|uhd|gaudi ?\d?|ponte vecchio)\b"),
-    ("Google", r"\btpu\b"),
-    ("Qualcomm", r"\badreno\b"),
-    ("Arm", r"\bmali\b"),
-    ("Huawei", r"\bascend\b"),
-    ("Moore Threads", r"\b(?:moore threads|mtt s\d+)\b"),
-    ("Amazon", r"\b(?:trainium|inferentia)\d?\b"),
-)
-"""Vendors without CUDA, and the words that identify them."""
-
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
     """Search without regard to case. A pattern is compiled at its first use; most commands use few."""
     return re.search(pattern, text, re.IGNORECASE)
 
 
-def _inside(patterns: tuple[str, ...], text: str) -> Iterator[str]:
-    yield from (found[1] for pattern in patterns if (found := _search(pattern, text)))
+def _inside(patterns: tuple[Around, ...], text: str) -> Iterator[str]:
+    yield from (found[1] for one in patterns if (found := _search(one.pattern, text)))
 
 
-def _without_share(text: str) -> Iterator[str]:
-    if _search(_SHARES, text):
-        yield re.sub(_SHARES, "", text, flags=re.IGNORECASE)
+def _without(pattern: str, text: str) -> Iterator[str]:
+    if _search(pattern, text):
+        yield " ".join(re.sub(pattern, " ", text, flags=re.IGNORECASE).split())
 
 
 def _boards(text: str) -> Iterator[str]:
@@ -154,23 +133,6 @@ def _boards(text: str) -> Iterator[str]:
         if name.upper().startswith("RTX") and "ADA" not in name.upper():  # Ada's boards have it in their name
             yield f"Quadro {name}"
         yield name
-
-
-def _without_partner(text: str) -> Iterator[str]:
-    plain = re.sub(_PARTNERS, " ", text, flags=re.IGNORECASE)
-    if plain != text:
-        yield " ".join(plain.split())
-
-
-_LAYERS: tuple[Callable[[str], Iterator[str]], ...] = (
-    partial(_inside, _LINES),
-    partial(_inside, _LABELS),
-    _without_share,
-    partial(_inside, _COUNTS),
-    _boards,
-    _without_partner,
-)
-"""Text around a name, from the outside in."""
 
 
 def _without_cuda(name: str) -> str:

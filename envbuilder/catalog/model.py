@@ -152,10 +152,8 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     def releases(self, package: str = "tensorflow", *, gpu: bool | None = None) -> tuple[TensorflowRelease, ...]:
         """Return a distribution's rows, oldest first; with ``gpu`` only those with or without GPU support."""
-        rows = sorted(
-            (row for row in self.tensorflow if row.package == package), key=lambda row: versions.key(row.version)
-        )
-        return tuple(row for row in rows if gpu is None or row.gpu is gpu)
+        rows = (row for row in self.tensorflow if row.package == package and gpu in (None, row.gpu))
+        return tuple(sorted(rows, key=lambda row: versions.key(row.version)))
 
     @_memoized
     def toolkit(self, text: str | None) -> CudaToolkit | None:
@@ -307,11 +305,8 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     def report(self, release: TensorflowRelease, capability: str) -> FieldReport | None:
         """Find the report of users about a release on a compute capability."""
         wanted = versions.key(release.version)
-        for row in self.reports:
-            inside = versions.key(row.first) <= wanted <= versions.key(row.last)
-            if inside and capability in row.capabilities:
-                return row
-        return None
+        about = (row for row in self.reports if capability in row.capabilities)
+        return next((row for row in about if versions.key(row.first) <= wanted <= versions.key(row.last)), None)
 
     def processor_needs_of(self, version: str) -> tuple[ProcessorNeed, ...]:
         """List the instruction sets that a release's wheels need; the release may have no row."""

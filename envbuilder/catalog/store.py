@@ -26,10 +26,10 @@ def load() -> Catalog:
     their digest. An unusable cache is ignored.
     """
     texts = tuple((path.name, packaged(path)) for path in files())
-    folder = _cache_folder()
-    if folder is None:
+    try:
+        kept = cache_dir() / f"catalog-{digest(texts)}.msgpack"
+    except RuntimeError:  # a user without a home, such as a plain number in a container
         return parse(texts)
-    kept = folder / f"catalog-{digest(texts)}.msgpack"
     with suppress(decoding.DamagedError):
         found: Catalog = decoding.from_msgpack(cached(kept) or b"", Catalog)
         return found
@@ -97,11 +97,3 @@ def _yaml(name: str, text: bytes) -> dict[str, list[Any]]:
     if not isinstance(tables, dict) or not all(isinstance(rows, list) for rows in tables.values()):
         raise ValueError(f"{name}: not a mapping from tables to their rows")
     return tables
-
-
-def _cache_folder() -> Path | None:
-    """Return the user's cache folder; None for a user without a home, such as a plain number in a container."""
-    try:
-        return cache_dir()
-    except RuntimeError:
-        return None

@@ -1,6 +1,8 @@
-"""What stands around a GPU's name is taken away, and nothing that could belong to the name."""
+"""Texts around a GPU's name are removed, and nothing that may belong to the name."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from hypothesis import given
@@ -10,31 +12,30 @@ from envbuilder.catalog import gpu_names, store
 from envbuilder.catalog.rows import Gpu
 
 CATALOG = store.load()
-AROUND = (
-    "GPU 3: {} (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)",
-    "|   0  {}          Off  | 00000000:00:1E.0 Off |                    0 |",
+MORE = (
     "{}, 535.104.05, 15360 MiB",
-    "0, {}, 535.104.05",
-    "device: 0, name: {}, pci bus id: 0000:00:04.0, compute capability: 9.9",
     "pciBusID: 0000:65:00.0 name: {} computeCapability: 9.9",
-    "StreamExecutor device (0): {}, Compute Capability 9.9",
-    "2x {}",
-    "8 x {}",
-    "{} (x2)",
-    "{} x4",
     "ASUS {}",
     "{} Founders Edition",
 )
+TEXTS = gpu_names.texts()
+LINES = [one.sample.replace("Tesla T4", "{}") for one in (*TEXTS.lines, *TEXTS.counts[:-1])]
 LABELS = ("nvidia.com/gpu.product={}", "{}-SHARED", "{}-MIG-1g.10gb", "{}-MIG-1c.3g.40gb-SHARED", "gpu:{}:4")
 
 
-@given(row=st.sampled_from(CATALOG.gpus), around=st.sampled_from(AROUND))
-def test_a_name_is_found_in_what_tools_print(row: Gpu, around: str) -> None:
-    """Whatever a tool or a person writes around a name leads to the row that the name alone leads to."""
+@given(row=st.sampled_from(CATALOG.gpus), around=st.sampled_from((*LINES, *MORE)))
+def test_name_is_found_in_the_text_around_it(row: Gpu, around: str) -> None:
     for name in (row.name, *row.smi_names):
         alone = CATALOG.gpu(name)
         found = CATALOG.gpu(around.format(name))
         assert (found and found.compute_capability) == (alone and alone.compute_capability), around.format(name)
+
+
+@pytest.mark.parametrize("one", [*TEXTS.lines, *TEXTS.labels, *TEXTS.counts], ids=lambda one: one.of)
+def test_pattern_matches_its_sample(one: gpu_names.Around) -> None:
+    found = re.search(one.pattern, one.sample, re.IGNORECASE)
+    assert found is not None
+    assert CATALOG.gpu(found[1]) == CATALOG.gpu(one.sample) == CATALOG.gpu("Tesla T4")
 
 
 @given(row=st.sampled_from(CATALOG.gpus), label=st.sampled_from(LABELS))
