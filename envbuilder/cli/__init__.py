@@ -16,6 +16,7 @@ import click
 
 from envbuilder import __version__
 from envbuilder.cli import termination
+from envbuilder.cli.options import refuse_empty
 from envbuilder.errors import EnvbuilderError, ExitCode, UsageError, of_system
 from envbuilder.support import terminal_text
 
@@ -96,7 +97,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
-        return _refuse_empty(_as_written(command))
+        return _prepared(command)
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:  # noqa: ANN401 - click's signature
         """Parse the command line; print the help if requested."""
@@ -139,25 +140,17 @@ def root() -> None:
     """
 
 
-def _as_written(command: click.Command) -> click.Command:
-    """Keep click from wrapping examples: it needs a backspace, a raw docstring has two characters."""
+def _prepared(command: click.Command) -> click.Command:
+    """Refuse empty values, and keep click from wrapping examples: it needs a backspace, not two letters."""
     command.help = (command.help or "").replace("\\b\n", "\b\n")
-    for child in command.commands.values() if isinstance(command, click.Group) else ():
-        _as_written(child)
-    return command
-
-
-def _refuse_empty(command: click.Command) -> click.Command:
-    from envbuilder.cli.options import refuse_empty
-
     for parameter in command.params:
         refuse_empty(parameter)
     for child in command.commands.values() if isinstance(command, click.Group) else ():
-        _refuse_empty(child)
+        _prepared(child)
     return command
 
 
-_as_written(root)
+_prepared(root)
 
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type

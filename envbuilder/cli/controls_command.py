@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -14,7 +15,7 @@ from envbuilder.cli.options import format_option, profile_option
 @click.option("--list", "listed", is_flag=True, help="List the controls and their expected results.")
 @profile_option
 @format_option
-def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> None:  # noqa: FBT001
+def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "full"], form: str) -> None:  # noqa: FBT001
     r"""Break good environments on purpose and check that each one fails with exactly its own finding.
 
     Exits 1 if a control passes, fails for another reason or has another failed check. The unchanged environments are
@@ -26,8 +27,6 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
       envbuilder controls older-cudnn two-cuda-stacks
       envbuilder controls --list
     """
-    from typing import cast
-
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.controls import text
@@ -36,12 +35,11 @@ def command(names: tuple[str, ...], listed: bool, profile: str, form: str) -> No
     from envbuilder.engine.docker import connect
     from envbuilder.pypi.client import open_index
     from envbuilder.support.console import Console
-    from envbuilder.validation.checks import Profile
     from envbuilder.workspace import Workspace
 
     controls = named(names)
     if listed:
         finish(text.listed(controls), form, text.list_text)
     workspace = Workspace(Path.cwd())
-    controller = Controller(workspace, connect(), open_index(), load(), Console(), cast("Profile", profile))
+    controller = Controller(workspace, connect(), open_index(), load(), Console(), profile)
     finish(controller.run(controls), form, text.as_text)

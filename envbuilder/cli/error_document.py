@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 import click
 import msgspec
@@ -61,19 +61,9 @@ def wants_json(root: click.Group, arguments: Sequence[str]) -> bool:
     names = (word for word in own if not word.startswith("-"))
     while isinstance(command, click.Group):
         command = command.get_command(click.Context(command), next(names, ""))
-    if command is None or not any("json" in _choices(parameter) for parameter in command.params):
+    formats = [one.type for one in command.params if "--format" in one.opts] if command is not None else []
+    if not any(isinstance(one, click.Choice) and "json" in one.choices for one in formats):
         return False
-    pairs = zip(own, [*own[1:], ""], strict=True)
-    given = [word if flag == "--format" else flag[len("--format=") :] for flag, word in pairs if _is_format(flag)]
+    words = [part for word in own for part in (word.split("=", 1) if word.startswith("--format=") else [word])]
+    given = [value for flag, value in pairwise([*words, ""]) if flag == "--format"]
     return given[-1:] == ["json"]
-
-
-def _is_format(word: str) -> bool:
-    return word == "--format" or word.startswith("--format=")
-
-
-def _choices(parameter: click.Parameter) -> Sequence[str]:
-    """Return the values of ``--format``; nothing for another parameter."""
-    if "--format" in parameter.opts and isinstance(parameter.type, click.Choice):
-        return parameter.type.choices
-    return ()

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ from envbuilder.cli.options import (
     keyless_option,
     matrix_argument,
     profile_option,
+    read_options,
     select_option,
 )
 
@@ -57,7 +58,7 @@ _signers = click.option(
     "signers",
     multiple=True,
     type=FilePath(path_type=Path),
-    help=("A private key that signs the verdicts; default: the path in ENVBUILDER_SIGNING_KEY."),
+    help="A private key that signs the verdicts; default: the path in ENVBUILDER_SIGNING_KEY.",
 )
 
 
@@ -85,14 +86,7 @@ def plan(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
       envbuilder fleet plan tensorflow --fleet examples/fleets/example.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub
     """
-    import msgspec
-
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
-    from envbuilder.jobs.fleet.document import as_text
-    from envbuilder.jobs.fleet.request import FleetOptions, show
-
-    finish(show("plan", msgspec.convert(values, FleetOptions), load()), form, as_text)
+    _show("plan", form, values)
 
 
 @command.command("status")
@@ -105,14 +99,16 @@ def status(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
       envbuilder fleet status tensorflow --fleet examples/fleets/example.yaml \
           --from registry.example.org/ml/tensorflow --key team.pub
     """
-    import msgspec
+    _show("status", form, values)
 
+
+def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet.document import as_text
     from envbuilder.jobs.fleet.request import FleetOptions, show
 
-    finish(show("status", msgspec.convert(values, FleetOptions), load()), form, as_text)
+    finish(show(asked, read_options(FleetOptions, values), load()), form, as_text)
 
 
 @command.command("run")
@@ -142,14 +138,12 @@ def run(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
       envbuilder fleet run tensorflow --dask tls://scheduler:8786 --build --fleet fleet.yaml \
           --from registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.pub
     """
-    import msgspec
-
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet import request
     from envbuilder.jobs.fleet.document import as_text
 
-    finish(request.run(msgspec.convert(values, request.FleetRunOptions), load()), form, as_text)
+    finish(request.run(read_options(request.FleetRunOptions, values), load()), form, as_text)
 
 
 @command.command("prove")
@@ -171,7 +165,7 @@ def prove(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - 
     from envbuilder.jobs.fleet.prove import as_text
     from envbuilder.jobs.fleet.request import Signing, prove_spec
 
-    finish(prove_spec(spec.read(), Signing(**signing), load()), form, as_text)
+    finish(prove_spec(spec.read(), read_options(Signing, signing), load()), form, as_text)
 
 
 @command.command("make")
@@ -194,7 +188,7 @@ def make(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - c
     from envbuilder.jobs.fleet.request import Signing, make_spec
     from envbuilder.publish.results import as_text
 
-    finish(make_spec(spec.read(), Signing(**signing), load()), form, as_text)
+    finish(make_spec(spec.read(), read_options(Signing, signing), load()), form, as_text)
 
 
 @command.command("worker")
@@ -258,8 +252,6 @@ def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # n
       envbuilder fleet export kubernetes tensorflow --fleet fleet.yaml --from registry.example.org/ml/tensorflow \
           --key team.pub --runner registry.example.org/ml/envbuilder --pull-secret registry-login -o jobs
     """
-    import msgspec
-
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet.document import as_text
@@ -267,8 +259,8 @@ def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # n
     from envbuilder.jobs.fleet.request import FleetOptions, pending_jobs
     from envbuilder.support.console import Console
 
-    cluster = msgspec.convert(values, ClusterOptions)
-    document, jobs = pending_jobs(msgspec.convert(values, FleetOptions), load())
+    cluster = read_options(ClusterOptions, values)
+    document, jobs = pending_jobs(read_options(FleetOptions, values), load())
     for path in export_jobs(scheduler, jobs, document.matrix, cluster, output):
         Console().say(f"wrote {path}")
     finish(document, form, as_text)

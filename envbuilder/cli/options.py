@@ -11,15 +11,14 @@ import click
 from click.core import ParameterSource
 
 from envbuilder.errors import UsageError
+from envbuilder.support import decoding
 
 _Options = TypeVar("_Options")
 
 
 def read_options(kind: type[_Options], values: dict[str, Any]) -> _Options:
     """Return a command's values as its options; ``kind`` may leave out some of them."""
-    import msgspec
-
-    return msgspec.convert(values, kind)
+    return decoding.converted(values, kind)
 
 
 class _Given:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import NoReturn, TypeVar, cast
 
@@ -51,8 +51,8 @@ def _flat(value: object) -> object:
             return terminal_text.flat(value)
         case msgspec.Struct():
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
-            found = {name: _flat(one) for name, one in fields.items() if not _is_file(name, fields)}
-            found |= {name: terminal_text.text(str(one)) for name, one in fields.items() if _is_file(name, fields)}
+            file = "matrix" if "commands" in fields else ""
+            found = {name: terminal_text.text(str(one)) if name == file else _flat(one) for name, one in fields.items()}
             changed = {name: one for name, one in found.items() if one is not fields[name] and one != fields[name]}
             return msgspec.structs.replace(value, **changed) if changed else value
         case list() | tuple() if type(value) in (list, tuple):
@@ -63,10 +63,6 @@ def _flat(value: object) -> object:
             return value if items == value else items
         case _:
             return value
-
-
-def _is_file(name: str, fields: Mapping[str, object]) -> bool:
-    return name == "matrix" and "commands" in fields
 
 
 def as_json(document: object) -> str:

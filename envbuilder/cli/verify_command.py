@@ -49,6 +49,4 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.publish.verification import as_text
     from envbuilder.publish.verify_request import VerifyOptions, verify_image
 
-    options = read_options(VerifyOptions, values)
-    catalog = load()
-    finish(verify_image(options, catalog.gpu_model), form, as_text)
+    finish(verify_image(read_options(VerifyOptions, values), load().gpu_model), form, as_text)
