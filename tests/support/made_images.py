@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from envbuilder.engine.port import Image, LayerFile, LayerStream
+from envbuilder.finding import Finding, Severity
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import LayerRecord, scan
 from envbuilder.validation.suite_plan import Facts
 
@@ -98,11 +100,16 @@ def package(name: str, version: str, files: Mapping[str, bytes], *, tag: str = "
 
 
 def context_of(
-    files: ImageFiles, *, lock: str = "", removed: str = "", facts: Mapping[str, Any] | None = None, **image: Any
+    found: ImageFiles, *, lock: str = "", removed: str = "", facts: Mapping[str, Any] | None = None, **image: Any
 ) -> ImageContext:
     """Put an image of ours before the checks: ``image`` are its configuration, ``facts`` what it should be."""
     described = Image(
         id="sha256:1", tags=(), digests=(), size=0, labels={}, env={}, user="envbuilder", architecture="amd64"
     )
     told = Facts(**{"flavor": "cpu", "environment": "tf2.20.0-py311-cpu-bookworm", **(facts or {})})
-    return ImageContext(replace(described, **image), files, told, lock, WheelRecords(None), removed)
+    return ImageContext(replace(described, **image), found, told, lock, WheelRecords(None), removed)
+
+
+def errors(*layers: Layer, **image: Any) -> list[Finding]:
+    """Return the errors of the check ``files`` about an image of these layers."""
+    return [one for one in files(context_of(image_of(*layers), **image)).findings if one.severity is Severity.ERROR]

@@ -268,30 +268,21 @@ class Shelf:
         names = ("nvidia_x_cu12-9.1.0-py3-none-manylinux2014_aarch64.whl", "nvidia_x_cu12-9.1.0-py3-none-x86_64.whl")
         return tuple(DistFile(project=project, filename=name, url=name) for name in names)
 
-    def member(self, file: DistFile, name: str) -> bytes | None:
-        raise NotImplementedError
-
     def members(self, file: DistFile) -> tuple[Member, ...]:
         return (Member(name="lib/a.so", packed=1, size=len(file.filename)),)
-
-    def metadata(self, file: DistFile) -> str:
-        raise NotImplementedError
 
     def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
         yield from (file.filename[:9].encode(), file.filename[9 : member.size].encode())
 
-    def whole(self, file: DistFile) -> Iterator[bytes]:
-        raise NotImplementedError
 
-    def size(self, file: DistFile) -> int:
-        raise NotImplementedError
+SHELF: Any = Shelf()
 
 
 def test_one_file_of_a_wheel_is_read_for_this_machine() -> None:
-    assert b"x86_64" in from_wheel(Shelf(), FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so", "/a.so"))
+    assert b"x86_64" in from_wheel(SHELF, FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so", "/a.so"))
 
 
 @pytest.mark.parametrize(("version", "member"), [("9.1", "lib/a.so"), ("9.1.0", "b")])
 def test_an_unknown_file_of_a_wheel_is_an_error_of_the_index(version: str, member: str) -> None:
     with pytest.raises(InfrastructureError, match="nvidia-x-cu12"):
-        from_wheel(Shelf(), FromWheel("nvidia-x-cu12", version, member, "/a.so"))
+        from_wheel(SHELF, FromWheel("nvidia-x-cu12", version, member, "/a.so"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_images import SITE, Layer, context_of, image_of, package, row
+from made_images import SITE, Layer, context_of, errors, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -33,10 +33,6 @@ NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
 DIGEST = "a" * 64
 ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
 LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{DIGEST}\n"
-
-
-def errors(*layers: Layer, **more: Any) -> list[Finding]:
-    return [one for one in files(context_of(image_of(*layers), **more)).findings if one.severity is Severity.ERROR]
 
 
 def test_installed_image_has_no_finding() -> None:
@@ -94,19 +90,26 @@ def test_missing_library_or_tool_has_its_own_code(gone: str, code: Code) -> None
 
 
 @pytest.mark.parametrize(
-    ("env", "workdir", "path"),
+    ("layer", "env", "workdir", "named"),
     [
-        ({"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor/numpy/__init__.py"),
-        ({}, "/srv", "srv/numpy/__init__.py"),
-        ({}, "/srv", "srv/numpy.py"),
-        ({"PYTHONPATH": "vendor"}, "/srv", "srv/vendor/numpy.py"),
-        ({"PYTHONPATH": "/opt/venv:../vendor"}, "/srv", "vendor/numpy.py"),
+        ({"opt/vendor/numpy/__init__.py": b"x"}, {"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor"),
+        ({"srv/numpy.py": b"x"}, {}, "/srv", "srv"),
+        ({"vendor/numpy.py": b"x"}, {"PYTHONPATH": "/opt/venv:../vendor"}, "/srv", "vendor"),
+        ({"opt/m.zip": b"PK"}, {"PYTHONPATH": "/opt/m.zip:/opt/nothing"}, "", "/opt/m.zip"),
+        ({"etc/ld.so.preload": b"/opt/x.so\n"}, {}, "", "ld.so.preload"),
+        ({"etc/ld.so.preload": "/opt/preload", "opt/preload": b"/opt/x.so\n"}, {}, "", "ld.so.preload"),
+        *(
+            ({f"opt/lib/{folder}/libz.so.1": b"z"}, {"LD_LIBRARY_PATH": "/opt/lib"}, "", "libz.so.1")
+            for folder in ("glibc-hwcaps/x86-64-v3", "haswell", "tls", "haswell/avx512_1")
+        ),
     ],
 )
-def test_modules_that_hide_installed_ones_are_reported(env: dict[str, str], workdir: str, path: str) -> None:
-    (one,) = errors({**package("numpy", "2.4.6", NUMPY), path: b"x"}, env=env, workdir=workdir)
+def test_code_that_is_loaded_before_installed_code_is_reported(
+    layer: Layer, env: dict[str, str], workdir: str, named: str
+) -> None:
+    (one,) = errors({**package("numpy", "2.4.6", NUMPY), **layer}, env=env, workdir=workdir)
     assert one.code is Code.FILES_DIFFER
-    assert path.split("/numpy", maxsplit=1)[0] in one.message
+    assert named in one.message
 
 
 @pytest.mark.parametrize("value", [":", "/usr/lib:", "lib/..", "/opt;."])
@@ -290,19 +293,6 @@ def test_interpreter_replaced_by_a_later_layer_is_reported() -> None:
         assert (one.code, one.subject) == (Code.FILES_DIFFER, "python")
 
 
-def test_preload_file_behind_a_link_is_reported() -> None:
-    there = package("numpy", "2.4.6", NUMPY)
-    for what in (b"/opt/x.so\n", "/opt/preload"):
-        (one,) = errors(there, {"etc/ld.so.preload": what, "opt/preload": b"/opt/x.so\n"})
-        assert "ld.so.preload" in one.message
-
-
-def test_zip_file_before_python_s_library_is_reported() -> None:
-    there = {**package("numpy", "2.4.6", NUMPY), "opt/m.zip": b"PK"}
-    (one,) = errors(there, env={"PYTHONPATH": "/opt/m.zip:/opt/nothing"})
-    assert (one.code, one.subject, "/opt/m.zip" in one.message) == (Code.FILES_DIFFER, "PYTHONPATH", True)
-
-
 def test_path_with_line_breaks_stays_within_its_message(tmp_path: Path) -> None:
     (one,) = errors(package("numpy", "2.4.6", NUMPY), {f"{SITE}/a\n::error::x.pth": b"x"})
     assert "\n" not in one.message
@@ -410,23 +400,6 @@ def test_sizes_in_a_list_are_bounded(size: int) -> None:
         removed_files.parse(omitted(size=size))
 
 
-def test_library_in_a_layer_of_the_base_belongs_to_it() -> None:
-    stray = {"usr/local/lib/libours.so.1": b"\x7fELF"}
-    for of_base, named in ((1, False), (0, True)):
-        subject = replace(context_of(image_of(stray, {"opt/x": b""})), of_base=of_base)
-        said = [one.message for one in files(subject).findings]
-        assert any("libours" in text for text in said) is named
-    above = replace(context_of(image_of({"opt/x": b""}, stray)), of_base=1)
-    assert any("libours" in one.message for one in files(above).findings)
-
-
-def test_byte_code_in_a_layer_of_the_base_belongs_to_it() -> None:
-    there, cached = package("numpy", "2.4.6", NUMPY), {CACHED: byte_code(flags=1, modified=0, size=0)}
-    for of_base, named in ((2, False), (1, True), (0, True)):
-        subject = replace(context_of(image_of(there, cached, {"opt/x": b""})), of_base=of_base)
-        assert any("byte code" in one.message for one in files(subject).findings) is named
-
-
 PYTHON: Layer = {
     "usr/bin/python3.11": ELF,
     "opt/venv/bin/python": "/usr/bin/python3.11",
@@ -454,9 +427,8 @@ PYTHON: Layer = {
 )
 def test_file_that_starts_another_python_or_program_is_reported(layer: Layer, named: str) -> None:
     path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
-    good = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
-    assert errors(good, env=path) == []
-    (one,) = errors(good, layer, env=path)
+    assert errors(GOOD, env=path) == []
+    (one,) = errors(GOOD, layer, env=path)
     assert one.code is Code.FILES_DIFFER
     assert named in one.message
 
@@ -474,18 +446,38 @@ def test_system_python_below_usr_local_needs_no_pyvenv_cfg(folder: str) -> None:
     assert any("pyvenv.cfg sends Python" in one.message for one in noted)
 
 
-def test_environment_of_the_base_belongs_to_it() -> None:
-    there: Layer = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
-    bare = {path: content for path, content in there.items() if path != "opt/venv/pyvenv.cfg"}
-    note = "opt/venv/pyvenv.cfg"
-    for layers, of_base, named in (
-        ((bare, {"opt/x": b""}), 1, False),
-        ((bare, {"opt/x": b""}), 0, True),
-        ((there, {note: None}), 1, True),
-        ((there, {note: b"home = /opt/other/bin\n"}), 1, True),
-    ):
-        found = files(replace(context_of(image_of(*layers)), of_base=of_base)).findings
-        assert any("pyvenv.cfg" in one.message for one in found) is named
+GOOD: Layer = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
+NOTE = "opt/venv/pyvenv.cfg"
+BARE: Layer = {path: content for path, content in GOOD.items() if path != NOTE}
+ABOVE: Layer = {"opt/x": b""}
+STRAY: Layer = {"usr/local/lib/libours.so.1": b"\x7fELF"}
+STRAY_CODE: Layer = {"usr/lib/python3.9/site-packages/dnf/__init__.py": b"", "etc/python3.9/sitecustomize.py": b""}
+COMPILED: Layer = {CACHED: byte_code(flags=1, modified=0, size=0)}
+SHELL: Layer = {"bin/sh": b"#!/bin/dash\n"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "named", "reported"),
+    [
+        ((STRAY, ABOVE), "libours", (True, False, False)),
+        ((ABOVE, STRAY), "libours", (True, True, False)),
+        ((STRAY_CODE, ABOVE), "dnf", (True, False, False)),
+        ((GOOD, COMPILED, ABOVE), "byte code", (True, True, False)),
+        ((BARE, ABOVE), "pyvenv.cfg", (True, False, False)),
+        ((GOOD, {NOTE: None}), "pyvenv.cfg", (True, True, True)),
+        ((GOOD, {NOTE: b"home = /opt/other/bin\n"}), "pyvenv.cfg", (True, True, False)),
+        ((GOOD, SHELL, ABOVE), "/bin/sh", (True, True, False)),
+        ((PYTHON, GOOD, SHELL), "/bin/sh", (True, True, True)),
+    ],
+)
+def test_what_a_layer_of_the_base_holds_belongs_to_it(
+    layers: tuple[Layer, ...], named: str, reported: tuple[bool, ...]
+) -> None:
+    subject = context_of(image_of(*layers), env={"PATH": "/opt/venv/bin:/usr/bin:/bin"})
+    found = tuple(
+        any(named in one.message for one in files(replace(subject, of_base=of_base)).findings) for of_base in range(3)
+    )
+    assert found == reported
 
 
 def test_pip_of_an_environment_and_links_of_the_system_are_allowed() -> None:
@@ -493,16 +485,6 @@ def test_pip_of_an_environment_and_links_of_the_system_are_allowed() -> None:
     lists: Layer = {"var/lib/dpkg/info/pip.list": b"/usr/bin/pip3\n/usr/bin/dirname\n", "usr/bin/pip3": b"#!x"}
     more: Layer = {"opt/venv/bin/pip3": b"#!/opt/venv/bin/python\n", "opt/venv/bin/dirname": "/usr/bin/dirname"}
     assert errors({**PYTHON, **lists, **more, **package("numpy", "2.4.6", NUMPY)}, env=path) == []
-
-
-def test_program_in_a_layer_of_the_base_belongs_to_it() -> None:
-    path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
-    good = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
-    stacked = image_of({**PYTHON}, {"bin/sh": b"#!/bin/dash\n"}, good, {"opt/venv/lib/x": b""})
-    above = image_of({**PYTHON}, good, {"bin/sh": b"#!/bin/dash\n"})
-    for there, count in ((stacked, 0), (above, 1)):
-        found = files(replace(context_of(there, env=path), of_base=2)).findings
-        assert len([one for one in found if one.severity is Severity.ERROR]) == count
 
 
 def test_deleted_dpkg_lists_still_count() -> None:
@@ -515,15 +497,6 @@ def test_deleted_dpkg_lists_still_count() -> None:
     assert "libz.so.1" in one.message
     gone: Layer = dict.fromkeys((*lists, *stdlib))
     assert errors(there, gone) == [], "a package that was removed with its list took its files along"
-
-
-@pytest.mark.parametrize("folder", ["glibc-hwcaps/x86-64-v3", "haswell", "tls", "haswell/avx512_1"])
-def test_library_in_a_processor_folder_is_reported(folder: str) -> None:
-    library = {f"opt/lib/{folder}/libz.so.1": b"z"}
-    there = {**PYTHON, **package("numpy", "2.4.6", NUMPY), **library}
-    (one,) = errors(there, env={"LD_LIBRARY_PATH": "/opt/lib"})
-    assert "libz.so.1" in one.message
-    assert errors(there) == [], "nobody told the loader of that folder"
 
 
 def test_missing_library_of_the_interpreter_is_reported() -> None:
@@ -564,13 +537,6 @@ def test_curl_without_a_package_is_reported_and_cuda_is_left_to_other_checks(nam
     there = {f"usr/lib/x86_64-linux-gnu/{name}": b"\x7fELF"}
     said = [one.message for one in files(context_of(image_of(there))).findings]
     assert any(name in text for text in said) is not is_cuda
-
-
-def test_code_in_a_layer_of_the_base_belongs_to_it() -> None:
-    stray = {"usr/lib/python3.9/site-packages/dnf/__init__.py": b"", "etc/python3.9/sitecustomize.py": b""}
-    for of_base, named in ((1, False), (0, True)):
-        subject = replace(context_of(image_of(stray, {"opt/x": b""})), of_base=of_base)
-        assert any("dnf" in one.message for one in files(subject).findings) is named
 
 
 def test_program_of_an_installer_must_not_change_in_a_later_layer() -> None:

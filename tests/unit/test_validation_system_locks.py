@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_images import Layer, context_of, image_of, row
+from made_images import Layer, context_of, errors, image_of, row
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import Resolver
@@ -192,9 +192,9 @@ def test_rewritten_dpkg_list_does_not_hide_a_swapped_library() -> None:
     own: Layer = {DPKG: status(packages), path: b"1", listed: f"/{path}\n".encode()}
     again: Layer = {path: b"2", listed: f"/{path}\n\n".encode(), DPKG: status(packages)}
     upgraded: Layer = {**again, DPKG: status({**packages, "libcufft10": "11.9"})}
-    (swapped,) = [one for one in files(context_of(image_of(own, again))).findings if one.severity is Severity.ERROR]
+    (swapped,) = errors(own, again)
     assert (swapped.code, path in swapped.message) == (Code.FILES_DIFFER, True)
-    assert not [one for one in files(context_of(image_of(own, upgraded))).findings if one.severity is Severity.ERROR]
+    assert errors(own, upgraded) == []
 
 
 def test_list_of_an_unknown_package_does_not_hide_a_swapped_library() -> None:
@@ -205,8 +205,7 @@ def test_list_of_an_unknown_package_does_not_hide_a_swapped_library() -> None:
         "var/lib/dpkg/info/zlib1g:amd64.list": f"/{path}\n".encode(),
     }
     claimed: Layer = {path: b"2", "var/lib/dpkg/info/mine.list": f"/{path}\n".encode()}
-    found = [one for one in files(context_of(image_of(own, claimed))).findings if one.severity is Severity.ERROR]
-    assert [(one.code, path in one.message) for one in found] == [(Code.FILES_DIFFER, True)]
+    assert [(one.code, path in one.message) for one in errors(own, claimed)] == [(Code.FILES_DIFFER, True)]
     whole = replace(
         context_of(image_of(own, {**claimed, DPKG: status({**BASE, "zlib1g": "1", "mine": "1"})})), locked_above=1
     )
@@ -223,7 +222,6 @@ def test_changed_library_of_a_package_below_usr_local_is_reported(layer: bytes |
         "usr/local/cuda": "cuda-12.5",
         "etc/ld.so.conf.d/cuda-packages.conf": b"/usr/local/cuda/targets/x86_64-linux/lib\n",
     }
-    assert not [one for one in files(context_of(image_of(own))).findings if one.severity is Severity.ERROR]
-    broken = files(context_of(image_of(own, {f"{folder}/libcufft.so.11": layer}))).findings
-    found = [one for one in broken if one.severity is Severity.ERROR]
+    assert errors(own) == []
+    found = errors(own, {f"{folder}/libcufft.so.11": layer})
     assert [(one.code, "libcufft.so.11" in one.message) for one in found] == [(Code.FILES_DIFFER, True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_images import SITE, SYSTEM, Layer, cache_of, context_of, image_of, package, row
+from made_images import SITE, SYSTEM, Layer, cache_of, context_of, errors, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -24,14 +24,8 @@ ARCH = "usr/lib/x86_64-linux-gnu"
 PYC = b"byte code"
 
 
-def errors(*layers: Layer, **more: Any) -> list[Finding]:
-    return [
-        one for one in files(context_of(image_of(GOOD, *layers), **more)).findings if one.severity is Severity.ERROR
-    ]
-
-
 def test_unmodified_system_has_no_finding() -> None:
-    assert errors() == []
+    assert errors(GOOD) == []
 
 
 @pytest.mark.parametrize(
@@ -58,42 +52,42 @@ def test_unmodified_system_has_no_finding() -> None:
     ],
 )
 def test_file_that_is_loaded_automatically_is_reported(layer: Layer, named: str) -> None:
-    (one,) = errors(layer)
+    (one,) = errors(GOOD, layer)
     assert one.code is Code.FILES_DIFFER
     assert named in one.message
 
 
 def test_library_changed_twice_is_compared_with_its_package() -> None:
     swapped = {f"{ARCH}/libz.so.1.2": EVIL}
-    (one,) = errors(swapped, swapped)
+    (one,) = errors(GOOD, swapped, swapped)
     assert "libz.so.1.2" in one.message
 
 
 def test_file_copied_into_a_later_layer_unchanged_is_allowed() -> None:
     newer: Layer = {f"{ARCH}/libz.so.1.2": b"newer", "var/lib/dpkg/info/zlib.list": f"/{ARCH}/libz.so.1.2\n".encode()}
-    assert errors(newer, {f"{ARCH}/libz.so.1.2": b"newer"}) == []
-    assert len(errors(newer, {f"{ARCH}/libz.so.1.2": b"other"})) == 1
+    assert errors(GOOD, newer, {f"{ARCH}/libz.so.1.2": b"newer"}) == []
+    assert len(errors(GOOD, newer, {f"{ARCH}/libz.so.1.2": b"other"})) == 1
 
 
 def test_preload_file_in_a_linked_folder_is_reported() -> None:
     moved: Layer = {f"opt/{path}": content for path, content in SYSTEM.items() if path.startswith("etc/")}
-    assert errors({"etc": "/opt/etc", **moved}) == []
-    (one,) = errors({"etc": "/opt/etc", **moved, "opt/etc/ld.so.preload": b"/opt/x.so\n"})
+    assert errors(GOOD, {"etc": "/opt/etc", **moved}) == []
+    (one,) = errors(GOOD, {"etc": "/opt/etc", **moved, "opt/etc/ld.so.preload": b"/opt/x.so\n"})
     assert "ld.so.preload" in one.message
 
 
 def test_moved_python_library_is_allowed_and_a_changed_one_is_not() -> None:
     place = "usr/lib/python3.11"
     moved: Layer = {path.replace(place, "opt/p"): content for path, content in SYSTEM.items() if path.startswith(place)}
-    assert errors({place: "/opt/p", **moved}) == []
-    (one,) = errors({place: "/opt/p", **moved, "opt/p/os.py": b"other"})
+    assert errors(GOOD, {place: "/opt/p", **moved}) == []
+    (one,) = errors(GOOD, {place: "/opt/p", **moved, "opt/p/os.py": b"other"})
     assert "a later layer replaced: /opt/p/os.py" in one.message
 
 
 def test_python_without_a_package_is_compared_with_its_first_layer() -> None:
     own: Layer = {"usr/local/lib/python3.11/os.py": b"own", "usr/local/lib/python3.11/os.pyc": PYC}
-    assert errors(own, {"usr/local/lib/python3.11/os.pyc": b"other"}) == []
-    (one,) = errors(own, {"usr/local/lib/python3.11/os.py": b"other"})
+    assert errors(GOOD, own, {"usr/local/lib/python3.11/os.pyc": b"other"}) == []
+    (one,) = errors(GOOD, own, {"usr/local/lib/python3.11/os.py": b"other"})
     assert "usr/local/lib/python3.11/os.py" in one.message
 
 
@@ -114,7 +108,7 @@ def test_record_covers_only_its_own_folder(place: str, unlocked_libraries: dict[
         f"{place}/mine-1.dist-info/RECORD": rows.encode(),
         f"{place}/mine-1.dist-info/METADATA": b"Name: mine\nVersion: 1\n\n",
     }
-    (one,) = errors({**vouching, **unlocked_libraries}, env={"PATH": "/opt/venv/bin:/usr/bin"})
+    (one,) = errors(GOOD, {**vouching, **unlocked_libraries}, env={"PATH": "/opt/venv/bin:/usr/bin"})
     assert one.code is Code.FILES_DIFFER
     assert next(iter(unlocked_libraries)) in one.message
 
@@ -175,7 +169,7 @@ def told(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding
 
 
 def library_errors(*layers: Layer, base: Layer = WITH_PYTHON, **more: Any) -> list[Finding]:
-    return [one for one in told(*layers, base=base, **more) if one.severity is Severity.ERROR]
+    return errors(base, *layers, **{"env": ENV, **more})
 
 
 def of(*kept: str) -> Layer:
