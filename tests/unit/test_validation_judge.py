@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,45 +22,38 @@ CPU = (result("static"), result("load"), result("cpu"))
 GPU = (*CPU, result("gpu"))
 
 
-def test_all_required_levels_passed_is_passed() -> None:
-    assert (judge(CPU, flavor="cpu").verdict, judge(CPU, flavor="cpu").level) == ("PASSED", "cpu")
-    assert (judge(GPU, flavor="gpu").verdict, judge(GPU, flavor="gpu").level) == ("PASSED", "gpu")
-    every = (*GPU, result("multi-gpu"))
-    assert (judge(every, flavor="gpu", gpus=8).verdict, judge(every, flavor="gpu", gpus=8).level) == (
-        "PASSED",
-        "multi-gpu",
-    )
-    assert required_levels("cpu", 8) == ("static", "load", "cpu")
+SKIPPED = result("gpu", "skipped", "gpu-matmul", observed="no NVIDIA driver on this host")
 
 
-def test_gpu_image_without_a_gpu_is_inconclusive() -> None:
-    skipped = result("gpu", "skipped", "gpu-matmul", observed="no NVIDIA driver on this host")
-    told = judge((*CPU, skipped), flavor="gpu")
-    assert (told.verdict, told.level) == ("INCONCLUSIVE", "cpu")
+@pytest.mark.parametrize(
+    ("results", "host", "verdict", "level"),
+    [
+        (CPU, {"flavor": "cpu"}, "PASSED", "cpu"),
+        (GPU, {"flavor": "gpu"}, "PASSED", "gpu"),
+        ((*GPU, result("multi-gpu")), {"flavor": "gpu", "gpus": 8}, "PASSED", "multi-gpu"),
+        ((*GPU, result("multi-gpu", "skipped")), {"flavor": "gpu", "gpus": 1}, "PASSED", "gpu"),
+        ((*CPU, SKIPPED), {"flavor": "gpu"}, "INCONCLUSIVE", "cpu"),
+        (GPU, {"flavor": "gpu", "gpus": 1, "simulated": True}, "INCONCLUSIVE", "cpu"),
+        *(
+            ((result("static"), result("load", outcome), result("cpu")), {"flavor": "cpu"}, "FAILED", "static")
+            for outcome in ("failed", "error", "timeout")
+        ),
+        (CPU[:2], {"flavor": "cpu"}, "INCONCLUSIVE", "load"),
+        ((), {"flavor": "cpu"}, "INCONCLUSIVE", "none"),
+    ],
+)
+def test_verdict_and_level_follow_from_the_results(
+    results: tuple[CheckResult, ...], host: dict[str, Any], verdict: str, level: str
+) -> None:
+    told = judge(results, **host)
+    assert (told.verdict, told.level) == (verdict, level)
+
+
+def test_reasons_name_what_was_not_run_and_a_simulation() -> None:
+    told = judge((*CPU, SKIPPED), flavor="gpu")
     assert told.reasons == ("gpu: gpu-matmul was not run: no NVIDIA driver on this host",)
-
-
-@pytest.mark.parametrize("outcome", ["failed", "error", "timeout"])
-def test_failed_crashed_or_hanging_check_fails_the_image(outcome: Outcome) -> None:
-    told = judge((result("static"), result("load", outcome), result("cpu")), flavor="cpu")
-    assert (told.verdict, told.level) == ("FAILED", "static")
-
-
-def test_multi_gpu_checks_are_not_required_with_one_gpu() -> None:
-    told = judge((*GPU, result("multi-gpu", "skipped", observed="one GPU")), flavor="gpu", gpus=1)
-    assert (told.verdict, told.level) == ("PASSED", "gpu")
-
-
-def test_simulated_driver_never_passes() -> None:
-    told = judge(GPU, flavor="gpu", gpus=1, simulated=True)
-    assert (told.verdict, told.level) == ("INCONCLUSIVE", "cpu")
-    assert "simulated" in told.reasons[-1]
-
-
-def test_nothing_checked_is_not_passed() -> None:
-    assert judge((), flavor="cpu").verdict == "INCONCLUSIVE"
-    assert judge((), flavor="cpu").level == "none"
-    assert judge(CPU[:2], flavor="cpu").verdict == "INCONCLUSIVE"
+    assert "simulated" in judge(GPU, flavor="gpu", gpus=1, simulated=True).reasons[-1]
+    assert required_levels("cpu", 8) == ("static", "load", "cpu")
 
 
 def test_findings_are_told_once_and_worst_first() -> None:

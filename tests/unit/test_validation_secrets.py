@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_images import SITE, context_of, image_of, package
+from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.layer_scan import scan
 from envbuilder.validation.secret_checks import layers, secrets
-from envbuilder.validation.secret_scan import FileSecrets, in_instruction, in_text, in_variable, with_known_shape
+from envbuilder.validation.secret_scan import FileSecrets, in_text, in_variable, with_known_shape
 
 GITHUB = b"ghp_" + b"a1B2" * 9
 SAMPLES = (
@@ -187,21 +187,6 @@ def test_variables_with_credentials_are_named(env: dict[str, str], names: list[s
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("RUN |1 GH_TOKEN=abcdef1 /bin/sh -c git clone", True),
-        ("RUN /bin/sh -c curl -u me https://a:b@example.com/x", True),
-        ("RUN /bin/sh -c mysql --password=hunter2", True),
-        ("RUN --mount=type=secret,id=token pip install", False),
-        ("RUN /bin/sh -c TOKEN=$(cat /run/secrets/token) make", False),
-        ("COPY file:abc in /", False),
-    ],
-)
-def test_instructions_with_credentials_are_found(text: str, *, found: bool) -> None:
-    assert bool(in_instruction(text)) is found
-
-
-@pytest.mark.parametrize(
     "text",
     [
         b"-----BEGIN PRIVATE KEY-----" + b" " * 900_000,
@@ -281,13 +266,25 @@ def test_no_message_quotes_a_secret() -> None:
     assert not [value for value in ("hunter", "ghp_", "hf_", "AKIA") if value in told]
 
 
-def test_certificate_in_the_bundle_without_a_package_is_found() -> None:
-    bundle, packaged = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/a.crt"
-    assert secrets(context_of(image_of({packaged: PEM, bundle: PEM}))).findings == ()
-    (added,) = secrets(context_of(image_of({packaged: PEM, bundle: PEM + OTHER}))).findings
-    assert "1 authorities" in added.message
-    (left,) = secrets(context_of(image_of({"usr/local/share/ca-certificates/host.crt": PEM}))).findings
-    assert (left.code, left.subject) == (Code.SECRET_IN_IMAGE, "/usr/local/share/ca-certificates/host.crt")
+BUNDLE, PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/mozilla/a.crt"
+TRUSTED: Layer = {PACKAGED: PEM, BUNDLE: PEM}
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [
+        ({}, ""),
+        ({"etc/ssl/certs/a.pem": f"/{PACKAGED}"}, ""),
+        ({BUNDLE: PEM + OTHER}, "1 authorities"),
+        ({"usr/share/ca-certificates": None, BUNDLE: PEM + OTHER}, "1 authorities"),
+        ({"usr/local/share/ca-certificates/host.crt": PEM}, "/usr/local/share/ca-certificates/host.crt"),
+        ({"etc/ssl/certs/corp.pem": PEM}, "/etc/ssl/certs/corp.pem"),
+    ],
+)
+def test_authority_without_a_package_is_found(layer: Layer, named: str) -> None:
+    found = secrets(context_of(image_of(TRUSTED, layer))).findings
+    assert [one.code for one in found] == [Code.SECRET_IN_IMAGE] * bool(named)
+    assert all(named in one.message + one.subject for one in found)
 
 
 def test_secret_deleted_by_a_later_layer_is_found() -> None:
@@ -354,6 +351,9 @@ def test_current_value_of_a_variable_is_reported_once() -> None:
         "RUN echo 'root:hunter2' | chpasswd",
         "RUN |1 DB_PASS=hunter2 /bin/sh -c true",
         "RUN |1 API_TOKEN_PROD=hunter2 /bin/sh -c true",
+        "RUN |1 GH_TOKEN=abcdef1 /bin/sh -c git clone",
+        "RUN /bin/sh -c curl -u me https://a:b@example.com/x",
+        "RUN /bin/sh -c mysql --password=hunter2",
     ],
 )
 def test_build_step_with_a_credential_is_found(text: str) -> None:
@@ -369,23 +369,10 @@ def test_build_step_with_a_credential_is_found(text: str) -> None:
         "RUN useradd -u 1000 a && chown 1000:1000 /srv",
         "RUN |1 GPG_KEY=A035C8C1 TOKENIZERS_PARALLELISM=false BYPASS=1 /bin/sh -c true",
         "ENV GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D",
+        "RUN --mount=type=secret,id=token pip install",
+        "RUN /bin/sh -c TOKEN=$(cat /run/secrets/token) make",
+        "COPY file:abc in /",
     ],
 )
 def test_build_step_without_a_credential_is_not_found(text: str) -> None:
     assert errors(history=(text,)) == []
-
-
-def test_added_authority_is_found_among_the_certificates() -> None:
-    pem = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
-    own = {"usr/share/ca-certificates/a.crt": pem, "etc/ssl/certs/ca-certificates.crt": pem}
-    assert [one.code for one in secrets(context_of(image_of(own, {"etc/ssl/certs/corp.pem": pem}))).findings] == [
-        Code.SECRET_IN_IMAGE
-    ]
-    hidden = {
-        "usr/share/ca-certificates": None,
-        "etc/ssl/certs/ca-certificates.crt": pem + pem.replace(b"QUJD", b"REVG"),
-    }
-    (one,) = secrets(context_of(image_of(own, hidden))).findings
-    assert "1 authorities" in one.message
-    link = {"etc/ssl/certs/a.pem": "/usr/share/ca-certificates/a.crt"}
-    assert secrets(context_of(image_of(own, link))).findings == ()
