@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from factories import digest, environment
+from factories import digest, environment, tar
 from registries import docker_registry
 
 from envbuilder.attest.envelope import KeySealer
@@ -49,13 +47,8 @@ FILES = {
 @pytest.fixture
 def session(tmp_path) -> Iterator[PublishSession]:
     engine, workspace = connect(), Workspace(tmp_path)
-    tar = tmp_path / "image.tar"
-    with tarfile.open(tar, "w") as archive:
-        for name, text in FILES.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(text)
-            archive.addfile(info, io.BytesIO(text.encode()))
-    image = engine.import_base(tar, TAG, {})
+    (tmp_path / "image.tar").write_bytes(tar(FILES))
+    image = engine.import_base(tmp_path / "image.tar", TAG, {})
     context = workspace.context(ENVIRONMENT.id)
     context.mkdir(parents=True)
     (context / "Dockerfile").write_text("FROM scratch\nCOPY shared/tools.lock /\n")

@@ -102,15 +102,16 @@ def lock(**versions: str) -> str:
     return "".join(pin(name.replace("_", "-"), version) for name, version in versions.items())
 
 
-def tar(files: Mapping[str, bytes | None], links: Mapping[str, str] | None = None) -> bytes:
+def tar(files: Mapping[str, bytes | str | None], links: Mapping[str, str] | None = None) -> bytes:
     """Write a layer: a path with its content (None: a directory), and symbolic links with their targets."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
-            info.size = len(content or b"")
-            archive.addfile(info, io.BytesIO(content or b""))
+            data = content.encode() if isinstance(content, str) else content or b""
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
         for name, target in (links or {}).items():
             info = tarfile.TarInfo(name)
             info.type, info.linkname = tarfile.SYMTYPE, target

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from factories import tar
 from fake_engine import FakeEngine
 
 from envbuilder.engine.port import Image
@@ -24,28 +23,13 @@ CONFIG = "application/vnd.docker.container.image.v1+json"
 def layer(text: str, size: int = 200_000) -> bytes:
     """Write a layer: a tar of one file, of about so many bytes."""
     data = (text * (size // len(text) + 1)).encode()
-    return tar_of([(text, data)])
+    return tar({text: data})
 
 
 def configuration(layers: tuple[bytes, ...]) -> bytes:
     """Write the configuration of an image with these layers."""
     root = {"type": "layers", "diff_ids": [digest_of(one) for one in layers]}
     return json.dumps({"architecture": "amd64", "os": "linux", "rootfs": root}).encode()
-
-
-def tar_of(files: Iterable[tuple[str, bytes]], links: Mapping[str, str] | None = None) -> bytes:
-    """Write an archive of files and symbolic links."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        for name, target in (links or {}).items():
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = tarfile.SYMTYPE, target
-            archive.addfile(info)
-        for name, data in files:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return made.getvalue()
 
 
 def saved(layers: tuple[bytes, ...], **given: bytes) -> bytes:
@@ -55,7 +39,7 @@ def saved(layers: tuple[bytes, ...], **given: bytes) -> bytes:
     index = [
         {"Config": "config.json", "RepoTags": None, "Layers": [f"blobs/sha256/{digest_of(one)[7:]}" for one in layers]}
     ]
-    return tar_of({**files, "config.json": config, "manifest.json": json.dumps(index).encode(), **given}.items())
+    return tar({**files, "config.json": config, "manifest.json": json.dumps(index), **given})
 
 
 @dataclass

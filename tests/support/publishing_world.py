@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from factories import digest, gpu_verdict
+from factories import digest, gpu_verdict, tar
 
 from envbuilder.attest.envelope import KeyOpener, KeySealer
 from envbuilder.attest.keys import PrivateKey
@@ -37,13 +35,9 @@ def scratch_image(engine: Engine, folder: Path, text: str) -> str:
     tag = f"{SCRATCH}:{digest(text)[7:19]}"
     if engine.image(tag) is not None:
         return tag
-    tar = folder / f"{digest(text)[7:19]}.tar"
-    with tarfile.open(tar, "w") as archive:
-        data = text.encode()
-        info = tarfile.TarInfo("content")
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-    engine.import_base(tar, tag, {})
+    path = folder / f"{digest(text)[7:19]}.tar"
+    path.write_bytes(tar({"content": text}))
+    engine.import_base(path, tag, {})
     return tag
 
 

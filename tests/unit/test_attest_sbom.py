@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
+import gzip
 import json
-import tarfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from factories import digest
+from factories import digest, tar
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from packageurl import PackageURL
@@ -54,32 +53,20 @@ LOCK = (
 )
 
 
-def tar(files: Mapping[str, object], links: dict[str, str] | None = None, mode: str = "w") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
-        for name, content in files.items():
-            data = content if isinstance(content, bytes) else str(content).encode()
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-        for name, target in (links or {}).items():
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = tarfile.SYMTYPE, target
-            archive.addfile(info)
-    return buffer.getvalue()
-
-
 BASE = {"var/lib/dpkg/status": STATUS, "usr/lib/os-release": 'ID=debian\nVERSION_CODENAME="bookworm"\n', "bin/x": b"\0"}
-VENV = {f"{SITE}/numpy-2.1.3.dist-info/METADATA": NUMPY, f"{SITE}/numpy/data.bin": b"\0" * 5_000_000}
+VENV: dict[str, bytes | str] = {
+    f"{SITE}/numpy-2.1.3.dist-info/METADATA": NUMPY,
+    f"{SITE}/numpy/data.bin": b"\0" * 5_000_000,
+}
 CUDA = {f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
 
 
-def saved(*layers: Mapping[str, object], layout: str = "docker", compress: bool = False) -> bytes:
+def saved(*layers: Mapping[str, Any], layout: str = "docker", compress: bool = False) -> bytes:
     """Write an image as ``docker save`` does: of engines before 25 (one folder a layer) or since (blobs)."""
     names = [f"layer{i}/layer.tar" if layout == "docker" else f"blobs/sha256/{i:064x}" for i in range(len(layers))]
     parts: dict[str, bytes | str] = {} if layout == "docker" else {"blobs/sha256/config": '{"not": "a layer"}'}
     for name, layer in zip(names, layers, strict=True):
-        parts[name] = tar(layer, mode="w:gz" if compress else "w")
+        parts[name] = gzip.compress(tar(layer)) if compress else tar(layer)
     parts["manifest.json"] = json.dumps([{"Config": "config.json", "RepoTags": [], "Layers": names}])
     return tar(parts)
 

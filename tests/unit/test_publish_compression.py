@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from factories import failed_verdict, gpu_environment, gpu_verdict
-from layered_engine import LayeredEngine, configuration, layer, saved, tar_of
+from factories import failed_verdict, gpu_environment, gpu_verdict, tar
+from layered_engine import LayeredEngine, configuration, layer, saved
 from publishing_world import ENVIRONMENT, World, public_tags
 from registries import State, modern_registry
 
@@ -138,7 +138,7 @@ def linked(layers: tuple[bytes, ...]) -> bytes:
     """Save an image as Docker 20.10 does, with a layer that it has twice as a link."""
     index = [{"Config": "c.json", "Layers": ["a/layer.tar", "b/layer.tar", "c/layer.tar"]}]
     files = {"a/layer.tar": layers[0], "b/layer.tar": layers[1], "c.json": configuration(layers)}
-    return tar_of([*files.items(), ("manifest.json", json.dumps(index).encode())], {"c/layer.tar": "../a/layer.tar"})
+    return tar({**files, "manifest.json": json.dumps(index)}, {"c/layer.tar": "../a/layer.tar"})
 
 
 @pytest.mark.parametrize(("archive", "layers"), [(gzipped, LAYERS), (linked, (*LAYERS, BASE))])

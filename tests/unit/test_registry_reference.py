@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,23 @@ def test_a_password_is_never_printed() -> None:
     assert "hidden" not in repr(Login("hidden-user", "hidden", "hidden"))
 
 
-def test_a_helper_is_asked(tmp_path, monkeypatch) -> None:
-    helper = tmp_path / "docker-credential-test"
-    helper.write_text(
+@pytest.fixture
+def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return what installs a credential helper with a script."""
+
+    def install(script: str) -> None:
+        (tmp_path / "docker-credential-test").write_text(script)
+        (tmp_path / "docker-credential-test").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return install
+
+
+def test_a_helper_is_asked(tmp_path, helper) -> None:
+    helper(
         '#!/bin/sh\nread host\n[ "$host" = one.example.org ] || exit 1\n'
         'echo \'{"Username": "ann", "Secret": "from-helper"}\'\n'
     )
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     environment = config(tmp_path, {"credHelpers": {"one.example.org": "test", "two.example.org": "test"}})
     assert find("one.example.org", environment) == Login("ann", "from-helper")
     assert find("two.example.org", environment) is None
@@ -135,11 +144,8 @@ FAILING = {
 
 
 @pytest.mark.parametrize(("script", "says"), FAILING.values(), ids=FAILING.keys())
-def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, monkeypatch, script: str, says: str) -> None:
-    helper = tmp_path / "docker-credential-test"
-    helper.write_text(script)
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, helper, script: str, says: str) -> None:
+    helper(script)
     login = find("one.example.org", config(tmp_path, {"credsStore": "test"}))
     assert login
     assert says in login.excuse
@@ -147,12 +153,9 @@ def test_a_helper_that_fails_is_no_helper_without_a_login(tmp_path, monkeypatch,
     assert not login.user
 
 
-def test_a_helper_may_keep_no_login(tmp_path, monkeypatch) -> None:
+def test_a_helper_may_keep_no_login(tmp_path, helper) -> None:
     """Docker's own words for that are no failure."""
-    helper = tmp_path / "docker-credential-test"
-    helper.write_text("#!/bin/sh\necho 'credentials not found in native keychain'\nexit 1\n")
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    helper("#!/bin/sh\necho 'credentials not found in native keychain'\nexit 1\n")
     assert find("one.example.org", config(tmp_path, {"credsStore": "test"})) is None
 
 
