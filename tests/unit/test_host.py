@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,82 +17,39 @@ class FakeNvmlError(Exception):
     """What the binding raises."""
 
 
-class FakeNvml:
-    """A driver with two GPUs, standing in for hardware; ``refuses`` names the questions that it does not know."""
-
-    NVMLError = FakeNvmlError
-
-    def __init__(self, *refuses: str, persistence: tuple[int, ...] = (1, 1)) -> None:
-        self.refuses, self.persistence, self.open = refuses, persistence, False
-
-    def __getattribute__(self, name: str):
-        if name.startswith("nvml") and name in object.__getattribute__(self, "refuses"):
-
-            def refuse(*_):
-                raise FakeNvmlError(name)
-
-            return refuse
-        return object.__getattribute__(self, name)
-
-    def nvmlInit(self):  # noqa: N802 - the binding's names
-        self.open = True
-
-    def nvmlShutdown(self):  # noqa: N802
-        self.open = False
-
-    def nvmlSystemGetDriverVersion(self):  # noqa: N802
-        return b"535.104.05"
-
-    def nvmlDeviceGetCount(self):  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
-        return index
-
-    def nvmlDeviceGetName(self, handle):  # noqa: N802
-        return ("NVIDIA H100 80GB HBM3", b"Tesla T4")[handle]
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle):  # noqa: N802
-        return ((9, 0), (7, 5))[handle]
-
-    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
-        return SimpleNamespace(total=(80 << 30, 16 << 30)[handle])
-
-    def nvmlDeviceGetUUID(self, handle):  # noqa: N802
-        return f"GPU-{handle}"
-
-    def nvmlDeviceGetPersistenceMode(self, handle):  # noqa: N802
-        return self.persistence[handle]
+TOTAL = {0: 80 << 30, 1: 16 << 30, "slice": 10 << 30}
+NAMES = {0: "NVIDIA H100 80GB HBM3", 1: b"Tesla T4", "slice": "NVIDIA H100 80GB HBM3 MIG 1g.10gb"}
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "nvmlInit": lambda: None,
+    "nvmlShutdown": lambda: None,
+    "nvmlSystemGetDriverVersion": lambda: b"535.104.05",
+    "nvmlDeviceGetCount": lambda: 2,
+    "nvmlDeviceGetHandleByIndex": lambda index: index,
+    "nvmlDeviceGetName": lambda handle: NAMES[handle],
+    "nvmlDeviceGetCudaComputeCapability": lambda handle: ((9, 0), (7, 5))[handle],
+    "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=TOTAL[handle]),
+    "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+    "nvmlDeviceGetPersistenceMode": lambda _: 1,
+}
 
 
-class CutNvml(FakeNvml):
-    """The first GPU is cut into two slices of seven that there may be."""
+def refuse(*_: object) -> None:
+    raise FakeNvmlError
 
-    def nvmlDeviceGetMigMode(self, handle):  # noqa: N802
-        return (1, 1) if handle == 0 else (0, 0)
 
-    def nvmlDeviceGetMaxMigDeviceCount(self, _):  # noqa: N802
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, _, index):  # noqa: N802
-        if index > 1:
-            raise FakeNvmlError("no such slice")
-        return f"slice {index}"
-
-    def nvmlDeviceGetName(self, handle):  # noqa: N802
-        return (
-            ("NVIDIA H100 80GB HBM3", "Tesla T4")[handle]
-            if isinstance(handle, int)
-            else "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
-        )
-
-    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
-        return SimpleNamespace(total=((80 if handle == 0 else 16) if isinstance(handle, int) else 10) << 30)
+def nvml(**answers: Callable[..., Any]) -> SimpleNamespace:
+    """Make a driver with two GPUs, standing in for hardware."""
+    return SimpleNamespace(NVMLError=FakeNvmlError, **{**ANSWERS, **answers})
 
 
 def test_gpu_that_is_cut_is_its_slices() -> None:
-    gpus = host.describe(nvml=CutNvml()).gpus
-    assert [(gpu.name, gpu.memory >> 30, gpu.compute_capability) for gpu in gpus] == [
+    """The first GPU is cut into two slices of seven that there may be."""
+    cut = nvml(
+        nvmlDeviceGetMigMode=lambda handle: (1, 1) if handle == 0 else (0, 0),
+        nvmlDeviceGetMaxMigDeviceCount=lambda _: 7,
+        nvmlDeviceGetMigDeviceHandleByIndex=lambda _, index: "slice" if index <= 1 else refuse(),
+    )
+    assert [(gpu.name, gpu.memory >> 30, gpu.compute_capability) for gpu in host.describe(nvml=cut).gpus] == [
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, "9.0"),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, "9.0"),
         ("Tesla T4", 16, "7.5"),
@@ -98,21 +57,19 @@ def test_gpu_that_is_cut_is_its_slices() -> None:
 
 
 def test_host_with_gpus() -> None:
-    nvml = FakeNvml()
-    seen = host.describe(nvml=nvml)
-    assert seen.driver == "535.104.05"
+    closed: list[bool] = []
+    seen = host.describe(nvml=nvml(nvmlShutdown=lambda: closed.append(True)))
+    assert (seen.driver, seen.persistence, closed) == ("535.104.05", True, [True])
     assert [(gpu.name, gpu.compute_capability, gpu.memory >> 30, gpu.uuid) for gpu in seen.gpus] == [
         ("NVIDIA H100 80GB HBM3", "9.0", 80, "GPU-0"),
         ("Tesla T4", "7.5", 16, "GPU-1"),
     ]
-    assert seen.persistence is True
-    assert not nvml.open
 
 
-@pytest.mark.parametrize("question", [name for name in dir(FakeNvml) if name.startswith("nvml")])
+@pytest.mark.parametrize("question", ANSWERS)
 def test_one_refused_question_costs_its_answer_alone(question: str) -> None:
-    seen = host.describe(nvml=FakeNvml(question))
-    whole = host.describe(nvml=FakeNvml())
+    seen = host.describe(nvml=nvml(**{question: refuse}))
+    whole = host.describe(nvml=nvml())
     same = [name for name in ("kernel", "cpus", "cpu_model", "memory") if getattr(seen, name) == getattr(whole, name)]
     assert len(same) == 4
     unlisted = {"nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"}
@@ -121,17 +78,17 @@ def test_one_refused_question_costs_its_answer_alone(question: str) -> None:
 
 
 def test_persistence_is_that_of_every_gpu() -> None:
-    assert host.describe(nvml=FakeNvml(persistence=(1, 0))).persistence is False
+    assert host.describe(nvml=nvml(nvmlDeviceGetPersistenceMode=lambda handle: 1 - handle)).persistence is False
 
 
 def test_driver_without_nvml_is_still_seen(tmp_path: Path) -> None:
     (tmp_path / "sys/module/nvidia").mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/version").write_text("450.80.02\n")
-    assert host.describe(tmp_path, FakeNvml("nvmlInit")).driver == "450.80.02"
+    assert host.describe(tmp_path, nvml(nvmlInit=refuse)).driver == "450.80.02"
 
 
 def test_unknown_host_is_described_by_nothing(tmp_path: Path) -> None:
-    seen = host.describe(tmp_path, FakeNvml("nvmlInit"))
+    seen = host.describe(tmp_path, nvml(nvmlInit=refuse))
     assert (seen.driver, seen.gpus, seen.memory, seen.persistence) == (None, (), 0, None)
     assert msgspec.json.decode(msgspec.json.encode(seen), type=type(seen)) == seen
 
