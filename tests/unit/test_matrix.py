@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -52,12 +53,6 @@ def test_empty_exclude_rule_excludes_nothing() -> None:
     assert expand(Matrix(name="m", axes=AXES, exclude=(Exclude(reason="typo"),)))[0] == expand(MATRIX)[0]
 
 
-def test_cpu_combinations_have_no_cuda() -> None:
-    axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), cuda=("12.5", "12.6"))
-    wanted, _ = expand(Matrix(name="m", axes=axes))
-    assert [(c.flavor, c.cuda) for c in wanted] == [("cpu", None), ("gpu", "12.5"), ("gpu", "12.6")]
-
-
 def test_included_rows_are_added_once() -> None:
     rows = (
         Include(tensorflow="2.20.0", os="debian-bookworm"),
@@ -68,20 +63,28 @@ def test_included_rows_are_added_once() -> None:
     assert wanted[-1].packages == ("numpy==2.0.0",)
 
 
-def test_forms_are_an_axis_of_their_own() -> None:
-    axes = Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), variant=("devel", "runtime"))
-    wanted, _ = expand(Matrix(name="m", axes=axes))
-    assert [(c.flavor, c.variant) for c in wanted] == [
-        ("cpu", "devel"),
-        ("cpu", "runtime"),
-        ("gpu", "devel"),
-        ("gpu", "runtime"),
-    ]
+@pytest.mark.parametrize(
+    ("axes", "combinations"),
+    [
+        ({"cuda": ("12.5", "12.6")}, ["cpu devel None", "gpu devel 12.5", "gpu devel 12.6"]),
+        (
+            {"variant": ("devel", "runtime")},
+            ["cpu devel None", "cpu runtime None", "gpu devel None", "gpu runtime None"],
+        ),
+    ],
+    ids=["CPU combinations have no CUDA", "variants are an axis"],
+)
+def test_axes_are_multiplied(axes: dict[str, Any], combinations: list[str]) -> None:
+    wanted, _ = expand(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), flavor=("cpu", "gpu"), **axes)))
+    assert [f"{one.flavor} {one.variant} {one.cuda}" for one in wanted] == combinations
+
+
+def test_variant_is_excluded_and_included() -> None:
+    axes = Axes(tensorflow=("2.20.0",), variant=("devel", "runtime"))
     rule = Exclude(reason="not wanted", variant="devel")
-    assert {c.variant for c in expand(Matrix(name="m", axes=axes, exclude=(rule,)))[0]} == {"runtime"}
-    assert {c.variant for c in expand(MATRIX)[0]} == {"devel"}
+    assert [one.variant for one in expand(Matrix(name="m", axes=axes, exclude=(rule,)))[0]] == ["runtime"]
     included = Matrix(name="m", include=(Include(tensorflow="2.20.0", variant="runtime"),))
-    assert expand(included)[0][0].variant == "runtime"
+    assert [one.variant for one in expand(included)[0]] == ["runtime"]
 
 
 def test_the_key_variant_means_form(tmp_path: Path) -> None:
