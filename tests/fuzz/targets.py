@@ -11,7 +11,7 @@ import re
 import sqlite3
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -24,13 +24,9 @@ import msgspec
 from made_images import SITE, context_of, image_of, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
-from envbuilder.attest import envelope, keys, statements
-from envbuilder.attest.envelope import KeyOpener, KeySealer, SignedBy
-from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
-from envbuilder.attest.installed_packages import read as read_contents
+from envbuilder.attest import envelope, host_classes, installed_packages, keys, statements, trust_policy
 from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.sigstore import SigstoreOpener
-from envbuilder.attest.trust_policy import TrustedStatement, decide
 from envbuilder.catalog import store
 from envbuilder.choice import read_known
 from envbuilder.cli.output import as_json, flattened
@@ -47,10 +43,7 @@ from envbuilder.jobs.fleet import hosts as fleet_hosts
 from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.publish import journal
-from envbuilder.pypi import index_config, pages
-from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
-from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.pypi import answer_cache, client, index_config, pages
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
@@ -65,18 +58,8 @@ from envbuilder.reproduce.transcript import clean
 from envbuilder.simulated import profile
 from envbuilder.support import decoding, terminal_text
 from envbuilder.support.yaml_reader import parse_yaml, read_yaml
-from envbuilder.upgrade import compare, user_tests
-from envbuilder.upgrade.observe import Output
-from envbuilder.upgrade.observed import Operation
-from envbuilder.upgrade.policy import Policy
-from envbuilder.validation import (
-    file_records,
-    image_claims,
-    image_files,
-    layer_scan,
-    secret_scan,
-    validate_request,
-)
+from envbuilder.upgrade import compare, observe, observed, policy, user_tests
+from envbuilder.validation import file_records, image_claims, image_files, layer_scan, secret_scan, validate_request
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_settings import keras_settings
 from envbuilder.validation.suite_session import Session
@@ -116,10 +99,8 @@ def matrix(data: bytes) -> None:
 
 def nodes(data: bytes) -> None:
     each(
-        *(
-            lambda read=read: fleet_hosts.as_yaml(read(data).fleet)
-            for read in (fleet_hosts.of_kubernetes, fleet_hosts.of_slurm)
-        )
+        lambda: fleet_hosts.as_yaml(fleet_hosts.of_kubernetes(data).fleet),
+        lambda: fleet_hosts.as_yaml(fleet_hosts.of_slurm(data).fleet),
     )
 
 
@@ -208,7 +189,7 @@ def selector(data: bytes) -> None:
     environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
     each(
         lambda: select(environments, (text,)),
-        lambda: parse_host_classes(text, lambda name: name or None),
+        lambda: host_classes.parse_host_classes(text, lambda name: name or None),
         lambda: reference.parse(text[:300]),
     )
 
@@ -230,10 +211,10 @@ def wheel(data: bytes) -> None:
     """Read the directory of a wheel, and the beginning of each file."""
     path = file("a-1-py3-none-any.whl", data)
     served = DistFile(project="a", filename=path.name, url=path.as_uri(), size=len(data))
-    client = Client(IndexConfig(url=""), Cache(folder() / "cache"))
-    for member in client.members(served)[:50]:
+    reader = client.Client(index_config.IndexConfig(url=""), answer_cache.Cache(folder() / "cache"))
+    for member in reader.members(served)[:50]:
         with contextlib.suppress(*REFUSED):
-            for _ in zip(client.stream(served, member), range(40), strict=False):
+            for _ in zip(reader.stream(served, member), range(40), strict=False):
                 pass
 
 
@@ -243,23 +224,11 @@ def index(data: bytes) -> None:
             pages.parse("numpy", data, kind, "https://index.example/simple/numpy/")
 
 
-class Index:
-    """An index that serves one wheel."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def size(self, _: DistFile) -> int:
-        return len(self.data)
-
-    def whole(self, _: DistFile) -> list[bytes]:
-        return [self.data]
-
-
 def locked_wheel(data: bytes) -> None:
-    """Read the RECORD of a wheel that has the locked hash."""
+    """Read the RECORD of a wheel that has the locked hash, from an index that serves it."""
+    index = SimpleNamespace(size=lambda _: len(data), whole=lambda _: [data])
     wanted = DistFile(project="a", filename="a-1-py3-none-any.whl", url="x", sha256=hashlib.sha256(data).hexdigest())
-    wheel_records._read(cast("Any", Index(data)), wanted, Locked("a", "1", (), "a==1"))
+    wheel_records._read(cast("Any", index), wanted, Locked("a", "1", (), "a==1"))
 
 
 # Binaries
@@ -304,24 +273,13 @@ def engine(data: bytes) -> None:
     images.to_image(described, decoding.converted(history, list[images.HistoryEntry]))
 
 
-class Response:
-    """A streaming answer of the engine."""
-
-    ok = True
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def iter_content(self, _: int) -> Iterator[bytes]:
-        return iter(pieces(self.data, 1000))
-
-
 def build_log(data: bytes) -> None:
     """Read a build's messages, and the same bytes as the content of one."""
-    trace = Trace()
-    for one in connection.records("build", cast("Any", Response(data))):
+    response = SimpleNamespace(ok=True, iter_content=lambda _: iter(pieces(data, 1000)))
+    found = Trace()
+    for one in connection.records("build", cast("Any", response)):
         with contextlib.suppress(*REFUSED), decoding.damaged("a trace"):
-            list(trace.feed(base64.b64decode(one.aux or "")))
+            list(found.feed(base64.b64decode(one.aux or "")))
 
 
 def trace(data: bytes) -> None:
@@ -343,36 +301,19 @@ def archive(data: bytes) -> None:
 # Registries and signers
 
 
-class Registry:
-    """A repository that answers everything with the same bytes."""
-
-    reference = reference.parse("registry.example/a:b")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def manifest(self, _: str) -> Manifest:
-        return Manifest("application/vnd.oci.image.manifest.v1+json", self.data, DIGEST)
-
-    def blob(self, _: str) -> bytes:
-        return self.data
-
-
 def manifests(data: bytes) -> None:
     """Read the same bytes as a manifest of every shape, as a configuration and as a list of referrers."""
-    repository = cast("Repository", Registry(data))
-    manifest = repository.manifest(DIGEST)
-    assert manifest is not None
+    manifest = Manifest("application/vnd.oci.image.manifest.v1+json", data, DIGEST)
+    name = reference.parse("registry.example/a:b")
+    repository = SimpleNamespace(reference=name, manifest=lambda _: manifest, blob=lambda _: data)
     ambiguity(manifest)
     platforms(manifest)
     config_digest(manifest)
-    each(
-        lambda: referrers.document(repository, DIGEST, DIGEST, "application/x"),
-    )
+    each(lambda: referrers.document(cast("Repository", repository), DIGEST, DIGEST, "application/x"))
 
 
 def sealed_envelope(data: bytes) -> None:
-    opened = KeyOpener((keys.load_public_keys(folder() / "keys" / keys.PUBLIC)[0],)).open(data)
+    opened = envelope.KeyOpener((keys.load_public_keys(folder() / "keys" / keys.PUBLIC)[0],)).open(data)
     if not isinstance(opened, envelope.Rejected):
         statements.parse(opened.payload)
 
@@ -382,7 +323,7 @@ def statement_seeds() -> list[bytes]:
 
 
 def envelope_seeds() -> list[bytes]:
-    return [KeySealer(private_key()).seal(payload) for payload in statement_seeds()]
+    return [envelope.KeySealer(private_key()).seal(payload) for payload in statement_seeds()]
 
 
 def trusted(data: bytes) -> None:
@@ -397,11 +338,13 @@ def trusted(data: bytes) -> None:
     ]
     with contextlib.suppress(*REFUSED):
         found.append(statements.parse(data))
-    signed = (SignedBy(name="k", expires=""),)
-    items = tuple(TrustedStatement(stored=DIGEST, statement=one, signed_by=signed) for one in found)
+    signed = (envelope.SignedBy(name="k", expires=""),)
+    items = tuple(trust_policy.TrustedStatement(stored=DIGEST, statement=one, signed_by=signed) for one in found)
     each(
-        lambda: decide(about, items, Requirement(level="cpu"), NOW),
-        lambda: decide_by_class(about, items, Requirement(level="gpu"), (HostClass(gpu="A100", driver="535"),), NOW),
+        lambda: trust_policy.decide(about, items, Requirement(level="cpu"), NOW),
+        lambda: host_classes.decide_by_class(
+            about, items, Requirement(level="gpu"), (host_classes.HostClass(gpu="A100", driver="535"),), NOW
+        ),
     )
 
 
@@ -491,7 +434,7 @@ def image_packages(data: bytes) -> None:
         def __getattr__(self, name: str) -> Any:
             return ()
 
-    read_contents(cast("Any", Files()))
+    installed_packages.read(cast("Any", Files()))
 
 
 def single_files(data: bytes) -> None:
@@ -507,14 +450,14 @@ def single_files(data: bytes) -> None:
 
 def test_results(data: bytes) -> None:
     """Read the lines of the runner of a user's tests."""
-    user_tests.results(cast("Output", SimpleNamespace(stdout=decoding.lossy(data), wrong="")))
+    user_tests.results(cast("observe.Output", SimpleNamespace(stdout=decoding.lossy(data), wrong="")))
 
 
 def operation_results(data: bytes) -> None:
     """Compare numbers that two images computed."""
     for precision in ("float64", "float32"):
         old, new = (
-            Operation(name="a", precision=precision, error=0.0, values=text)
+            observed.Operation(name="a", precision=precision, error=0.0, values=text)
             for text in (decoding.lossy(data), base64.b64encode(zlib.compress(data)).decode())
         )
         compare.drift_of(compare._values(old), compare._values(new))
@@ -585,7 +528,7 @@ def layer_record_seeds() -> list[bytes]:
 TARGETS: tuple[Target, ...] = (
     Target("matrix", matrix, files("matrices/*.yaml")),
     Target("fleet", lambda data: parse_yaml(data, "f.yaml", tuple[FleetHost, ...]), files("**/fleets/*.yaml")),
-    Target("policy", lambda data: parse_yaml(data, "p.yaml", Policy), files("envbuilder/upgrade/policy.yaml")),
+    Target("policy", lambda data: parse_yaml(data, "p.yaml", policy.Policy), files("envbuilder/upgrade/policy.yaml")),
     Target("nodes", nodes),
     Target("lock", lock, files("images/*cpu*/requirements.lock")),
     Target("verdict", verdict, lambda: documents(*verdicts())),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 import jsonschema
 import msgspec
 import pytest
 
-from envbuilder.catalog.rows import DriverBranch
 from envbuilder.catalog.store import load
 from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import CheckDocument, check
@@ -20,21 +18,27 @@ from envbuilder.compat.question import Install, Question
 from envbuilder.finding import Code, Severity
 
 CATALOG = load()
-T = TypeVar("T")
 SHARES = [0.1, pytest.param(1.0, marks=pytest.mark.full)]
 """`make test` asks a tenth of the questions, always the same ones; `make test-full` asks all."""
 
 VALIDATOR = jsonschema.Draft202012Validator(schema("check"))
 
 
-def sample(questions: Iterable[T], share: float) -> list[T]:
+DRIVERS = [branch.releases[-1] if branch.releases else branch.first for branch in CATALOG.drivers]
+"""Of each branch the newest known release, or the first."""
+
+
+def answers(questions: Iterable[Question], share: float = 1.0) -> Iterator[tuple[Question, CheckDocument]]:
+    """Ask a share of the questions; each answer is consistent, and those of each shape follow the schema."""
     every = list(questions)
-    return random.Random(7).sample(every, round(len(every) * share))  # noqa: S311 - a fixed sample
-
-
-def driver_of(branch: DriverBranch) -> str:
-    """Take a branch's newest known release, or its first."""
-    return branch.releases[-1] if branch.releases else branch.first
+    shapes: dict[tuple[object, ...], CheckDocument] = {}
+    for asked in random.Random(7).sample(every, round(len(every) * share)):  # noqa: S311 - a fixed sample
+        document = check(asked, CATALOG)
+        consistent(document)
+        shapes.setdefault(shape(document), document)
+        yield asked, document
+    for document in shapes.values():
+        VALIDATOR.validate(json.loads(msgspec.json.encode(document)))
 
 
 def consistent(document: CheckDocument) -> None:
@@ -59,39 +63,27 @@ def shape(document: CheckDocument) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("share", SHARES)
 def test_every_row_branch_and_kind_of_gpu_is_answered_without_contradiction(share: float) -> None:
-    """No exception, no contradiction, and the JSON follows its schema, whatever is combined.
-
-    GPUs of one compute capability, brand class and first driver are judged alike, so one stands for them.
-    """
+    """GPUs of one compute capability, brand class and first driver are judged alike, so one stands for them."""
     kinds = {(gpu.compute_capability, gpu.data_center, gpu.minimum_driver): gpu.name for gpu in CATALOG.gpus}
-    drivers = [driver_of(branch) for branch in CATALOG.drivers]
-    shapes: dict[tuple[object, ...], CheckDocument] = {}
-    for row, driver, gpu in sample(itertools.product(CATALOG.tensorflow, drivers, kinds.values()), share):
-        asked = Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,))
-        document = check(asked, CATALOG)
-        consistent(document)
-        shapes.setdefault(shape(document), document)
-    for document in shapes.values():
-        VALIDATOR.validate(json.loads(msgspec.json.encode(document)))
+    questions = (
+        Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,))
+        for row, driver, gpu in itertools.product(CATALOG.tensorflow, DRIVERS, kinds.values())
+    )
+    assert list(answers(questions, share))
 
 
 def test_every_gpu_is_found_by_each_of_its_names_on_every_branch() -> None:
-    """Each marketing name, ``nvidia-smi`` name and alias leads to the same compute capability, on every branch.
-
-    A name under which GPUs of several capabilities were sold leads to none.
-    """
+    """A name under which GPUs of several capabilities were sold leads to none."""
     for gpu in CATALOG.gpus:
         for name in (gpu.name, *gpu.smi_names, *gpu.aliases):
             document = check(Question(tensorflow="2.14.1", gpus=(name,)), CATALOG)
             expected = None if gpu.variants else gpu.compute_capability
             assert [one.compute_capability for one in document.environment.gpus] == [expected], name
-        for branch in CATALOG.drivers:
-            consistent(check(Question(tensorflow="2.14.1", driver=driver_of(branch), gpus=(gpu.name,)), CATALOG))
+        assert list(answers(Question(tensorflow="2.14.1", driver=one, gpus=(gpu.name,)) for one in DRIVERS))
 
 
 INSTALLS: tuple[Install | None, ...] = (None, "and-cuda", "plain")
-
-
+VERSIONS = [row.version for row in CATALOG.tensorflow if row.package == "tensorflow"]
 SIBLINGS = (
     "nvidia/cuda:11.2.2-base-ubuntu20.04",
     "nvidia/cuda:11.8.0-runtime-ubuntu22.04",
@@ -108,27 +100,23 @@ SIBLINGS = (
 
 @pytest.mark.parametrize("share", SHARES)
 def test_every_kind_of_image_with_every_release_is_answered_without_contradiction(share: float) -> None:
-    rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
-    for row, image, install in sample(itertools.product(rows, SIBLINGS, (*INSTALLS, "system")), share):
-        asked = Question(tensorflow=row.version, base_image=image, install=install, driver="580.65.06", gpus=("T4",))
-        document = check(asked, CATALOG)
-        consistent(document)
-        if image.startswith("nvcr.io") and install in {None, "system"}:
+    questions = (
+        Question(tensorflow=version, base_image=image, install=install, driver="580.65.06", gpus=("T4",))
+        for version, image, install in itertools.product(VERSIONS, SIBLINGS, (*INSTALLS, "system"))
+    )
+    has_gpu = {row.version for row in CATALOG.tensorflow if row.gpu and row.package == "tensorflow"}
+    for asked, document in answers(questions, share):
+        image = asked.base_image or ""
+        if image.startswith("nvcr.io") and asked.install in {None, "system"}:
             assert document.compatible is None
-        if "-base-" in image and install is None and row.gpu:
-            assert any(finding.code is Code.MISSING_LIBRARY for finding in document.findings), row.version
+        if "-base-" in image and asked.install is None and asked.tensorflow in has_gpu:
+            assert any(finding.code is Code.MISSING_LIBRARY for finding in document.findings), asked
 
 
 @pytest.mark.parametrize("share", SHARES)
 def test_every_image_with_every_release_is_answered_without_contradiction(share: float) -> None:
-    shapes: dict[tuple[object, ...], CheckDocument] = {}
-    rows = [row for row in CATALOG.tensorflow if row.package == "tensorflow"]
-    for row, image, install in sample(itertools.product(rows, CATALOG.images, INSTALLS), share):
-        asked = Question(
-            tensorflow=row.version, base_image=image.name, install=install, driver="535.104.05", gpus=("RTX 3090",)
-        )
-        document = check(asked, CATALOG)
-        consistent(document)
-        shapes.setdefault(shape(document), document)
-    for document in shapes.values():
-        VALIDATOR.validate(json.loads(msgspec.json.encode(document)))
+    questions = (
+        Question(tensorflow=version, base_image=image.name, install=install, driver="535.104.05", gpus=("RTX 3090",))
+        for version, image, install in itertools.product(VERSIONS, CATALOG.images, INSTALLS)
+    )
+    assert list(answers(questions, share))

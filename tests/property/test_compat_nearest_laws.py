@@ -25,7 +25,7 @@ from envbuilder.compat.nearest import AXES, MAX_IMAGES, Buildable, Installable, 
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import Resolver
-from envbuilder.environment import Change, Combination, Environment, Rejection
+from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import compatible
 from envbuilder.matrix import Include, Matrix, Targets
 from envbuilder.reproduce.analysis import analyse
@@ -73,21 +73,12 @@ def given_up(wish: Wish, near: Near[Any] | None, catalog: Catalog) -> Given_up |
     """Read the same from a search's answer."""
     if near is None:
         return None
-    axes = {change.field if change.field in AXES else "packages" for change in near.changes}
     changed = {change.field for change in near.changes}
     version = catalog.version(near.wish.tensorflow)
     assert version is not None
     assert ("tensorflow" in changed) == (version != catalog.version(wish.tensorflow))
-    return version, frozenset(axes - ({"packages"} if not near_packages(near) else set())), image_of(near)
-
-
-def near_packages(near: Near[Wish]) -> bool:
-    """Tell whether a package's pin was given up."""
-    return any(change.field not in {*AXES, "tensorflow"} for change in near.changes)
-
-
-def image_of(near: Near[Wish]) -> str | None:
-    return getattr(near.wish, "base_image", None)
+    axes = frozenset(field if field in AXES else "packages" for field in changed - {"tensorflow"})
+    return version, axes, getattr(near.wish, "base_image", None)
 
 
 @examples(6)
@@ -99,6 +90,9 @@ def test_the_nearest_installable_is_what_trying_everything_finds(question: Quest
     if near is not None:
         assert near.predicate == "installable"
         assert works(near.wish)
+        kept = ("driver", "gpus", "capabilities", "os", "arch", "avx")
+        assert all(getattr(near.wish, name) == getattr(question, name) for name in kept)
+        assert bool(near.changes) is not works(question)
 
 
 @examples(100)
@@ -110,7 +104,11 @@ def test_the_nearest_buildable_is_what_trying_everything_finds(
     near = nearest(wish, Buildable(resolver))
     found = tried(wish, lambda asked: isinstance(resolver.resolve(cast("Combination", asked)), Environment), catalog)
     assert given_up(wish, near, catalog) == found
-    assert near is None or near.predicate == "buildable"
+    if near is not None:
+        assert near.predicate == "buildable"
+        assert (near.wish.os, near.wish.flavor, near.wish.arch) == (wish.os, wish.flavor, wish.arch)
+        for change in near.changes:
+            assert (change.old, change.new) == (getattr(wish, change.field), getattr(near.wish, change.field))
 
 
 GPUS = (
@@ -203,16 +201,12 @@ def told(row: TensorflowRelease, driver: str, gpu: str) -> None:
     named = found.document.nearest
     if named is not None:
         assert near is not None
-        assert (named.changes, named.predicate) == (texts(near.changes), "unhindered")
+        assert (named.changes, named.predicate) == (tuple(map(change_text, near.changes)), "unhindered")
         assert near.predicate == "unhindered"
     elif near is not None and near.changes:
         assert answer(question, CATALOG).compatible is not False, (question, near.changes)
     if near is not None and loose is not None:  # the stricter never costs less
         assert len(near.changes) >= len(loose.changes)
-
-
-def texts(changes: tuple[Change, ...]) -> tuple[str, ...]:
-    return tuple(map(change_text, changes))
 
 
 def test_every_command_names_the_same_nearest() -> None:

@@ -1,8 +1,7 @@
-"""Laws of the resolver: it agrees with brute force, a rejection is really unsatisfiable, the nearest is the nearest."""
+"""Laws of the resolver: it agrees with brute force, a rejection is really unsatisfiable."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import msgspec
@@ -18,20 +17,17 @@ from small_catalogs import (
     WHEELS,
     catalogs,
     combinations,
-    full_combinations,
     targets,
 )
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat.nearest import Buildable, nearest
 from envbuilder.compat.plan import plan
-from envbuilder.compat.resolve import Resolver, resolve
+from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.matrix import Axes, Exclude, Matrix, Targets
 
 VERSIONS = ("2.1.0", "2.2.0", "2.3.0")
-CUDAS = ("11.0", "11.8", "12.2", "12.5")
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -126,40 +122,6 @@ def test_what_was_wished_is_kept_and_what_was_not_is_named(
         value, given_ = getattr(result, axis), getattr(wish, axis)
         assert given_ is None or value == given_ or value.startswith(f"{given_}."), axis
         assert (axis in result.chosen) == (given_ is None), axis
-
-
-def neighbours(wish: Combination) -> Iterator[Combination]:
-    """List every combination that a change of version, Python, CUDA or cuDNN leads to."""
-    pythons = (*PYTHONS,) if wish.python else (None,)
-    cudas = CUDAS if wish.cuda else (None,)
-    cudnns = ("8.6", "8.9", "9.3", "9.11") if wish.cudnn else (None,)
-    for version, python, cuda, cudnn in itertools.product(VERSIONS, pythons, cudas, cudnns):
-        yield msgspec.structs.replace(wish, tensorflow=version, python=python, cuda=cuda, cudnn=cudnn)
-
-
-def differences(wish: Combination, near: Combination) -> dict[str, tuple[str, str]]:
-    axes = ("tensorflow", "python", "os", "cuda", "cudnn")
-    pairs = {axis: (getattr(wish, axis), getattr(near, axis)) for axis in axes}
-    return {axis: pair for axis, pair in pairs.items() if pair[0] != pair[1]}
-
-
-@examples(100)
-@given(catalogs(), st.one_of(combinations, full_combinations), targets)
-def test_the_nearest_works_and_no_fewer_changes_would(catalog: Catalog, wish: Combination, wished: Targets) -> None:
-    resolver = Resolver(catalog, wished)
-    found = nearest(wish, Buildable(resolver))
-    fewest = min(
-        (len(differences(wish, other)) for other in neighbours(wish) if satisfiable(other, catalog, wished)),
-        default=None,
-    )
-    if found is None:
-        assert fewest is None
-        return
-    near = found.wish
-    assert isinstance(resolver.resolve(near), Environment)
-    assert (near.os, near.flavor, near.arch) == (wish.os, wish.flavor, wish.arch)
-    assert len(differences(wish, near)) == fewest
-    assert {change.field: (change.old, change.new) for change in found.changes} == differences(wish, near)
 
 
 @examples(40)

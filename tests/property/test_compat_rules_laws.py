@@ -16,7 +16,6 @@ from envbuilder.catalog.rows import DriverBranch
 from envbuilder.compat.binding import bind
 from envbuilder.compat.candidate import Candidate
 from envbuilder.compat.check import check, findings_of
-from envbuilder.compat.nearest import Installable, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import RULES, evaluate, ordered
 from envbuilder.finding import Code, Severity, compatible
@@ -102,19 +101,6 @@ def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> Non
         given_, told = getattr(question, axis), getattr(answer, axis)
         assert given_ is None or told == given_
         assert (axis in answer.chosen) == (given_ is None and told is not None)
-
-
-@examples(12)
-@given(questions)
-def test_the_nearest_works_and_keeps_the_host(question: Question) -> None:
-    near = nearest(question, Installable(CATALOG))
-    if near is None:
-        return
-    found, changed, _ = near
-    assert compatible(findings_of(found, CATALOG)) is True
-    kept = ("driver", "gpus", "capabilities", "os", "arch", "avx")
-    assert all(getattr(found, name) == getattr(question, name) for name in kept)
-    assert bool(changed) == (compatible(findings_of(question, CATALOG)) is not True)
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.full)])

@@ -23,12 +23,7 @@ from envbuilder.verdict import LEVELS, CheckLevel, CheckResult
 
 WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
 REACHED = ("none", *LEVELS)
-PLAN: tuple[tuple[str, CheckLevel], ...] = (
-    ("files", "static"),
-    ("import", "load"),
-    ("product", "cpu"),
-    ("keras", "cpu"),
-)
+PLAN: dict[str, CheckLevel] = {"files": "static", "import": "load", "product": "cpu", "keras": "cpu"}
 
 
 def check(name: str, level: CheckLevel, **given: Any) -> Check:
@@ -36,14 +31,14 @@ def check(name: str, level: CheckLevel, **given: Any) -> Check:
 
 
 PROTOCOL = Check(name="protocol", level="static", group="protocol", probe="m:f", proves="x", codes=())
-CHECKS = tuple(check(name, level) for name, level in PLAN)
+CHECKS = tuple(check(name, level) for name, level in PLAN.items())
 ERROR = {"code": "WRONG_NUMBERS", "severity": "error", "subject": "it", "message": "so"}
 
 
 def events(outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
     """Write an honest run in which the checks end so."""
     messages: list[dict[str, Any]] = [START]
-    for (name, _), outcome in zip(PLAN, outcomes, strict=True):
+    for name, outcome in zip(PLAN, outcomes, strict=True):
         messages.append({"event": "begin", "name": name})
         found = [ERROR] if outcome in ("failed", "error", "timeout") else []
         result = {"name": name, "outcome": outcome, "duration_s": 0.5, "findings": found}
@@ -51,11 +46,19 @@ def events(outcomes: tuple[str, ...]) -> list[dict[str, Any]]:
     return [*messages, END]
 
 
-def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, ...] = CHECKS) -> Judgement:
+def session_of(plan: tuple[Check, ...] = CHECKS) -> Session:
     clock = iter(range(1_000_000))
-    session = Session((*plan, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: float(next(clock)))
-    session.feed(printed)
+    return Session((*plan, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: float(next(clock)))
+
+
+def judgement_of(session: Session, why: Unfinished | None = None) -> Judgement:
     return judge((*session.results(why), check_protocol(session, why, PROTOCOL)), flavor="cpu")
+
+
+def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, ...] = CHECKS) -> Judgement:
+    session = session_of(plan)
+    session.feed(printed)
+    return judgement_of(session, why)
 
 
 def no_better(found: Judgement, honest: Judgement) -> bool:
@@ -121,8 +124,9 @@ def moved(messages: list[Any], mutations: list[Callable[[list[Any], Random], lis
 def test_moved_messages_never_help(
     outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int
 ) -> None:
-    honest = judged(lines(*events(outcomes)))
-    assert no_better(judged(lines(*moved(events(outcomes), mutations, seed))), honest)
+    printed = lines(*moved(events(outcomes), mutations, seed))
+    assert no_better(judged(printed), judged(lines(*events(outcomes))))
+    assert judged(printed, why=Unfinished("killed", Code.PROBE_TIMEOUT)).verdict == "FAILED"
 
 
 @examples(100)
@@ -172,24 +176,14 @@ def test_impossible_time_fails_the_run(seconds: float) -> None:
     assert judged(lines(*messages), plan=plan).verdict == "FAILED"
 
 
-@examples(66)
-@given(OUTCOMES, MOVES, st.integers(0, 1 << 30))
-def test_moved_messages_of_a_stopped_run_never_help(
-    outcomes: tuple[str, ...], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int
-) -> None:
-    printed = lines(*moved(events(outcomes), mutations, seed))
-    assert judged(printed, why=Unfinished("killed", Code.PROBE_TIMEOUT)).verdict == "FAILED"
-
-
 @given(OUTCOMES, st.integers(0, 1 << 30))
 def test_flood_after_the_last_message_fails_the_run(outcomes: tuple[str, ...], before: int) -> None:
-    session = Session((*CHECKS, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: 100.0)
+    session = session_of()
     session.noise(before % 1000)
     session.feed(lines(*events(outcomes)))
     session.noise(65 << 20)
     assert session.stopped is not None
-    results = (*session.results(session.stopped), check_protocol(session, session.stopped, PROTOCOL))
-    assert judge(results, flavor="cpu").verdict == "FAILED"
+    assert judgement_of(session, session.stopped).verdict == "FAILED"
 
 
 @given(OUTCOMES)
@@ -249,13 +243,12 @@ def test_silent_runner_is_stopped_after_the_limit_of_its_check(import_s: float, 
 @given(OUTCOMES, st.lists(st.integers(1, 400), max_size=20))
 def test_size_of_pieces_changes_nothing(outcomes: tuple[str, ...], cuts: list[int]) -> None:
     printed = lines(*events(outcomes))
-    session = Session((*CHECKS, PROTOCOL), lambda _: None, token=TOKEN, clock=lambda: 100.0)
+    session = session_of()
     for size in cuts:
         session.feed(printed[:size])
         printed = printed[size:]
     session.feed(printed)
-    found = judge((*session.results(None), check_protocol(session, None, PROTOCOL)), flavor="cpu")
-    assert found == judged(lines(*events(outcomes)))
+    assert judgement_of(session) == judged(lines(*events(outcomes)))
 
 
 @given(OUTCOMES, st.randoms(use_true_random=False))
@@ -291,7 +284,7 @@ def test_marking_a_consequence_removes_no_failure(
 ) -> None:
     results = tuple(
         CheckResult(name=name, level=level, outcome=outcome, findings=tuple(found))  # type: ignore[arg-type]
-        for (name, level), outcome in zip(PLAN, outcomes, strict=True)
+        for (name, level), outcome in zip(PLAN.items(), outcomes, strict=True)
     )
     marked = mark_consequences(results, Causes(tuple(one for one in causes if one.severity is Severity.ERROR), files))
     assert [one.outcome for one in marked] == [one.outcome for one in results]

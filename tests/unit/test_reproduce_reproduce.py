@@ -100,22 +100,14 @@ def test_proof_requires_reproduction_and_no_other_failure(
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_corpus_report_renders_as_document_text_and_reply(name: str) -> None:
+def test_corpus_report_renders_as_text_and_reply(name: str) -> None:
     document = answer(name)
-    written = json.loads(msgspec.json.encode(document))
-    assert written["schema"] == "envbuilder/reproduce/v1"
-    keys = {"tensorflow", "python", "cuda", "cudnn", "driver", "gpus", "os", "install", "packages", "evidence"}
-    assert keys <= written["reported"].keys()
-    assert {"reported", "symptoms", "predicted", "run", "nearest"} <= written.keys()
-    assert written["run"] is None
     assert as_text(document)
-    reply = as_markdown(document)
-    assert reply.startswith(
-        f"**Cause ({'not sure' if document.diagnosis.confidence == 'unsure' else document.diagnosis.confidence}"
-    )
+    reply, confidence = as_markdown(document), document.diagnosis.confidence
+    assert reply.startswith(f"**Cause ({'not sure' if confidence == 'unsure' else confidence}")
     assert "nearest.yaml" not in reply
     assert not re.search(r"(?m)^(?:#+ .*|\*\*[^*]+\*\*)\n*(?:\Z|\n#+ |\n\*\*)", reply), "a heading over nothing"
-    assert ("Please paste" in reply) == (document.diagnosis.confidence == "unsure")
+    assert ("Please paste" in reply) == (confidence == "unsure")
 
 
 def test_reply_contains_cause_evidence_fix_and_proof() -> None:
@@ -173,12 +165,10 @@ def test_release_of_normalises_releases(text: str, release: str) -> None:
 
 
 def test_lock_with_deviations_has_no_hashes_of_replaced_versions() -> None:
-    lock = f"numpy==1.26.4 \\\n    --hash=sha256:{'0' * 64}\nwrapt==1.0 \\\n    --hash=sha256:{'1' * 64}\n"
-    text = with_deviations(lock, ("numpy==2.0.0", "torch==2.4.1"))
-    assert "numpy==2.0.0\n" in text
-    assert "0" * 64 not in text
-    assert "1" * 64 in text
-    assert text.endswith("torch==2.4.1\n")
+    wrapt = factories.pin("wrapt", "1.0")
+    text = with_deviations(factories.pin("numpy", "1.26.4") + wrapt, ("numpy==2.0.0", "torch==2.4.1"))
+    assert sorted(text.replace(wrapt, "").split()) == ["numpy==2.0.0", "torch==2.4.1"]
+    assert wrapt in text
 
 
 def test_command_reads_file_or_stdin_and_exits_by_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
