@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 from file_index import add
 
-from envbuilder.catalog.store import load
+from envbuilder.catalog import store
 from envbuilder.cli.catalog_command import command
 
 CASES = yaml.safe_load((Path(__file__).parent / "catalog" / "refresh.yaml").read_text())
@@ -26,7 +26,7 @@ def lay_out(root: Path, case: dict[str, Any]) -> None:
     """Make the index: what the catalogue's lists hold, an old wheel of each distribution, and what the case adds."""
     for name in ("tensorflow", "tensorflow-gpu", "tensorflow-cpu"):
         add(root, name, OLD, {"a": b""})
-    for row in load().cudnn_wheels:
+    for row in store.load().cudnn_wheels:
         for version in row.versions:
             add(root, row.package, version, {"a": b""})
     for one in case.get("index", ()):
@@ -67,3 +67,6 @@ def test_what_is_proposed_is_what_the_index_shows(
     said = CliRunner().invoke(command, ask).stdout
     assert said.startswith("nothing is missing") == (not case["rows"] and not left)
     assert all(f"# {text}" in said for text in left)
+    if case["rows"]:
+        tables = store.parse((("rows.yaml", said.encode()),))
+        assert {name for name in TABLES if getattr(tables, name)} == case["rows"].keys()

@@ -1,4 +1,4 @@
-"""Verifying and proposing rows, against an index of small wheels made for it."""
+"""Rows are compared with an index of small wheels, and proposed from it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from typing import Any
 import msgspec
 import pytest
 from device_code import elf, fat_binary
-from index_server import wheel
+from index_server import Site, serving, wheel
 
 from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Contradiction, CudaToolkit, Kernels, Ptx, Search, TensorflowRelease, WheelSet
-from envbuilder.errors import NoClaimError, UsageError
+from envbuilder.catalog.rows import (
+    Contradiction,
+    CudaToolkit,
+    CudnnWheel,
+    Kernels,
+    PackageRelease,
+    Ptx,
+    Search,
+    TensorflowRelease,
+    WheelSet,
+)
+from envbuilder.errors import NoClaimError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
@@ -118,89 +128,62 @@ def index(tmp_path: Path) -> Client:
     return Client(IndexConfig(url=root.as_uri()), Cache(tmp_path / "cache"))
 
 
-def outcomes(found: tuple[agreement.Comparison, ...]) -> dict[str, str]:
-    return {one.field: one.outcome for one in found}
+def compared(index: Client, **changes: Any) -> dict[str, Comparison]:
+    """Compare the row, with some fields changed, with the index."""
+    row = msgspec.structs.replace(ROW, **changes)
+    return {one.field: one for one in verify(Catalog(tensorflow=(row,)), index)}
 
 
-def test_a_true_row_agrees_in_every_field(index: Client) -> None:
-    """Everything that the artefacts say is compared, and a row made from them has no disagreement."""
-    found = outcomes(verify(CATALOG, index))
+def by_binary(index: Client, **changes: Any) -> dict[str, Comparison]:
+    """Compare the row, with some fields changed, with its wheel's libraries."""
+    row = msgspec.structs.replace(ROW, **changes)
+    return {one.field: one for one in verify_binary(row, Holdings(index), partial(read, index))[0]}
+
+
+def test_true_row_agrees_in_every_field(index: Client) -> None:
+    found = {field: one.outcome for field, one in compared(index).items()}
     assert found.pop("released") == "unchecked"  # these pages state no day
     assert set(found.values()) == {"agrees"}
-    assert set(found) == {
-        "wheels",
-        "requires_python",
-        "requires",
-        "and_cuda",
-        "gpu",
-        "cuda",
-        "cudnn",
-        "cubins",
-        "ptx",
-        "cuda_wheels",
-        "extra_fails_on",
-    }
+    read_from_pages = "wheels requires_python requires and_cuda gpu cuda cudnn cubins ptx cuda_wheels extra_fails_on"
+    assert set(found) == set(read_from_pages.split())
+
+
+NOT_THERE = {"and_cuda": (*ROW.and_cuda, "tensorrt-libs==8.6.1")}
+"""A requirement that no wheel meets fails on every Python."""
 
 
 @pytest.mark.parametrize(
-    ("field", "wrong"),
+    ("field", "wrong", "others", "outcome"),
     [
-        ("wheels", (WheelSet(arch="x86_64", pythons=("3.12",), glibc="2.17", tag="x"),)),
-        ("requires_python", ">=3.8"),
-        ("requires", ("numpy>=1.26.0", "six")),
-        ("and_cuda", ("nvidia-cudnn-cu12<10,>=9.3",)),
-        ("gpu", False),
-        ("cuda", "12.3"),
-        ("cudnn", "8.9"),
-        ("cubins", ("9.0",)),
-        ("ptx", ("8.0",)),
-        ("cuda_wheels", ("nvidia-cudnn-cu12==9.4.0.0", "nvidia-cuda-runtime-cu12==12.5.82")),
-        ("cuda_wheels", ("nvidia-cuda-runtime-cu12==12.5.82",)),
-        ("extra_fails_on", ("3.13",)),
+        ("wheels", (WheelSet(arch="x86_64", pythons=("3.12",), glibc="2.17", tag="x"),), {}, "disagrees"),
+        ("requires_python", ">=3.8", {}, "disagrees"),
+        ("requires", ("numpy>=1.26.0", "six"), {}, "disagrees"),
+        ("and_cuda", ("nvidia-cudnn-cu12<10,>=9.3",), {}, "disagrees"),
+        ("gpu", False, {}, "disagrees"),
+        ("cuda", "12.3", {}, "disagrees"),
+        ("cudnn", "8.9", {}, "disagrees"),
+        ("cubins", ("9.0",), {}, "disagrees"),
+        ("ptx", ("8.0",), {}, "disagrees"),
+        ("cuda_wheels", ("nvidia-cudnn-cu12==9.4.0.0", "nvidia-cuda-runtime-cu12==12.5.82"), {}, "disagrees"),
+        ("cuda_wheels", ("nvidia-cuda-runtime-cu12==12.5.82",), {}, "disagrees"),
+        ("extra_fails_on", ("3.13",), {}, "disagrees"),
+        ("extra_fails_on", ("3.13", "3.12"), NOT_THERE, "agrees"),
+        ("extra_fails_on", ("3.21", "3.13"), NOT_THERE, "disagrees"),
+        ("extra_fails_on", ("3.123",), NOT_THERE, "disagrees"),  # the same characters
+        ("extra_fails_on", (), NOT_THERE, "disagrees"),
     ],
 )
-def test_every_wrong_field_is_found(index: Client, field: str, wrong: object) -> None:
-    """A row that is wrong in one field disagrees in that field."""
-    row = msgspec.structs.replace(ROW, **{field: wrong})
-    found = outcomes(verify(Catalog(tensorflow=(row,)), index))
-    assert found[field] == "disagrees"
+def test_field_is_compared(index: Client, field: str, wrong: object, others: dict[str, object], outcome: str) -> None:
+    found = compared(index, **{field: wrong}, **others)[field]
+    assert found.outcome == outcome
+    if others:
+        assert found.artefact == "3.12 3.13"
 
 
-def test_a_recorded_contradiction_is_no_disagreement(index: Client) -> None:
-    """A contradiction holds for exactly what the artefact says now: when it says something else, it is found again."""
-    known = Contradiction(field="cuda", says="12.5.1", but="means 12.3", source="a test")
-    wrong = msgspec.structs.replace(ROW, cuda="12.3", contradictions=(known,))
-    assert outcomes(verify(Catalog(tensorflow=(wrong,)), index))["cuda"] == "recorded"
-    other = msgspec.structs.replace(known, says="12.4")
-    stale = msgspec.structs.replace(wrong, contradictions=(other,))
-    assert outcomes(verify(Catalog(tensorflow=(stale,)), index))["cuda"] == "disagrees"
-
-
-def test_an_extra_that_cannot_be_resolved_is_found(index: Client) -> None:
-    """A requirement of the extra that no wheel meets fails on every Python."""
-    row = msgspec.structs.replace(ROW, and_cuda=(*ROW.and_cuda, "tensorrt-libs==8.6.1"))
-    found = {one.field: one for one in verify(Catalog(tensorflow=(row,)), index)}
-    assert found["extra_fails_on"].artefact == "3.12 3.13"
-
-
-@pytest.mark.parametrize(
-    ("pythons", "fails", "outcome"),
-    [
-        (("3.1", "3.12", "3.13"), ("3.12", "3.13"), "disagrees"),  # the same characters as what fails
-        (("3.12", "3.13"), ("3.13", "3.12"), "agrees"),
-        (("3.12", "3.13"), ("3.21", "3.13"), "disagrees"),
-        (("3.12", "3.13"), ("3.123",), "disagrees"),
-        (("3.12", "3.13"), (), "disagrees"),
-    ],
-)
-def test_pythons_that_fail_are_compared_as_versions(
-    index: Client, pythons: tuple[str, ...], fails: tuple[str, ...], outcome: str
-) -> None:
-    """A row agrees where it names the same Pythons in any order, and not where it uses the same characters."""
-    wheels = (msgspec.structs.replace(ROW.wheels[0], pythons=pythons),)
-    extra = (*ROW.and_cuda, "tensorrt-libs==8.6.1")
-    row = msgspec.structs.replace(ROW, wheels=wheels, and_cuda=extra, extra_fails_on=fails)
-    assert outcomes(verify(Catalog(tensorflow=(row,)), index))["extra_fails_on"] == outcome
+@pytest.mark.parametrize(("says", "outcome"), [("12.5.1", "recorded"), ("12.4", "disagrees")])
+def test_contradiction_is_recorded_for_exactly_this_text(index: Client, says: str, outcome: str) -> None:
+    known = Contradiction(field="cuda", says=says, but="means 12.3", source="a test")
+    assert compared(index, cuda="12.3", contradictions=(known,))["cuda"].outcome == outcome
 
 
 def test_wheels_are_compared_as_sets_of_pythons() -> None:
@@ -213,62 +196,54 @@ def test_wheels_are_compared_as_sets_of_pythons() -> None:
     assert agreement.with_wheels(ROW, ()).outcome == "disagrees"
 
 
-def test_a_row_without_wheels_is_unchecked(index: Client) -> None:
-    """A release that the index does not hold is said to be unchecked, and its wheels to be gone."""
-    row = msgspec.structs.replace(ROW, version="2.19.0")
-    found = outcomes(verify(Catalog(tensorflow=(row,)), index))
-    assert (found["wheels"], found["requires"]) == ("disagrees", "unchecked")
+def test_row_without_wheels_is_unchecked(index: Client) -> None:
+    found = compared(index, version="2.19.0")
+    assert (found["wheels"].outcome, found["requires"].outcome) == ("disagrees", "unchecked")
 
 
-def binary(row: TensorflowRelease, index: Client) -> tuple[Comparison, ...]:
-    """Compare one row with its wheel's libraries."""
-    return verify_binary(row, Holdings(index), partial(read, index))[0]
+HAND, GENERATED = ROW.kernels
 
 
-def test_the_library_itself_is_compared(index: Client) -> None:
-    """Kernels, machine code, PTX and RUNPATH are read from the library; a row that claims more disagrees."""
-    assert set(outcomes(binary(ROW, index)).items()) == {
-        ("kernels", "agrees"),
-        ("cubins", "agrees"),
-        ("ptx", "agrees"),
-        ("searches", "agrees"),
-        ("finds_cuda", "agrees"),
-        ("openers", "agrees"),
-    }
-    boastful = msgspec.structs.replace(ROW, cubins=("8.0", "9.0", "12.0"))
-    assert outcomes(binary(boastful, index))["cubins"] == "disagrees"
-    hand, generated = ROW.kernels
-    for wrong in (
-        msgspec.structs.replace(generated, ptx=(Ptx("sm_90", "8.5"),)),
-        msgspec.structs.replace(generated, ptx=(Ptx("sm_90a", "8.3"),)),
-        msgspec.structs.replace(generated, cubins=("8.0", "9.0")),
-        msgspec.structs.replace(generated, fat_binaries=2),
-    ):
-        found = {one.field: one for one in binary(msgspec.structs.replace(ROW, kernels=(hand, wrong)), index)}
-        assert found["kernels"].outcome == "disagrees"
-        assert found["kernels"].artefact.endswith("1 generated: 8.0, sm_90a 8.5")
-        assert found["kernels"].note == "2 fat binaries in 1 shared objects"
+@pytest.mark.parametrize(
+    ("field", "wrong", "artefact"),
+    [
+        ("cubins", ("8.0", "9.0", "12.0"), "8.0 9.0"),
+        *(
+            ("kernels", (HAND, msgspec.structs.replace(GENERATED, **wrong)), "1 generated: 8.0, sm_90a 8.5")
+            for wrong in (
+                {"ptx": (Ptx("sm_90", "8.5"),)},
+                {"ptx": (Ptx("sm_90a", "8.3"),)},
+                {"cubins": ("8.0", "9.0")},
+                {"fat_binaries": 2},
+            )
+        ),
+        (
+            "searches",
+            (Search(object="libtensorflow_framework.so.2", folders=(*FOLDERS, "cusolver")),),
+            "libtensorflow_framework.so.2: cuda_runtime cudnn",
+        ),
+        *(("openers", wrong, "Cudnn Cupti") for wrong in ((), ("Cudnn",), ("Cudnn", "Cupti", "Nvrtc"))),
+    ],
+)
+def test_field_is_compared_with_the_library(index: Client, field: str, wrong: object, artefact: str) -> None:
+    found = by_binary(index, **{field: wrong})
+    assert {name for name, one in found.items() if one.outcome == "disagrees"} == {field}
+    assert found[field].artefact.endswith(artefact)
+    assert found["kernels"].note == "2 fat binaries in 1 shared objects"
+
+
+def test_true_row_agrees_with_the_library(index: Client) -> None:
+    found = by_binary(index)
+    assert set(found) == {"kernels", "cubins", "ptx", "searches", "finds_cuda", "openers"}
+    assert {one.outcome for one in found.values()} == {"agrees"}
     with pytest.raises(NoClaimError):
-        binary(msgspec.structs.replace(ROW, version="2.19.0"), index)
+        by_binary(index, version="2.19.0")
 
 
-def test_a_library_that_is_opened_and_not_looked_for_is_found(index: Client) -> None:
-    """A row that opens one library more than the RUNPATH finds disagrees, as does one that claims another RUNPATH."""
-    more = msgspec.structs.replace(ROW, libraries=(*ROW.libraries, "libcusolver.so.11"))
-    found = {one.field: one for one in binary(more, index)}
+def test_opened_library_without_a_searched_folder_disagrees(index: Client) -> None:
+    found = by_binary(index, libraries=(*ROW.libraries, "libcusolver.so.11"))
     assert (found["searches"].outcome, found["finds_cuda"].outcome) == ("agrees", "disagrees")
     assert (found["finds_cuda"].catalog, found["finds_cuda"].artefact) == ("wheels", "partly")
-    claims = (Search(object="libtensorflow_framework.so.2", folders=(*FOLDERS, "cusolver")),)
-    wrong = msgspec.structs.replace(ROW, searches=claims)
-    assert outcomes(binary(wrong, index))["searches"] == "disagrees"
-
-
-def test_what_the_opener_opens_is_compared(index: Client) -> None:
-    """A row that leaves a function out, or claims one more, disagrees."""
-    for wrong in ((), ("Cudnn",), ("Cudnn", "Cupti", "Nvrtc")):
-        found = {one.field: one for one in binary(msgspec.structs.replace(ROW, openers=wrong), index)}
-        assert found["openers"].outcome == "disagrees"
-        assert found["openers"].artefact == "Cudnn Cupti"
 
 
 def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Client, tmp_path: Path) -> None:
@@ -328,8 +303,7 @@ def test_what_is_missing_is_proposed_whole(index: Client) -> None:
     assert set(row.cuda_wheels) == {"nvidia-cuda-runtime-cu12==12.5.82", "nvidia-cudnn-cu12==9.3.0.75"}
     assert row.libraries == ROW.libraries
     assert "inferred" in row.note
-    found = outcomes(verify(Catalog(tensorflow=(row,)), index))
-    assert "disagrees" not in found.values()
+    assert "disagrees" not in {one.outcome for one in verify(Catalog(tensorflow=(row,)), index)}
     text = b"tensorflow:\n" + as_yaml([row]).encode()
     assert store.parse((("tensorflow.yaml", text),)).tensorflow == (row,)
 
@@ -342,12 +316,16 @@ def test_a_local_wheel_is_described(index: Client) -> None:
     assert row.cubins == ("8.0", "9.0")
 
 
-def test_only_tensorflow_is_proposed(index: Client) -> None:
-    """Another package is a usage error, a version that is not there no claim."""
-    with pytest.raises(UsageError):
-        refresh(Proposer(CATALOG, index, "2026-11-20"), (), "numpy")
-    with pytest.raises(NoClaimError):
-        Proposer(CATALOG, index, "2026-11-20").propose("9.9.9")
+def test_proposed_cpu_build_agrees_with_its_wheel(tmp_path: Path) -> None:
+    """The extra of a CPU build is recorded as a contradiction."""
+    members = {"tensorflow/python/platform/build_info.py": b"build_info = {'is_cuda_build': False}\n"}
+    file = "tensorflow_cpu-2.22.0-cp313-cp313-manylinux2014_x86_64.whl"
+    add(tmp_path, "tensorflow-cpu", file, wheel("tensorflow_cpu", "2.22.0", members, EXTRA))
+    index = Client(IndexConfig(url=tmp_path.as_uri()), Cache(tmp_path / "cache"))
+    row = Proposer(CATALOG, index, "2026-11-20").propose("2.22.0", "tensorflow-cpu")
+    found = {one.field: one.outcome for one in verify(Catalog(tensorflow=(row,)), index)}
+    assert found["and_cuda"] == "recorded"
+    assert "disagrees" not in found.values()
 
 
 def test_the_report_puts_disagreements_first() -> None:
@@ -359,3 +337,39 @@ def test_the_report_puts_disagreements_first() -> None:
     assert lines[0].startswith("DISAGREES")
     assert lines[-1].endswith("1 disagree")
     assert len(agreement.as_text(document, everything=True).splitlines()) == 3
+
+
+DAY = "2025-08-13"
+"""The day that the index of the tests states for every file."""
+
+DAYS = Catalog(
+    tensorflow=(TensorflowRelease(package="tensorflow", version="2.20.0", gpu=False, released=DAY, **SOURCE),),
+    cudnn_wheels=(CudnnWheel(package="nvidia-cudnn-cu12", versions=("9.3.0.75",), uploaded=(DAY,), **SOURCE),),
+    package_releases=(PackageRelease(bound="numpy<2", version="2.0.0", released=DAY, python="3.9", **SOURCE),),
+)
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "wrong", "json", "outcomes"),
+    [
+        ("tensorflow", "released", DAY, True, ["agrees", "agrees", "agrees"]),
+        ("tensorflow", "released", DAY, False, ["unchecked", "unchecked", "unchecked"]),
+        ("tensorflow", "released", "2025-08-14", True, ["disagrees", "agrees", "agrees"]),
+        ("cudnn_wheels", "uploaded", ("2025-08-14",), True, ["agrees", "disagrees", "agrees"]),
+        ("package_releases", "released", "2025-08-14", True, ["agrees", "agrees", "disagrees"]),
+    ],
+)
+def test_upload_days_are_compared_if_the_index_states_them(
+    table: str, field: str, wrong: object, outcomes: list[str], tmp_path: Path, *, json: bool
+) -> None:
+    """Releases, CUDA wheels and the first packages beyond a bound; pages in HTML state no day."""
+    site = Site(json=json)
+    for name, version in (("tensorflow", "2.20.0"), ("nvidia_cudnn_cu12", "9.3.0.75"), ("numpy", "2.0.0")):
+        file = f"{name}-{version}-cp313-cp313-manylinux2014_x86_64.whl"
+        site.add(name.replace("_", "-"), file, wheel(name, version, {"a": b"b"}))
+    (row,) = getattr(DAYS, table)
+    catalog = msgspec.structs.replace(DAYS, **{table: (msgspec.structs.replace(row, **{field: wrong}),)})
+    with serving(site) as here:
+        found = verify(catalog, Client(IndexConfig(url=here.url), Cache(tmp_path)))
+    days = {one.row: one.outcome for one in found if one.field in {"released", "uploaded"}}
+    assert [days[name] for name in ("tensorflow 2.20.0", "nvidia-cudnn-cu12", "numpy 2.0.0")] == outcomes
