@@ -60,7 +60,10 @@ def _matching(text: str, known: Iterable[str]) -> str | None:
         return None
     if len(versions.numbers(text)) > 2:  # noqa: PLR2004 - a whole version has three numbers
         return next((one for one in known if versions.key(one) == wanted), None)
-    longer = [one for one in known if versions.is_prefix(text, one)]
+    try:
+        longer = [one for one in known if versions.is_prefix(text, one)]
+    except ValueError:  # more than a version: ``2.20:``
+        return None
     final = [one for one in longer if versions.is_final(one)] or longer
     return final[-1] if final else None
 
