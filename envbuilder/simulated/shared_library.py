@@ -20,7 +20,6 @@ _FLAGS = (
     *("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-stack-protector", "-U_FORTIFY_SOURCE"),
     *("-Wl,--build-id=none", "-Wl,-z,noexecstack", "-s"),
 )
-_COMPILERS = ("cc", "gcc", "clang")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def _run(command: list[str], work: Path, what: str) -> None:
 
 
 def _compiler(what: str) -> str:
-    for name in (os.environ.get("CC", ""), *_COMPILERS):
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
         found = shutil.which(name) if name else None
         if found:
             return found

@@ -15,7 +15,6 @@ import pytest
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
-from envbuilder.errors import InfrastructureError
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.shared_library import compiled
@@ -187,11 +186,6 @@ def test_failed_start_leaves_the_driver_unusable(
     assert seen["cuDriverGetVersion"] == 0, "the version can be asked for without a device"
 
 
-def test_error_can_be_put_on_any_entry_point(cache: Path, tmp_path: Path) -> None:
-    seen = ask("driver=535.104.05,gpu=A100,fail=ecc", CUDA, cache, tmp_path)
-    assert (seen["cuInit"], seen["count"], seen["cuDevicePrimaryCtxRetain"]) == (0, 1, 214)
-
-
 @pytest.mark.parametrize(
     ("visible", "names"),
     [
@@ -244,31 +238,6 @@ def test_libraries_load_in_old_images(cache: Path, tmp_path: Path) -> None:
         exported = re.findall(r"\.text\s+\S+\s+(?:Base\s+)?(\S+)$", text, re.MULTILINE)
         assert exported
         assert all(name.startswith(("cu", "nvml")) for name in exported), "only the driver's interface is exported"
-
-
-def test_libraries_are_compiled_once(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiled(compiler.LIBRARIES, cache)
-    written = {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")}
-    assert compiled(compiler.LIBRARIES, cache) == first
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.so*")} == written
-    assert compiled(compiler.LIBRARIES, tmp_path) == first
-
-
-def test_host_without_a_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CC", "")
-    with pytest.raises(InfrastructureError, match="no C compiler") as refused:
-        compiled(compiler.LIBRARIES, tmp_path)
-    assert "gcc" in refused.value.hint
-
-
-def test_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "broken-cc"
-    broken.write_text("#!/bin/sh\necho no such target >&2\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CC", str(broken))
-    with pytest.raises(InfrastructureError, match="no such target"):
-        compiled(compiler.LIBRARIES, tmp_path / "cache")
 
 
 def test_images_own_paths_come_after_the_simulated_driver(cache: Path) -> None:

@@ -1,4 +1,4 @@
-"""The one C compile: what decides whether the cache serves."""
+"""Libraries are compiled once for each set of sources, options and compiler."""
 
 from __future__ import annotations
 
@@ -35,8 +35,23 @@ def test_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
     assert all(path.name.startswith("stub-") for path in tmp_path.iterdir()), "no half-made folder is left"
 
 
-def test_who_cannot_be_compiled_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "false")
-    with pytest.raises(InfrastructureError, match="could not compile a stub"):
-        compiled(STUB, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"CC": "false"}, "could not compile a stub"),
+        ({"CC": "FOLDER/broken"}, "no such target"),
+        ({"CC": "", "PATH": "FOLDER"}, "no C compiler(.|\n)*gcc"),
+    ],
+    ids=["fails", "fails with a text", "missing"],
+)
+def test_compiler_that_fails_is_named(
+    variables: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\n[ $1 = --version ] || { echo no such target >&2; exit 1; }\n")
+    broken.chmod(0o755)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
+    with pytest.raises(InfrastructureError, match=why):
+        compiled(STUB, tmp_path / "cache")
+    assert not any((tmp_path / "cache").glob("*"))
