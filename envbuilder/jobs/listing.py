@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Row, Tables, TensorflowRelease
+from envbuilder.catalog.rows import Row, Tables
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.support.console import table as aligned
 
@@ -21,19 +21,13 @@ class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
 
 
-Columns = tuple[tuple[str, Callable[[Any], str]], ...]
+Read = Callable[[Any], str]
+Columns = tuple[tuple[str, Read], ...]
+"""Titles, and functions that write a row's value."""
 
 
-def _words(name: str) -> Callable[[Any], str]:
-    return lambda row: " ".join(map(str, getattr(row, name)))
-
-
-def _text(name: str) -> Callable[[Any], str]:
-    return lambda row: str(getattr(row, name) or "-")
-
-
-def _cell(name: str) -> Callable[[Any], str]:
-    """Return a function that writes any field: a list as words, a truth value as yes or no."""
+def _field(name: str) -> Read:
+    """Return a function that writes a field: a list as words, a truth value as yes or no."""
 
     def read(row: Any) -> str:  # noqa: ANN401 - a row of any table
         value = getattr(row, name)
@@ -44,90 +38,47 @@ def _cell(name: str) -> Callable[[Any], str]:
     return read
 
 
-def _kind(row: TensorflowRelease) -> str:
-    return "gpu" if row.gpu else "cpu" if row.installable else "not installable"
-
-
-_CHOSEN: dict[str, Columns] = {
-    "tensorflow": (
-        ("package", _text("package")),
-        ("version", _text("version")),
-        ("build", _kind),
-        ("python", _words("pythons")),
-        ("cuda", _text("cuda")),
-        ("cudnn", _text("cudnn")),
-        ("cubins", _words("cubins")),
-        ("ptx", _words("ptx")),
-        ("finds cuda in", _text("finds_cuda")),
-        ("reviewed", lambda row: "yes" if row.reviewed else "no"),
-    ),
-    "cuda": (
-        ("version", _text("version")),
-        ("own driver", _text("driver")),
-        ("minimum driver", _text("minimum_driver")),
-        ("capabilities", lambda row: f"{row.first_capability} to {row.last_capability}"),
-        ("forward compatibility on", _words("forward_compat")),
-    ),
-    "cudnn": (
-        ("version", _text("version")),
-        ("capabilities", lambda row: f"{row.first_capability} to {row.last_capability}"),
-        ("cuda", _words("cuda")),
-    ),
-    "cudnn_wheels": (
-        ("package", _text("package")),
-        ("versions", lambda row: str(len(row.versions))),
-        ("newest", lambda row: row.versions[-1]),
-    ),
-    "drivers": (
-        ("branch", _text("branch")),
-        ("first", _text("first")),
-        ("cuda", _text("cuda")),
-        ("capabilities", lambda row: f"{row.first_capability} to {row.last_capability}"),
-        ("kind", _text("kind")),
-        ("end of life", _text("end_of_life")),
-        ("note", _text("note")),
-    ),
-    "gpus": (
-        ("name", _text("name")),
-        ("capability", _text("compute_capability")),
-        ("architecture", _text("architecture")),
-        ("data centre", lambda row: "yes" if row.data_center else "no"),
-        ("nvidia-smi", lambda row: row.smi_names[0] if row.smi_names else "-"),
-    ),
-    "systems": (
-        ("name", _text("name")),
-        ("python", _text("python")),
-        ("glibc", _text("glibc")),
-        ("image", _text("image")),
-        ("suite", _text("suite")),
-    ),
-    "images": (
-        ("name", _text("name")),
-        ("cuda", _text("cuda")),
-        ("cudnn", _text("cudnn")),
-        ("python", _text("python")),
-        ("glibc", _text("glibc")),
-    ),
-    "reports": (
-        ("releases", lambda row: f"{row.first} to {row.last}"),
-        ("capabilities", _words("capabilities")),
-        ("works", lambda row: {True: "yes", False: "no", None: "undecided"}[row.works]),
-        ("symptom", _text("symptom")),
-    ),
+_COMPUTED: dict[str, Read] = {
+    "build": lambda row: "gpu" if row.gpu else "cpu" if row.installable else "not installable",
+    "range": lambda row: f"{row.first_capability} to {row.last_capability}",
+    "count": lambda row: str(len(row.versions)),
+    "newest": lambda row: row.versions[-1],
+    "first name": lambda row: row.smi_names[0] if row.smi_names else "-",
+    "releases": lambda row: f"{row.first} to {row.last}",
+    "works": lambda row: {True: "yes", False: "no", None: "undecided"}[row.works],
 }
-"""Columns of tables with too many fields for a line, or with better words."""
+"""Values that are not simply a field."""
+
+_CHOSEN = {
+    "tensorflow": "package, version, build, python: pythons, cuda, cudnn, cubins, ptx, "
+    "finds cuda in: finds_cuda, reviewed",
+    "cuda": "version, own driver: driver, minimum_driver, capabilities: range, "
+    "forward compatibility on: forward_compat",
+    "cudnn": "version, capabilities: range, cuda",
+    "cudnn_wheels": "package, versions: count, newest",
+    "drivers": "branch, first, cuda, capabilities: range, kind, end_of_life, note",
+    "gpus": "name, capability: compute_capability, architecture, data centre: data_center, nvidia-smi: first name",
+    "systems": "name, python, glibc, image, suite",
+    "images": "name, cuda, cudnn, python, glibc",
+    "reports": "releases, capabilities, works, symptom",
+}
+"""Columns, as ``title: value``, of tables with too many fields for a line, or with better words."""
+
+
+def _columns(text: str) -> Columns:
+    pairs = [(title, value or title) for title, _, value in (part.partition(": ") for part in text.split(", "))]
+    return tuple((title.replace("_", " "), _COMPUTED.get(value) or _field(value)) for title, value in pairs)
 
 
 def own_columns(kind: type[Row]) -> Columns:
     names = [name for name in kind.__struct_fields__ if name not in Row.__struct_fields__]
-    return tuple((name.replace("_", " "), _cell(name)) for name in names)
+    return tuple((name.replace("_", " "), _field(name)) for name in names)
 
 
-def _kinds() -> dict[str, type[Row]]:
-    return {name: get_args(kind)[0] for name, kind in get_type_hints(Tables).items()}
-
-
-TABLES: dict[str, Columns] = {name: _CHOSEN.get(name) or own_columns(kind) for name, kind in _kinds().items()}
+TABLES: dict[str, Columns] = {
+    name: _columns(_CHOSEN[name]) if name in _CHOSEN else own_columns(get_args(kind)[0])
+    for name, kind in get_type_hints(Tables).items()
+}
 """The columns of each table, in order."""
 
 
