@@ -18,7 +18,7 @@ from envbuilder.compat.question import Question
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
-from envbuilder.finding import Finding, Severity, compatible
+from envbuilder.finding import Severity, compatible
 from envbuilder.image.lock import uv_binary
 from envbuilder.support.console import table
 from envbuilder.verdict import HostRef
@@ -93,18 +93,17 @@ def diagnose(
     ``places`` are purposes and folders; their disks and the engine's are measured.
     """
     engine, registry, root, troubles = _engine(connect, base)
-    disk = tuple(_disks((*places, ("images", Path(root))) if root else places))
-    troubles += tuple(_troubles(host, engine, registry, tools, disk, avx=avx))
-    return Diagnosis(
+    diagnosis = Diagnosis(
         host=host,
         avx=avx,
         engine=engine,
         registry=registry,
         tools=tools,
-        disk=disk,
+        disk=tuple(_disks((*places, ("images", Path(root))) if root else places)),
         troubles=troubles,
         environments=tuple(_cell(environment, host, arch, catalog, avx=avx) for environment in environments),
     )
+    return msgspec.structs.replace(diagnosis, troubles=(*troubles, *_troubles(diagnosis)))
 
 
 def as_text(diagnosis: Diagnosis) -> str:
@@ -149,13 +148,7 @@ def _engine(
         info = engine.info()
     except InfrastructureError as error:
         return None, None, "", (Trouble(what=error.message, fix=error.hint),)
-    facts = EngineFacts(
-        name=info.name,
-        version=info.version,
-        builder=info.builder,
-        gpu_runtime=info.gpu_runtime,
-        storage=info.storage,
-    )
+    facts = EngineFacts(**{name: getattr(info, name) for name in EngineFacts.__struct_fields__})
     try:
         engine.reach(base.image)
     except InfrastructureError:
@@ -171,38 +164,31 @@ def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
                 yield Disk(path=str(folder), free=shutil.disk_usage(there).free, purpose=purpose)
 
 
-def _troubles(
-    host: HostRef,
-    engine: EngineFacts | None,
-    registry: bool | None,  # noqa: FBT001 - one of three answers
-    tools: tuple[Tool, ...],
-    disk: tuple[Disk, ...],
-    *,
-    avx: bool | None,
-) -> Iterator[Trouble]:
-    missing = {tool.name for tool in tools if tool.path is None}
+def _troubles(found: Diagnosis) -> Iterator[Trouble]:
+    host = found.host
+    missing = {tool.name for tool in found.tools if tool.path is None}
     if host.driver and not host.gpus:
         yield Trouble(
             what=f"driver {host.driver} is loaded but reports no GPU: its library is another version, or they failed",
             fix="run nvidia-smi for the reason; reboot after a driver update",
         )
-    if host.gpus and engine and not engine.gpu_runtime:
+    if host.gpus and found.engine and not found.engine.gpu_runtime:
         yield Trouble(what="the engine cannot pass GPUs to containers", fix="install the NVIDIA Container Toolkit")
     if host.persistence is False:
         yield Trouble(
             what="persistence mode is off: the first use of a GPU waits for the driver's initialisation",
             fix="nvidia-smi -pm 1, or enable nvidia-persistenced",
         )
-    if registry is False and "mmdebstrap" in missing:
+    if found.registry is False and "mmdebstrap" in missing:
         yield Trouble(
             what="no source of base images: no registry answers, and mmdebstrap is missing",
             fix="apt-get install mmdebstrap, or docker pull the base while a registry is reachable",
         )
     if "uv" in missing:
         yield Trouble(what="uv is missing; `envbuilder lock` needs it", fix="reinstall envbuilder, which includes uv")
-    if avx is False:
+    if found.avx is False:
         yield Trouble(what="the processor has no AVX, which TensorFlow's wheels need", fix="use another host")
-    for place in disk:
+    for place in found.disk:
         if place.free < NEEDED_SPACE:
             yield Trouble(
                 what=f"{place.path} ({place.purpose}) has {place.free / 1e9:.0f} GB free; a GPU image needs 20",
@@ -212,17 +198,12 @@ def _troubles(
 
 def _cell(environment: Environment, host: HostRef, arch: str, catalog: Catalog, *, avx: bool | None) -> Cell:
     gpus = tuple(gpu.name for gpu in host.gpus)
-    on_host = findings_on(environment, host.driver, gpus, catalog, arch)
-    found = (*_processor(environment, catalog, avx=avx), *on_host)
+    found = findings_on(environment, host.driver, gpus, catalog, arch)
+    if avx is False:
+        question = Question(tensorflow=environment.tensorflow, package=environment.package, gpu=False, avx=False)
+        missing = (one for one in findings_of(question, catalog) if one.code == "CPU_FEATURE_MISSING")
+        found = (*missing, *found)
     works = compatible(found)
-    why = next((finding.message for finding in found if finding.severity is Severity.ERROR), "")
-    if works is None:
-        why = next(finding.message for finding in found if finding.code == "UNKNOWN")
+    reasons = (one.message for one in found if one.code == "UNKNOWN" or one.severity is Severity.ERROR)
+    why = "" if works else next(reasons)
     return Cell(host=platform.node(), environment=environment.id, compatible=works, findings=found, why=why)
-
-
-def _processor(environment: Environment, catalog: Catalog, *, avx: bool | None) -> tuple[Finding, ...]:
-    if avx is not False:
-        return ()
-    question = Question(tensorflow=environment.tensorflow, package=environment.package, gpu=False, avx=False)
-    return tuple(finding for finding in findings_of(question, catalog) if finding.code == "CPU_FEATURE_MISSING")

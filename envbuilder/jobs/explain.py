@@ -55,14 +55,14 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
     known: list[str] = [code.value for code in Code]
     for wishes, known_here in _matrices(matrix, root, catalog):
         resolved = plan(wishes, known_here)
-        for environment in resolved.environments:
-            if environment.id == name:
+        rows: dict[str, Environment | Rejection] = {row.id: row for row in resolved.environments}
+        rows |= {row.id: row for row in resolved.rejections}
+        match rows.get(name):
+            case Environment() as environment:
                 return _environment(wishes.name, environment, known_here)
-        for rejection in resolved.rejections:
-            if rejection.id == name:
+            case Rejection() as rejection:
                 return ExplainDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
-        known += [environment.id for environment in resolved.environments]
-        known += [rejection.id for rejection in resolved.rejections]
+        known += rows
     near = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(name.upper(), known, n=3)
     hint = (
         f"near misses: {', '.join(near)}" if near else "give a finding code such as PTX_JIT, or an id that `plan` shows"

@@ -107,12 +107,12 @@ class _Findings:
 
     def rows(self, kind: type[_Row], rows: Iterable[msgspec.Struct]) -> tuple[_Row, ...]:
         """Return rows with positions in place of their findings."""
-        return tuple(self._row(kind, row) for row in rows)
-
-    def _row(self, kind: type[_Row], row: msgspec.Struct) -> _Row:
-        values = {name: getattr(row, name) for name in kind.__struct_fields__}
-        positions = (self.positions.setdefault(one, len(self.positions)) for one in values["findings"])
-        return kind(**{**values, "findings": tuple(positions)})
+        every = [{name: getattr(row, name) for name in kind.__struct_fields__} for row in rows]
+        for values in every:
+            values["findings"] = tuple(
+                self.positions.setdefault(one, len(self.positions)) for one in values["findings"]
+            )
+        return tuple(kind(**values) for values in every)
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -158,7 +158,13 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
 
 def newest_for(options: NewestOptions, catalog: Catalog) -> NewestDocument:
     """Find the newest TensorFlow for each host. Raises UsageError if no host is described."""
-    hosts = _hosts(options)
+    if options.fleet is not None:
+        hosts = read_fleet(options.fleet)
+    elif options.driver is not None and options.gpus:
+        host = question(QuestionOptions(tensorflow="2", driver=options.driver, gpus=options.gpus))
+        hosts = (FleetHost(name="this-host", driver=host.driver, gpus=host.gpus),)
+    else:
+        raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
     kinds = kinds_of(hosts)
     findings = _Findings()
     rows = findings.rows(PlannedNewest, (newest(host, catalog) for host in kinds.values()))
@@ -178,12 +184,3 @@ def _selected(
         if not rejected:
             raise
         return (), rejected
-
-
-def _hosts(options: NewestOptions) -> tuple[FleetHost, ...]:
-    if options.fleet is not None:
-        return read_fleet(options.fleet)
-    if options.driver is None or not options.gpus:
-        raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
-    host = question(QuestionOptions(tensorflow="2", driver=options.driver, gpus=options.gpus))
-    return (FleetHost(name="this-host", driver=host.driver, gpus=host.gpus),)

@@ -38,13 +38,8 @@ def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
     if document.excluded:
         parts.append("\n".join(_excluded(document, limit)))
     if document.hosts:
-        parts += [_grid(document), _newest(document)]
+        parts += [_grid(document), newest_text(document)]
     return "\n\n".join(parts)
-
-
-def newest_text(document: NewestDocument) -> str:
-    """Write the newest TensorFlow for each host class, and the reason against the next newer one."""
-    return _newest(document)
 
 
 def _environments(document: PlanDocument) -> str:
@@ -229,8 +224,8 @@ def _why(document: PlanDocument, cell: PlannedCell) -> Finding | None:
     return next((one for one in found if one.severity is Severity.ERROR or one.code is Code.UNKNOWN), None)
 
 
-def _newest(document: PlanDocument | NewestDocument) -> str:
-    """Write a row for each host class, then each reason against a newer release once."""
+def newest_text(document: PlanDocument | NewestDocument) -> str:
+    """Write the newest TensorFlow for each host class, then each reason against a newer release once."""
     pairs = list(zip(document.kinds, document.newest, strict=True))
     rows = [
         (
