@@ -31,12 +31,12 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, build_rows, build_text
+    from envbuilder.jobs.run import RunOptions, build_text, run
     from envbuilder.pypi.client import open_index
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     workspace = Workspace(Path.cwd())
     choice = choose(values["matrix"], values["selectors"], workspace, load())
-    options = read_options(RunOptions, values)
-    finish(build_rows(choice, workspace, connect(), Console(), options, open_index()), form, build_text)
+    options = read_options(RunOptions, values | {"validate": False})
+    finish(run(choice, workspace, connect(), Console(), options, open_index()), form, build_text)

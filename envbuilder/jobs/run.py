@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -24,7 +24,7 @@ from envbuilder.support.console import Console, steps, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
-from envbuilder.verdict import Level, Verdict, Word
+from envbuilder.verdict import Level, Word
 from envbuilder.workspace import Workspace, cache_dir
 
 _Item = TypeVar("_Item")
@@ -62,7 +62,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Builds at a time, the suite's profile, the container's GPUs, and the steps to repeat."""
+    """Builds at a time, the suite's profile, the container's GPUs, the steps to repeat, and whether to validate."""
 
     jobs: int = 1
     profile: Profile = "quick"
@@ -70,6 +70,7 @@ class RunOptions:
     fresh: bool = False
     no_cache: bool = False
     pull: bool = False
+    validate: bool = True
 
 
 def run(
@@ -80,35 +81,17 @@ def run(
     options: RunOptions,
     index: PackageIndex | None = None,
 ) -> RunDocument:
-    """Build and validate every selected environment.
+    """Build every selected environment, and validate it unless the options say otherwise.
 
     All images are built before the first validation, which measures times. A failure of one environment is reported in
     its row; the others continue. An interrupt leaves no container, and the next run skips finished steps. ``index``
     tells the files of the locked wheels; the validation compares the image with them.
     """
     runner = _Runner(choice, workspace, engine, console, options, index)
+    row = runner.validate if options.validate else runner.row
     with console.live():
         built = runner.build_all()
-        rows = tuple(runner.row(environment, built[environment.id]) for environment in choice.environments)
-    return _document(choice, rows)
-
-
-def build_rows(
-    choice: Choice,
-    workspace: Workspace,
-    engine: Engine,
-    console: Console,
-    options: RunOptions,
-    index: PackageIndex | None = None,
-) -> RunDocument:
-    """Build the image of every selected environment: the first half of `run`."""
-    runner = _Runner(choice, workspace, engine, console, options, index)
-    with console.live():
-        built = runner.build_all()
-    return _document(choice, tuple(_built_row(e, built[e.id], workspace) for e in choice.environments))
-
-
-def _document(choice: Choice, rows: tuple[RunRow, ...]) -> RunDocument:
+        rows = tuple(row(environment, built[environment.id]) for environment in choice.environments)
     return RunDocument(
         matrix=choice.matrix.name,
         rows=rows,
@@ -158,24 +141,46 @@ class _Runner:
             self.console.say(f"{environment.id}: built in {built.record.seconds:.0f} s")
         return environment.id, built
 
-    def row(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
-        """Validate a built image."""
+    def validate(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
+        row = self.row(environment, built)
         if isinstance(built, EnvbuilderError):
-            return _failed(environment, built)
+            return row
+        request = ValidationRequest(
+            profile=self.options.profile,
+            budgets=self.choice.matrix.budgets,
+            gpus=self.options.gpus,
+            index=self.index,
+        ).of(built)
         try:
             with self.console.task(environment.id) as task:
-                request = ValidationRequest(
-                    profile=self.options.profile,
-                    budgets=self.choice.matrix.budgets,
-                    gpus=self.options.gpus,
-                    index=self.index,
-                ).of(built)
                 verdict, fresh = validate_and_record(
                     request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh
                 )
         except EnvbuilderError as error:
-            return msgspec.structs.replace(_failed(environment, error), built="built" if built.fresh else "unchanged")
-        return _row(built, verdict, self.workspace, fresh=fresh)
+            return msgspec.structs.replace(_failed(environment, error), built=row.built)
+        return msgspec.structs.replace(
+            row,
+            verdict=verdict.verdict,
+            level=verdict.level,
+            validated="validated" if fresh else "unchanged",
+            reasons=verdict.reasons,
+            findings=verdict.findings,
+            exit_code=verdict_exit_code(verdict.verdict),
+            path=str(self.workspace.verdict(environment.id).relative_to(self.workspace.root)),
+        )
+
+    def row(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
+        """Return the row of a build."""
+        if isinstance(built, EnvbuilderError):
+            return _failed(environment, built)
+        return RunRow(
+            environment=environment.id,
+            image=built.record.reference,
+            built="built" if built.fresh else "unchanged",
+            size=built.record.size,
+            build_s=built.record.seconds if built.fresh else 0.0,
+            path=str(self.workspace.image_record(environment.id).relative_to(self.workspace.root)),
+        )
 
 
 def run_text(document: RunDocument) -> str:
@@ -215,55 +220,20 @@ def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
     )
 
 
-def _built_row(environment: Environment, built: Built | EnvbuilderError, workspace: Workspace) -> RunRow:
-    if isinstance(built, EnvbuilderError):
-        return _failed(environment, built)
-    return RunRow(
-        environment=environment.id,
-        image=built.record.reference,
-        built="built" if built.fresh else "unchanged",
-        size=built.record.size,
-        build_s=built.record.seconds if built.fresh else 0.0,
-        path=str(workspace.image_record(environment.id).relative_to(workspace.root)),
-    )
-
-
-def _row(built: Built, verdict: Verdict, workspace: Workspace, *, fresh: bool) -> RunRow:
-    return RunRow(
-        environment=built.environment.id,
-        verdict=verdict.verdict,
-        level=verdict.level,
-        image=built.record.reference,
-        built="built" if built.fresh else "unchanged",
-        validated="validated" if fresh else "unchanged",
-        size=built.record.size,
-        build_s=built.record.seconds if built.fresh else 0.0,
-        reasons=verdict.reasons,
-        findings=verdict.findings,
-        exit_code=verdict_exit_code(verdict.verdict),
-        path=str(workspace.verdict(built.environment.id).relative_to(workspace.root)),
-    )
-
-
-def _in_threads(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterable[_Result]:
+def _in_threads(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterator[_Result]:
     """Run ``work`` in daemon threads: an interrupt does not wait for them, and closed connections end the builds."""
-    waiting: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+    slots = threading.Semaphore(jobs)
     done: queue.SimpleQueue[_Result | BaseException] = queue.SimpleQueue()
-    for item in items:
-        waiting.put(item)
 
-    def worker() -> None:
-        while True:
+    def run_one(item: _Item) -> None:
+        with slots:
             try:
-                done.put(work(waiting.get_nowait()))
-            except queue.Empty:
-                return
+                done.put(work(item))
             except BaseException as error:  # noqa: BLE001 - carried to the main thread, where it is raised
                 done.put(error)
-                return
 
-    for _ in range(min(jobs, len(items))):
-        threading.Thread(target=worker, daemon=True).start()
+    for item in items:
+        threading.Thread(target=run_one, args=(item,), daemon=True).start()
     for _ in items:
         result = done.get()
         if isinstance(result, BaseException):

@@ -84,7 +84,7 @@ def run(world: Path, words: list[str]) -> None:
         push(wish.to, environment)
         return PublishDocument(rows=(PublishRow(environment=environment, repository=wish.to.name, published=True),))
 
-    envbuilder.jobs.run.build_rows = built  # type: ignore[assignment]
+    envbuilder.jobs.run.run = built  # type: ignore[assignment]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]
     envbuilder.host.describe = described

@@ -15,7 +15,7 @@ from envbuilder.choice import Choice, choose
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.jobs.run import RunOptions, build_rows
+from envbuilder.jobs.run import RunOptions, run
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -47,8 +47,8 @@ def test_each_environment_has_its_row(workspace: Workspace) -> None:
     """One is built, and then stands; the other's lock is a mistake of the user's that stops it alone."""
     engine = FakeEngine()
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    first = build_rows(choice_of(), workspace, engine, Console(), RunOptions(jobs=2))
-    second = build_rows(choice_of(), workspace, engine, Console(), RunOptions())
+    first = run(choice_of(), workspace, engine, Console(), RunOptions(jobs=2, validate=False))
+    second = run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
     assert [row.built for row in first.rows] == ["built", "not reached"]
     assert [row.built for row in second.rows] == ["unchanged", "not reached"]
     assert first.rows[0].path == f"out/{first.rows[0].environment}/image.json"
@@ -65,5 +65,5 @@ def test_a_base_that_cannot_be_had_stops_before_any_build(
     monkeypatch.setenv("PATH", str(workspace.root))
     engine = FakeEngine()
     with pytest.raises(InfrastructureError, match="there is no base for debian-bookworm"):
-        build_rows(choice_of(), workspace, engine, Console(), RunOptions())
+        run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
     assert engine.builds == []

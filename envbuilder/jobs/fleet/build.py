@@ -15,7 +15,7 @@ from envbuilder.errors import UsageError
 from envbuilder.host import describe
 from envbuilder.jobs.fleet.document import FleetDocument
 from envbuilder.jobs.fleet.job import Job
-from envbuilder.jobs.run import RunOptions, build_rows
+from envbuilder.jobs.run import RunOptions, run
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession
 from envbuilder.publish.image_state import published_digest
@@ -112,7 +112,7 @@ def build_and_publish(
     if published is not None:
         return PublishDocument(rows=(msgspec.structs.replace(row, published=True, digest=published),))
     engine = connect()
-    built = build_rows(choice, workspace, engine, console, RunOptions(), open_index()).rows[0]
+    built = run(choice, workspace, engine, console, RunOptions(validate=False), open_index()).rows[0]
     if built.error:
         return PublishDocument(rows=(msgspec.structs.replace(row, error=built.error, exit_code=built.exit_code),))
     options = PublishOptions(to, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
