@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,19 +28,16 @@ _JOB_S = 6 * 3600.0
 """Time limit of a job: several times the build of the largest image on a slow host."""
 
 _OUTPUT = 500
-_ADDRESS = "tls://scheduler:8786"
 
 
-def run_program(arguments: Sequence[str], spec: bytes) -> tuple[int, str, str]:
-    """Run envbuilder on a worker; return its exit code, its last output, and the worker's address.
+def run_program(arguments: Sequence[str], spec: bytes) -> tuple[int, str]:
+    """Run envbuilder on a worker; return its exit code and its last output.
 
     The process ends with the worker, even if the worker is killed.
     """
-    from distributed import get_worker  # noqa: PLC0415 - available on a worker
-
     path = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"  # this envbuilder, if not on the PATH
     ended = subprocesses.run(("envbuilder", *arguments), within=_JOB_S, stdin=spec, env={**os.environ, "PATH": path})
-    return ended.code, decoding.lossy(ended.errors[-_OUTPUT:]), str(get_worker().address)
+    return ended.code, decoding.lossy(ended.errors[-_OUTPUT:])
 
 
 def worker_command(address: str, resources: Mapping[str, int], name: str) -> tuple[str, ...]:
@@ -54,11 +52,8 @@ def worker_command(address: str, resources: Mapping[str, int], name: str) -> tup
 
 def advertised_classes(address: str) -> tuple[Mapping[str, float], ...]:
     """Return the host classes that each worker of a scheduler advertises."""
-    client = _connected(address)
-    try:
+    with closing(_connected(address)) as client:
         workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
-    finally:
-        client.close()
     return tuple(worker.get("resources") or {} for worker in workers.values())
 
 
@@ -122,8 +117,8 @@ def _finish(future: Future[JobEnd], done: Any) -> None:  # noqa: ANN401 - Dask h
     if future.done():
         return
     if done.status == "finished":
-        code, output, worker = done.result()
-        future.set_result(JobEnd(code, terminal_text.line(output.strip()), worker))
+        code, output = done.result()
+        future.set_result(JobEnd(code, terminal_text.line(output.strip())))
     else:  # its workers were killed, or the scheduler is gone
         future.set_exception(LostJobError(f"Dask reports the job as {done.status}"))
 
@@ -144,7 +139,8 @@ def _connected(scheduler: Any) -> Any:  # noqa: ANN401 - Dask has no types
         return connect(scheduler, timeout=CONNECT_S, set_as_default=False)
     except ValueError as error:
         raise UsageError(
-            f"{scheduler!r} is not the address of a scheduler: {error}", hint=f"--dask {_ADDRESS}, or --dask local"
+            f"{scheduler!r} is not the address of a scheduler: {error}",
+            hint="--dask tls://scheduler:8786, or --dask local",
         ) from error
     except (OSError, TimeoutError, TypeError, RuntimeError) as error:
         raise InfrastructureError(

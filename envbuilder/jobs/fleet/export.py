@@ -21,6 +21,7 @@ from envbuilder.workspace import read_users, shipped, write_atomically, writing
 SLURM, KUBERNETES = "slurm", "kubernetes"
 
 _TEMPLATES = {SLURM: "slurm.sbatch.j2", KUBERNETES: "kubernetes-job.yaml.j2"}
+_SUFFIXES = {SLURM: ".sbatch", KUBERNETES: ".yaml"}
 _ARCHS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
@@ -55,8 +56,8 @@ def export_jobs(
             hint="--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it",
         )
     files = render_jobs(scheduler, jobs, matrix, cluster)
-    marker = _marker(scheduler)
-    for old in folder.glob(f"*{_suffix(scheduler)}"):
+    marker = f"Written by `envbuilder fleet export {scheduler}`".encode()
+    for old in folder.glob(f"*{_SUFFIXES[scheduler]}"):
         if old.name not in files and marker in read_users(old)[:200]:
             with writing(old):
                 old.unlink(missing_ok=True)
@@ -82,7 +83,7 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
     template = templates.get_template(_TEMPLATES[scheduler])
     files = {}
     for host_class, same in by_class.items():
-        name = f"{_file_stem(host_class)}{_suffix(scheduler)}"
+        name = f"{_file_stem(host_class)}{_SUFFIXES[scheduler]}"
         nodes = _slurm_nodes(same[0]) if scheduler == SLURM else _kubernetes_nodes(same[0])
         files[name] = template.render(
             file=name,
@@ -96,14 +97,6 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
             answers=_ANSWERS,
         )
     return files
-
-
-def _marker(scheduler: str) -> bytes:
-    return f"Written by `envbuilder fleet export {scheduler}`".encode()
-
-
-def _suffix(scheduler: str) -> str:
-    return "." + _TEMPLATES[scheduler].split(".")[1]
 
 
 def _file_stem(host_class: str) -> str:

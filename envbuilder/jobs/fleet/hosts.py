@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -61,7 +60,7 @@ def of_kubernetes(data: bytes) -> Discovered:
         raise UsageError(
             f"not a list of Kubernetes nodes: {error}", hint="pass the output of `kubectl get nodes -o json`"
         ) from error
-    return _gathered((node.metadata.name, partial(_of_labels, node.metadata)) for node in nodes)
+    return _gathered((node.metadata.name, _of_labels(node.metadata)) for node in nodes)
 
 
 def of_slurm(data: bytes) -> Discovered:
@@ -79,21 +78,19 @@ def of_slurm(data: bytes) -> Discovered:
                 hint="pass the output of `sinfo -h -N -o '%N|%G|%f'`",
             )
         nodes[parts[0]] = (parts[1], parts[2])
-    return _gathered((name, partial(_of_words, *words)) for name, words in nodes.items())
+    return _gathered((name, _of_words(*words)) for name, words in nodes.items())
 
 
 def of_dask(workers: Iterable[Mapping[str, float]]) -> Discovered:
     """Read the host classes that a scheduler's workers advertise; other workers are left out."""
-    return _gathered(
-        (f"worker-{number}", partial(_of_resources, resources)) for number, resources in enumerate(workers)
-    )
+    return _gathered((f"worker-{number}", _of_resources(resources)) for number, resources in enumerate(workers))
 
 
-def _of_resources(resources: Mapping[str, float]) -> FleetHost:
+def _of_resources(resources: Mapping[str, float]) -> FleetHost | str:
     """Read a worker's host classes, of which the one with the longest driver is the exact one."""
     arch = next((machine for machine in _ARCHS.values() if asked_of("", "", machine) in resources), None)
     if arch is None:
-        raise _UnknownError("it advertises no host class; start it with `envbuilder fleet worker`")
+        return "it advertises no host class; start it with `envbuilder fleet worker`"
     kinds = [kind.rpartition("/")[::2] for kind in resources if kind != asked_of("", "", arch)]
     driver = max((driver for _, driver in kinds), key=len, default="")
     gpus = tuple(dict.fromkeys(gpu.replace("_", " ") for gpu, _ in kinds))
@@ -107,30 +104,20 @@ def as_yaml(fleet: tuple[FleetHost, ...]) -> str:
 
 def _flow(values: dict[str, Any]) -> str:
     """Return a mapping as JSON, which is YAML too, without empty values."""
-    kept = {
-        name: value for name, value in values.items() if value not in (None, "", [], (), {}) and (name, value) != _ONE
-    }
+    empty: tuple[object, ...] = (None, "", [], (), {})
+    kept = {name: one for name, one in values.items() if one not in empty and (name, one) != ("count", 1)}
     return decoding.lossy(msgspec.json.encode(kept))
 
 
-_ONE = ("count", 1)
-
-
-class _UnknownError(Exception):
-    """The GPU or driver of a node is unknown."""
-
-
-def _gathered(nodes: Iterable[tuple[str, Callable[[], FleetHost]]]) -> Discovered:
-    """Count equal nodes, under the name of the first."""
+def _gathered(nodes: Iterable[tuple[str, FleetHost | str]]) -> Discovered:
+    """Count equal nodes, under the name of the first; a text is the reason for leaving a node out."""
     alike: dict[bytes, list[tuple[str, FleetHost]]] = {}
     left_out: list[str] = []
-    for name, read in nodes:
-        try:
-            host = read()
-        except _UnknownError as error:
-            left_out.append(f"{name}: {error}")
-            continue
-        alike.setdefault(msgspec.json.encode(host), []).append((name, host))
+    for name, host in nodes:
+        if isinstance(host, str):
+            left_out.append(f"{name}: {host}")
+        else:
+            alike.setdefault(msgspec.json.encode(host), []).append((name, host))
     fleet = tuple(
         msgspec.structs.replace(same[0][1], name=_name(same[0][0]), count=len(same)) for same in alike.values()
     )
@@ -141,17 +128,17 @@ def _name(node: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", node).lstrip("._-")[:63] or "node"
 
 
-def _of_labels(meta: _Meta) -> FleetHost:
+def _of_labels(meta: _Meta) -> FleetHost | str:
     labels = meta.labels
     machine = labels.get("kubernetes.io/arch", "")
     arch = _ARCHS.get(machine)
     if arch is None:
-        raise _UnknownError(f"no environment is for its machine type: {machine or 'unknown'}")
+        return f"no environment is for its machine type: {machine or 'unknown'}"
     product, driver = labels.get(_PRODUCT, ""), _driver(labels)
     if not product and not driver:
         return FleetHost(name="x", arch=arch, labels={"kubernetes.io/arch": machine})
     if not product or not driver:
-        raise _UnknownError(f"it has no label for its {'driver' if product else 'GPU'}; install GPU feature discovery")
+        return f"it has no label for its {'driver' if product else 'GPU'}; install GPU feature discovery"
     keys = ("kubernetes.io/arch", _PRODUCT, *((_FULL,) if _FULL in labels else _PARTS))
     selector = {key: labels[key] for key in keys if labels.get(key)}
     count = int(labels[_COUNT]) if labels.get(_COUNT, "").isdecimal() else 1
@@ -164,16 +151,16 @@ def _driver(labels: dict[str, str]) -> str:
     return text if re.fullmatch(r"[0-9]+(?:\.[0-9]+)*", text) else ""
 
 
-def _of_words(resources: str, features: str) -> FleetHost:
+def _of_words(resources: str, features: str) -> FleetHost | str:
     """Read a node's generic resources and features; Slurm writes ``(null)`` for none."""
     gres = [word for word in re.split(r",(?![^(]*\))", resources) if word and word != "(null)"]
     words = [word for word in features.split(",") if word and word != "(null)"]
     gpus = [found[1] for word in gres if (found := _GRES.match(word))]
     driver = next((found[1] for word in words if (found := _DRIVER.match(word))), "")
     if not gpus and any(map(_ANY_GPU.match, gres)):
-        raise _UnknownError("its resources name no model of its GPU (gpu:a100:4)")
+        return "its resources name no model of its GPU (gpu:a100:4)"
     if gpus and not driver:
-        raise _UnknownError("no feature names its driver (driver-535.104.05)")
+        return "no feature names its driver (driver-535.104.05)"
     constraint = "&".join(word for word in words if _FEATURE.match(word))
     if not gpus:
         return FleetHost(name="x", constraint=constraint)

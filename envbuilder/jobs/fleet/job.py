@@ -15,12 +15,26 @@ from envbuilder.validation.checks import Profile
 from envbuilder.verdict import Level
 
 
-class ValidationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the validations of a run have in common.
+
+    ``trusted`` are public keys (PEM): a result that one of them signed is not repeated, except with ``again`` one
+    without an answer. ``max_age_s`` is the maximum age of a PASSED, in seconds.
+    """
+
+    profile: Profile = "quick"
+    gpus: str = "auto"
+    again: bool = False
+    max_age_s: float
+    trusted: tuple[str, ...] = ()
+    identity: str = ""
+    issuer: str = ""
+
+
+class ValidationSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One validation on one host class: the input of `envbuilder fleet prove`.
 
-    ``gpu`` and ``driver`` are the host class ('' any); ``suite`` is the digest of the suite to run. ``trusted`` are
-    public keys (PEM): a result that one of them signed is not repeated. ``max_age_s`` is the maximum age of a PASSED,
-    in seconds.
+    ``gpu`` and ``driver`` are the host class ('' any); ``suite`` is the digest of the suite to run.
     """
 
     schema: str = "envbuilder/proof-order/v1"
@@ -32,13 +46,6 @@ class ValidationSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     gpu: str = ""
     driver: str = ""
     suite: str
-    profile: Profile = "quick"
-    gpus: str = "auto"
-    again: bool = False
-    max_age_s: float
-    trusted: tuple[str, ...] = ()
-    identity: str = ""
-    issuer: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,10 @@ class Job:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """Exit code of a job, its last output, and the worker's name."""
+    """Exit code of a job and its last output."""
 
     code: int
     output: str = ""
-    worker: str = ""
 
 
 class LostJobError(InfrastructureError):

@@ -20,9 +20,9 @@ from envbuilder.host import describe
 from envbuilder.jobs.fleet.build import BuildSpec, build_and_publish, build_jobs
 from envbuilder.jobs.fleet.dask_engine import LOCAL, DaskEngine
 from envbuilder.jobs.fleet.document import FleetDocument
-from envbuilder.jobs.fleet.job import Job, ValidationSpec
+from envbuilder.jobs.fleet.job import Job, JobTerms, ValidationSpec
 from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, prove
-from envbuilder.jobs.fleet.run import JobTerms, jobs_of, run_here, run_jobs
+from envbuilder.jobs.fleet.run import jobs_of, run_here, run_jobs
 from envbuilder.jobs.fleet.survey import FleetQuery, survey
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.image_state import Registrar, check_believed, registrar_of
@@ -60,8 +60,9 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = "quick"
     gpus: str = "auto"
 
-    def terms(self, *, local: bool = False) -> JobTerms:
-        """Return the terms of each job: they include public keys, never a private one."""
+    @property
+    def terms(self) -> JobTerms:
+        """The terms of each job: they include public keys, never a private one."""
         return JobTerms(
             max_age_s=duration(self.max_age),
             trusted=tuple(users_text(path) for path in self.keys),
@@ -69,7 +70,7 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
             issuer=self.issuer or "",
             profile=self.profile,
             gpus=self.gpus,
-            local=local,
+            again=self.again,
         )
 
 
@@ -96,25 +97,17 @@ def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument
     """Return a fleet's state and the jobs of its pending validations, for export."""
     query, registrar = _opened(options, catalog)
     document = survey("plan", query, registrar.standing)
-    return document, tuple(job for _, job in jobs_of(document, query, options.terms()))
+    return document, tuple(job for _, job in jobs_of(document, query, options.terms))
 
 
 def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
-    if options.dask is None:
-        if options.build:
-            raise UsageError(
-                "--build needs --dask", hint="use --dask local, or run `envbuilder build` and `envbuilder publish`"
-            )
-        return _run_here(options, catalog)
-    if options.signers or options.keyless:
-        raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
-    if options.dask == LOCAL and not os.environ.get(SIGNING_KEY):
-        raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
-    return _run_with_dask(options, options.dask, catalog)
-
-
-def _run_here(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
+    if options.dask is not None:
+        return _run_with_dask(options, options.dask, catalog)
+    if options.build:
+        raise UsageError(
+            "--build needs --dask", hint="use --dask local, or run `envbuilder build` and `envbuilder publish`"
+        )
     query, registrar = _opened(options, catalog)
     signing = Signing(options.signers, options.keyless)
     attach = _attacher(registrar, signing, query.host, query.choice.catalog, options)
@@ -122,6 +115,10 @@ def _run_here(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
 
 
 def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
+    if options.signers or options.keyless:
+        raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
+    if address == LOCAL and not os.environ.get(SIGNING_KEY):
+        raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
     query, registrar = _opened(options, catalog)
     is_local = address == LOCAL
 
@@ -134,9 +131,10 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
             engine.submit,
             query,
             registrar.standing,
-            options.terms(local=is_local),
+            options.terms,
             say=Console().say,
             build_jobs=builds if options.build else lambda _: (),
+            local=is_local,
         )
 
 

@@ -15,10 +15,9 @@ import msgspec
 from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError
 from envbuilder.jobs.fleet.build import spec_of
 from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
-from envbuilder.jobs.fleet.job import Job, JobEnd, LostJobError, ValidationSpec, is_lost, validation_job
+from envbuilder.jobs.fleet.job import Job, JobEnd, JobTerms, LostJobError, ValidationSpec, is_lost, validation_job
 from envbuilder.jobs.fleet.survey import FleetQuery, Lookup, is_pending, level_of, survey
 from envbuilder.support import decoding
-from envbuilder.validation.checks import Profile
 
 ATTEMPTS = 4
 """How often a job is started if its workers are lost: a fifth host is unlikely to do better."""
@@ -29,22 +28,6 @@ PATIENCE_S, PAUSE_S = 180.0, 2.0
 _Answer = TypeVar("_Answer")
 Submit = Callable[[Job], Future[JobEnd]]
 """Starts a job, or joins the same job if it runs already. The future raises LostJobError if the worker was lost."""
-
-
-@dataclass(frozen=True)
-class JobTerms:
-    """What every validation job of a run has in common: trust, the maximum age of a PASSED (seconds), the profile.
-
-    ``trusted`` are public keys (PEM). ``local``: only jobs that this host can run.
-    """
-
-    max_age_s: float
-    trusted: tuple[str, ...] = ()
-    identity: str = ""
-    issuer: str = ""
-    profile: Profile = "quick"
-    gpus: str = "auto"
-    local: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,8 +70,9 @@ def run_jobs(
     *,
     say: Callable[[str], None] = lambda _: None,
     build_jobs: Callable[[FleetDocument], Iterable[Job]] = lambda _: (),
+    local: bool = False,
 ) -> FleetDocument:
-    """Run the pending validations as jobs and return the resulting state.
+    """Run the pending validations, with ``local`` those for this host, as jobs and return the resulting state.
 
     ``build_jobs`` returns the jobs that build and publish missing images; they run first.
     """
@@ -100,7 +84,7 @@ def run_jobs(
     builds = {spec_of(job).environment: job for job in build_jobs(before)}
     built = run_all(builds.values(), submit, is_pending=lambda job: not _is_published(job, lookup), say=say)
     before = state() if builds else before
-    jobs = dict(jobs_of(before, query, terms))
+    jobs = dict(jobs_of(before, query, terms, local=local))
     outcomes = run_all(jobs.values(), submit, is_pending=lambda job: _is_pending(job, query, lookup), say=say)
     after = state()
     by_row = {place: outcomes[job.name] for place, job in jobs.items()}
@@ -116,11 +100,13 @@ def run_jobs(
     return msgspec.structs.replace(after, rows=rows, ran=tuple(ran))
 
 
-def jobs_of(document: FleetDocument, query: FleetQuery, terms: JobTerms) -> Iterator[tuple[tuple[str, str], Job]]:
-    """Yield the job of each pending validation, by digest and host class."""
+def jobs_of(
+    document: FleetDocument, query: FleetQuery, terms: JobTerms, *, local: bool = False
+) -> Iterator[tuple[tuple[str, str], Job]]:
+    """Yield the job of each pending validation, by digest and host class; with ``local`` only those for this host."""
     environments = {environment.id: environment for environment in query.choice.environments}
     for row in document.rows:
-        if not row.left or (terms.local and not row.here):
+        if not row.left or (local and not row.here):
             continue
         environment = environments[row.environment]
         spec = ValidationSpec(
@@ -132,13 +118,7 @@ def jobs_of(document: FleetDocument, query: FleetQuery, terms: JobTerms) -> Iter
             gpu=row.gpu,
             driver=row.driver,
             suite=query.suite,
-            profile=terms.profile,
-            gpus=terms.gpus,
-            again=query.again,
-            max_age_s=terms.max_age_s,
-            trusted=terms.trusted,
-            identity=terms.identity,
-            issuer=terms.issuer,
+            **msgspec.structs.asdict(terms),
         )
         yield (row.digest, row.kind), validation_job(spec, (host for host in query.fleet if host.name in row.hosts))
 

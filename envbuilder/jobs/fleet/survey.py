@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -40,8 +40,7 @@ class FleetQuery:
     again: bool = False
 
 
-@dataclass(frozen=True)
-class _HostClass:
+class _HostClass(NamedTuple):
     """Hosts for which one validation counts: a GPU model and a driver, or any host if no GPU is used."""
 
     gpu: str = ""
@@ -85,12 +84,11 @@ def _rows(
                 impossible.setdefault(host_class, []).append((host, cell))
             else:
                 compatible.setdefault(host_class, []).append(host)
-    pairs = [(host_class.gpu, host_class.driver) for host_class in compatible]
-    image = lookup(environment.id, level_of(environment), pairs) if compatible else None
+    image = lookup(environment.id, level_of(environment), list(compatible)) if compatible else None
     standings = {(one.gpu, one.driver): one for one in image.kinds} if image else {}
     for host_class, hosts in compatible.items():
         row = _unpublished(environment, host_class, hosts, here=_is_here(environment, host_class, query))
-        standing = standings.get((host_class.gpu, host_class.driver))
+        standing = standings.get(host_class)
         yield _published(row, image.digest, standing, query) if image and standing else row
     for host_class, refused in impossible.items():
         if host_class not in compatible:
