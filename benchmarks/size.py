@@ -38,12 +38,12 @@ from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.image import lockfile
 from envbuilder.image.bases import ensure_base
+from envbuilder.image.build import Given, ensure
 from envbuilder.image.context import ensure_lock, system_of
-from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lock import lock as locked
 from envbuilder.image.removed_files import Omitted
-from envbuilder.image.render import with_host
+from envbuilder.image.render import WITH_HOST
 from envbuilder.workspace import Workspace, cache_dir, read_users, write_atomically
 
 OS = "debian-bookworm"
@@ -131,7 +131,7 @@ def naive(engine: DockerEngine, release: str, flavor: Flavor) -> str:
     if engine.image(tag) is None:
         what = f"tensorflow-cpu=={release}" if flavor == "cpu" else f"tensorflow[and-cuda]=={release}"
         with tempfile.TemporaryDirectory() as folder:
-            text = DOCKERFILE.format(base=base_of(engine), host=with_host(), what=what)
+            text = DOCKERFILE.format(base=base_of(engine), host=WITH_HOST, what=what)
             (Path(folder) / "Dockerfile").write_text(text)
             engine.build(BuildRequest(context=Path(folder), tag=tag, extra=host_files()), quiet)
     return tag

@@ -10,7 +10,7 @@ from typing import assert_never
 from envbuilder.controls.control import Control, ControlStep, Copy, Entrypoint, Env, FromWheel, RunCommand
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.lockfile import LOCK
-from envbuilder.image.render import with_host
+from envbuilder.image.render import WITH_HOST
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.workspace import packaged
 
@@ -35,7 +35,7 @@ def dockerfile(control: Control, python: str, lock: str, system: Mapping[str, st
 def _instruction(step: ControlStep) -> str:
     match step:
         case RunCommand(command, network, folder, tool):
-            mounts = f"{with_host()}\n    " if network else ""
+            mounts = f"{WITH_HOST}\n    " if network else ""
             mounts += f"--mount=type=bind,source={tool},target=/run/{tool} " if tool else ""
             return f"RUN {mounts}{f'cd {folder} && ' if folder else ''}{command}"
         case Copy() | FromWheel():

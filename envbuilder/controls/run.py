@@ -19,8 +19,7 @@ from envbuilder.engine.port import BuildRequest, Engine, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.finding import Code
-from envbuilder.image.build import Built, build_logged
-from envbuilder.image.ensure import ensure
+from envbuilder.image.build import Built, build_logged, ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import CONTROL_LABEL, CONTROLS

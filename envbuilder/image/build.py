@@ -1,8 +1,7 @@
-"""Build an environment's image from its context, and keep the record of what was built."""
+"""Build an environment's image: lock, packages, render, base, build. Up-to-date steps are skipped."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import time
@@ -10,28 +9,55 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
 
-from envbuilder.engine.port import BuildRequest, Engine, EngineInfo, Image, Step
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import OperatingSystem
+from envbuilder.engine.port import BuildRequest, Engine, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import redacted
+from envbuilder.errors import UsageError, redacted
 from envbuilder.image import lockfile, removed_files, system_lock
-from envbuilder.image.bases import Base, ask_for_room
-from envbuilder.image.context import build_files
+from envbuilder.image.bases import Base, ask_for_room, ensure_base
+from envbuilder.image.context import (
+    build_files,
+    ensure_lock,
+    ensure_packages,
+    ensure_system_locks,
+    system_of,
+    write_context,
+)
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.layers import carried_out
-from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, reference
-from envbuilder.image.wheel_records import Pin, read_pins
+from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, TOOLS_SYSTEM, reference
+from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding, subprocesses, terminal_text
 from envbuilder.verdict import EngineRef
-from envbuilder.workspace import Workspace, read_document, read_users, write_document, writing
+from envbuilder.workspace import (
+    Workspace,
+    cache_dir,
+    content_key,
+    digest,
+    read_document,
+    read_users,
+    write_document,
+    writing,
+)
 
 _INSTALLER = re.compile(rb"(?m)^FROM \S+ AS tools$")
 """The stage of a template that has the installer."""
+
 _one_installer = threading.Lock()
+
+_LOG_LINES = {
+    "started": "→ {0.name}",
+    "log": "  {0.text}",
+    "done": "✓ {0.name} ({0.seconds:.1f} s)",
+    "cached": "= {0.name} (cached)",
+    "failed": "✗ {0.name}: {0.error}",
+}
+"""A log's line by the kind of a build's event."""
 
 
 class LayerSize(msgspec.Struct, frozen=True):
@@ -43,12 +69,12 @@ class LayerSize(msgspec.Struct, frozen=True):
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build left in the engine: ``out/<id>/image.json``. ``key`` covers the context and the base.
+    """The record of a build: ``out/<id>/image.json``. ``key`` covers the context and the base.
 
-    ``builder`` is ``engine`` as a phrase; a record of an earlier version holds the phrase alone. ``context`` is path →
-    digest of what was built, ``revision`` the commit that it was checked out from ('' where there is none, or where
-    the context differs from it), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums what its variant leaves
-    out of what its lock pins; the list is in the context.
+    ``builder`` is ``engine`` as a phrase; a record of an earlier version holds only the phrase. ``context`` is path →
+    digest of the built files, ``revision`` the commit that they were checked out from ('' if there is none, or if they
+    differ from it), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums the files of the lock's packages that
+    the variant lacks; the list is in the context.
     """
 
     schema: str = "envbuilder/image/v1"
@@ -74,10 +100,10 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Built:
-    """An environment, the record of its image and the text of its lock; ``fresh`` where something was done for it.
+    """An environment, the record of its image and the text of its lock; ``fresh`` if it was built just now.
 
-    ``removed`` lists the files that its variant removes, '' if none; ``pins`` are what is stored about large wheels, by
-    their hash; ``system`` are the locks of the packages of the system, by name.
+    ``removed`` lists the files that its variant removes, '' if none; ``pins`` are those of large wheels, by their hash;
+    ``system`` are the locks of the system's packages, by name.
     """
 
     environment: Environment
@@ -89,20 +115,116 @@ class Built:
     system: Mapping[str, str] = field(default_factory=dict)
 
 
-def span(began: float) -> tuple[str, str]:
-    """Return when what began then by the monotonic clock began and ended just now: UTC to the second, as ISO 8601.
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build: ``wheels`` is a folder of wheels that steps may install from, next to the index.
 
-    The clock on the wall is asked once, in the end: it may have been set meanwhile, and nothing ends before it begins.
+    ``index`` gives the RECORDs of the locked wheels after the build: validation compares the image with them.
     """
-    ended = datetime.now(UTC)
-    begun = ended - timedelta(seconds=time.monotonic() - began)
-    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
+
+    no_cache: bool = False
+    wheels: Path | None = None
+    index: PackageIndex | None = None
 
 
-def of_files(
+@dataclass(frozen=True)
+class Given:
+    """A lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are."""
+
+    lock: str
+    as_it_lies: bool = False
+
+
+def ensure(
+    environment: Environment,
+    catalog: Catalog,
+    workspace: Workspace,
+    engine: Engine,
+    on_step: Callable[[Step], None],
+    *,
+    given: Given | None = None,
+    options: BuildOptions | None = None,
+) -> Built:
+    """Lock an environment that has no lock, write its files, and build it unless the engine has that image.
+
+    Raises InputError for a lock that does not fit the environment, UnsatisfiableError if it cannot be locked,
+    BaseUnavailableError, BuildFailedError, and InfrastructureError. An interrupted build leaves no record, so that
+    the next call builds.
+    """
+    options = options or BuildOptions()
+
+    def base_of(system: OperatingSystem) -> Base:
+        return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
+
+    files = _files(environment, catalog, workspace, given, options)
+    base = base_of(system_of(environment, catalog))
+    key = content_key({**files, "base": base.id.encode()})
+    before = read_document(workspace.image_record(environment.id), ImageRecord)
+    if before and before.key == key and not options.no_cache and engine.image(before.image) is not None:
+        return _built(environment, before, files, workspace, fresh=False)
+    tools = catalog.system(TOOLS_SYSTEM) if environment.on_registry_base else None
+    arguments = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
+    request = _request(environment, files, base, arguments, options)
+    record = _build(environment, workspace, engine, on_step, request, files, base, key)
+    built = _built(environment, record, files, workspace, fresh=True)
+    wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
+    locks = (built.lock, built.system.get(system_lock.CUDNN_LOCK, ""))
+    wheels.keep((one for lock in locks for one in lockfile.parse(lock)), environment.python, environment.arch)
+    return built
+
+
+def _request(
+    environment: Environment,
+    files: Mapping[str, bytes],
+    base: Base,
+    arguments: Mapping[str, str],
+    options: BuildOptions,
+) -> BuildRequest:
+    cuda = environment.packaged_cuda
+    return BuildRequest(
+        context=files,
+        dockerfile=f"{environment.id}/Dockerfile",
+        tag=reference(environment.id),
+        extra=host_files(
+            wheels=options.wheels,
+            indexes=environment.added.indexes,
+            repository=cuda.repository if cuda else "",
+            folder="shared/host",
+        ),
+        build_args=arguments,
+        labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
+        no_cache=options.no_cache,
+    )
+
+
+def standing(environment: Environment, workspace: Workspace) -> Built | None:
+    """Return the result of an earlier build in a workspace, without the engine; None if there is none."""
+    record = read_document(workspace.image_record(environment.id), ImageRecord)
+    if record is None:
+        return None
+    return _built(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
+
+
+def _files(
+    environment: Environment, catalog: Catalog, workspace: Workspace, given: Given | None, options: BuildOptions
+) -> dict[str, bytes]:
+    """Return the files that a build needs, by path below ``images/``; unless they are given, they are written first."""
+    if given is not None and given.as_it_lies:
+        files = build_files(environment.id, workspace)
+        if f"{environment.id}/Dockerfile" not in files:
+            hint = f"envbuilder render -s {environment.id}"
+            raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
+        return files
+    lock = given.lock if given else ensure_lock(environment, catalog, workspace)
+    if given is not None:
+        ensure_system_locks(environment, catalog, workspace)
+    ensure_packages(environment, lock, catalog, workspace, options.index)
+    return write_context(environment, lock, workspace)
+
+
+def _built(
     environment: Environment, record: ImageRecord, files: Mapping[str, bytes], workspace: Workspace, *, fresh: bool
 ) -> Built:
-    """Return what was built from these files of ``images/``."""
     return Built(
         environment,
         record,
@@ -114,83 +236,59 @@ def of_files(
     )
 
 
-@dataclass(frozen=True)
-class BuildOptions:
-    """How to build: ``wheels`` is a folder of wheels that steps may install from, beside the index.
-
-    ``index`` is asked what the locked wheels hold, once they are built with: validation compares with that.
-    """
-
-    no_cache: bool = False
-    wheels: Path | None = None
-    index: PackageIndex | None = None
-
-
-def standing(environment: Environment, workspace: Workspace) -> Built | None:
-    """Return what an earlier build left in a workspace, the engine not asked; None where there is nothing."""
-    record = read_document(workspace.image_record(environment.id), ImageRecord)
-    if record is None:
-        return None
-    return of_files(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
-
-
-def build(
+def _build(
     environment: Environment,
     workspace: Workspace,
     engine: Engine,
     on_step: Callable[[Step], None],
-    *,
+    request: BuildRequest,
     files: Mapping[str, bytes],
     base: Base,
     key: str,
-    options: BuildOptions,
-    tools: Base | None = None,
 ) -> ImageRecord:
-    """Build an environment from ``files`` (by path below ``images/``) on its base.
-
-    ``key`` is the digest of both, ``tools`` the base on which the installer runs.
-
-    Writes ``out/<id>/build.log`` as the build goes and ``out/<id>/image.json`` when it is whole. Raises
-    BuildFailedError with the failed step's last lines, InfrastructureError where the engine's disk has no room.
-    """
+    """Build an environment, and write ``out/<id>/build.log`` meanwhile and ``out/<id>/image.json`` at the end."""
     ask_for_room(environment, engine)
     path = workspace.image_record(environment.id)
     with writing(path):
         path.unlink(missing_ok=True)
     began = time.monotonic()
-    dockerfile = f"{environment.id}/Dockerfile"
-    request = BuildRequest(
-        context=files,
-        dockerfile=dockerfile,
-        tag=reference(environment.id),
-        extra=host_files(
-            wheels=options.wheels,
-            indexes=environment.added.indexes,
-            repository=environment.packaged_cuda.repository if environment.packaged_cuda else "",
-            folder="shared/host",
-        ),
-        build_args={"BASE": base.reference, **({"TOOLS": tools.reference} if tools else {})},
-        labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
-        no_cache=options.no_cache,
-    )
     image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
-    record = _record(environment, key, image, base, engine.info())
-    took, (started, finished) = time.monotonic() - began, span(began)
-    record = msgspec.structs.replace(
-        record,
-        seconds=round(took, 1),
+    seconds, (started, finished), info = time.monotonic() - began, span(began), engine.info()
+    record = ImageRecord(
+        environment=environment.id,
+        key=key,
+        image=image.id,
+        reference=request.tag,
+        size=image.size,
+        base=base.reference,
+        base_id=base.id,
+        base_origin=base.origin,
+        builder=f"{info.name} {info.version} {info.builder}",
+        engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
+        seconds=round(seconds, 1),
+        layers=tuple(LayerSize(layer.diff_id, layer.size, layer.created_by) for layer in image.layers),
         context=digests_of(files),
         revision=_revision(workspace.images, files),
         started=started,
         finished=finished,
-        omitted=removed_files.parse(carried_out(files, dockerfile)).sums(),
+        omitted=removed_files.parse(carried_out(files, request.dockerfile)).sums(),
     )
     write_document(path, record)
     return record
 
 
+def span(began: float) -> tuple[str, str]:
+    """Return begin (by the monotonic clock) and end of something that ends now: UTC to the second, as ISO 8601.
+
+    The wall clock is read once, because it may have been set meanwhile, and nothing ends before it begins.
+    """
+    ended = datetime.now(UTC)
+    begun = ended - timedelta(seconds=time.monotonic() - began)
+    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
+
+
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: f"sha256:{hashlib.sha256(data).hexdigest()}" for name, data in sorted(files.items())}
+    return {name: digest(data) for name, data in sorted(files.items())}
 
 
 def _revision(images: Path, files: Iterable[str]) -> str:
@@ -208,28 +306,29 @@ def _revision(images: Path, files: Iterable[str]) -> str:
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
-    """Build an image and write each step to a log file as it happens, without credentials in an address.
+    """Build an image and write each step to a log file as it happens, without credentials in addresses.
 
-    The stage of the installer is built first, by one build of this process at a time. Where builds begin side by side
-    on a cold builder, BuildKit (20.10) makes what they share once, and another that begins while one of them goes on
-    does not know again what follows: it would install a CUDA set that is there. A template of the user's may have no
-    such stage.
+    The installer's stage is built first, by one build of this process at a time. If builds begin at the same time on a
+    cold builder, BuildKit (20.10) makes their common steps once, and a build that begins meanwhile does not recognise
+    the following steps: it would install a CUDA set again. A template of the user may lack this stage.
     """
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
-        def both(step: Step) -> None:
-            clean = replace(step, name=_clean(step.name), text=_clean(step.text), error=_clean(step.error))
-            write_step(file, clean)
+        def report(step: Step) -> None:
+            name, text, error = (terminal_text.text(redacted(one)) for one in (step.name, step.text, step.error))
+            clean = replace(step, name=name, text=text, error=error)
+            file.write(_LOG_LINES[step.kind].format(clean).rstrip() + "\n")
+            file.flush()
             on_step(clean)
 
         if _begins_with_installer(request):
             first = replace(request, tag=f"{request.tag}-tools", target="tools", labels={})
             with _one_installer:
                 try:
-                    engine.build(first, both)
+                    engine.build(first, report)
                 finally:
                     engine.remove(first.tag)
-        return engine.build(request, both)
+        return engine.build(request, report)
 
 
 def _begins_with_installer(request: BuildRequest) -> bool:
@@ -239,41 +338,3 @@ def _begins_with_installer(request: BuildRequest) -> bool:
     else:
         text = request.context.get(request.dockerfile, b"")
     return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None
-
-
-def _clean(text: str) -> str:
-    return terminal_text.text(redacted(text))
-
-
-def write_step(file: TextIO, step: Step) -> None:
-    """Write one event of a build as a line of a log, and flush it: the log is for following, too."""
-    match step.kind:
-        case "started":
-            line = f"→ {step.name}"
-        case "log":
-            line = f"  {step.text.rstrip()}"
-        case "done":
-            line = f"✓ {step.name} ({step.seconds:.1f} s)"
-        case "cached":
-            line = f"= {step.name} (cached)"
-        case "failed":
-            line = f"✗ {step.name}: {step.error}"
-    file.write(line + "\n")
-    file.flush()
-
-
-def _record(environment: Environment, key: str, image: Image, base: Base, info: EngineInfo) -> ImageRecord:
-    return ImageRecord(
-        environment=environment.id,
-        key=key,
-        image=image.id,
-        reference=reference(environment.id),
-        size=image.size,
-        base=base.reference,
-        base_id=base.id,
-        base_origin=base.origin,
-        builder=f"{info.name} {info.version} {info.builder}",
-        engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
-        seconds=0.0,
-        layers=tuple(LayerSize(layer.diff_id, layer.size, layer.created_by) for layer in image.layers),
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,13 +14,13 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
 from envbuilder.image import lockfile, system_lock
-from envbuilder.image.layers import PACKAGES, PackageFolder, Wheels, package_layers
+from envbuilder.image.layers import PACKAGES, PackageFolder, make_folder, package_layers
 from envbuilder.image.lock import lock, with_hashes
 from envbuilder.image.lockfile import LOCK
-from envbuilder.image.names import TOOLS_SYSTEM
 from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import render_context
-from envbuilder.pypi.client import open_index
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
+from envbuilder.pypi.client import open_index, with_own
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.versions import pin_or_none, pins, same
@@ -29,6 +29,7 @@ from envbuilder.workspace import (
     folder_contents,
     folders_in,
     packaged,
+    read_kept,
     read_users,
     shipped,
     users_text,
@@ -39,25 +40,18 @@ from envbuilder.workspace import (
 
 @dataclass(frozen=True)
 class Difference:
-    """One file of ``images/`` that is not what facts, wishes and lock give; ``diff`` is unified."""
+    """One file of ``images/`` that differs from what facts, matrix and lock give; ``diff`` is unified."""
 
     path: str
     diff: str
 
 
 def system_of(environment: Environment, catalog: Catalog) -> OperatingSystem:
-    """Return the catalogue's row of an environment's operating system. Raises NoClaimError where there is none."""
+    """Return the catalogue's row of an environment's operating system. Raises NoClaimError without one."""
     system = catalog.system(environment.base_system)
     if system is None:
         name = environment.base_system
         raise NoClaimError(f"the catalogue has no operating system {name}", hint="envbuilder catalog list")
-    return system
-
-
-def tools_system(catalog: Catalog) -> OperatingSystem:
-    """Return the system that the installer runs on where an environment's own base is only a registry's."""
-    system = catalog.system(TOOLS_SYSTEM)
-    assert system is not None  # noqa: S101 - the catalogue that ships has it
     return system
 
 
@@ -69,94 +63,93 @@ def ensure_lock(
     renew: bool = False,
     renewed: Collection[str] = (),
 ) -> str:
-    """Return an environment's lock; make it where there is none, or where ``renew`` asks for it.
+    """Return an environment's lock; make it if there is none, or if ``renew`` is set.
 
-    Variants of one environment have the same pins: if there is no lock, that of another variant is taken, and in a
-    renewal that of a variant which was ``renewed`` before.
-    Raises InputError where the committed lock does not pin what the environment asks for: a lock never changes
-    unasked.
+    Variants of one environment have the same pins: a new lock is copied from another variant, in a renewal from one
+    that was ``renewed`` before. Raises InputError if the committed lock does not pin what the environment asks for: a
+    lock changes on request only.
     """
     path = workspace.context(environment.id) / LOCK
-    wanted = renew or not path.exists()
-    others = [name for name in environment.other_variants if wanted and (name in renewed or not renew)]
-    taken = _take_over(environment, workspace, others)
-    kept = lockfile.of_context(path.parent) if taken or not renew else None
-    if kept is not None:
-        _demand(environment, kept, path)
+    present = None if renew else lockfile.of_context(path.parent)
+    if present is not None:
+        _check(environment, present, path)
+    else:
+        others = (name for name in environment.other_variants if name in renewed or not renew)
+        folders = [workspace.context(name) for name in others]
+        present = _copied(environment, workspace, folders)
+    if present is not None:
         ensure_system_locks(environment, catalog, workspace)
-        return kept
+        return present
     text = lock(environment, system_of(environment, catalog).glibc)
     ensure_system_locks(environment, catalog, workspace, renew=renew)
     write_atomically(path, text.encode())
     return text
 
 
-def _take_over(environment: Environment, workspace: Workspace, others: Iterable[str]) -> bool:
-    """Give an environment the locks of the first of its other variants that has some; return True if one has.
+def _copied(environment: Environment, workspace: Workspace, variants: list[Path]) -> str | None:
+    """Copy the locks of the first variant that has some; None if there is none.
 
-    A variant may leave out wheels that another one installs: it takes the rest of the lock.
+    A variant may leave out wheels that another one installs: its lock is the rest.
     """
-    folders = [workspace.context(name) for name in others]
-    found = next((folder for folder in folders if lockfile.of_context(folder) is not None), None)
+    context = workspace.context(environment.id)
+    found = next((folder for folder in variants if (folder / LOCK).is_file()), None)
     if found is None:
-        return False
-    left_out = pins(environment.not_installed).keys()
-    text = lockfile.without(users_text(found / LOCK), left_out)
+        return None
+    text = lockfile.without(users_text(found / LOCK), pins(environment.not_installed).keys())
     if not environment.variant and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
-        return False
-    _demand(environment, text, found / LOCK)
-    for name in system_lock.needed(environment):
-        if (found / name).is_file():
-            write_atomically(workspace.context(environment.id) / name, users_text(found / name).encode())
-    write_atomically(workspace.context(environment.id) / LOCK, text.encode())
-    return True
+        return None
+    _check(environment, text, found / LOCK)
+    for name, system in system_lock.texts(found, environment).items():
+        write_atomically(context / name, system.encode())
+    write_atomically(context / LOCK, text.encode())
+    return text
 
 
 def ensure_system_locks(
     environment: Environment, catalog: Catalog, workspace: Workspace, *, renew: bool = False
 ) -> None:
-    """Pin what an environment asks of the system itself, where that is not done yet, or where ``renew`` asks for it.
+    """Pin the system's packages of an environment if they are not pinned yet, or if ``renew`` is set.
 
-    Raises InputError where a lock that is there does not pin what the environment asks for, and InfrastructureError
-    where apt cannot pin it here.
+    Raises InputError if a stored lock does not pin what the environment asks for, and InfrastructureError if apt cannot
+    pin it here.
     """
     context = workspace.context(environment.id)
-    wanted = (system_lock.SYSTEM_LOCK, system_lock.CUDNN_LOCK) if renew else system_lock.absent(context, environment)
+    wanted = system_lock.needed(environment) if renew else system_lock.absent(context, environment)
     if not wanted:
         return
     system, cuda = system_of(environment, catalog), environment.packaged_cuda
-    if cuda is not None and system_lock.CUDNN_LOCK in wanted:
-        text = with_hashes((cuda.cudnn,), environment, system.glibc)
-        write_atomically(context / system_lock.CUDNN_LOCK, text.encode())
-    if environment.pinned_packages and system_lock.SYSTEM_LOCK in wanted:
+    if cuda is not None and CUDNN_LOCK in wanted:
+        write_atomically(context / CUDNN_LOCK, with_hashes((cuda.cudnn,), environment, system.glibc).encode())
+    if SYSTEM_LOCK in wanted:
         place = (cuda.component, cuda.repository) if cuda else ("", "")
         text = system_lock.resolve(system.suite, environment.pinned_packages, *place)
-        write_atomically(context / system_lock.SYSTEM_LOCK, text.encode())
+        write_atomically(context / SYSTEM_LOCK, text.encode())
 
 
-def _demand(environment: Environment, text: str, path: Path) -> None:
-    hint = f"envbuilder lock -s {environment.id}"
+def _check(environment: Environment, text: str, path: Path) -> None:
+    """Raise InputError if a lock is damaged, or does not pin what an environment asks for."""
+    problems = []
     try:
         pinned = {package.name: package.version for package in lockfile.parse(text)}
+        for pin in map(pin_or_none, (*environment.requirements, *environment.cuda_wheels)):
+            if pin is not None and not same(pinned.get(pin.name), pin.version):
+                message = (
+                    f"pins {pin.name} at {pinned.get(pin.name, 'nothing')}, the environment asks for {pin.version}"
+                )
+                problems.append(Problem(str(path), 1, pin.name, message))
     except ValueError as error:
-        raise InputError((Problem(str(path), 1, "", str(error)),), hint=hint) from error
-    problems = []
-    for wish in (*environment.requirements, *environment.cuda_wheels):
-        pin = pin_or_none(wish)
-        if pin is not None and not same(pinned.get(pin.name), pin.version):
-            message = f"pins {pin.name} at {pinned.get(pin.name, 'nothing')}, the environment asks for {pin.version}"
-            problems.append(Problem(str(path), 1, pin.name, message))
+        problems.append(Problem(str(path), 1, "", str(error)))
     if problems:
-        raise InputError(tuple(problems), hint=hint)
+        raise InputError(tuple(problems), hint=f"envbuilder lock -s {environment.id}")
 
 
 def templates() -> dict[str, str]:
-    """Read the templates that ship with the package, by their path in ``templates/``: Dockerfile, steps, installer."""
+    """Read the templates of the package, by their path in ``templates/``: Dockerfile, steps, installer."""
     folder = shipped("templates")
     names = [name for name in folder_contents(folder) if not name.startswith("report/")]
-    texts = {name: users_text(folder / name) for name in names}
     programs = resources.files("envbuilder.probes.slimming")
-    return texts | {f"steps/{name}": decoding.text(packaged(programs.joinpath(name))) for name in _PROGRAMS}
+    steps = {f"steps/{name}": decoding.text(packaged(programs.joinpath(name))) for name in _PROGRAMS}
+    return {name: users_text(folder / name) for name in names} | steps
 
 
 _PROGRAMS = ("byte_compile.py", "remove_files.py")
@@ -164,15 +157,14 @@ _PROGRAMS = ("byte_compile.py", "remove_files.py")
 
 
 def packages_of(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, PackageFolder]:
-    """Read the folders of an environment's steps as they are stored, by name; without those that are not as locked."""
+    """Read the stored folders of an environment's steps by name; without those of another lock."""
     found = {}
     for layer in package_layers(environment, lock_text):
         folder = workspace.images / PACKAGES / layer.folder
-        if (folder / LOCK).is_file():
-            removed = users_text(folder / REMOVED) if (folder / REMOVED).is_file() else ""
-            stored = PackageFolder(users_text(folder / LOCK), removed)
-            if stored.pinned == layer.lock:
-                found[layer.folder] = stored
+        removed = users_text(folder / REMOVED) if (folder / REMOVED).is_file() else ""
+        stored = PackageFolder(lockfile.of_context(folder) or "", removed)
+        if stored.pinned == layer.lock:
+            found[layer.folder] = stored
     return found
 
 
@@ -187,31 +179,28 @@ def ensure_packages(
 ) -> None:
     """Store a folder for each step that has none yet: its lock, installed sizes, and what ``runtime`` images remove.
 
-    With ``renewed``, each folder that is not in it is made again from the catalogue of today, and added to it.
-
-    They are taken from the user's own workspace if this is one below it, else made from the wheels on the index.
+    They are copied from the user's workspace if this is one below it, else made from the wheels on the index. With
+    ``renewed``, each folder that is not in it is made again from today's catalogue, and added to it.
     Raises InfrastructureError if the index does not answer.
     """
     stored = packages_of(environment, lock_text, workspace)
-    every = package_layers(environment, lock_text)
-    again = {layer.folder for layer in every} - renewed if renewed is not None else set()
-    missing = [layer for layer in every if layer.folder in again or layer.folder not in stored]
-    known: dict[str, PackageFolder] = {}
+    layers = package_layers(environment, lock_text)
+    again = {layer.folder for layer in layers} - renewed if renewed is not None else set()
+    missing = [layer for layer in layers if layer.folder in again or layer.folder not in stored]
+    users: dict[str, PackageFolder] = {}
     if missing and workspace.given and renewed is None:
-        known = packages_of(environment, lock_text, Workspace(workspace.given))
-    wheels = None
+        users = packages_of(environment, lock_text, Workspace(workspace.given))
+    opened = None
     for layer in missing:
-        folder = known.get(layer.folder)
+        folder = users.get(layer.folder)
         if folder is None:
-            wheels = wheels or Wheels(index or open_index(), environment)
-            folder = wheels.folder(layer, catalog, stored.get(layer.folder))
-        files = folder.files(layer.folder)
-        for name, text in files.items():
+            index = index or open_index()
+            opened = opened or with_own(index, environment.added.indexes) or index
+            folder = make_folder(layer, environment, catalog, opened, stored.get(layer.folder))
+        for name, text in folder.files(layer.folder).items():
             write_atomically(workspace.images / name, text.encode())
-        outdated = workspace.images / PACKAGES / layer.folder / REMOVED
         if not folder.removed:
-            with writing(outdated):
-                outdated.unlink(missing_ok=True)
+            _remove(workspace.images / PACKAGES / layer.folder / REMOVED)
     if renewed is not None:
         renewed |= again
 
@@ -219,8 +208,8 @@ def ensure_packages(
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
     """Render all files that an environment's build needs, by their path below ``images/``.
 
-    Raises UsageError if a file or template that its matrix names cannot be read, or if the versions of the system's
-    packages or the contents of its wheels are not known yet.
+    Raises UsageError if a file or template of its matrix cannot be read, or if the versions of the system's packages or
+    the contents of its wheels are not known yet.
     """
     added = environment.added
     texts = templates()
@@ -232,9 +221,10 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
     if system is None:
         raise UsageError(f"{environment.id}: the system's packages are not pinned as it asks for them", hint=hint)
     packages = packages_of(environment, lock_text, workspace)
-    lacking = [layer.folder for layer in package_layers(environment, lock_text) if layer.folder not in packages]
-    if lacking:
-        raise UsageError(f"{environment.id}: images/{PACKAGES}/{lacking[0]} is missing, or of another lock", hint=hint)
+    for layer in package_layers(environment, lock_text):
+        if layer.folder not in packages:
+            text = f"{environment.id}: images/{PACKAGES}/{layer.folder} is missing, or of another lock"
+            raise UsageError(text, hint=hint)
     return render_context(environment, lock_text, texts, files, packages=packages, system=system)
 
 
@@ -244,20 +234,18 @@ def write_context(environment: Environment, lock_text: str, workspace: Workspace
     Raises UsageError as `rendered` does.
     """
     wanted = rendered(environment, lock_text, workspace)
-    present = build_files(environment.id, workspace)
     for name, content in wanted.items():
-        if present.get(name) != content and (name in present or _stored(workspace, name) != content):
+        if read_kept(workspace.images / name) != content:
             write_atomically(workspace.images / name, content)
-    for name in present.keys() - wanted.keys():
-        if name.startswith(f"{environment.id}/"):
-            with writing(workspace.images / name):
-                (workspace.images / name).unlink(missing_ok=True)
+    for name in folder_contents(workspace.context(environment.id)):
+        if f"{environment.id}/{name}" not in wanted:
+            _remove(workspace.context(environment.id) / name)
     return wanted
 
 
-def _stored(workspace: Workspace, name: str) -> bytes | None:
-    path = workspace.images / name
-    return read_users(path) if path.is_file() else None
+def _remove(path: Path) -> None:
+    with writing(path):
+        path.unlink(missing_ok=True)
 
 
 _MOUNTED = re.compile(r"\bsource=(shared/[^,\s]+)")
@@ -265,23 +253,21 @@ _COPIED = re.compile(r"(?m)^COPY ((?:shared/\S+ )+)")
 
 
 def build_files(environment_id: str, workspace: Workspace) -> dict[str, bytes]:
-    """Read what a build of an environment needs, as it is stored: its folder, and what its Dockerfile names besides.
+    """Read the stored files of an environment's build: its folder, and the shared files that its Dockerfile names.
 
     Paths are below ``images/``. Empty if there is no such folder.
     """
-    files = {
-        f"{environment_id}/{name}": data for name, data in folder_contents(workspace.context(environment_id)).items()
-    }
-    dockerfile = decoding.lossy(files.get(f"{environment_id}/Dockerfile", b""))
-    named = {*_MOUNTED.findall(dockerfile), *(name for found in _COPIED.findall(dockerfile) for name in found.split())}
-    for name in sorted(named):
-        path = workspace.images / name.rstrip("/")
+    own = folder_contents(workspace.context(environment_id))
+    files = {f"{environment_id}/{name}": data for name, data in own.items()}
+    dockerfile = decoding.lossy(own.get("Dockerfile", b""))
+    copied = (name for found in _COPIED.findall(dockerfile) for name in found.split())
+    for name in {path.rstrip("/") for path in (*_MOUNTED.findall(dockerfile), *copied)}:
+        path = workspace.images / name
         if ".." in Path(name).parts:
             continue
         if path.is_file():
             files[name] = read_users(path)
-        elif path.is_dir():
-            files |= {f"{name.rstrip('/')}/{inner}": data for inner, data in folder_contents(path).items()}
+        files |= {f"{name}/{inner}": data for inner, data in folder_contents(path).items()}
     return dict(sorted(files.items()))
 
 
@@ -299,49 +285,45 @@ def standalone(environment: Environment, lock_text: str, workspace: Workspace, f
 
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
     """Compare the stored files of an environment's build with what they should be."""
-    present = build_files(environment.id, workspace)
-    lock_path = workspace.context(environment.id) / LOCK
-    if f"{environment.id}/{LOCK}" not in present:
-        return (Difference(str(lock_path), f"missing: run envbuilder lock -s {environment.id}\n"),)
+    context = workspace.context(environment.id)
+    text, wanted, why = lockfile.of_context(context), None, "missing"
     try:
-        wanted = rendered(environment, users_text(lock_path), workspace)
+        wanted = rendered(environment, text, workspace) if text is not None else None
     except UsageError as error:
-        return (Difference(str(lock_path), f"{error.message}: run envbuilder lock -s {environment.id}\n"),)
-    names = sorted(wanted.keys() | present.keys())
-    return tuple(
-        Difference(str(path), _diff(str(path), present.get(name, b""), wanted.get(name, b"")))
-        for name in names
-        if wanted.get(name) != present.get(name)
-        for path in (workspace.images / name,)
-    )
+        why = error.message
+    if wanted is None:
+        return (Difference(str(context / LOCK), f"{why}: run envbuilder lock -s {environment.id}\n"),)
+    present = build_files(environment.id, workspace)
+    every = sorted(wanted.keys() | present.keys())
+    found = (_difference(workspace.images / name, present.get(name), wanted.get(name)) for name in every)
+    return tuple(one for one in found if one is not None)
 
 
 def write_readme(workspace: Workspace) -> None:
-    """Write the README of ``images/`` if it is not as it should be."""
+    """Write the README of ``images/`` if it differs from the template."""
     if stale_readme(workspace):
         write_atomically(workspace.images / "README.md", templates()["README.md"].encode())
 
 
 def stale_readme(workspace: Workspace) -> tuple[Difference, ...]:
-    """Compare the README of ``images/`` with what it should be."""
-    wanted, present = templates()["README.md"].encode(), _stored(workspace, "README.md") or b""
-    path = str(workspace.images / "README.md")
-    return () if wanted == present else (Difference(path, _diff(path, present, wanted)),)
+    """Compare the README of ``images/`` with the template."""
+    path = workspace.images / "README.md"
+    found = _difference(path, read_kept(path), templates()["README.md"].encode())
+    return (found,) if found is not None else ()
 
 
 def unused(workspace: Workspace, known: Collection[str]) -> tuple[Path, ...]:
-    """List the folders of ``images/`` that no known environment's build uses."""
-    used = {name for one in known for name in build_files(one, workspace)}
+    """Return the folders of ``images/`` that no known environment's build uses."""
+    used = {workspace.images / name for one in known for name in build_files(one, workspace)}
     folders = [path for path in folders_in(workspace.images) if path.name not in known and path.name != "shared"]
     packages = workspace.images / PACKAGES
-    folders += [
-        path
-        for path in (folders_in(packages) if packages.is_dir() else ())
-        if f"{PACKAGES}/{path.name}/{LOCK}" not in used
-    ]
-    return tuple(sorted(folders))
+    stored = folders_in(packages) if packages.is_dir() else ()
+    return tuple(sorted((*folders, *(path for path in stored if path / LOCK not in used))))
 
 
-def _diff(path: str, old: bytes, new: bytes) -> str:
-    before, after = (decoding.lossy(text).splitlines(keepends=True) for text in (old, new))
-    return "".join(difflib.unified_diff(before, after, fromfile=path, tofile=f"{path} (as it should be)"))
+def _difference(path: Path, old: bytes | None, new: bytes | None) -> Difference | None:
+    if old == new:
+        return None
+    before, after = (decoding.lossy(text or b"").splitlines(keepends=True) for text in (old, new))
+    lines = difflib.unified_diff(before, after, fromfile=str(path), tofile=f"{path} (as it should be)")
+    return Difference(str(path), "".join(lines))

@@ -1,8 +1,7 @@
-"""The steps that install an environment's packages: what changes seldom first, each a layer of its own.
+"""The steps that install an environment's packages, each a layer: first those that change least between releases.
 
-A node that holds an image pulls of another the layers that differ. An engine that stacks layers (Docker's own store)
-keeps of an image what is below the first layer that differs; one that stores them by digest (containerd) keeps every
-layer that is the same. So what differs between releases comes last.
+A node that has one image pulls only the different layers of another. An engine that stacks layers (Docker's own store)
+reuses those below the first difference; one that stores them by digest (containerd) reuses every equal layer.
 
 Each step installs one folder of ``images/shared/packages/``: its lock, and the list of what ``runtime`` images remove.
 """
@@ -16,11 +15,10 @@ from dataclasses import dataclass
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile
-from envbuilder.image.lockfile import LOCK, Locked
+from envbuilder.image.lockfile import LOCK
 from envbuilder.image.removed_files import REMOVED, Wheel, cuts, removed
 from envbuilder.image.wheel_records import read_record
 from envbuilder.probes.slimming.remove_files import Row, parse_row
-from envbuilder.pypi.client import with_own
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.versions import pins
@@ -33,10 +31,13 @@ _FOLLOWS_TENSORFLOW = "nvidia-nccl-"
 versions from sharing 2.5 GB."""
 
 _LAST_OF_CUDA = ("nvidia-cusolver-", "nvidia-curand-")
-"""Releases of TensorFlow differ in what they take of these, with the same CUDA."""
+"""Releases of TensorFlow take different parts of these, with the same CUDA."""
 
 _HEADER = re.compile(r"# (?P<folder>\S+): (?P<size>\d+) bytes, (?P<removed>\d+) of them removed in runtime images\n")
 _CUDA_NAME = re.compile(r"nvidia-(.+)-cu\d+\Z")
+_STEP = re.compile(
+    rf"source={PACKAGES}/(?P<folder>[^,\s]+),target=/run/package sh /run/tools/install \S+(?P<complete> --complete)?"
+)
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,13 @@ class PackageLayer:
         return found[1] if found else self.name
 
     def text(self, size: int, removed: int) -> str:
-        """Write the lock of the step's folder; both sizes are in bytes."""
+        """Return the lock of the step's folder; both sizes are in bytes."""
         return f"# {self.folder}: {size} bytes, {removed} of them removed in runtime images\n{self.lock}"
 
 
 @dataclass(frozen=True)
 class PackageFolder:
-    """What is stored for one step: its lock, the sizes that this names, and the list of removed files ('': none)."""
+    """The stored files of one step: its lock with the installed sizes, and the list of removed files ('': none)."""
 
     lock: str
     removed: str = ""
@@ -71,103 +72,111 @@ class PackageFolder:
         """The lock without its header."""
         return _HEADER.sub("", self.lock, count=1)
 
-    def megabytes(self, *, complete: bool) -> int:
-        """Return the installed size in MB, at least 1; 0 if it is not known."""
-        found = _HEADER.match(self.lock)
-        if found is None or not int(found["size"]):
-            return 0
-        return max(1, round((int(found["size"]) - (0 if complete else int(found["removed"]))) / 1e6))
-
     def files(self, folder: str) -> dict[str, str]:
         """Return its files by their path below ``images/``."""
-        found = {f"{PACKAGES}/{folder}/{LOCK}": self.lock}
-        return {**found, f"{PACKAGES}/{folder}/{REMOVED}": self.removed} if self.removed else found
+        files = {LOCK: self.lock, REMOVED: self.removed}
+        return {f"{PACKAGES}/{folder}/{name}": text for name, text in files.items() if text}
 
 
-def joined(removed: Mapping[str, str]) -> str:
-    """Join the lists of an image's steps in the order of their folders' names, as an image has them."""
-    return "".join(removed[folder] for folder in sorted(removed))
+@dataclass(frozen=True)
+class Step:
+    """A step of a Dockerfile; with ``complete`` it keeps the files that its list names."""
+
+    layer: PackageLayer
+    content: PackageFolder
+    complete: bool
+
+    @property
+    def megabytes(self) -> int:
+        """The installed size in MB, at least 1; 0 if it is not known."""
+        found = _HEADER.match(self.content.lock)
+        if found is None or not int(found["size"]):
+            return 0
+        return max(1, round((int(found["size"]) - (0 if self.complete else int(found["removed"]))) / 1e6))
+
+
+def steps_of(environment: Environment, lock: str, packages: Mapping[str, PackageFolder]) -> tuple[Step, ...]:
+    asked_for = lockfile.names(environment.requirements)
+    steps = []
+    for layer in package_layers(environment, lock):
+        content = packages.get(layer.folder) or PackageFolder(layer.text(0, 0))
+        complete = bool(content.removed) and (not environment.variant or layer.name in asked_for)
+        steps.append(Step(layer, content, complete))
+    return tuple(steps)
 
 
 def package_layers(environment: Environment, lock: str) -> tuple[PackageLayer, ...]:
-    """Divide what a lock pins among steps, lowest first. What a matrix adds comes last."""
-    return tuple(_layers(environment, lock))
-
-
-def _layers(environment: Environment, lock: str) -> Iterator[PackageLayer]:
-    pinned: Mapping[str, lockfile.Locked] = {package.name: package for package in lockfile.parse(lock)}
+    """Divide the packages of a lock among steps, lowest first. Additions of a matrix come last."""
+    pinned = {package.name: package for package in lockfile.parse(lock)}
     framework, *asked_for = lockfile.names(environment.requirements)
     cuda = pins(environment.cuda_wheels).keys() & pinned.keys()
     arch = "" if environment.arch == "x86_64" else f"-{environment.arch}"
+    layers = []
     for name in sorted(
         cuda, key=lambda name: (name.startswith(_FOLLOWS_TENSORFLOW), name.startswith(_LAST_OF_CUDA), name)
     ):
         package = pinned[name]
-        yield PackageLayer(f"{name}-{package.version}{arch}", f"{package.text}\n", name, package.version)
-    python = environment.python.replace(".", "")
+        layers.append(PackageLayer(f"{name}-{package.version}{arch}", f"{package.text}\n", name, package.version))
     if framework in pinned:
         package = pinned[framework]
-        folder = f"{framework}-{package.version}-py{python}{arch}"
-        yield PackageLayer(folder, f"{package.text}\n", "TensorFlow", package.version)
+        folder = f"{framework}-{package.version}-py{environment.python.replace('.', '')}{arch}"
+        layers.append(PackageLayer(folder, f"{package.text}\n", "TensorFlow", package.version))
     others = pinned.keys() - cuda - {framework}
     added = (lockfile.added(lock) or frozenset(asked_for)) & others
-    if required := others - added:
-        yield _group("dependencies", "Python packages that TensorFlow requires", lock, required)
-    if added:
-        yield _group("added", "Packages that the matrix adds, and what only these require", lock, added)
+    for kind, title, names in (
+        ("dependencies", "Python packages that TensorFlow requires:", others - added),
+        ("added", "Packages that the matrix adds, and what only these require:", added),
+    ):
+        if names:
+            text = lockfile.subset(lock, names)
+            folder = f"{kind}-{lockfile.digest(text).removeprefix('sha256:')[:8]}"
+            layers.append(PackageLayer(folder, text, title, f"{len(names)} wheels"))
+    return tuple(layers)
 
 
-def _group(kind: str, title: str, lock: str, names: frozenset[str] | set[str]) -> PackageLayer:
-    text = lockfile.subset(lock, frozenset(names))
-    digest = lockfile.digest(text).removeprefix("sha256:")[:8]
-    return PackageLayer(f"{kind}-{digest}", text, f"{title}:", f"{len(names)} wheels")
-
-
-_STEP = re.compile(
-    rf"source={PACKAGES}/(?P<folder>[^,\s]+),target=/run/package sh /run/tools/install \S+(?P<complete> --complete)?"
-)
+def joined(removed: Mapping[str, str]) -> str:
+    """Join the lists of an image's steps in the order of their folders' names, as in an image."""
+    return "".join(removed[folder] for folder in sorted(removed))
 
 
 def carried_out(files: Mapping[str, bytes], dockerfile: str) -> str:
-    """Return the lists that the steps of a Dockerfile carry out, joined; '' if they remove nothing."""
+    """Return the joined lists that the steps of a Dockerfile carry out; '' if they remove nothing."""
     text = decoding.lossy(files.get(dockerfile, b""))
     steps = [found["folder"] for found in _STEP.finditer(text) if not found["complete"]]
     return joined({folder: decoding.lossy(files.get(f"{PACKAGES}/{folder}/{REMOVED}", b"")) for folder in steps})
 
 
-class Wheels:
-    """Reads the locked wheels of an environment on an index."""
+def make_folder(
+    layer: PackageLayer,
+    environment: Environment,
+    catalog: Catalog,
+    index: PackageIndex,
+    before: PackageFolder | None = None,
+) -> PackageFolder:
+    """Make the folder of a step from its wheels. Raises IndexUnavailableError if the index does not answer.
 
-    def __init__(self, index: PackageIndex, environment: Environment) -> None:
-        self._index = with_own(index, environment.added.indexes) or index
-        self._asked_for = frozenset(lockfile.names(environment.requirements)[1:])
-        self._framework = environment.package
+    ``before`` is the stored folder of the same wheels: the symbol tables that are cut off stay the same.
+    """
+    asked_for = lockfile.names(environment.requirements)[1:]
+    size, rows = 0, list[Row]()
+    for wheel in _wheels(layer, index):
+        size += sum(one for _, one in wheel.files.values())
+        gone = list(removed(wheel, catalog.leave_out, asked_for=asked_for))
+        rows += gone
+        if wheel.package.name == environment.package:
+            paths = {row.path for row in gone}
+            known = [parse_row(line) for line in before.removed.splitlines()] if before else ()
+            rows += [row for row in known or cuts(wheel) if row.left and row.path not in paths]
+    text = "".join(f"{row.line()}\n" for row in rows)
+    return PackageFolder(layer.text(size, sum(row.size - int(row.left or 0) for row in rows)), text)
 
-    def folder(self, layer: PackageLayer, catalog: Catalog, before: PackageFolder | None = None) -> PackageFolder:
-        """Make the folder of a step. Raises IndexUnavailableError if the index does not answer.
 
-        ``before`` is the folder of the same wheels that is stored: what is cut off of a wheel's objects stays the same.
-        """
-        size = 0
-        rows = list[Row]()
-        for package in lockfile.parse(layer.lock):
-            wheel = self._wheel(package)
-            if wheel is None:
-                continue  # an sdist: its files are known only once it is built
-            size += sum(one for _, one in wheel.files.values())
-            gone = list(removed(wheel, catalog.leave_out, asked_for=self._asked_for))
-            rows += gone
-            if package.name == self._framework:
-                paths = {row.path for row in gone}
-                known = [parse_row(line) for line in before.removed.splitlines()] if before else ()
-                rows += [row for row in known or cuts(wheel) if row.left and row.path not in paths]
-        text = "".join(f"{row.line()}\n" for row in rows)
-        return PackageFolder(layer.text(size, sum(row.size - int(row.left or 0) for row in rows)), text)
-
-    def _wheel(self, package: Locked) -> Wheel | None:
-        files = self._index.files(package.name)
-        file = next((one for one in files if f"sha256:{one.sha256}" in package.hashes), None)
-        if file is None or not file.filename.endswith(".whl"):
-            return None
-        record = read_record(self._index, file, package)
-        return Wheel(package, file, record, self._index) if record is not None else None
+def _wheels(layer: PackageLayer, index: PackageIndex) -> Iterator[Wheel]:
+    """Yield the wheels of a step with their RECORDs; an sdist's files are known only after a build."""
+    for package in lockfile.parse(layer.lock):
+        files = (one for one in index.files(package.name) if f"sha256:{one.sha256}" in package.hashes)
+        file = next(files, None)
+        if file is not None and file.filename.endswith(".whl"):
+            record = read_record(index, file, package)
+            if record is not None:
+                yield Wheel(package, file, record, index)

@@ -64,7 +64,7 @@ def names(requirements: Iterable[str]) -> tuple[str, ...]:
     return tuple(distribution(found[0]) for text in requirements if (found := _NAME.match(text)))
 
 
-def subset(text: str, names: frozenset[str]) -> str:
+def subset(text: str, names: Container[str]) -> str:
     """Return the part of a lock that pins the named packages, sorted by name, as a lock of its own."""
     chosen = sorted((package for package in parse(text) if package.name in names), key=lambda package: package.name)
     return "".join(f"{package.text}\n" for package in chosen)

@@ -1,6 +1,6 @@
-"""Files that an image of the variant ``runtime`` lacks of its locked wheels: made from the catalogue, kept as a list.
+"""Files of the locked wheels that an image of the variant ``runtime`` lacks: made from the catalogue, stored as a list.
 
-The list of a package is ``removed.tsv`` beside its lock in ``images/shared/packages/``. A build carries it out, and
+The list of a package is ``removed.tsv`` next to its lock in ``images/shared/packages/``. A build carries it out, and
 validation compares the image with it.
 """
 
@@ -36,16 +36,16 @@ LABEL = "org.envbuilder.removed"
 
 _MOST_OF_A_LIST = 32 << 20
 _INSTALLED = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
-"""What an installer leaves out of a path."""
+"""The part of a path that an installer leaves out."""
 
 _OBJECT = re.compile(r"\.so(?:\.[\d.]+)?\Z")
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
-"""Files or bytes: a list may come with an image, from anybody."""
+"""Files or bytes; bounded, because a list may come with an image from anybody."""
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A file, or all of a package's files below a folder (``path`` ends with a slash), that is removed.
+    """A removed file, or all of a package's files below a folder (``path`` ends with a slash).
 
     ``path`` is as RECORD writes it, ``size`` in bytes; ``digest`` is of the paths and digests of all the files.
     """
@@ -68,8 +68,16 @@ class Cut(msgspec.Struct, frozen=True):
     reason: RemovalReason = "symbols"
 
 
+class Omitted(msgspec.Struct, frozen=True):
+    """The sum of all removed for one reason: files and bytes; of a cut object, the bytes cut off."""
+
+    reason: RemovalReason
+    files: int
+    size: int
+
+
 class OfPackage(msgspec.Struct, frozen=True):
-    """What one package lacks; ``name`` is normalised."""
+    """Everything that one package lacks; ``name`` is normalised."""
 
     name: str
     version: str
@@ -77,41 +85,27 @@ class OfPackage(msgspec.Struct, frozen=True):
     cut: tuple[Cut, ...] = ()
 
     def sums(self) -> tuple[Omitted, ...]:
-        """Add up by reason, in the order of the reasons' names."""
-        return _sums((self,))
-
-
-class Omitted(msgspec.Struct, frozen=True):
-    """What is removed for one reason, in sum: files and bytes; of a file that was cut, the bytes cut off."""
-
-    reason: RemovalReason
-    files: int
-    size: int
+        return RemovedFiles((self,)).sums()
 
 
 class RemovedFiles(msgspec.Struct, frozen=True):
-    """All that an image lacks of what its lock pins."""
+    """Everything that an image lacks of its lock's packages."""
 
     packages: tuple[OfPackage, ...] = ()
 
     def of(self, name: str, version: str) -> OfPackage | None:
-        """Return what a package lacks; None if it is complete."""
+        """Return the row of a package; None if it is complete."""
         return next((one for one in self.packages if (one.name, one.version) == (name, version)), None)
 
     def sums(self) -> tuple[Omitted, ...]:
         """Add up by reason, in the order of the reasons' names."""
-        return _sums(self.packages)
-
-
-def _sums(packages: Iterable[OfPackage]) -> tuple[Omitted, ...]:
-    found: dict[RemovalReason, tuple[int, int]] = {}
-    for package in packages:
-        rows = [(row.reason, row.files, row.size) for row in package.left_out]
-        rows += [(cut.reason, 1, cut.size - cut.left) for cut in package.cut]
-        for reason, more, size in rows:
-            files, bytes_ = found.get(reason, (0, 0))
-            found[reason] = (files + more, bytes_ + size)
-    return tuple(Omitted(reason, *found[reason]) for reason in sorted(found))
+        rows = [Omitted(row.reason, row.files, row.size) for package in self.packages for row in package.left_out]
+        rows += [Omitted(cut.reason, 1, cut.size - cut.left) for package in self.packages for cut in package.cut]
+        found: dict[RemovalReason, Omitted] = {}
+        for row in rows:
+            before = found.get(row.reason, Omitted(row.reason, 0, 0))
+            found[row.reason] = Omitted(row.reason, before.files + row.files, before.size + row.size)
+        return tuple(found[reason] for reason in sorted(found))
 
 
 def parse(text: str) -> RemovedFiles:
@@ -123,11 +117,10 @@ def parse(text: str) -> RemovedFiles:
         for line in filter(None, text.split("\n")):
             row = remove_files.parse_row(line)
             left_out, cuts = packages.setdefault((row.package, row.version), ([], []))
-            fields = {"path": row.path, "size": row.size, "digest": row.digest, "reason": row.reason}
             if row.left:
-                cuts.append(decoding.converted({**fields, "left": int(row.left), "becomes": row.becomes}, Cut))
+                cuts.append(decoding.converted({**row._asdict(), "left": int(row.left)}, Cut))
             else:
-                left_out.append(decoding.converted({**fields, "files": row.files}, LeftOut))
+                left_out.append(decoding.converted(row._asdict(), LeftOut))
     found = (OfPackage(*key, tuple(left_out), tuple(cuts)) for key, (left_out, cuts) in packages.items())
     return RemovedFiles(tuple(found))
 
@@ -139,13 +132,13 @@ def named(label: str, lock: str, text: str) -> str:
     try:
         pinned = {(package.name, package.version) for package in lockfile.parse(lock)}
         return text if all((one.name, one.version) in pinned for one in parse(text).packages) else ""
-    except (decoding.DamagedError, ValueError):
+    except ValueError:
         return ""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A locked wheel on an index: its files by path in the environment, and how to read one of them."""
+    """A locked wheel on an index, with its RECORD."""
 
     package: Locked
     file: DistFile
@@ -160,23 +153,16 @@ class Wheel:
 
 
 def removed(wheel: Wheel, rows: Iterable[LeaveOut], *, asked_for: Container[str]) -> Iterator[Row]:
-    """List what a wheel's installation can do without, by the catalogue.
+    """Yield the files that a wheel's installation does not need, by the catalogue.
 
-    Of packages that are ``asked_for`` by name only what compilers and tests read is removed.
+    Packages that are ``asked_for`` by name lose only what compilers and tests read.
     """
-    name, files = wheel.package.name, wheel.files
+    name = wheel.package.name
     own = [row for row in rows if row.paths and re.fullmatch(row.package, name)]
     if name in asked_for:
         own = [row for row in own if row.reason in {"compilers", "tests"}]
-    gone = {path: row.reason for path in files if (row := _first(own, path)) is not None}
-    yield from _folded(wheel.package, files, gone)
-
-
-def cuts(wheel: Wheel) -> Iterator[Row]:
-    """List the shared objects of a wheel whose symbol tables are worth cutting off; reads each from the index."""
-    for path, (_, size) in sorted(wheel.files.items()):
-        if _OBJECT.search(path) and size >= remove_files.WORTH:
-            yield from _cut(wheel, path)
+    gone = {path: row.reason for path in wheel.files if (row := _first(own, path)) is not None}
+    yield from _folded(wheel.package, wheel.files, gone)
 
 
 def _first(rows: Iterable[LeaveOut], path: str) -> LeaveOut | None:
@@ -186,33 +172,32 @@ def _first(rows: Iterable[LeaveOut], path: str) -> LeaveOut | None:
     return None if found is None or (found.keep and re.search(found.keep, path)) else found
 
 
-def _cut(wheel: Wheel, path: str) -> Iterator[Row]:
-    """Yield the row of a shared object whose symbol tables are worth cutting off; reads the object from the index."""
-    members = wheel.index.members(wheel.file)
-    member = next((one for one in members if _INSTALLED.sub("", one.name) == path), None)
-    if member is None:
-        return
-    with temporary_folder("object") as folder, Path(folder, "object").open("w+b") as file:
-        file.writelines(wheel.index.stream(wheel.file, member))
-        file.flush()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-            cut = remove_files.symbols_cut(image)
-            if cut is not None:
-                digest = wheel.files[path][0]
-                name, version = wheel.package.name, wheel.package.version
-                becomes = cut.digest(image)
-                yield Row(name, version, "symbols", path, 1, len(image), digest, str(cut.size), becomes)
+def cuts(wheel: Wheel) -> Iterator[Row]:
+    """Yield the shared objects of a wheel whose symbol tables are worth cutting off; reads each from the index."""
+    members = {_INSTALLED.sub("", member.name): member for member in wheel.index.members(wheel.file)}
+    for path in sorted(members):
+        digest, size = wheel.files.get(path, ("", 0))
+        if not _OBJECT.search(path) or size < remove_files.WORTH:
+            continue
+        with temporary_folder("object") as folder, Path(folder, "object").open("w+b") as file:
+            file.writelines(wheel.index.stream(wheel.file, members[path]))
+            file.flush()
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
+                cut = remove_files.symbols_cut(image)
+                if cut is not None:
+                    pin = (wheel.package.name, wheel.package.version)
+                    yield Row(*pin, "symbols", path, 1, len(image), digest, str(cut.size), cut.digest(image))
 
 
 def _folded(package: Locked, files: Mapping[str, tuple[str, int]], gone: Mapping[str, RemovalReason]) -> Iterator[Row]:
-    """Write folders of which all files go for one reason as one row each, the topmost such."""
+    """Yield a folder of which all files go for one reason as one row: the topmost such folder."""
     reasons: dict[str, set[str]] = {}
     for path in files:
         for folder in _above(path):
-            reasons.setdefault(folder, set()).add("" if path.endswith(".pyc") else gone.get(path, "kept"))
+            reasons.setdefault(folder, set()).update([] if path.endswith(".pyc") else [gone.get(path, "kept")])
     rows: dict[str, list[str]] = {}
     for path in sorted(gone):
-        top = next((folder for folder in _above(path) if reasons[folder] - {""} == {gone[path]}), path)
+        top = next((folder for folder in _above(path) if reasons[folder] == {gone[path]}), path)
         rows.setdefault(top, []).append(path)
     for top, paths in sorted(rows.items()):
         digest = remove_files.digest_of_rows((path, files[path][0]) for path in paths)

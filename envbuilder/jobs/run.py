@@ -16,9 +16,8 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, EnvbuilderError, verdict_exit_code
 from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.build import BuildOptions, Built
+from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
-from envbuilder.image.ensure import ensure
 from envbuilder.pypi.package_index import PackageIndex
 from envbuilder.support.console import Console, steps, table
 from envbuilder.validation.checks import Profile

@@ -13,7 +13,7 @@ from envbuilder.compat.requirement import parse
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image.render import with_host
+from envbuilder.image.render import WITH_HOST
 from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.question_from_report import gpus_of, is_version, pins_of
 from envbuilder.reproduce.report.reported import Reported
@@ -233,7 +233,7 @@ def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
     if pins:
         lines += [
             "COPY tools.lock /run/tools.lock",
-            f"RUN {with_host()}",
+            f"RUN {WITH_HOST}",
             "    python3 -m venv /run/tools && \\",
             (
                 "    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes"
@@ -257,11 +257,11 @@ def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str
     wanted = " ".join(requirement(text) for text in (*([tensorflow] if tensorflow else []), *pins, *caps))
     if tensorflow:
         lines.append(
-            f"RUN {with_host()}\n"
+            f"RUN {WITH_HOST}\n"
             "    apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && \\\n"
             f"    python3 -m pip install --no-cache-dir --upgrade pip && \\\n"
             f"    python3 -m pip install --no-cache-dir {wanted}"
         )
     elif wanted:
-        lines.append(f"RUN {with_host()}\n    python3 -m pip install --no-cache-dir {wanted}")
+        lines.append(f"RUN {WITH_HOST}\n    python3 -m pip install --no-cache-dir {wanted}")
     return "\n".join([*lines, ""])

@@ -14,9 +14,8 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import BaseUnavailableError
-from envbuilder.image.build import build_logged
+from envbuilder.image.build import build_logged, ensure
 from envbuilder.image.context import templates
-from envbuilder.image.ensure import ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.document import Recipe

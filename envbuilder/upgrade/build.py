@@ -12,9 +12,8 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import Base, ensure_base
-from envbuilder.image.build import BuildOptions, Built
+from envbuilder.image.build import BuildOptions, Built, Given, ensure
 from envbuilder.image.context import system_of
-from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after

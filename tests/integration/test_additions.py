@@ -18,8 +18,8 @@ from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.finding import Severity
 from envbuilder.image import dpkg_status, lockfile, system_lock
+from envbuilder.image.build import ensure
 from envbuilder.image.context import stale
-from envbuilder.image.ensure import ensure
 from envbuilder.pypi.client import open_index
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate

@@ -19,8 +19,7 @@ from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Code, Severity
-from envbuilder.image.build import Built
-from envbuilder.image.ensure import ensure
+from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import CONTROLS
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console

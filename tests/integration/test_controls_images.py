@@ -17,9 +17,8 @@ from envbuilder.controls.control import Base, Control, controls
 from envbuilder.controls.run import MATRIX, Controller, ControlRow
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
-from envbuilder.image.build import Built
+from envbuilder.image.build import Built, Given, ensure
 from envbuilder.image.context import ensure_lock
-from envbuilder.image.ensure import Given, ensure
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace

@@ -15,8 +15,8 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
 from envbuilder.environment import Combination, Environment, Flavor, Variant
 from envbuilder.image import lockfile, removed_files
+from envbuilder.image.build import ensure
 from envbuilder.image.context import build_files
-from envbuilder.image.ensure import ensure
 from envbuilder.image.layers import carried_out
 from envbuilder.support import decoding
 from envbuilder.workspace import Workspace

@@ -18,9 +18,8 @@ from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.environment import Environment
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.build import Built
+from envbuilder.image.build import Built, ensure
 from envbuilder.image.context import build_files, standalone, system_of
-from envbuilder.image.ensure import ensure
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.workspace import Workspace, cache_dir, write_atomically

@@ -13,7 +13,7 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
-from envbuilder.image.ensure import ensure
+from envbuilder.image.build import ensure
 from envbuilder.upgrade.measure import PROBE, Arguments, samples
 from envbuilder.upgrade.observe import Gap, ProbeTarget, ask
 from envbuilder.upgrade.observed import TimingSample

@@ -20,9 +20,8 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import context, debian, lockfile
 from envbuilder.image.bases import BaseUnavailableError
-from envbuilder.image.build import BuildOptions, Built, standing
+from envbuilder.image.build import BuildOptions, Built, Given, ensure, standing
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
-from envbuilder.image.ensure import Given, ensure
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import EngineRef

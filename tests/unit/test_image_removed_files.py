@@ -13,7 +13,7 @@ from package_folders import COMMITTED, MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.image import lockfile, removed_files
-from envbuilder.image.layers import PackageLayer, Wheels
+from envbuilder.image.layers import PackageLayer, make_folder
 from envbuilder.image.removed_files import Omitted, RemovedFiles, Wheel, parse, removed
 from envbuilder.probes.slimming import remove_files
 from envbuilder.pypi.package_index import DistFile
@@ -159,11 +159,11 @@ def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
     index = MemoryIndex(("tensorflow_cpu-2.20.0-py3-none-any.whl", files))
     (file,) = index.files("tensorflow-cpu")
     layer = PackageLayer("x", f"tensorflow-cpu==2.20.0 --hash=sha256:{file.sha256}\n", "TensorFlow", "2.20.0")
-    made = Wheels(cast("Any", index), framework).folder(layer, load())
+    made = make_folder(layer, framework, load(), cast("Any", index))
     (one,) = parse(made.removed).packages
     assert [(row.path, row.reason, row.size) for row in one.left_out] == [("tensorflow/include/", "compilers", 5)]
     assert [(cut.path, cut.size) for cut in one.cut] == [("tensorflow/a.so", len(library))]
     assert one.cut[0].left < len(library)
     removed_size = sum(row.size for row in one.sums())
     assert made.lock == layer.text(len(library) + 6, removed_size)
-    assert Wheels(cast("Any", MemoryIndex()), framework).folder(layer, load()).removed == ""
+    assert make_folder(layer, framework, load(), cast("Any", MemoryIndex())).removed == ""

@@ -13,7 +13,7 @@ from envbuilder.controls.control import named
 from envbuilder.controls.recipe import dockerfile
 from envbuilder.environment import Environment
 from envbuilder.image.context import templates
-from envbuilder.image.render import render_context, required_cuda, with_host
+from envbuilder.image.render import WITH_HOST, render_context, required_cuda
 from envbuilder.reproduce import rebuild
 from envbuilder.workspace import shipped
 
@@ -87,7 +87,7 @@ def network_steps() -> dict[str, str]:
 @pytest.mark.parametrize("origin", list(network_steps()))
 def test_an_inline_step_that_reaches_the_network_gets_the_files_of_the_host(origin: str) -> None:
     text = network_steps()[origin]
-    _, preamble = with_host().split(" \\\n", 1)
+    _, preamble = WITH_HOST.split(" \\\n", 1)
     assert 0 < text.count(preamble) == text.count("source=host,target=/run/host")
 
 
@@ -137,16 +137,9 @@ def test_the_preamble_exports_what_is_there(present: tuple[str, ...], told: dict
     """A shell that runs it knows the files that the host gave, and nothing of those that are absent or empty."""
     for name in ("ca-certificates.crt", "pip.conf", "uv.toml"):
         (tmp_path / name).write_text("x" if name in present else "")
-    script = with_host("uv").partition(" \\\n")[2].replace("/run/host", str(tmp_path)) + "\n    env"
+    script = WITH_HOST.partition(" \\\n")[2].replace("/run/host", str(tmp_path)) + "\n    env"
     shown = subprocess.run(["/bin/sh", "-ec", script], env={}, capture_output=True, text=True, check=True).stdout
     found = dict(line.split("=", 1) for line in shown.splitlines())
     assert {name: value for name, value in found.items() if "CERT" in name or "CONFIG" in name} == {
         name: str(tmp_path / file) for name, file in told.items()
     }
-
-
-def test_a_cache_s_name_is_one_word() -> None:
-    """The kept folder is named by a plain word or refused."""
-    assert "target=/root/.cache/uv \\" in with_host("uv")
-    with pytest.raises(ValueError, match="not fit"):
-        with_host("uv,source=/ ")

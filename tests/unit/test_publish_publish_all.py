@@ -25,8 +25,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.image import debian
-from envbuilder.image.build import Built
-from envbuilder.image.ensure import ensure
+from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Budgets
 from envbuilder.publish import publish_all
