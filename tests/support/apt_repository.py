@@ -33,7 +33,6 @@ class Signer:
         return subprocess.run(command, input=said, check=True, capture_output=True).stdout
 
     def public(self, path: Path, *, armoured: bool = False) -> Path:
-        """Write the key that readers are given."""
         path.write_bytes(self.gpg("--export", *(["--armor"] if armoured else [])))
         return path
 
@@ -74,7 +73,6 @@ class Archive:
         return hashlib.sha256(deb.read_bytes()).hexdigest()
 
     def publish(self) -> None:
-        """Write the lists, and what signs them."""
         top = self.root / "dists" / self.suite if self.suite else self.root
         names: dict[str, bytes] = {}
         for component, debs in self.held.items():

@@ -50,7 +50,6 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def open(self, path: Path, fragment: str = "") -> None:
-        """Open a file and wait until it is loaded."""
         self._go("about:blank")  # or an address with another fragment would only scroll
         self.requests.clear()
         self.console.clear()
@@ -80,19 +79,16 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def key(self, key: str, text: str = "") -> None:
-        """Press a key."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
         event = {"key": key, "text": text, "windowsVirtualKeyCode": codes.get(key, 0)}
         self._call("Input.dispatchKeyEvent", {"type": "keyDown", **event})
         self._call("Input.dispatchKeyEvent", {"type": "keyUp", "key": key})
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Write a PNG of the window, or of the whole page."""
         data = self._call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})["data"]
         path.write_bytes(base64.b64decode(data))
 
     def pdf(self) -> bytes:
-        """Print the page."""
         return base64.b64decode(self._call("Page.printToPDF", {"printBackground": True})["data"])
 
     def _call(self, method: str, params: dict[str, Any] | None = None, session: str | None = "own") -> dict[str, Any]:

@@ -51,20 +51,15 @@ def is_local(host: str) -> bool:
 
 
 class ClosedSocket(socket.socket):
-    """A socket that asks first."""
-
     def connect(self, address: _Address, /) -> None:
-        """Connect, where that is allowed."""
         check_address(address)
         super().connect(address)
 
     def connect_ex(self, address: _Address, /) -> int:
-        """Connect, where that is allowed."""
         check_address(address)
         return super().connect_ex(address)
 
     def sendto(self, data: Any, *arguments: Any) -> int:
-        """Send, where that is allowed."""
         check_address(arguments[-1])
         return super().sendto(data, *arguments)
 

@@ -26,7 +26,6 @@ class DaskCluster:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, name: str, *command: str, variables: Mapping[str, str] | None = None) -> None:
-        """Start a process in a session and a folder of its own."""
         place = self.folder / name
         place.mkdir(exist_ok=True)
         environment = {**os.environ, **self.variables, **(variables or {})}

@@ -23,7 +23,6 @@ def entry(kind: int, number: int, payload: bytes = b"\0" * 24) -> bytes:
 
 
 def container(*entries: bytes) -> bytes:
-    """Write a fat binary."""
     body = b"".join(entries)
     return MAGIC + struct.pack("<HHQ", 1, 16, len(body)) + body
 

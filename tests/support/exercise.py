@@ -37,7 +37,6 @@ class AbsentError(Exception):
 
 
 def part(function: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Take a function among the parts."""
     PARTS.append(function)
     return function
 
@@ -49,7 +48,6 @@ def needs(held: object) -> None:
 
 
 def small_model() -> tf.keras.Model:
-    """Return a model of one dense layer behind a convolution, compiled."""
     model = tf.keras.Sequential(
         [
             tf.keras.layers.Input((8, 8, 3)),
@@ -69,7 +67,6 @@ CLASSES = np.arange(16) % 2
 
 @part
 def products(_: Path) -> None:
-    """Multiply matrices of several types, and differentiate."""
     for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.int32):
         one = tf.cast(tf.ones((64, 64)), kind)
         needs(complex(tf.cast(tf.matmul(one, one), tf.complex128)[0, 0].numpy()) == 64)
@@ -81,7 +78,6 @@ def products(_: Path) -> None:
 
 @part
 def convolutions(_: Path) -> None:
-    """Convolve in one, two and three dimensions, forwards and back."""
     layers = tf.keras.layers
     for layer, shape in (
         (layers.Conv1D(2, 3), (2, 16, 3)),
@@ -101,7 +97,6 @@ def convolutions(_: Path) -> None:
 
 @part
 def training(folder: Path) -> None:
-    """Fit, evaluate and predict with callbacks."""
     callbacks = tf.keras.callbacks
     small_model().fit(
         PICTURES,
@@ -121,7 +116,6 @@ def training(folder: Path) -> None:
 
 @part
 def recurrent(_: Path) -> None:
-    """Run and differentiate LSTM, GRU and attention."""
     layers = tf.keras.layers
     for layer in (layers.LSTM(4), layers.GRU(4), layers.Bidirectional(layers.LSTM(4)), layers.SimpleRNN(4)):
         with tf.GradientTape() as tape:
@@ -134,7 +128,6 @@ def recurrent(_: Path) -> None:
 
 @part
 def optimizers(_: Path) -> None:
-    """Take a step with every optimizer, loss and metric that is a class by itself."""
     for name in ("SGD", "RMSprop", "Adam", "AdamW", "Adadelta", "Adagrad", "Adamax", "Nadam", "Ftrl", "Lion"):
         variable = tf.Variable(1.0)
         getattr(tf.keras.optimizers, name)(0.1).apply_gradients([(tf.constant(1.0), variable)])
@@ -147,7 +140,6 @@ def optimizers(_: Path) -> None:
 
 @part
 def mixed_precision(_: Path) -> None:
-    """Train a step in half precision, with a scaled loss."""
     tf.keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         small_model().train_on_batch(PICTURES, CLASSES)
@@ -157,7 +149,6 @@ def mixed_precision(_: Path) -> None:
 
 @part
 def transforms(_: Path) -> None:
-    """Run Fourier and cosine transforms, and what sound is made of."""
     wave = tf.random.normal((2, 1024))
     needs(tf.signal.irfft(tf.signal.rfft(wave)).shape == wave.shape)
     tf.signal.fft3d(tf.cast(tf.random.normal((8, 8, 8)), tf.complex64))
@@ -170,7 +161,6 @@ def transforms(_: Path) -> None:
 
 @part
 def linear_algebra(_: Path) -> None:
-    """Decompose and solve."""
     for kind in (tf.float32, tf.float64, tf.complex128):
         matrix = tf.cast(tf.random.normal((6, 6)), kind)
         positive = tf.matmul(matrix, matrix, adjoint_b=True) + tf.eye(6, dtype=kind)
@@ -188,7 +178,6 @@ def linear_algebra(_: Path) -> None:
 
 @part
 def sparse_matrices(_: Path) -> None:
-    """Multiply sparse tensors, and those in compressed rows."""
     from tensorflow.python.ops.linalg.sparse import sparse as rows
 
     sparse = tf.sparse.from_dense(tf.eye(8))
@@ -203,7 +192,6 @@ def sparse_matrices(_: Path) -> None:
 
 @part
 def random_numbers(_: Path) -> None:
-    """Draw from each algorithm and distribution."""
     generator = tf.random.Generator.from_seed(1, alg="philox")
     generator.normal((4,)), generator.truncated_normal((4,)), generator.binomial((4,), 3.0, 0.5)
     tf.random.gamma((4,), 1.0), tf.random.poisson((4,), 2.0), tf.random.shuffle(tf.range(4))
@@ -214,8 +202,6 @@ def random_numbers(_: Path) -> None:
 
 @part
 def compiled(_: Path) -> None:
-    """Compile by XLA: products, convolutions, loops, sorting, random numbers, a training step."""
-
     @tf.function(jit_compile=True)
     def body(image: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         for _ in tf.range(3):
@@ -235,8 +221,6 @@ def compiled(_: Path) -> None:
 
 @part
 def graphs(_: Path) -> None:
-    """Trace control flow, call back into Python, and run sessions of before."""
-
     @tf.function
     def counted(limit: tf.Tensor) -> tf.Tensor:
         total = tf.constant(0)
@@ -259,7 +243,6 @@ def graphs(_: Path) -> None:
 
 @part
 def profiled(folder: Path) -> None:
-    """Record a profile, and see that it was written."""
     with tf.profiler.experimental.Profile(str(folder / "profile")):
         tf.function(lambda a: a @ a)(tf.ones((64, 64)))
     needs(list((folder / "profile").rglob("*.xplane.pb")))
@@ -267,7 +250,6 @@ def profiled(folder: Path) -> None:
 
 @part
 def saved(folder: Path) -> None:
-    """Save and load models, weights and checkpoints in each format."""
     model = small_model()
     for name in ("model.keras", "model.h5"):
         model.save(str(folder / name))
@@ -294,7 +276,6 @@ def saved(folder: Path) -> None:
 
 @part
 def converted(folder: Path) -> None:
-    """Convert for TFLite, plain and in whole numbers, and interpret."""
     model = small_model()
 
     def examples() -> object:
@@ -318,7 +299,6 @@ def converted(folder: Path) -> None:
 
 @part
 def data(folder: Path) -> None:
-    """Read and write records, texts and snapshots in pipelines."""
     names = str(folder / "records")
     with tf.io.TFRecordWriter(names, "GZIP") as writer:
         feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
@@ -340,7 +320,6 @@ def data(folder: Path) -> None:
 
 @part
 def data_service(_: Path) -> None:
-    """Spread a pipeline over a dispatcher and a worker."""
     service = tf.data.experimental.service
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]))
@@ -351,7 +330,6 @@ def data_service(_: Path) -> None:
 
 @part
 def images(folder: Path) -> None:
-    """Write, read, resize and change pictures."""
     picture = tf.cast(tf.random.uniform((16, 16, 3), maxval=255), tf.uint8)
     image = tf.io
     for encoded in (image.encode_jpeg(picture), image.encode_png(picture)):
@@ -375,14 +353,12 @@ def images(folder: Path) -> None:
 
 @part
 def sound(_: Path) -> None:
-    """Write and read sound."""
     encoded = tf.audio.encode_wav(tf.zeros((100, 1)), 8000)
     needs(int(tf.audio.decode_wav(encoded).sample_rate) == 8000)
 
 
 @part
 def texts(_: Path) -> None:
-    """Split, look up, hash and normalise texts."""
     tf.strings.regex_replace("abc", "b", "x"), tf.strings.unicode_decode("äö", "UTF-8")
     tf.strings.to_hash_bucket_strong("a", 3, (1, 2)), tf.strings.split("a b"), tf.strings.ngrams(["a", "b"], 2)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1]), 0)
@@ -396,7 +372,6 @@ def texts(_: Path) -> None:
 
 @part
 def spread(_: Path) -> None:
-    """Reduce over two devices, and over a mesh of them."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         variable = tf.Variable(1.0)
@@ -407,7 +382,6 @@ def spread(_: Path) -> None:
 
 @part
 def servers(_: Path) -> None:
-    """Run an operation on a server of this process, over gRPC."""
     server = tf.distribute.Server.create_local_server()
     with tf.Graph().as_default(), tf.compat.v1.Session(server.target) as session:
         needs(session.run(tf.constant(2) * 3) == 6)
@@ -415,7 +389,6 @@ def servers(_: Path) -> None:
 
 @part
 def summaries(folder: Path) -> None:
-    """Write summaries, and read them through TensorBoard and its server."""
     if not BOARD:
         raise AbsentError
     logs = str(folder / "logs")
@@ -439,7 +412,6 @@ def summaries(folder: Path) -> None:
 
 @part
 def arrays(_: Path) -> None:
-    """Compute by NumPy's names, exchange memory, and quantise."""
     from tensorflow.experimental import numpy as tnp
 
     needs(float(tnp.sum(tnp.arange(4))) == 6)
@@ -454,7 +426,6 @@ def arrays(_: Path) -> None:
 
 @part
 def debugged(folder: Path) -> None:
-    """Dump what runs, and check numbers."""
     tf.debugging.experimental.enable_dump_debug_info(str(folder / "dump"), tensor_debug_mode="FULL_HEALTH")
     try:
         tf.function(lambda a: a + 1)(tf.ones(2))
@@ -467,7 +438,6 @@ def debugged(folder: Path) -> None:
 
 @part
 def applications(_: Path) -> None:
-    """Make models that ship by name, without their weights, and run one."""
     for name in ("MobileNetV2", "ResNet50", "EfficientNetB0"):
         model = getattr(tf.keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=2)
     model(tf.ones((1, 32, 32, 3)))
@@ -475,7 +445,6 @@ def applications(_: Path) -> None:
 
 @part
 def numpys_own(_: Path) -> None:
-    """Ask NumPy, h5py and what else comes with the framework for themselves."""
     import google.protobuf.json_format
     import h5py
     import opt_einsum
@@ -489,7 +458,6 @@ def numpys_own(_: Path) -> None:
 
 @part
 def programs(folder: Path) -> None:
-    """Run every program of the environment that comes with the framework."""
     place = Path(sys.executable).parent
     show = ["show", "--dir", str(folder / "module"), "--all"]
     run = ["run", "--dir", str(folder / "module"), "--tag_set", "serve", "--signature_def", "serving_default"]

@@ -56,7 +56,6 @@ def finding(code: Code = Code.DRIVER_TOO_OLD, severity: Severity = Severity.ERRO
 
 
 def environment(**given: Any) -> Environment:
-    """Make a CPU environment."""
     values: dict[str, Any] = {
         "id": "tf2.20.0-py311-cpu-bookworm",
         "tensorflow": "2.20.0",
@@ -120,7 +119,6 @@ def tar(files: Mapping[str, bytes | str | None], links: Mapping[str, str] | None
 
 
 def gpu_environment(**given: Any) -> Environment:
-    """Make a GPU environment."""
     values: dict[str, Any] = {
         "id": "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
         "flavor": "gpu",

@@ -18,7 +18,6 @@ PROGRAM = (sys.executable, "-m", "envbuilder")
 def start(
     world: FleetWorld, *words: str, variables: Mapping[str, str], program: tuple[str, ...] = PROGRAM
 ) -> subprocess.Popen[str]:
-    """Start `fleet run` with an engine's words."""
     return subprocess.Popen(
         (*program, "fleet", "run", *world.words, *words, "--format", "json"),
         cwd=world.folder,
@@ -55,7 +54,6 @@ def until(world: FleetWorld, entry: str, nodes: tuple[str, ...], process: subpro
 def command(
     world: FleetWorld, *words: str, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of envbuilder in the folder of the world."""
     environment = {**world.variables, **(variables or {})}
     return subprocess.run(
         (*PROGRAM, *words), cwd=world.folder, env=environment, capture_output=True, text=True, check=False

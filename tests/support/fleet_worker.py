@@ -40,7 +40,6 @@ class _AnyImage(FakeEngine):
 
 
 def node() -> str:
-    """Name the node that this runs on."""
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("WORKER_NAME") or "here"
 
 

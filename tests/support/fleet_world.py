@@ -71,7 +71,6 @@ class FleetWorld:
         }
 
     def runs(self) -> Counter[tuple[str, str]]:
-        """Count the runs of the suite by node and image."""
         log = self.folder / "runs.log"
         lines = log.read_text().splitlines() if log.exists() else []
         return Counter((line.split()[0], line.split()[1]) for line in lines)
@@ -99,7 +98,6 @@ def manifest_of(environment: str) -> bytes:
 
 
 def push(to: Reference, environment: str) -> None:
-    """Put an environment's image under its tag."""
     client = Repository(to, {})
     client.put_blob(b"{}", "text/json")
     client.put_manifest(environment, manifest_of(environment), OCI_MANIFEST)

@@ -51,12 +51,10 @@ class Front(BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - the base class's names
 
     def forward(self) -> None:
-        """Let the registry answer."""
         status, headers, body = self.upstream()
         self.say(status, body, **headers)
 
     def upstream(self) -> tuple[int, dict[str, str], bytes]:
-        """Ask the registry."""
         body = self.body()
         connection = http.client.HTTPConnection(self.rules.upstream, timeout=30)
         sent = {name: value for name, value in self.headers.items() if name not in ("Host", "Content-Length")}

@@ -17,7 +17,6 @@ from pathlib import Path
 
 
 def wheel(name: str, version: str, members: dict[str, bytes], metadata: str = "") -> bytes:
-    """Make a wheel with METADATA and further members."""
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, data in members.items():

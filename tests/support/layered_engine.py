@@ -27,7 +27,6 @@ def layer(text: str, size: int = 200_000) -> bytes:
 
 
 def configuration(layers: tuple[bytes, ...]) -> bytes:
-    """Write the configuration of an image with these layers."""
     root = {"type": "layers", "diff_ids": [digest_of(one) for one in layers]}
     return json.dumps({"architecture": "amd64", "os": "linux", "rootfs": root}).encode()
 
@@ -50,7 +49,6 @@ class LayeredEngine(FakeEngine):
     archive: Callable[[tuple[bytes, ...]], bytes] = saved
 
     def have(self, tag: str, *layers: bytes) -> Image:
-        """Put an image of these layers into the store."""
         self._store[tag] = Image(
             id=digest_of(configuration(layers)),
             tags=(tag,),
@@ -65,7 +63,6 @@ class LayeredEngine(FakeEngine):
         return self._store[tag]
 
     def push(self, reference: str) -> str:
-        """Push the image under a tag; returns the manifest's digest."""
         image = self.image(reference)
         assert image is not None
         name, _, tag = reference.rpartition(":")
@@ -93,7 +90,6 @@ class LayeredEngine(FakeEngine):
         yield (data[start : start + 65_537] for start in range(0, len(data), 65_537))
 
     def pull(self, reference: str) -> Image:
-        """Have what was pushed."""
         digest = reference.rpartition("@")[2]
         manifest = Repository(parse(reference), {}).manifest(digest)
         assert manifest is not None

@@ -61,7 +61,6 @@ def cache_of(led: Mapping[str, str]) -> bytes:
 
 
 def entry(path: str, what: bytes | str | LayerFile | None) -> LayerFile:
-    """Make one entry of a layer."""
     if isinstance(what, LayerFile):
         return what
     if what is None:
@@ -82,7 +81,6 @@ def image_of(*layers: Layer) -> ImageFiles:
 
 
 def row(path: str, content: bytes) -> str:
-    """Write one row of a RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
     return f"{path},sha256={digest},{len(content)}\n"
 

@@ -27,7 +27,6 @@ class OwnEngine:
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def connect(self) -> DockerEngine:
-        """Speak to it as a command does."""
         return connect({**os.environ, "DOCKER_HOST": self.host})
 
     def start(self) -> None:
@@ -75,7 +74,6 @@ class OwnEngine:
         self.start()
 
     def left(self) -> str:
-        """Name its containers and volumes."""
         words = (["ps", "-aq"], ["volume", "ls", "-q"])
         ran = [subprocess.run(["docker", "-H", self.host, *one], capture_output=True, check=True) for one in words]
         return "".join(one.stdout.decode() for one in ran)

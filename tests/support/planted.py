@@ -96,7 +96,6 @@ class Garden:
     made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Read the facts, the policy and what is known already."""
         self.catalog = load()
         self.policy = read_policy(None, Path())
         self.console = Console()
@@ -144,7 +143,6 @@ class Garden:
         return self.engine.build(BuildRequest(context=context, tag=tag), lambda _: None).id
 
     def clear(self) -> None:
-        """Take the images that were planted here out of the engine again."""
         for tag in self.made:
             self.engine.remove(tag)
 
@@ -178,12 +176,10 @@ def _no_proposal(version: str, package: str) -> NoReturn:
 
 
 def kept(path: Path) -> dict[str, Outcome]:
-    """Read the comparisons that are done."""
     return msgspec.json.decode(path.read_bytes(), type=dict[str, Outcome]) if path.is_file() else {}
 
 
 def work(words: argparse.Namespace) -> Sequence[tuple[str, Change]]:
-    """List what is to be compared."""
     planted = [(RELEASES[0], change) for change in CHANGES]
     return [each for each in (*equal_pairs(), *planted) if words.only in each[1].name]
 

@@ -41,7 +41,6 @@ class PushingEngine(FakeEngine):
         return self._store[tag]
 
     def push(self, reference: str) -> str:
-        """Push the image under a tag; returns the manifest's digest."""
         image = self.image(reference)
         assert image is not None
         name, _, tag = reference.rpartition(":")
@@ -60,7 +59,6 @@ class PushingEngine(FakeEngine):
 
 
 def contents(number: str) -> bytes:
-    """Write the configuration of an image."""
     return json.dumps({"architecture": "amd64", "os": "linux", "number": number}).encode()
 
 
@@ -72,7 +70,6 @@ def scratch_world(folder: Path, host: str, out: Path | None = None) -> World:
 
 
 def main(host: str, folder: Path, number: int) -> int:
-    """Publish once."""
     engine = PushingEngine()
     engine.add(f"scratch:{number}", labels={"number": str(number)})
     failing = number % FAILED_EVERY == 0

@@ -53,8 +53,6 @@ def answering(make: Callable[..., Verdict] = gpu_verdict, **given: Any) -> Calla
 
 @dataclass
 class World:
-    """Everything that a test of publishing needs."""
-
     engine: Engine
     key: PrivateKey
     folder: Path
@@ -63,15 +61,12 @@ class World:
 
     @property
     def reference(self) -> Reference:
-        """Name the repository."""
         return Reference(self.host, self.repository)
 
     def client(self, target: str = "") -> Repository:
-        """Speak to the repository, at a tag or digest."""
         return Repository(self.reference.at(target) if target else self.reference, {})
 
     def publication(self, image: str, **given: Any) -> Publication:
-        """Say what to publish: one immutable tag, two moving ones."""
         values: dict[str, Any] = {
             "environment": ENVIRONMENT,
             "image": image,
@@ -84,7 +79,6 @@ class World:
         return Publication(**{**values, **given})
 
     def tools(self, validate: Callable[[Reference], Verdict] | None = None, **given: Any) -> PublishTools:
-        """Bring the ports together."""
         tools = PublishTools(
             engine=self.engine,
             repository=self.client(),
@@ -122,5 +116,4 @@ def public_tags(client: Repository) -> dict[str, str]:
 
 
 def altered(value: Verdict, **given: Any) -> Verdict:
-    """Change fields of a verdict."""
     return msgspec.structs.replace(value, **given)

@@ -61,18 +61,15 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where Slurm's commands find this cluster."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def start(self, name: str, *command: str) -> None:
-        """Start a daemon in the foreground, in a session of its own."""
         with (self.folder / f"{name}.out").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 command, env={**os.environ, **self.environment}, stdout=log, stderr=log, start_new_session=True
             )
 
     def start_node(self, name: str) -> None:
-        """Start a node's daemon."""
         self.start(name, "slurmd", "-D", "-N", name, "-f", str(self.folder / "slurm.conf"))
 
     def lose(self, name: str) -> None:
@@ -90,13 +87,11 @@ class Cluster:
         return any(f"SLURMD_NODENAME={name}\0" in _variables(child) for child in _below(pid))
 
     def ask(self, *command: str) -> str:
-        """Run one of Slurm's commands."""
         return subprocess.run(
             command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=True, timeout=30
         ).stdout
 
     def wait_for(self, holds: str, *command: str) -> None:
-        """Wait until a command says something."""
         end, said = time.monotonic() + 40.0, ""
         while time.monotonic() < end:
             try:

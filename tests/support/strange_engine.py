@@ -60,7 +60,6 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_DELETE = do_PUT = do_HEAD = do_GET  # noqa: N815 - names of the standard library
 
     def send(self, content: bytes, status: int = 200) -> None:
-        """Send a whole answer."""
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
