@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
-from envbuilder.finding import Code, Severity
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.image_settings import configuration, requirement
 
 ROOT: Layer = {
@@ -20,6 +21,15 @@ ROOT: Layer = {
     f"{SITE}/tensorflow": "/elsewhere",
 }
 PATH = {"PATH": "/opt/venv/bin:/usr/bin"}
+
+
+def configured(
+    *layers: Layer, env: Mapping[str, str] | None = None, flavor: str = "cpu", **image: Any
+) -> list[Finding]:
+    facts = {"python": "3.11", "flavor": flavor}
+    return list(
+        configuration(context_of(image_of(*layers), env={**PATH, **(env or {})}, facts=facts, **image)).findings
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,25 +106,8 @@ def test_foreign_image_needs_no_start_up_requirement() -> None:
     ],
 )
 def test_variable_that_breaks_the_image_is_the_only_error(env: dict[str, str], code: Code, subject: str) -> None:
-    facts = {"flavor": "gpu", "python": "3.11"}
-    looked = configuration(context_of(image_of(ROOT), env={**PATH, **env}, facts=facts))
-    errors = [one for one in looked.findings if one.severity is Severity.ERROR]
+    errors = [one for one in configured(ROOT, env=env, flavor="gpu") if one.severity is Severity.ERROR]
     assert [(one.code, one.subject) for one in errors] == [(code, subject)]
-
-
-def test_usual_configuration_has_no_finding() -> None:
-    env = {
-        **PATH,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONHASHSEED": "0",
-        "NVIDIA_VISIBLE_DEVICES": "all",
-        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "OMP_NUM_THREADS": "4",
-        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
-    }
-    facts = {"flavor": "gpu", "python": "3.11"}
-    assert configuration(context_of(image_of(ROOT), env=env, command=("python",), facts=facts)).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +120,7 @@ def test_usual_configuration_has_no_finding() -> None:
     ],
 )
 def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], subject: str) -> None:
-    (one,) = configuration(context_of(image_of(ROOT), env=PATH, facts={"python": "3.11"}, **image)).findings
+    (one,) = configured(ROOT, **image)
     assert (one.code, one.severity, one.subject) == (Code.IMAGE_CONFIGURATION, Severity.ERROR, subject)
 
 
@@ -142,45 +135,40 @@ def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], 
         },
         {"PYTHONIOENCODING": "utf-8:strict", "PYTHONHASHSEED": "4294967295", "LC_ALL": "xx_YY.UTF-8"},
         {"MALLOC_ARENA_MAX": "1", "TF_NUM_INTEROP_THREADS": "0", "TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": ""},
+        {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "4"},
+        {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
+        {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"},
     ],
 )
-def test_valid_values_have_no_finding(env: dict[str, str]) -> None:
-    looked = configuration(context_of(image_of(ROOT), env={**PATH, **env}, facts={"python": "3.11"}))
-    assert looked.findings == ()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL", "PYTHONPYCACHEPREFIX"),
-        *("GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES", "BASH_ENV", "SHELLOPTS"),
-    ],
-)
-def test_variable_that_changes_every_program_is_a_warning(name: str) -> None:
-    (one,) = configuration(context_of(image_of(ROOT), env={**PATH, name: "/opt/3"}, facts={"python": "3.11"})).findings
-    assert (one.severity, one.subject) == (Severity.WARNING, name)
+@pytest.mark.parametrize("flavor", ["cpu", "gpu"])
+def test_valid_values_have_no_finding(env: dict[str, str], flavor: str) -> None:
+    assert configured(ROOT, env=env, flavor=flavor, command=("python",)) == []
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        *((name, "/opt/3") for name in ("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL")),
+        *((name, "/opt/3") for name in ("PYTHONPYCACHEPREFIX", "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES")),
+        *((name, "/opt/3") for name in ("BASH_ENV", "SHELLOPTS")),
         ("CUDA_VISIBLE_DEVICES", "0"),
         ("NVIDIA_VISIBLE_DEVICES", "GPU-8f3c"),
         ("NVIDIA_VISIBLE_DEVICES", "0,1"),
         ("CUDA_DISABLE_PTX_JIT", "1"),
     ],
 )
-def test_variable_that_names_gpus_of_one_host_is_a_warning(name: str, value: str) -> None:
-    facts = {"python": "3.11", "flavor": "gpu"}
-    (one,) = configuration(context_of(image_of(ROOT), env={**PATH, name: value}, facts=facts)).findings
+def test_variable_that_changes_every_program_or_names_gpus_of_one_host_is_a_warning(name: str, value: str) -> None:
+    (one,) = configured(ROOT, env={name: value}, flavor="gpu")
     assert (one.severity, one.subject) == (Severity.WARNING, name)
 
 
 def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
     cached: Layer = {**ROOT, f"opt/cache/{SITE}/six.cpython-311.pyc": b"x"}
-    env = {**PATH, "PYTHONPYCACHEPREFIX": "/opt/cache"}
-    (one,) = configuration(context_of(image_of(cached), env=env, facts={"python": "3.11"})).findings
+    (one,) = configured(cached, env={"PYTHONPYCACHEPREFIX": "/opt/cache"})
     assert (one.severity, one.subject) == (Severity.ERROR, "PYTHONPYCACHEPREFIX")
+
+
+WHOLE_SYSTEM: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
 
 
 @pytest.mark.parametrize(
@@ -194,20 +182,16 @@ def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
     ],
 )
 def test_tmp_that_the_user_cannot_write_to_is_reported(mode: int | None, uid: int, user: str, found: int) -> None:
-    many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
     tmp: Layer = {} if mode is None else {"tmp": LayerFile("tmp", "folder", mode=mode, uid=uid)}
-    looked = configuration(context_of(image_of({**many, **tmp}), env=PATH, facts={"python": "3.11"}, user=user))
-    assert [one.subject for one in looked.findings] == ["/tmp"] * found
+    assert [one.subject for one in configured(WHOLE_SYSTEM, tmp, user=user)] == ["/tmp"] * found
 
 
 def test_python_with_file_capabilities_is_an_error() -> None:
     python = LayerFile(
         "opt/venv/bin/python", "file", mode=0o755, size=2, has_capabilities=True, pieces=lambda: iter([b"#!"])
     )
-    looked = configuration(
-        context_of(image_of({**ROOT, "opt/venv/bin/python": python}), env=PATH, facts={"python": "3.11"})
-    )
-    assert [(one.severity, one.subject) for one in looked.findings] == [(Severity.ERROR, "python")]
+    found = configured({**ROOT, "opt/venv/bin/python": python})
+    assert [(one.severity, one.subject) for one in found] == [(Severity.ERROR, "python")]
 
 
 @pytest.mark.parametrize(
@@ -222,10 +206,9 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
     accounts: Layer = {**ROOT, "etc/passwd": b"envbuilder:x:1000:1000::/home/x:/bin/sh\n"}
 
     def found(settings: bytes, place: str = path, **more: str) -> list[tuple[Severity, str]]:
-        there = image_of({**accounts, place: settings})
-        looked = configuration(context_of(there, env={**PATH, **env, **more}, facts={"python": "3.11"}))
-        assert {one.code for one in looked.findings} <= {Code.IMAGE_CONFIGURATION}
-        return [(one.severity, one.subject) for one in looked.findings]
+        looked = configured({**accounts, place: settings}, env={**env, **more})
+        assert {one.code for one in looked} <= {Code.IMAGE_CONFIGURATION}
+        return [(one.severity, one.subject) for one in looked]
 
     assert found(b'{"backend": "torch"}') == [(Severity.ERROR, "keras.json")]
     assert found(b'{"backend": "torch"}', KERAS_BACKEND="tensorflow") == []
@@ -254,29 +237,25 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
     ],
 )
 def test_keras_settings_are_read_as_python_reads_json(settings: bytes, severities: list[Severity]) -> None:
-    there = image_of({**ROOT, "root/.keras/keras.json": settings})
-    findings = configuration(context_of(there, env={**PATH, "HOME": "/root"}, facts={"python": "3.11"})).findings
+    findings = configured({**ROOT, "root/.keras/keras.json": settings}, env={"HOME": "/root"})
     assert [one.severity for one in findings if one.subject == "keras.json"] == severities
 
 
 def test_user_by_name_without_etc_passwd_is_an_error() -> None:
-    many: Layer = {**ROOT, **{f"usr/share/doc/{number}": b"" for number in range(1000)}}
-    room = {"tmp": LayerFile("tmp", "folder", mode=0o1777)}
-    there = {**many, **room, "etc/passwd": LayerFile("etc/passwd", "folder", mode=0o755)}
-    (one,) = configuration(context_of(image_of(there), env=PATH, facts={"python": "3.11"})).findings
+    above: Layer = {
+        "tmp": LayerFile("tmp", "folder", mode=0o1777),
+        "etc/passwd": LayerFile("etc/passwd", "folder", mode=0o755),
+    }
+    (one,) = configured(WHOLE_SYSTEM, above)
     assert (one.severity, one.subject) == (Severity.ERROR, "USER")
-    assert configuration(context_of(image_of(there), env=PATH, facts={"python": "3.11"}, user="1000")).findings == ()
+    assert configured(WHOLE_SYSTEM, above, user="1000") == []
 
 
 def test_environment_behind_a_link_is_the_same_environment() -> None:
     tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
     folder = LayerFile(f"{SITE}/tensorflow", "folder", mode=0o755)
     venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", folder.path: folder}
-    there: Layer = {**tensorflow, **venv}
-    looked = configuration(
-        context_of(image_of(there), env={"PATH": "/srv/venv/bin"}, facts={"python": "3.11"}, user="1000")
-    )
-    assert looked.findings == ()
+    assert configured({**tensorflow, **venv}, env={"PATH": "/srv/venv/bin"}, user="1000") == []
 
 
 PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/e:/bin/sh\n"}
@@ -322,3 +301,42 @@ def test_outermost_unreadable_path_is_reported_once(shut: dict[str, LayerFile], 
 
 def test_unreadable_notes_of_an_installer_do_not_matter() -> None:
     assert closed("envbuilder", module(f"{SITE}/notes.txt", 0o600)) == []
+
+
+WHOLE: Layer = {
+    "opt/venv/bin/python": b"#!",
+    "bin/sh": b"#!",
+    "etc/passwd": b"root:x:0:0::/:/bin/sh\nenvbuilder:x:1000:1000::/:/bin/sh\n",
+    "etc/ssl/certs/a.pem": "/usr/share/a.crt",
+    "etc/ssl/certs": "/usr/certs",
+    "usr/certs/a": b"1",
+    "usr/certs": "/usr/certs2",
+    "usr/certs2/a": b"1",
+    "usr/share/zoneinfo/Europe/Berlin": b"TZif",
+    f"{SITE}/six.py": b"1",
+}
+
+
+@pytest.mark.parametrize(
+    ("image", "severity"),
+    [
+        ({"user": "builder"}, "error"),
+        ({"user": "envbuilder"}, None),
+        ({"command": ("/bin/sh", "-c", "['python', 'app.py']")}, "error"),
+        ({"command": ("/bin/sh", "-c", "[ 'a' = \"$A\" ] && exec python")}, None),
+        ({"env": {"CURL_CA_BUNDLE": "/opt/nowhere.pem"}}, "error"),
+        ({"env": {"SSL_CERT_DIR": "/opt/nowhere"}}, "error"),
+        ({"env": {"REQUESTS_CA_BUNDLE": "/usr/certs2/a"}}, None),
+        ({"env": {"TZ": "Asia/Tokyo"}}, "warning"),
+        ({"env": {"TZ": ":Europe/Berlin"}}, None),
+        ({"env": {"TZ": "UTC"}}, None),
+        ({"env": {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}}, "warning"),
+        ({"env": {"TF_CONFIG": '{"cluster": {}}'}}, "warning"),
+        ({"env": {"NVIDIA_TF32_OVERRIDE": "0"}}, "warning"),
+    ],
+)
+def test_settings_that_break_or_change_a_start_are_reported(image: dict[str, Any], severity: str | None) -> None:
+    asked: dict[str, Any] = {"user": "root", **image}
+    there = image_of(WHOLE)
+    told = configuration(context_of(there, facts={"python": ""}, **asked)).findings
+    assert [one.severity.value for one in told] == [severity] * (severity is not None)

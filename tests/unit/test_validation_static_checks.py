@@ -15,7 +15,6 @@ from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite import loader
 from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_loader import ImagePython
-from envbuilder.validation.image_settings import configuration
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import MAX_KEPT
 from envbuilder.validation.static_checks import (
@@ -229,42 +228,3 @@ def test_loader_cache_too_large_to_read_is_reported() -> None:
         if one.subject == "unread files"
     )
     assert "etc/ld.so.conf.d/x.conf" in one.message
-
-
-WHOLE: Layer = {
-    "opt/venv/bin/python": b"#!",
-    "bin/sh": b"#!",
-    "etc/passwd": b"root:x:0:0::/:/bin/sh\nenvbuilder:x:1000:1000::/:/bin/sh\n",
-    "etc/ssl/certs/a.pem": "/usr/share/a.crt",
-    "etc/ssl/certs": "/usr/certs",
-    "usr/certs/a": b"1",
-    "usr/certs": "/usr/certs2",
-    "usr/certs2/a": b"1",
-    "usr/share/zoneinfo/Europe/Berlin": b"TZif",
-    f"{SITE}/six.py": b"1",
-}
-
-
-@pytest.mark.parametrize(
-    ("image", "severity"),
-    [
-        ({"user": "builder"}, "error"),
-        ({"user": "envbuilder"}, None),
-        ({"command": ("/bin/sh", "-c", "['python', 'app.py']")}, "error"),
-        ({"command": ("/bin/sh", "-c", "[ 'a' = \"$A\" ] && exec python")}, None),
-        ({"env": {"CURL_CA_BUNDLE": "/opt/nowhere.pem"}}, "error"),
-        ({"env": {"SSL_CERT_DIR": "/opt/nowhere"}}, "error"),
-        ({"env": {"REQUESTS_CA_BUNDLE": "/usr/certs2/a"}}, None),
-        ({"env": {"TZ": "Asia/Tokyo"}}, "warning"),
-        ({"env": {"TZ": ":Europe/Berlin"}}, None),
-        ({"env": {"TZ": "UTC"}}, None),
-        ({"env": {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}}, "warning"),
-        ({"env": {"TF_CONFIG": '{"cluster": {}}'}}, "warning"),
-        ({"env": {"NVIDIA_TF32_OVERRIDE": "0"}}, "warning"),
-    ],
-)
-def test_settings_that_break_or_change_a_start_are_reported(image: dict[str, Any], severity: str | None) -> None:
-    asked: dict[str, Any] = {"user": "root", **image}
-    there = image_of(WHOLE)
-    told = configuration(context_of(there, facts={"python": ""}, **asked)).findings
-    assert [one.severity.value for one in told] == [severity] * (severity is not None)
