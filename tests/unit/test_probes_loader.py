@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -95,9 +96,20 @@ def test_cache_of_this_system_has_the_c_library() -> None:
     ctypes.CDLL(found)
 
 
-def test_missing_library_is_reported_with_the_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search(str(tmp_path), {}, []))
-    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [caller(tmp_path, runpath=["$ORIGIN/cuda"])])
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what sets where TensorFlow's libraries are searched, by whom, and the folders of wheels."""
+
+    def searching(path: str, callers: list[Any], folders: list[Path]) -> None:
+        monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search(path, {}, []))
+        monkeypatch.setattr(tensorflow_install, "callers", lambda _: callers)
+        monkeypatch.setattr(tensorflow_install, "wheel_folders", lambda: [str(folder) for folder in folders])
+
+    return searching
+
+
+def test_missing_library_is_reported_with_the_paths(tmp_path: Path, searching: Callable[..., None]) -> None:
+    searching(str(tmp_path), [caller(tmp_path, runpath=["$ORIGIN/cuda"])], [])
     answer = runtime_libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})
     assert answer["outcome"] == "failed"
     (found,) = answer["findings"]
@@ -107,13 +119,11 @@ def test_missing_library_is_reported_with_the_paths(tmp_path: Path, monkeypatch:
 
 
 def test_library_in_a_folder_that_is_not_searched_has_its_own_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, searching: Callable[..., None]
 ) -> None:
     """As in 2.16.1: the wheel is installed, and this build does not look there."""
     put(tmp_path / "nvidia" / "cufft" / "lib", "libcufft.so.11")
-    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
-    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [caller(tmp_path)])
-    monkeypatch.setattr(tensorflow_install, "wheel_folders", lambda: [str(tmp_path / "nvidia" / "cufft" / "lib")])
+    searching("", [caller(tmp_path)], [tmp_path / "nvidia" / "cufft" / "lib"])
     (found,) = runtime_libraries.opened({"flavor": "gpu", "libraries": ["libcufft.so.11"]})["findings"]
     assert found["code"] == "LIBRARY_PATH"
 
@@ -144,74 +154,73 @@ def test_library_that_tensorflow_cannot_open_has_the_code_of_the_loader_check(
     assert (found["code"], found["subject"]) == (code, subject)
 
 
-def besides(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    content: bytes,
-    *names: str,
-    refused: str = "",
-    locked: str = "",
-    left_out: str = "",
-) -> dict[str, Any]:
-    """Ask the check, with an opener of these bytes and libraries of these names in a wheel's folder."""
-    one = put(tmp_path, "libtensorflow_framework.so.2")
-    one.write_bytes(content)
+Besides = Callable[..., dict[str, Any]]
 
-    def load(name: str) -> None:
-        asked.append(name)
-        if name.startswith(refused or "-"):
-            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
 
-    asked: list[str] = []
-    fake = SimpleNamespace(load_op_library=load, errors=SimpleNamespace(NotFoundError=KeyError))
-    monkeypatch.setitem(sys.modules, "tensorflow", fake)
-    folder = tmp_path / "nvidia" / "cuda_cupti" / "lib"
-    folder.mkdir(parents=True)
-    for name in names:
-        put(folder, name)
-    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
-    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [SimpleNamespace(path=str(one), runpath=[], rpath=[])])
-    monkeypatch.setattr(tensorflow_install, "search_path", lambda *_: [])
-    monkeypatch.setattr(tensorflow_install, "wheel_folders", lambda: [str(folder)])
-    gone = [(locked, left_out)] if left_out else []
-    answer = runtime_libraries.besides({"flavor": "gpu", "locked": [(locked, "1")] if locked else [], "left_out": gone})
-    return {**answer, "asked": asked}
+@pytest.fixture
+def besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, searching: Callable[..., None]) -> Besides:
+    """Return what asks the check, with an opener of these bytes and libraries of these names in a wheel's folder."""
+
+    def besides(
+        content: bytes, *names: str, refused: str = "-", locked: str = "", left_out: str = ""
+    ) -> dict[str, Any]:
+        one = put(tmp_path, "libtensorflow_framework.so.2")
+        one.write_bytes(content)
+
+        def load(name: str) -> None:
+            asked.append(name)
+            if name.startswith(refused):
+                raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+        asked: list[str] = []
+        fake = SimpleNamespace(load_op_library=load, errors=SimpleNamespace(NotFoundError=KeyError))
+        monkeypatch.setitem(sys.modules, "tensorflow", fake)
+        folder = tmp_path / "nvidia" / "cuda_cupti" / "lib"
+        folder.mkdir(parents=True)
+        for name in names:
+            put(folder, name)
+        searching("", [SimpleNamespace(path=str(one), runpath=[], rpath=[])], [folder])
+        monkeypatch.setattr(tensorflow_install, "search_path", lambda *_: [])
+        facts = {"locked": [(locked, "1")] if locked else [], "left_out": [(locked, left_out)] if left_out else []}
+        return {**runtime_libraries.besides({"flavor": "gpu", **facts}), "asked": asked}
+
+    return besides
 
 
 _CUPTI = b"..GetCuptiDsoHandle.."
+_ALL = _CUPTI + b"GetNvrtcDsoHandle nvrtc_stub GetNcclDsoHandle nccl_stub GetNvshmemDsoHandle nvshmem_stub"
 
 
-def test_libraries_of_the_opener_s_functions_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = _CUPTI + b"GetNcclDsoHandle GetNvrtcDsoHandle nvrtc_stub GetNvshmemDsoHandle"
+@pytest.mark.parametrize(
+    ("content", "asked"),
+    [
+        (_CUPTI + b"GetNcclDsoHandle GetNvrtcDsoHandle nvrtc_stub GetNvshmemDsoHandle", ["libcupti", "libnvrtc"]),
+        (b"GetCudnnDsoHandle", []),
+    ],
+)
+def test_libraries_of_the_opener_s_functions_are_opened(besides: Besides, content: bytes, asked: list[str]) -> None:
     names = ("libcupti.so.12", "libcupti.txt", "libnvrtc.so.12", "libnvrtc-builtins.so.12.5", "libnccl.so.2")
-    answer = besides(tmp_path, monkeypatch, content, *names)
-    assert answer["asked"] == ["libcupti.so.12", "libnvrtc.so.12"]
+    answer = besides(content, *names)
+    assert answer["asked"] == [f"{name}.so.12" for name in asked]
     assert (answer["outcome"], answer["findings"]) == ("passed", [])
 
 
 @pytest.mark.parametrize(
-    ("locked", "severity", "outcome"),
+    ("names", "locked", "code", "severity"),
     [
-        ("nvidia-cuda-cupti-cu12", "error", "failed"),
-        ("nvidia-nccl-cu12", "warning", "passed"),
-        ("", "warning", "passed"),
+        (("libcupti.so.12",), "nvidia-cuda-cupti-cu12", "LIBRARY_PATH", "error"),
+        (("libcupti.so.12",), "nvidia-nccl-cu12", "LIBRARY_PATH", "warning"),
+        (("libcupti.so.12",), "", "LIBRARY_PATH", "warning"),
+        ((), "", "MISSING_LIBRARY", "warning"),
     ],
 )
-def test_locked_library_has_to_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, severity: str, outcome: str
+def test_only_a_locked_library_has_to_open(
+    besides: Besides, names: tuple[str, ...], locked: str, code: str, severity: str
 ) -> None:
-    answer = besides(tmp_path, monkeypatch, _CUPTI, "libcupti.so.12", refused="libcupti", locked=locked)
+    answer = besides(_CUPTI, *names, refused="libcupti", locked=locked)
     (found,) = answer["findings"]
-    assert (found["code"], found["severity"], answer["outcome"]) == ("LIBRARY_PATH", severity, outcome)
-
-
-def test_missing_cupti_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = besides(tmp_path, monkeypatch, _CUPTI)
-    (found,) = answer["findings"]
-    assert (found["code"], found["severity"], answer["outcome"]) == ("MISSING_LIBRARY", "warning", "passed")
-
-
-_ALL = _CUPTI + b"GetNvrtcDsoHandle nvrtc_stub GetNcclDsoHandle nccl_stub GetNvshmemDsoHandle nvshmem_stub"
+    assert (found["code"], found["severity"]) == (code, severity)
+    assert answer["outcome"] == ("failed" if severity == "error" else "passed")
 
 
 @pytest.mark.parametrize(
@@ -228,23 +237,15 @@ _ALL = _CUPTI + b"GetNvrtcDsoHandle nvrtc_stub GetNcclDsoHandle nccl_stub GetNvs
         ("nvidia-cublas-cu12", "", "passed"),
     ],
 )
-def test_locked_library_has_to_exist(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, left_out: str, outcome: str
-) -> None:
-    answer = besides(tmp_path, monkeypatch, _ALL, locked=locked, left_out=left_out)
+def test_locked_library_has_to_exist(besides: Besides, locked: str, left_out: str, outcome: str) -> None:
+    answer = besides(_ALL, locked=locked, left_out=left_out)
     missing = [one["code"] for one in answer["findings"] if one["severity"] == "error"]
     assert (answer["outcome"], missing) == (outcome, ["MISSING_LIBRARY"] if outcome == "failed" else [])
 
 
-def test_check_without_an_opener_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorflow_install, "new_search", lambda: loader.Search("", {}, []))
-    monkeypatch.setattr(tensorflow_install, "callers", lambda _: [])
+def test_check_without_an_opener_is_skipped(searching: Callable[..., None]) -> None:
+    searching("", [], [])
     assert runtime_libraries.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
-
-
-def test_build_without_cupti_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = besides(tmp_path, monkeypatch, b"GetCudnnDsoHandle", "libcupti.so.12")
-    assert (answer["asked"], answer["findings"], answer["outcome"]) == ([], [], "passed")
 
 
 def test_links_are_no_copies_of_a_library(tmp_path: Path) -> None:
