@@ -1,8 +1,9 @@
-"""References, credentials and where a login goes; manifests that can be read in one way only; uploads of files."""
+"""References, credentials and where a login goes; manifests and uploads; the registry that tests publish to."""
 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -357,3 +358,83 @@ def test_a_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path
         repository.upload(NAME, file)
         assert len(put) == 1
         assert state.blobs == {NAME: DATA}
+
+
+Send = Any
+
+
+@pytest.fixture
+def send() -> Iterator[Send]:
+    """Yield what sends a request and returns status, headers and body; ``send.state`` is the registry's."""
+    with modern_registry() as (host, state):
+
+        def send(method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, Any, bytes]:
+            connection = http.client.HTTPConnection(host, timeout=10)
+            connection.request(method, f"/v2{path}", body, {k.replace("_", "-"): v for k, v in headers.items()})
+            answer = connection.getresponse()
+            content = answer.read()
+            connection.close()
+            return answer.status, answer.headers, content
+
+        send.state = state  # type: ignore[attr-defined]
+        yield send
+
+
+def put(send: Send, target: str | None = None, **parts: Any) -> str:
+    content = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, **parts}).encode()
+    status, headers, _ = send(
+        "PUT", f"/team/image/manifests/{target or digest_of(content)}", content, Content_Type=OCI_MANIFEST
+    )
+    assert status == 201
+    assert headers["Docker-Content-Digest"] == digest_of(content)
+    assert headers.get("OCI-Subject") == parts.get("subject", {}).get("digest")
+    return digest_of(content)
+
+
+def test_a_referrer_is_listed_with_its_type_and_annotations(send) -> None:
+    subject = put(send, "one", layers=[])
+    named = put(send, subject={"digest": subject}, artifactType="a/type", annotations={"a": "b"})
+    unnamed = put(send, subject={"digest": subject}, config={"mediaType": "of/config"})
+    listed = {
+        item["digest"]: item for item in json.loads(send("GET", f"/team/image/referrers/{subject}")[2])["manifests"]
+    }
+    assert set(listed) == {named, unnamed}
+    assert (listed[named]["artifactType"], listed[named]["annotations"]) == ("a/type", {"a": "b"})
+    assert listed[unnamed]["artifactType"] == "of/config"
+    assert listed[named]["size"] == len(send("GET", f"/team/image/manifests/{named}")[2])
+
+
+def test_a_filter_is_applied_and_said(send) -> None:
+    subject = put(send, "one", layers=[])
+    wanted = put(send, subject={"digest": subject}, artifactType="wanted")
+    put(send, subject={"digest": subject}, artifactType="other")
+    _, headers, body = send("GET", f"/team/image/referrers/{subject}?artifactType=wanted")
+    assert headers["OCI-Filters-Applied"] == "artifactType"
+    assert [item["digest"] for item in json.loads(body)["manifests"]] == [wanted]
+
+
+def test_pages_follow_one_another(send) -> None:
+    subject = put(send, "one", layers=[])
+    every = {put(send, subject={"digest": subject}, artifactType=f"t/{i}") for i in range(7)}
+    send.state.page = 3
+    path, found, pages = f"/team/image/referrers/{subject}", [], 0
+    while path:
+        _, headers, body = send("GET", path)
+        found += [item["digest"] for item in json.loads(body)["manifests"]]
+        link = headers.get("Link", "")
+        path = link.partition("<")[2].partition(">")[0].removeprefix("/v2")
+        pages += 1
+    assert pages == 3
+    assert len(found) == 7
+    assert set(found) == every
+
+
+def test_content_has_to_match_its_digest(send) -> None:
+    assert send("PUT", f"/team/image/manifests/{digest_of(b'x')}", b"{}", Content_Type=OCI_MANIFEST)[0] == 400
+    assert send("PUT", "/team/image/manifests/tag", b"no json", Content_Type=OCI_MANIFEST)[0] == 400
+    status, headers, _ = send("POST", "/team/image/blobs/uploads/")
+    assert status == 202
+    location = headers["Location"].removeprefix("/v2")
+    assert send("PUT", f"{location}&digest={digest_of(b'x')}", b"y")[0] == 400
+    assert send("PUT", f"{location}&digest={digest_of(b'y')}", b"y")[0] == 201
+    assert send("GET", f"/team/image/blobs/{digest_of(b'y')}")[2] == b"y"

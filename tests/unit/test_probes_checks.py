@@ -1,0 +1,318 @@
+"""Checks of the suite: operations and ptxas, installed packages, and TensorFlow before 2.4."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+import types
+import zlib
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from envbuilder.probes.suite import installed, operations, packages, startup, tensorflow1_compat, xlatools
+
+
+@pytest.mark.parametrize(
+    ("result", "reference", "error"),
+    [
+        ([1.0, 2], [1, 2.0], 0.0),
+        ([1.0, 2.0], [1.0, 1.0], 1 / math.sqrt(2)),
+        ([0.5], [0], 0.5),
+        ([3j], [3j + 3], 3 / math.hypot(3, 3)),
+        ([1.0], [1.0, 2.0], math.inf),
+        ([math.nan], [1.0], math.inf),
+        ([math.inf], [1.0], math.inf),
+        ([b"a", 1], [b"a", 1], 0.0),
+        ([b"a", 1], [b"a", 2], math.inf),
+        ([1], [b"a"], math.inf),
+    ],
+)
+def test_distance_of_a_result(result: list[Any], reference: list[Any], error: float) -> None:
+    assert operations.distance(result, reference) == pytest.approx(error)
+
+
+def test_operation_that_is_wrong_or_raises_has_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    table: dict[str, Any] = {
+        "raises": (lambda tf, _: tf.missing, lambda _, x: x.long),
+        "wrong": (lambda _, x: [x.long, 2], lambda _, x: [x.long, 1]),
+        "right": (lambda _, x: x.long, lambda _, x: [x.long]),
+    }
+    monkeypatch.setattr(operations, "TABLE", table)
+    arrays = types.SimpleNamespace(long=0)
+    errors = dict(operations.errors_of(types.SimpleNamespace(), arrays, None, arrays))
+    assert {name: error for name, (error, _) in errors.items()} == {"raises": math.inf, "wrong": 1.0, "right": 0.0}
+    assert "AttributeError" in errors["raises"][1]
+
+
+def test_picture_is_a_png() -> None:
+    written = operations._png(bytes(range(6)), 3, 2)
+    assert written[:8] == b"\x89PNG\r\n\x1a\n"
+    start = written.index(b"IDAT")
+    length = int.from_bytes(written[start - 4 : start], "big")
+    data = written[start + 4 : start + 4 + length]
+    assert zlib.decompress(data) == b"\0\0\1\2\0\3\4\5"
+    assert zlib.crc32(b"IDAT" + data) == int.from_bytes(written[start + 4 + length : start + 8 + length], "big")
+
+
+def cubin(*, machine: int = 190, gpu: int = 75, abi: int = 7, constant: int = xlatools.CONSTANT) -> bytes:
+    """Make a small file like those of ptxas: an ELF file with the kernel's section and its constant in the code."""
+    names = b"\0.text.kernel\0.shstrtab\0"
+    code = bytes(20) + struct.pack("<I", constant) + bytes(40)
+    flags = gpu << (8 if abi >= 8 else 0) | 0x500000
+    at = 64 + len(code) + len(names)
+    header = b"\x7fELF\x02\x01\x01\x33" + bytes([abi]) + bytes(7)
+    header += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0, 0, at, flags, 64, 56, 0, 64, 3, 2)
+    rows = bytes(64)
+    for name, kind, place, size in ((1, 1, 64, len(code)), (names.index(b".shstrtab"), 3, 64 + len(code), len(names))):
+        rows += struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, place, size, 0, 0, 1, 0)
+    return header + code + names + rows
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (cubin(), ""),
+        (cubin(abi=8), ""),
+        (b"", "not an ELF file"),
+        (b"\x7fELF" + bytes(100), "not an ELF file"),
+        (cubin()[:-100], "not an ELF file"),
+        (cubin(constant=1), "no code of the kernel"),
+        (cubin(machine=62), "not for a GPU"),
+        (cubin(gpu=60), "for another GPU"),
+    ],
+)
+def test_only_machine_code_of_the_kernel_is_accepted(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "k.cubin").write_bytes(content)
+    found = xlatools.problem(str(tmp_path / "k.cubin"), 75)
+    assert found.endswith(why)
+    assert bool(found) is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"),
+    [
+        ('[ "$1" = --version ] && echo "release 12.5, V12.5.82" || cp {cubin} "$4"', "passed"),
+        ('[ "$1" = --version ] && echo hello || cp {cubin} "$4"', "failed"),
+        ('[ "$1" = --version ] && echo "release 12.5, V12.5.82" || : > "$4"', "failed"),
+        ("exit 0", "failed"),
+        ("exit 1", "failed"),
+    ],
+)
+def test_ptxas_has_to_write_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, outcome: str
+) -> None:
+    (tmp_path / "cubin").write_bytes(cubin())
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text("#!/bin/sh\n" + script.replace("{cubin}", str(tmp_path / "cubin")) + "\n")
+    ptxas.chmod(0o755)
+    monkeypatch.setattr(xlatools, "_places", lambda _: [])
+    monkeypatch.setattr(xlatools, "_path", lambda: [str(tmp_path)])
+    result = xlatools.assembled({"built_cuda": "12.5"})
+    assert result["outcome"] == outcome
+    assert {one["code"] for one in result["findings"]} == (set() if outcome == "passed" else {"XLA_TOOLS_MISSING"})
+
+
+def test_old_ptxas_gets_a_kernel_that_it_knows() -> None:
+    assert [xlatools.target(cuda)[1] for cuda in ("9.0", "10.0", None)] == [70, 75, 75]
+
+
+LOCKED = [("numpy", "1.26.4"), ("tensorflow", "2.20.0"), ("opt-einsum", "3.4.0")]
+
+
+@pytest.mark.parametrize(
+    ("found", "subjects"),
+    [
+        ([("numpy", "1.26.4"), ("tensorflow", "2.20.0"), ("opt_einsum", "3.4.0")], []),
+        ([("numpy", "2.0.0"), ("tensorflow", "2.20.0"), ("opt-einsum", "3.4.0")], ["numpy"]),
+        ([("tensorflow", "2.20.0"), ("opt-einsum", "3.4.0")], ["numpy"]),
+        ([*LOCKED, ("rich", "13.0")], ["rich"]),
+        ([*LOCKED, ("numpy", "1.24.0")], ["numpy"]),
+        ([*LOCKED, ("pip", "24.0"), ("setuptools", "70.0")], []),
+    ],
+)
+def test_every_difference_from_the_lock_is_reported(found: list[tuple[str, str]], subjects: list[str]) -> None:
+    findings = packages.compare(LOCKED, found)
+    assert [one["subject"] for one in findings] == subjects
+    assert {one["code"] for one in findings} <= {"LOCK_MISMATCH"}
+
+
+def metadata(folder: Path, name: str, version: str, *requires: str) -> None:
+    place = folder / f"{name}-{version}.dist-info"
+    place.mkdir()
+    lines = [
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {text}" for text in requires),
+        "",
+        "Requires-Dist: no",
+    ]
+    (place / "METADATA").write_text("\n".join(lines))
+
+
+def test_distributions_are_read_from_their_metadata(tmp_path: Path) -> None:
+    metadata(tmp_path, "Opt_Einsum", "3.4.0", "numpy>=1.7")
+    found = installed.distributions([str(tmp_path), str(tmp_path)])
+    assert [(one.name, one.version, one.requires) for one in found] == [("opt-einsum", "3.4.0", ["numpy>=1.7"])]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "problem"),
+    [
+        ("numpy<2.0,>=1.26", ""),
+        ("numpy>=2", "numpy 1.26.4 is installed"),
+        ("absl-py", "absl-py is not installed"),
+        ("NumPy (>=1.0)", ""),
+        ("tensorboard~=2.20; extra == 'board'", ""),
+        ("gone; python_version < '3.0'", ""),
+        ("gone; sys_platform == 'linux' and python_version >= '3.0'", "gone is not installed"),
+        ("gone; sys_platform == 'win32' or platform_system == 'Linux'", "gone is not installed"),
+    ],
+)
+def test_requirements(requirement: str, problem: str) -> None:
+    assert packages.unmet(requirement, {"numpy": "1.26.4", "tensorflow": "2.20.0"}) == problem
+
+
+RELEASES = st.builds(
+    lambda numbers, suffix: ".".join(map(str, numbers)) + suffix,
+    st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    st.sampled_from(["", "", "", "rc1", "a2", ".post1", ".dev3"]),
+)
+
+
+@given(RELEASES, st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]), RELEASES)
+@example("2.0.0rc1", "<", "2.0.0")
+@example("1.26.4", "==", "1.26.4.0")
+@example("1.26.4.post1", ">", "1.26.4")
+@example("0.0.post1", ">", "0")
+def test_clauses_agree_with_packaging(version: str, operator: str, wanted: str) -> None:
+    if operator in "<>" and "post" in wanted:
+        return  # what lies beside V.post1 is decided differently by different versions of packaging
+    expected = SpecifierSet(operator + wanted).contains(version, prereleases=True)
+    assert packages.satisfied(version, operator + wanted) is expected
+
+
+@given(RELEASES, st.lists(st.integers(0, 9), min_size=2, max_size=3))
+def test_wildcards_and_compatible_releases_agree_with_packaging(version: str, numbers: list[int]) -> None:
+    text = ".".join(map(str, numbers))
+    for clause in (f"=={text}.*", f"!={text}.*", f"~={text}"):
+        expected = SpecifierSet(clause).contains(version, prereleases=True)
+        if "~=" in clause and Version(version).is_prerelease:
+            continue
+        if len(Version(version).release) < len(numbers):
+            continue  # padding with zeros, which no real requirement rests on
+        assert packages.satisfied(version, clause) is expected, clause
+
+
+def namespace(**names: Any) -> Any:
+    return types.SimpleNamespace(**names)
+
+
+def first_line(asked: list[str]) -> Any:
+    """Make what TensorFlow 1.15 looks like: sessions at the top, the later interface below ``compat.v2``."""
+    later = types.ModuleType("tensorflow._api.v1.compat.v2")
+    later.__version__ = "1.15.5"  # type: ignore[attr-defined]
+    later.config = namespace(experimental=namespace(list_physical_devices="listed"))  # type: ignore[attr-defined]
+    later.random = namespace(experimental=namespace(Generator="drawn"))  # type: ignore[attr-defined]
+    later.compat = namespace(v1=namespace(enable_v2_behavior=lambda: asked.append("again")), v2="another")  # type: ignore[attr-defined]
+    plain = types.ModuleType("tensorflow")
+    plain.__version__ = "1.15.5"  # type: ignore[attr-defined]
+    plain.compat = namespace(v1=namespace(enable_v2_behavior=lambda: asked.append("eager")), v2=later)  # type: ignore[attr-defined]
+    plain.__spec__ = "where it lies"  # type: ignore[assignment]
+    return plain
+
+
+def test_tensorflow_1_gets_the_later_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    plain = first_line(asked)
+    monkeypatch.setitem(sys.modules, "tensorflow", plain)
+    for _ in range(2):
+        tensorflow1_compat.prepare("1.15.5", "framework", "cpu_checks:matmul")
+    tf = sys.modules["tensorflow"]
+    assert tf is plain.compat.v2
+    assert asked == ["eager"]
+    assert tf.__spec__ == "where it lies"
+    assert (tf.config.list_physical_devices, tf.random.Generator) == ("listed", "drawn")
+    assert tf.config.experimental.enable_tensor_float_32_execution(False) is None
+
+
+@pytest.mark.parametrize(
+    ("release", "group", "probe"),
+    [
+        ("2.4.4", "framework", "cpu_checks:matmul"),
+        ("2.20.0", "gpu", "gpu:matmul"),
+        ("1.15.5", "framework", tensorflow1_compat.IMPORTS),
+        ("1.15.5", "static", "packages:as_locked"),
+        ("", "framework", "cpu_checks:matmul"),
+        ("nightly", "framework", "cpu_checks:matmul"),
+    ],
+)
+def test_other_releases_and_checks_import_nothing(
+    release: str, group: str, probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # an import would raise
+    tensorflow1_compat.prepare(release, group, probe)
+
+
+def test_traces_are_counted_in_every_release() -> None:
+    cache = namespace(primary={"one": 1, "two": 2})
+    assert tensorflow1_compat.traces(namespace(experimental_get_tracing_count=lambda: 3)) == 3
+    assert tensorflow1_compat.traces(namespace(_get_tracing_count=lambda: 2)) == 2
+    assert tensorflow1_compat.traces(namespace(_stateful_fn=None, _stateless_fn=namespace(_function_cache=cache))) == 2
+    assert tensorflow1_compat.traces(namespace()) == 0
+
+
+class Session:
+    product = 64.0
+
+    def __init__(self, graph: object = None) -> None:
+        self.graph = graph
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        return
+
+    def run(self, _fetched: object, _given: object) -> Any:
+        product = self.product
+        return {(0, 0): product}
+
+
+class Scope:
+    def as_default(self) -> Scope:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        return
+
+
+def framework() -> Any:
+    return namespace(
+        Graph=Scope,
+        device=lambda _: Scope(),
+        matmul=lambda *_: "product",
+        float32="float32",
+        compat=namespace(v1=namespace(Session=Session, placeholder=lambda *_: "given")),
+    )
+
+
+def test_parts_of_a_session_are_timed() -> None:
+    times = startup._session(framework(), "/CPU:0")
+    assert [name for name, _ in times] == ["first session", "first run", "second run"]
+    assert all(seconds >= 0 for _, seconds in times)
+
+
+def test_wrong_product_of_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "product", 63.0)
+    with pytest.raises(ArithmeticError, match="63 where 64"):
+        startup._session(framework(), "/CPU:0")
