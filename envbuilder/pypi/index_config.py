@@ -28,8 +28,8 @@ _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _UV_SYSTEM_FILE = Path("/etc/uv/uv.toml")
 _UV_MAIN = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")
-_PIP_SECTIONS = ("global", "install", ":env:")
-"""pip's sections; later ones precede earlier ones, whatever their file: the command's own section, then variables."""
+_PIP_SECTIONS = ("global", "install")
+"""pip's sections, whatever their file: the command's own precedes the other, and variables precede both."""
 
 
 @dataclass(frozen=True)
@@ -166,14 +166,17 @@ def pip_settings(environ: Mapping[str, str] = os.environ, prefix: Path | None = 
     ``prefix`` is the Python environment with its own file (default: this one). Raises UsageError for a file that cannot
     be parsed.
     """
-    found: dict[tuple[str, str], str] = {}
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = _pip_option  # type: ignore[assignment, method-assign]
     for path in pip_files(environ, prefix):
-        found.update(_pip_file(path))
-    for name, value in environ.items():
-        if name.startswith("PIP_") and name[4:].lower() not in {"version", "help"}:
-            found[":env:", _pip_option(name[4:])] = value
-    ordered = sorted(found.items(), key=lambda item: _PIP_SECTIONS.index(item[0][0]))
-    return {option: value for (_, option), value in ordered if value.strip()}
+        with suppress(OSError):  # pip skips files that it cannot open
+            try:
+                parser.read_string(decoding.text(decoding.small_file(path)), str(path))
+            except (configparser.Error, decoding.DamagedError) as error:
+                raise UsageError(f"{path}: {error}", hint="fix pip's configuration file") from error
+    pairs = [pair for section in _PIP_SECTIONS if parser.has_section(section) for pair in parser.items(section)]
+    pairs += [(_pip_option(name[4:]), value) for name, value in environ.items() if name.startswith("PIP_")]
+    return {option: value for option, value in pairs if value.strip() and option not in {"version", "help"}}
 
 
 def pip_files(environ: Mapping[str, str], prefix: Path | None = None) -> Iterator[Path]:
@@ -195,19 +198,6 @@ def pip_files(environ: Mapping[str, str], prefix: Path | None = None) -> Iterato
     yield (prefix or Path(sys.prefix)) / "pip.conf"
     if explicit:
         yield Path(explicit)
-
-
-def _pip_file(path: Path) -> Iterator[tuple[tuple[str, str], str]]:
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read_string(decoding.text(decoding.small_file(path)), str(path))
-    except OSError:
-        return  # pip skips files that it cannot open
-    except (configparser.Error, decoding.DamagedError) as error:
-        raise UsageError(f"{path}: {error}", hint="fix pip's configuration file") from error
-    for section in _PIP_SECTIONS[:2]:
-        for name, value in parser.items(section) if parser.has_section(section) else ():
-            yield (section, _pip_option(name)), value
 
 
 def _pip_option(name: str) -> str:
