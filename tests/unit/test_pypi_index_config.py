@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from certificates import certificate
+from factories import environment
 from index_server import Site, serving, wheel
 
-from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UsageError, redacted
 from envbuilder.image import lock
 from envbuilder.image.hostfiles import host_files
@@ -410,19 +410,11 @@ def test_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in [name for name in os.environ if name.startswith("PIP_") or name == "UV_OFFLINE"]:
             monkeypatch.delenv(name)
         monkeypatch.chdir(tmp_path / "project")
-        text = lock.lock(_environment(), "2.36")
+        text = lock.lock(environment(package="tensorflow-cpu", requirements=("tensorflow-cpu==2.20.0",)), "2.36")
     assert text.startswith("tensorflow-cpu==2.20.0 --hash=sha256:")
     assert "s3cret" not in text
     assert "http" not in text
     assert SIGNED in site.signed
-
-
-def _environment() -> Environment:
-    return Environment(
-        id="x", tensorflow="2.20.0", package="tensorflow-cpu", python="3.11", os="debian-bookworm", arch="x86_64",
-        flavor="cpu", cuda=None, cudnn=None, minimum_driver=None, requirements=("tensorflow-cpu==2.20.0",),
-        cuda_wheels=(), constraints=(), libraries=(),
-    )  # fmt: skip
 
 
 def test_without_configuration_the_clients_own_default_holds() -> None:

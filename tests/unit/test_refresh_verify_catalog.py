@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from device_code import elf, fat_binary
+from file_index import add
 from index_server import Site, serving, wheel
 
 from envbuilder.catalog import store
@@ -47,6 +47,7 @@ INFO = (
     b"import collections\nbuild_info = collections.OrderedDict([('cuda_compute_capabilities', ['sm_80', 'compute_90']),"
     b" ('cuda_version', '12.5.1'), ('cudnn_version', '9'), ('is_cuda_build', True)])\n"
 )
+BUILD_INFO = "tensorflow/python/platform/build_info.py"
 SILENT = b"build_info = {'is_cuda_build': True}\n"
 
 ROW = TensorflowRelease(
@@ -97,34 +98,18 @@ CODE = elf(
 )
 
 
-def add(root: Path, project: str, filename: str, content: bytes) -> None:
-    folder = root / project
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / filename).write_bytes(content)
-    names = sorted(path.name for path in folder.iterdir() if path.name != "index.html")
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    links = (f'<a href="{name}#sha256={digests[name]}" data-requires-python="&gt;=3.9">{name}</a>' for name in names)
-    (folder / "index.html").write_text("\n".join(links))
-
-
-def tensorflow(version: str, info: bytes) -> bytes:
-    members = {
-        "tensorflow/python/platform/build_info.py": info,
-        "tensorflow/libtensorflow_framework.so.2": CODE,
-    }
-    return wheel("tensorflow", version, members, "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26.0\n" + EXTRA)
+HEAD = "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26.0\n" + EXTRA
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Client:
     root = tmp_path / "simple"
-    for python in ("312", "313"):
-        tags = f"cp{python}-cp{python}-manylinux2014_x86_64"
-        add(root, "tensorflow", f"tensorflow-2.20.0-{tags}.whl", tensorflow("2.20.0", INFO))
-        add(root, "tensorflow", f"tensorflow-2.21.0rc0-{tags}.whl", tensorflow("2.21.0rc0", SILENT))
+    for version, info in (("2.20.0", INFO), ("2.21.0rc0", SILENT)):
+        members = {BUILD_INFO: info, "tensorflow/libtensorflow_framework.so.2": CODE}
+        for python in ("cp312-cp312", "cp313-cp313"):
+            add(root, "tensorflow", version, members, HEAD, python)
     for project, version in (("nvidia-cudnn-cu12", "9.3.0.75"), ("nvidia-cuda-runtime-cu12", "12.5.82")):
-        name = project.replace("-", "_")
-        add(root, project, f"{name}-{version}-py3-none-manylinux2014_x86_64.whl", wheel(name, version, {"a": b"b"}))
+        add(root, project, version, {"a": b"b"})
     return Client(IndexConfig(url=root.as_uri()), Cache(tmp_path / "cache"))
 
 
@@ -318,9 +303,8 @@ def test_a_local_wheel_is_described(index: Client) -> None:
 
 def test_proposed_cpu_build_agrees_with_its_wheel(tmp_path: Path) -> None:
     """The extra of a CPU build is recorded as a contradiction."""
-    members = {"tensorflow/python/platform/build_info.py": b"build_info = {'is_cuda_build': False}\n"}
-    file = "tensorflow_cpu-2.22.0-cp313-cp313-manylinux2014_x86_64.whl"
-    add(tmp_path, "tensorflow-cpu", file, wheel("tensorflow_cpu", "2.22.0", members, EXTRA))
+    members = {BUILD_INFO: b"build_info = {'is_cuda_build': False}\n"}
+    add(tmp_path, "tensorflow-cpu", "2.22.0", members, EXTRA, "cp313-cp313")
     index = Client(IndexConfig(url=tmp_path.as_uri()), Cache(tmp_path / "cache"))
     row = Proposer(CATALOG, index, "2026-11-20").propose("2.22.0", "tensorflow-cpu")
     found = {one.field: one.outcome for one in verify(Catalog(tensorflow=(row,)), index)}

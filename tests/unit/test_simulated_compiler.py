@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from simulated_hosts import answers
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
@@ -105,22 +103,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def ask(text: str, program: str, cache: Path, place: Path, visible: str | None = None) -> dict[str, Any]:
-    """Lay the simulation out as a container's files and run a program that meets it."""
-    simulation = compiler.simulation(profiles.parse(text, load()), cache=cache, root=str(place))
-    for name, content in simulation.files.items():
-        (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_bytes(content)
-    environment = simulation.environment(dict(os.environ))
-    environment |= {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    answers: dict[str, Any] = json.loads(done.stdout)
-    return answers
-
-
 def test_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
     """Devices, contexts, memory and modules answer as on the profile's host; a launch is refused."""
-    seen = ask("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", CUDA, cache, tmp_path)
+    seen = answers("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", CUDA, cache=cache, place=tmp_path)
     assert seen["cuInit"] == 0
     assert (seen["version"], seen["count"], seen["name"]) == (12020, 2, "NVIDIA A100-SXM4-80GB")
     assert seen["capability"] == [8, 0]
@@ -155,7 +140,7 @@ def test_generated_kernel_is_taken_as_the_real_driver_takes_it(
     host: str, result: int, cache: Path, tmp_path: Path
 ) -> None:
     """Machine code first, then PTX: refused by its ISA (222) or, for sm_90a, on every GPU but 9.0 (209)."""
-    assert ask(host, BUNDLE.format([str(GENERATED)]), cache, tmp_path)["results"] == [result]
+    assert answers(host, BUNDLE.format([str(GENERATED)]), cache=cache, place=tmp_path)["results"] == [result]
 
 
 @pytest.mark.parametrize("cut", [17, 60, 100, 4000])
@@ -164,7 +149,9 @@ def test_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path) 
     whole = GENERATED.read_bytes()
     spoilt = tmp_path / "spoilt"
     spoilt.write_bytes(whole[:cut] + b"\xff" * (len(whole) - cut))
-    (answered,) = ask("driver=535.104.05,gpu=H100", BUNDLE.format([str(spoilt)]), cache, tmp_path)["results"]
+    (answered,) = answers("driver=535.104.05,gpu=H100", BUNDLE.format([str(spoilt)]), cache=cache, place=tmp_path)[
+        "results"
+    ]
     assert answered in (200, 209, 218, 222)
 
 
@@ -180,7 +167,7 @@ def test_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path) 
 def test_failed_start_leaves_the_driver_unusable(
     fail: str, code: int, sentence: str, cache: Path, tmp_path: Path
 ) -> None:
-    seen = ask(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache, tmp_path)
+    seen = answers(f"driver=535.104.05,gpu=A100,fail={fail}", CUDA, cache=cache, place=tmp_path)
     assert (seen["cuInit"], seen["sentence"]) == (code, sentence)
     assert seen["cuDeviceGetCount"] == 3
     assert seen["cuDriverGetVersion"] == 0, "the version can be asked for without a device"
@@ -200,16 +187,16 @@ def test_failed_start_leaves_the_driver_unusable(
 def test_visible_devices_limit_cuda_and_not_nvml(visible: str, names: list[str], cache: Path, tmp_path: Path) -> None:
     """CUDA_VISIBLE_DEVICES selects and orders; without any the driver reports no device."""
     text = "driver=535.104.05,gpu=NVIDIA A100-SXM4-40GB,gpu=NVIDIA H100 PCIe"
-    seen = ask(text, CUDA, cache, tmp_path, visible)
+    seen = answers(text, CUDA, cache=cache, place=tmp_path, CUDA_VISIBLE_DEVICES=visible)
     assert seen["cuInit"] == (0 if names else 100)
     if names:
         assert (seen["count"], seen["name"]) == (len(names), names[0])
-    assert ask(text, NVML, cache, tmp_path, visible)["count"] == 2
+    assert answers(text, NVML, cache=cache, place=tmp_path, CUDA_VISIBLE_DEVICES=visible)["count"] == 2
 
 
 def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
     text = "driver=535.104.05,gpu=A100,gpu=H100,fail=ecc"
-    seen = ask(text, NVML, cache, tmp_path)
+    seen = answers(text, NVML, cache=cache, place=tmp_path)
     host = profiles.parse(text, load())
     assert (seen["driver"], seen["count"]) == ("535.104.05", 2)
     assert [gpu["name"] for gpu in seen["gpus"]] == [gpu.name for gpu in host.visible]
@@ -220,7 +207,7 @@ def test_nvml_tells_what_cuda_tells(cache: Path, tmp_path: Path) -> None:
 
 
 def test_nvml_refuses_another_versions_module(cache: Path, tmp_path: Path) -> None:
-    seen = ask("driver=535.104.05,gpu=A100,fail=driver-mismatch", NVML, cache, tmp_path)
+    seen = answers("driver=535.104.05,gpu=A100,fail=driver-mismatch", NVML, cache=cache, place=tmp_path)
     assert seen == {"error": "Driver/library version mismatch", "code": 18}
 
 
