@@ -1,1 +1,1 @@
-"""The facts: rows (`model`), the YAML that holds them, and how to look them up."""
+"""Facts: their rows, the YAML files, and lookups."""

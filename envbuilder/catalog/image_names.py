@@ -1,4 +1,4 @@
-"""Image references as people write them, and the published CUDA image or the plain system that each of them means."""
+"""Image references, and the published CUDA image or the system that each one means."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _VARIANT = re.compile(
     r"(?P<cuda>nvidia/cuda:[\d.]+)(?P<cudnn>-cudnn\d*)?-(?P<flavor>base|runtime|devel)-(?P<os>ubuntu[\d.]+)"
 )
 _DATED = re.compile(r"\d{8}(?:\.\d+)?")
-"""The piece of a tag that names the day of a build: ``bookworm-20260112-slim``."""
+"""The build day in a tag: ``bookworm-20260112-slim``."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
 
 
 class PlainImage(msgspec.Struct, frozen=True):
-    """What an image without CUDA is: its system, or the one on which no wheel loads, and the Python that it brings."""
+    """An image without CUDA: its system, or the system on which no wheel loads, and its Python."""
 
     system: OperatingSystem | None = None
     other: OtherSystem | None = None
@@ -26,7 +26,7 @@ class PlainImage(msgspec.Struct, frozen=True):
 
 
 class ImageNames:
-    """Images by their references; a registry's host, ``library/`` and a digest are passed over."""
+    """Images by their references; a registry's host, ``library/`` and a digest are ignored."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class ImageNames:
         self._others = others
 
     def cuda(self, name: str) -> BaseImage | None:
-        """Return a published image that brings CUDA.
+        """Return a published image with CUDA.
 
-        The catalogue holds the runtime images with cuDNN. Their ``base``, ``runtime`` and ``devel`` siblings are built
-        from the same base image, which sets the start-up requirement, and differ in flavor and cuDNN alone.
+        The catalogue has the ``runtime`` images with cuDNN. Their siblings (``base``, ``runtime``, ``devel``) are built
+        from the same base image, which sets the start-up requirement; only flavour and cuDNN differ.
         """
         bare = _bare(name)
         return self._images.get(bare) or self._sibling(bare)
@@ -66,9 +66,9 @@ class ImageNames:
         return msgspec.structs.replace(row, name=name, flavor=asked["flavor"], cudnn=cudnn)
 
     def plain(self, name: str) -> PlainImage | None:
-        """Return what an official image of a system or of Python is; None where the tag does not say which.
+        """Return the system and Python of an official image; None if its tag does not determine them.
 
-        A tag of Python that names no suite is taken to be on that Python's own row: later builds are on newer systems.
+        A tag of Python without a suite means that Python's own row, although later builds are on newer systems.
         """
         repository, _, tag = _bare(name).removeprefix("library/").partition(":")
         pieces = [piece for piece in tag.split("-") if piece and piece != "slim" and not _DATED.fullmatch(piece)]
@@ -103,7 +103,7 @@ def _repository(row: OperatingSystem) -> str:
 
 
 def _bare(name: str) -> str:
-    """Leave out a registry's host and a digest."""
+    """Remove a registry's host and a digest."""
     reference = name.strip().split("@")[0]
     head, _, rest = reference.partition("/")
     return rest if rest and ("." in head or ":" in head) else reference

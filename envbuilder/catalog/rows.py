@@ -81,20 +81,12 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class TensorflowRelease(Row, frozen=True, kw_only=True):
-    """One distribution on the index: ``tensorflow``, ``tensorflow-gpu`` or ``tensorflow-cpu`` at one version.
+    """One distribution at one version; docs/reference/catalogue.md has the meaning of each field.
 
-    - ``cuda``, ``cudnn``: compiled with these.
-    - ``kernels``: its GPU code by origin, read from all shared objects; empty if not read. ``cubins`` and ``ptx`` are
-      the sums: capabilities of machine code in some fat binary, and of the PTX of hand-written kernels.
-    - ``searches``: the folders of CUDA wheels that its libraries search; ``openers``: the libraries that it has a
-      function to open (`library_search.WHEEL_FOLDERS`); ``libraries``: the sonames opened at start.
-    - ``finds_cuda`` follows from these (`library_search.finds_cuda`): ``system`` (on the loader's path only),
-      ``wheels`` (all in the nvidia-* packages as well), ``partly`` (some there), ``unfindable`` (at most the run time).
-    - ``and_cuda``: the extra's requirements in the wheel; ``cuda_wheels``: the set it was built and tested with,
-      exactly pinned, with its dependencies (cuDNN 8 for CUDA 11 loads NVRTC, which is in no extra).
-    - ``caps``: bounds that it needs to import, but that its metadata lacks.
-    - ``extra_fails_on``: Pythons on which no installer can resolve the extra (its pins are gone from the index), with
-      the reason in ``extra_fails_because``.
+    ``libraries`` are the sonames opened at start, ``openers`` the libraries that it has a function to open
+    (`library_search.WHEEL_FOLDERS`); ``finds_cuda`` follows from ``libraries`` and ``searches``
+    (`library_search.finds_cuda`). ``cuda_wheels`` include dependencies: cuDNN 8 for CUDA 11 loads NVRTC, which is in no
+    extra.
     """
 
     package: str

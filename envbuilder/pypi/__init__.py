@@ -1,1 +1,1 @@
-"""The package index, as pip and uv are configured to use it: what it holds, and single members of its wheels."""
+"""Package indexes as pip and uv are configured: projects, files, and members of wheels."""

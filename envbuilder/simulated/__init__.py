@@ -1,1 +1,1 @@
-"""The simulated host: its profile (`profile`), and the C sources of the driver libraries that play it."""
+"""The simulated host: its profile, and the C sources of its driver libraries."""
