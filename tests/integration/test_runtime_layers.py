@@ -22,6 +22,8 @@ from envbuilder.image.build import Built, ensure
 from envbuilder.image.context import build_files, standalone, system_of
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lockfile import LOCK
+from envbuilder.validation.image_files import read_image
+from envbuilder.validation.layer_scan import FileRow
 from envbuilder.workspace import Workspace, cache_dir, write_atomically
 
 pytestmark = [
@@ -68,7 +70,8 @@ def test_docker_build_by_hand_gives_the_recorded_layers(name: str, tmp_path: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run another engine")
-def test_newer_docker_gives_the_recorded_layers(tmp_path: Path, engine: DockerEngine) -> None:
+def test_newer_docker_makes_layers_of_the_same_files(tmp_path: Path, engine: DockerEngine) -> None:
+    """Docker 20.10 writes the owner's name and the file's type into each tar header, Docker 26 does not."""
     built = ensure(environment(CPU), load(), HERE, engine, lambda _: None)
     with newer_docker(tmp_path / "debian") as host:
         saved = tmp_path / "base.tar"
@@ -78,7 +81,14 @@ def test_newer_docker_gives_the_recorded_layers(tmp_path: Path, engine: DockerEn
         newer = connect(environ)
         assert int(newer.info().version.split(".")[0]) > int(engine.info().version.split(".")[0])
         docker_build(CPU, built.record.base, tmp_path / "images", environ)
-        assert layers(newer, TAG) == recorded(built)
+        assert files_of_layers(newer, TAG) == files_of_layers(engine, built.record.image)
+
+
+def files_of_layers(engine: DockerEngine, name: str) -> list[tuple[FileRow, ...]]:
+    """Return path, kind, mode, owner, time and digest of each layer's files."""
+    image = engine.image(name)
+    assert image is not None
+    return [layer.rows for layer in read_image(engine, image).records]
 
 
 def docker_build(name: str, base: str, images: Path, environ: Mapping[str, str]) -> None:
