@@ -35,8 +35,8 @@ REPLACED = (
 )
 """A shell script in place of every Python of the image."""
 NAME = f"envbuilder/adversarial-{os.environ.get('PYTEST_XDIST_WORKER', 'gw0')}"
-LIMIT_S = 90.0
-"""The longest time that a validation may take, whatever the image does."""
+LIMIT_S = 600.0
+"""The longest time that a validation may take on a busy machine, whatever the image does."""
 
 CATALOG = load()
 

@@ -21,7 +21,8 @@ def newer_docker(root: Path) -> Iterator[str]:
     _run("ip", "link", "add", BRIDGE, "type", "bridge")
     _run("ip", "address", "add", ADDRESS, "dev", BRIDGE)
     _run("ip", "link", "set", BRIDGE, "up")
-    mounts = "".join(f"mount --rbind /{name} {root}/{name} && " for name in ("proc", "sys", "dev"))
+    mounts = f"mount --bind {root} {root} && "  # the engine wants / to be a mount
+    mounts += "".join(f"mount --rbind /{name} {root}/{name} && " for name in ("proc", "sys", "dev"))
     dockerd = f"dockerd --host unix:///engine.sock --bridge {BRIDGE}"
     host = f"unix://{root}/engine.sock"
     with (root / "engine.log").open("wb") as log:
