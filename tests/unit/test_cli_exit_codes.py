@@ -60,12 +60,6 @@ def test_a_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
     assert exit_codes.of(run(*codes)) == found
 
 
-def test_a_row_in_error_is_the_runs_code() -> None:
-    """A run with a row in ERROR beside rows that passed does not end with 0: 2, 3 and 4 count like any other."""
-    assert [exit_codes.of(run(0, code, 0)) for code in (2, 3, 4)] == [2, 3, 4]
-    assert exit_codes.of(run(1, 4, 8)) == 4
-
-
 def test_every_document_that_a_command_prints_has_its_code() -> None:
     """The table has a row for each document's schema and none beside."""
     printed = {schema_of(kind) for kind in DOCUMENTS} - NEVER_PRINTED

@@ -1,13 +1,6 @@
-"""What a table shows, the JSON holds: for every command that takes ``--format``.
+"""Every command that takes ``--format``: its table is made from its JSON only, and no text of a document adds a line.
 
-Two laws, for each command's document:
-
-1. the text is a function of the JSON: who has the JSON alone, decoded by its schema's type, writes the same text;
-2. every word of the text stands in the JSON, but for what is listed here: the headings and fixed phrases of that
-   command's text (`PHRASES`), numbers that are a JSON number in another unit or rounding, or the length of a JSON list,
-   and the few sums that `TOTALS` names.
-
-And, where no engine is needed, the command itself prints in both forms what these laws are about.
+The samples that need an engine or a registry are in `golden/documents.yaml`.
 """
 
 from __future__ import annotations
@@ -21,32 +14,25 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from command_line import WITH_JSON, ran
 from factories import (
-    digest,
     failed_verdict,
-    finding,
     gpu_verdict,
     inconclusive_verdict,
-    upgrade,
     verdict,
 )
 from msgspec.structs import replace
 
-from envbuilder.attest.requirements import Refusal, RefusalReason, Requirement
-from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython
 from envbuilder.catalog.store import load
 from envbuilder.cli.output import as_json, flattened
+from envbuilder.cli.schema_command import DOCUMENTS, schema_of
 from envbuilder.compat import check_text
 from envbuilder.compat.check import CheckDocument
 from envbuilder.compat.check import check as check_question
-from envbuilder.compat.fleet import Cell
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
-from envbuilder.controls.run import ControlRow, ControlsDocument
-from envbuilder.environment import Combination
-from envbuilder.finding import Code
 from envbuilder.jobs import (
     base,
     clean,
@@ -57,44 +43,27 @@ from envbuilder.jobs import (
     plan_text,
     run,
 )
-from envbuilder.jobs.clean import CleanDocument, ImageGone
-from envbuilder.jobs.doctor import Diagnosis, Disk, EngineFacts, Tool, Trouble
 from envbuilder.jobs.fleet import prove
-from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
 from envbuilder.jobs.fleet.document import as_text as fleet_text
 from envbuilder.jobs.plan import NewestOptions, PlanOptions
-from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish import results, verification
-from envbuilder.publish.results import PublishDocument, PublishRow, Tag
-from envbuilder.publish.verification import Verification
 from envbuilder.refresh import agreement, propose
-from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.refresh.propose import RefreshDocument
 from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.upgrade import bisect, text
-from envbuilder.upgrade.bisect import BisectDocument, BisectParameters
-from envbuilder.upgrade.bisect_search import Answer, Result
-from envbuilder.upgrade.document import (
-    Differences,
-    FactChange,
-    HostChange,
-    LayerChange,
-    MemberChange,
-    NumericChange,
-    OutcomeChange,
-    PackageChange,
-    SetChange,
-    SignatureChange,
-    SurfaceChange,
-)
-from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.validation import validate_request
-from envbuilder.verdict import HostRef, ImageRef, KindStanding
 
 CATALOG = load()
 CORPUS = Path(__file__).parents[1] / "corpus"
+SAMPLES = yaml.safe_load((CORPUS.parent / "golden" / "documents.yaml").read_text())
+KINDS = {schema_of(kind): kind for kind in DOCUMENTS}
+
+
+def sample(name: str) -> Any:
+    """Return a document of `documents.yaml`."""
+    return msgspec.convert(SAMPLES[name], KINDS[SAMPLES[name]["schema"]])
 
 
 @dataclass(frozen=True)
@@ -106,22 +75,6 @@ class Case:
     as_text: Callable[[Any], str]
 
 
-RUN = RunDocument(
-    matrix="quickstart",
-    rows=(
-        RunRow(
-            environment="tf2.20.0-py311-cpu-bookworm",
-            image="envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm",
-            verdict="PASSED",
-            level="cpu",
-            built="built",
-            validated="validated",
-            size=1_754_321_000,
-            path="out/tf2.20.0-py311-cpu-bookworm/verdict.json",
-        ),
-        RunRow(environment="tf2.19.1-py311-cpu-bookworm", error="the engine\nfailed", built="failed", exit_code=5),
-    ),
-)
 PLANNED = plan.plan_matrix(PlanOptions("tensorflow", ("tf2.20.0-py311-*",)), Path("/nonexistent"), CATALOG)
 HOSTS = NewestOptions(driver="535.104.05", gpus=("H100",))
 NEWEST = plan.newest_for(HOSTS, CATALOG)
@@ -148,267 +101,6 @@ def judged(**given: Any) -> Any:
     return check_question(Question(**given), CATALOG)
 
 
-CONTROLLED = ControlsDocument(
-    rows=(
-        ControlRow(
-            control="older-cudnn",
-            environment="tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
-            broken="cuDNN 8",
-            expected=Code.CUDNN_MISMATCH,
-            found=(Code.CUDNN_MISMATCH, Code.MISSING_LIBRARY),
-            red=("load",),
-            verdict="FAILED",
-            simulated=False,
-            right=False,
-            wrong="also MISSING_LIBRARY",
-            build_s=4.0,
-            validate_s=8.0,
-        ),
-        ControlRow(
-            control="good",
-            environment="x",
-            broken="",
-            expected=None,
-            found=(),
-            red=(),
-            verdict="PASSED",
-            simulated=True,
-            right=True,
-            validate_s=7.0,
-        ),
-    )
-)
-
-
-def published(**given: Any) -> PublishRow:
-    """Make a row of a publish."""
-    return PublishRow(environment="tf2.20.0-py311-cpu-bookworm", repository="registry/ml", **given)
-
-
-PUBLISHED = PublishDocument(
-    rows=(
-        published(
-            published=True,
-            digest=digest("manifest"),
-            verdict="INCONCLUSIVE",
-            level="load",
-            allowed=("inconclusive",),
-            tags=(Tag(name="tf2.20.0-py311-cpu-bookworm", moving=True), Tag(name="latest", moving=True)),
-        ),
-        published(verdict="FAILED", error="the verdict is FAILED", exit_code=1),
-        published(error="the registry does not answer\nat all", exit_code=5),
-    )
-)
-LOOKED = BaseFacts(
-    image="registry/base@" + digest("base"),
-    digest=digest("base"),
-    architecture="x86_64",
-    system="debian",
-    release="12",
-    libc="glibc",
-    libc_version="2.36",
-    packages="apt",
-    pythons=(FoundPython(version="3.11", path="/usr/bin/python3.11", venv=True),),
-    cuda="11.8",
-    cudnn="8.6.0",
-    libraries=(FoundLibrary(soname="libcudart.so.11.0", path="/usr/lib/libcudart.so.11.8.89", version="11.8"),),
-    require_cuda="cuda>=11.8",
-    disagreements=(Disagreement(field="cuda", catalog="11.2", image="11.8"),),
-)
-PLANNED_TAGS = PublishDocument(
-    dry_run=True,
-    rows=(published(tags=(Tag(name="a", moving=True, before=digest("b")), Tag(name="fixed", moving=False))),),
-)
-ACCEPTED = Verification(
-    image="registry/ml:tag",
-    digest=digest("manifest"),
-    accepted=True,
-    demanded=Requirement(),
-    verdict="PASSED",
-    level="gpu",
-    environment="x",
-    driver="535.104.05",
-    gpus=("NVIDIA H100 80GB HBM3",),
-    finished="2026-11-20T10:03:00+00:00",
-    signed_by="ed25519:abc",
-)
-REFUSED = Verification(
-    image="registry/ml:tag",
-    digest=digest("manifest"),
-    accepted=False,
-    demanded=Requirement(),
-    refusals=(Refusal(reason=RefusalReason.EXPIRED, message="the verdict is 91 days old"),),
-)
-ON_KINDS = Verification(
-    image="registry/ml:tag",
-    digest=digest("manifest"),
-    accepted=False,
-    demanded=Requirement(level="gpu"),
-    refusals=(
-        Refusal(reason=RefusalReason.KIND_MISSING, message="A100/550: no real verdict is from this kind of host"),
-    ),
-    notes=(Refusal(reason=RefusalReason.FAILED, message="the verdict is FAILED (550.54.15, NVIDIA L4)"),),
-    kinds=(
-        KindStanding(
-            kind="H100/535",
-            gpu="H100",
-            driver="535",
-            state="passed",
-            level="gpu",
-            ran_on="535.104.05",
-            finished="2026-11-20T10:03:00+00:00",
-            age_s=90.0,
-            signers=("ed25519:abc",),
-        ),
-        KindStanding(
-            kind="A100/550", gpu="A100", driver="550", state="missing", why="no real verdict is from this kind"
-        ),
-    ),
-)
-PROVEN = replace(
-    ON_KINDS,
-    accepted=True,
-    verdict="PASSED",
-    level="gpu",
-    environment="x",
-    kinds=ON_KINDS.kinds[:1],
-    refusals=(),
-    notes=(),
-)
-STOOD = prove.ProofDocument(
-    image=f"registry.example.org/ml/tensorflow@{digest('image')}",
-    environment="x",
-    kind="any host",
-    did="stands",
-    state="passed",
-)
-ATTACHED = replace(STOOD, kind="H100/535", did="attached", driver="535.104.05", verdict="PASSED", state=None)
-
-PROOFS = FleetDocument(
-    asked="status",
-    matrix="tensorflow",
-    repository="registry.example.org/ml/tensorflow",
-    suite=digest("suite"),
-    rows=(
-        FleetRow(
-            environment="x",
-            kind="H100/535",
-            gpu="H100",
-            driver="535",
-            hosts=("a", "b"),
-            count=200,
-            digest=digest("manifest"),
-            state="passed",
-            level="gpu",
-            ran_on="535.104.05",
-            finished="2026-11-20T10:03:00+00:00",
-            here=True,
-        ),
-        FleetRow(
-            environment="x",
-            kind="A100/550",
-            hosts=("c",),
-            count=1,
-            digest=digest("manifest"),
-            state="missing",
-            left=True,
-            why="no real verdict is from this kind of host",
-            exit_code=8,
-        ),
-        FleetRow(
-            environment="y",
-            kind="any host",
-            hosts=("c",),
-            count=1,
-            state="failed",
-            left=True,
-            here=True,
-            error="no space left on device",
-            exit_code=5,
-        ),
-    ),
-    states={"passed": 1, "missing": 1, "failed": 1},
-    left=2,
-    left_here=1,
-    ran=(digest("manifest"),),
-)
-
-
-def interval(value: float) -> Interval:
-    """Make an estimate with bounds."""
-    return Interval(value, value * 0.9, value * 1.1)
-
-
-DIFFERENT = replace(
-    upgrade("slower start"),
-    old=replace(upgrade().old, image=ImageRef(id=digest("old"), size=1_754_000_000), verdict=None, level="none"),
-    clauses=(
-        replace(upgrade().clauses[0], details=("import: 1.6 times",)),
-        replace(upgrade().clauses[0], state="not asked", says="fleet hosts"),
-    ),
-    differences=Differences(
-        packages=(
-            PackageChange(
-                name="keras",
-                change="changed",
-                old="2.15.0",
-                new="3.15.1",
-                old_licence="Apache-2.0",
-                new_licence="MIT",
-                old_size=1,
-                new_size=2,
-            ),
-        ),
-        requirements=(FactChange(name="numpy", old="<2", new=None),),
-        platform=(FactChange(name="cuDNN", old="8.9", new="9.3"),),
-        sets=(SetChange(name="Pythons", gained=("3.13",), lost=()),),
-        hosts=(
-            HostChange(host="node7", gpu="H100", driver="535.104.05", old="native", new="lost", findings=(finding(),)),
-        ),
-        layers=(LayerChange(created_by="RUN uv pip sync", old=620_000_000, new=None),),
-        timings=(
-            RatioResult(
-                name="start.total",
-                rounds=12,
-                old_s=interval(2.0),
-                new_s=interval(3.2),
-                ratio=interval(1.6),
-                p=0.001,
-                p_adjusted=0.002,
-                change="slower",
-            ),
-        ),
-        numerics=(NumericChange(operation="matmul", old=1.5e-6, new=None, tolerance=1e-5, outside=True),),
-        warnings_new=("oneDNN is on",),
-        surface=SurfaceChange(
-            removed=("estimator",),
-            removed_members=(MemberChange(member="get_config", classes=("keras.Layer",), count=1),),
-            added=("newest",),
-            signatures=(SignatureChange(name="matmul", old="(a, b)", new="(a)", breaks="b is gone"),),
-            newly_deprecated=("compat.v1",),
-        ),
-        checks=(OutcomeChange(name="import", old="passed", new="failed", message="ImportError"),),
-        tests=(OutcomeChange(name="test_x", old="passed", new="failed", message="no estimator"),),
-    ),
-)
-BISECTED = BisectDocument(
-    asked=BisectParameters(
-        axis="tensorflow",
-        candidates=("2.17.1", "2.18.1", "2.19.1", "2.20.0"),
-        row=Combination(tensorflow="2.17.1"),
-        command=("python", "-c", "import x"),
-    ),
-    answers=(
-        Answer(candidate="2.17.1", outcome="good"),
-        Answer(candidate="2.18.1", outcome="unbuildable", reason="no wheel"),
-        Answer(candidate="2.20.0", outcome="bad", exit_code=1, line="ImportError: x"),
-    ),
-    result=Result(last_good="2.17.1", first_bad="2.20.0", between=("2.18.1", "2.19.1")),
-    images=2,
-    most_images=4,
-)
-
-
 def predicted(name: str) -> ReproduceDocument:
     """Follow a report of the corpus as far as a dry run goes."""
     path = next(CORPUS.glob(f"{name}*.txt"))
@@ -427,60 +119,13 @@ def followed(name: str) -> ReproduceDocument:
     )
 
 
-HOST = HostRef(
-    driver="535.104.05", gpus=gpu_verdict().host.gpus, kernel="6.1.0", cpus=8, cpu_model="EPYC", memory=25 << 30
-)
-CELLS = tuple(
-    Cell(host="node7", environment=name, compatible=known, findings=(), why=why)
-    for name, known, why in (("a-cpu", True, ""), ("b-gpu", False, "driver too old"), ("c-gpu", None, "no row"))
-)
-WHOLE = Diagnosis(
-    host=HOST,
-    avx=True,
-    engine=EngineFacts(name="docker", version="20.10.24", builder="buildkit", gpu_runtime=True, storage="overlay2"),
-    registry=True,
-    tools=(Tool(name="uv", path="/usr/bin/uv", purpose="locks"),),
-    disk=(Disk(path="/var/lib/docker", free=123_456_000_000, purpose="images"),),
-    troubles=(),
-    environments=CELLS,
-)
-BARE = Diagnosis(
-    host=HostRef(kernel="6.1.0", cpus=2, cpu_model="Xeon", memory=1 << 30),
-    avx=False,
-    engine=None,
-    registry=None,
-    tools=(Tool(name="mmdebstrap", path=None, purpose="bases"),),
-    disk=(),
-    troubles=(Trouble(what="no container engine answers", fix="start it"),),
-    environments=CELLS[:1],
-)
-CLEANED = CleanDocument(
-    dry_run=False,
-    images=(
-        ImageGone(reference="envbuilder/control:x", size=3_210_000_000),
-        ImageGone(reference="y", size=1, kept="busy"),
-    ),
-    containers=2,
-    freed=12_340_000_000,
-)
-COMPARED = VerifyDocument(
-    comparisons=(
-        Comparison(row="tensorflow 2.20.0", field="cuda", outcome="disagrees", catalog="12.5", artefact="11.2"),
-        Comparison(
-            row="tensorflow 2.20.0", field="cudnn", outcome="recorded", artefact="8", note="build_info is wrong"
-        ),
-        Comparison(row="tensorflow 2.20.0", field="ptx", outcome="unchecked", note="--binary reads them"),
-        Comparison(row="tensorflow 2.19.1", field="wheels", outcome="agrees", artefact="x86_64 3.10"),
-    )
-)
-
 FLEET = tuple(("fleet", child) for child in ("plan", "status", "run", "export"))
 
 
 def cases(folder: Path) -> Iterator[Case]:
     """Yield a document or several for every command that takes ``--format``."""
-    yield Case(("run",), RUN, run.run_text)
-    yield Case(("build",), RUN, run.build_text)
+    yield Case(("run",), sample("run"), run.run_text)
+    yield Case(("build",), sample("run"), run.build_text)
     yield Case(("plan",), PLANNED, plan_text.plan_text)
     yield Case(("plan",), refusing(folder), plan_text.plan_text)
     yield Case(("plan",), REJECTED, plan_text.plan_text)
@@ -494,32 +139,37 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("explain",), explain.explain(refused.id, str(folder / "matrix.yaml"), folder, CATALOG), explain.as_text)
     for one in (verdict(), failed_verdict(), inconclusive_verdict(), gpu_verdict(simulated=True)):
         yield Case(("validate",), one, validate_request.as_text)
-    yield Case(("controls",), CONTROLLED, controls_text.as_text)
+    yield Case(("controls",), sample("controls"), controls_text.as_text)
     yield Case(("controls",), controls_text.listed(named(())), controls_text.list_text)
-    yield Case(("publish",), PUBLISHED, results.as_text)
-    yield Case(("publish",), PLANNED_TAGS, results.as_text)
-    yield Case(("verify",), ACCEPTED, verification.as_text)
-    yield Case(("verify",), REFUSED, verification.as_text)
-    yield Case(("verify",), ON_KINDS, verification.as_text)
-    yield Case(("verify",), PROVEN, verification.as_text)
+    yield Case(("publish",), sample("published"), results.as_text)
+    yield Case(("publish",), sample("planned tags"), results.as_text)
+    yield Case(("verify",), sample("accepted"), verification.as_text)
+    yield Case(("verify",), sample("refused"), verification.as_text)
+    yield Case(("verify",), sample("refused on host classes"), verification.as_text)
+    yield Case(("verify",), sample("accepted on host classes"), verification.as_text)
     for words_ in FLEET:
-        yield Case(words_, PROOFS, fleet_text)
-    for did in (STOOD, ATTACHED):
+        yield Case(words_, sample("fleet"), fleet_text)
+    for did in (sample("proof that stands"), sample("attached proof")):
         yield Case(("fleet", "prove"), did, prove.as_text)
-    yield Case(("fleet", "make"), PUBLISHED, results.as_text)
-    yield Case(("upgrade",), DIFFERENT, text.as_text)
-    yield Case(("upgrade",), BISECTED, bisect.as_text)
+    yield Case(("fleet", "make"), sample("published"), results.as_text)
+    yield Case(("upgrade",), sample("upgrade"), text.as_text)
+    yield Case(("upgrade",), sample("bisection"), bisect.as_text)
     for document in (predicted("01"), predicted("53"), followed("28")):
         yield Case(("reproduce",), document, render.as_text)
-    yield Case(("doctor",), WHOLE, doctor.as_text)
-    yield Case(("doctor",), BARE, doctor.as_text)
-    yield Case(("clean",), CLEANED, clean.as_text)
+    yield Case(("doctor",), sample("doctor"), doctor.as_text)
+    yield Case(("doctor",), sample("doctor on a bare host"), doctor.as_text)
+    yield Case(("clean",), sample("clean"), clean.as_text)
     for table in (None, *listing.TABLES):
         listed = listing.list_catalog(CATALOG, table)
         yield Case(("catalog", "list"), listed, partial(listing.as_text, table=table))
     for everything in (False, True):
-        yield Case(("catalog", "verify"), COMPARED, partial(agreement.as_text, everything=everything))
-    for found in (LOOKED, msgspec.structs.replace(LOOKED, libraries=(), disagreements=(), refused="it has musl")):
+        yield Case(
+            ("catalog", "verify"), sample("verified catalogue"), partial(agreement.as_text, everything=everything)
+        )
+    for found in (
+        sample("base"),
+        msgspec.structs.replace(sample("base"), libraries=(), disagreements=(), refused="it has musl"),
+    ):
         yield Case(("catalog", "look"), found, base.as_text)
     rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:], cuda=CATALOG.cuda[-1:], cudnn_wheels=CATALOG.cudnn_wheels)
     for proposed in (rows, RefreshDocument(proposals=(), compared=("tensorflow", "cuDNN's lines"))):
@@ -631,5 +281,6 @@ def test_flattening_changes_only_texts_with_line_breaks(every: tuple[Case, ...])
         if "\\n" not in as_json(case.document):
             assert flattened(case.document) is case.document, case.command
     assert any("\\n" in as_json(case.document) for case in every)
-    assert flattened(RUN).rows[0] is RUN.rows[0]
-    assert flattened(RUN).rows[1].error == "the engine failed"
+    run = sample("run")
+    assert flattened(run).rows[0] is run.rows[0]
+    assert flattened(run).rows[1].error == "the engine failed"

@@ -107,20 +107,6 @@ def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
         assert time.monotonic() - began < 10.0
 
 
-def test_nohup_is_respected() -> None:
-    """A hang-up that the caller ignores stays ignored."""
-    code = SLEEPER.format(support="", cleanup=0)
-    command = ["nohup", sys.executable, "-c", code]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGHUP)
-        time.sleep(0.3)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 130
-
-
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
 def test_every_trouble_of_the_machine_has_a_next_step(number: int) -> None:
     """Any errno becomes exit 5 with path, reason and next step; 2 where the path is the user's."""

@@ -50,28 +50,18 @@ def vertex(*, started: int = 0, completed: int = 0, error: str = "", cached: boo
     return block(1, parts + (block(7, error.encode()) if error else b""))
 
 
-def test_recorded_failure_names_its_step_and_last_lines() -> None:
+def test_recorded_failure_is_read() -> None:
+    """The failed step is named with its last lines; output comes in whole lines, and steps take time."""
     trace, steps = replay("failed.jsonl")
     failure = trace.failure()
     assert failure is not None
     assert failure.name.startswith("[3/3] RUN echo to stderr")
     assert failure.error.endswith("exit code: 3")
-    assert failure.lines == ("to stderr", "red")
+    assert list(failure.lines) == ["to stderr", "red"]
     assert [step.kind for step in steps if step.name == failure.name] == ["started", "log", "log", "failed"]
-
-
-def test_recorded_output_comes_in_whole_lines() -> None:
-    _, steps = replay("failed.jsonl")
-    assert [step.text for step in steps if step.name.startswith("[2/3]") and step.kind == "log"] == [
-        "one",
-        "100%",
-        "unfinished",
-    ]
-
-
-def test_recorded_steps_take_time() -> None:
-    _, steps = replay("failed.jsonl")
-    (done,) = [step for step in steps if step.name.startswith("[2/3]") and step.kind == "done"]
+    second = [step for step in steps if step.name.startswith("[2/3]")]
+    assert [step.text for step in second if step.kind == "log"] == ["one", "100%", "unfinished"]
+    (done,) = [step for step in second if step.kind == "done"]
     assert 0.1 < done.seconds < 60
 
 
@@ -88,18 +78,13 @@ def test_every_recorded_step_ends_once() -> None:
         assert len(ends) == len(set(ends)) > 3
 
 
-def test_error_after_the_end_counts() -> None:
+@pytest.mark.parametrize(("error", "is_cause"), [("gone", True), ("context canceled", False)])
+def test_error_after_the_end_counts_except_of_a_cancelled_step(error: str, *, is_cause: bool) -> None:
     trace = Trace()
-    messages = (vertex(started=5, completed=6), vertex(started=7), vertex(started=7, completed=8, error="gone"))
+    messages = (vertex(started=5, completed=6), vertex(started=7), vertex(started=7, completed=8, error=error))
     kinds = [step.kind for message in messages for step in trace.feed(message)]
     assert kinds == ["started", "done", "failed"]
-    assert trace.failure() is not None
-
-
-def test_cancelled_step_is_not_the_cause() -> None:
-    trace = Trace()
-    list(trace.feed(vertex(started=5, completed=6, error="context canceled")))
-    assert trace.failure() is None
+    assert (trace.failure() is not None) is is_cause
 
 
 @given(st.text(alphabet=st.sampled_from("ab\n"), max_size=40), st.integers(1, 7))

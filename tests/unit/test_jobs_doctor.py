@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -52,13 +53,6 @@ def runs(diagnosis: Diagnosis) -> dict[str, bool | None]:
     return {"cpu" if "cpu" in cell.environment else "gpu": cell.compatible for cell in diagnosis.environments}
 
 
-def test_nothing_of_another_machine_runs() -> None:
-    """On an Arm host no x86_64 environment does, not even one without a GPU, and the reason names both machines."""
-    diagnosis = doctor(GPU_HOST, arch="aarch64")
-    assert runs(diagnosis) == {"cpu": False, "gpu": False}
-    assert all("x86_64" in cell.why and "aarch64" in cell.why for cell in diagnosis.environments)
-
-
 def said(diagnosis: Diagnosis) -> str:
     """Join the troubles; each must say what mends it."""
     assert all(trouble.fix for trouble in diagnosis.troubles)
@@ -83,29 +77,28 @@ def test_without_an_engine_the_rest_is_still_answered() -> None:
     assert runs(found)["gpu"] is True
 
 
-def test_an_old_driver_is_named_by_the_rules() -> None:
-    """What the driver cannot do is said by the same finding as everywhere else."""
-    found = doctor(msgspec.structs.replace(GPU_HOST, driver="450.80.02"))
-    assert runs(found) == {"cpu": True, "gpu": False}
-    cell, *likewise = [cell for cell in found.environments if cell.compatible is False]
-    assert [each.why for each in likewise] == [cell.why], "its other form"
-    assert "DRIVER_TOO_OLD" in [finding.code for finding in cell.findings]
-    assert "450.80.02" in cell.why
+UNKNOWN = GpuSeen(name="NVIDIA Z9999", compute_capability="")
 
 
-def test_an_unknown_gpu_is_no_claim() -> None:
-    """A GPU that the catalogue does not know is neither promised nor refused."""
-    strange = GpuSeen(name="NVIDIA Z9999", compute_capability="")
-    found = doctor(msgspec.structs.replace(GPU_HOST, gpus=(strange,)))
-    assert runs(found)["gpu"] is None
-    assert next(cell.why for cell in found.environments if cell.compatible is None)
-
-
-def test_a_processor_without_avx_runs_nothing() -> None:
-    """TensorFlow's wheels crash without AVX, on the CPU and on the GPU."""
-    found = doctor(GPU_HOST, avx=False)
-    assert set(runs(found).values()) == {False}
-    assert "AVX" in said(found)
+@pytest.mark.parametrize(
+    ("changes", "more", "expected", "words"),
+    [
+        ({}, {"arch": "aarch64"}, (False, False), ("x86_64", "aarch64")),
+        ({"driver": "450.80.02"}, {}, (True, False), ("450.80.02",)),
+        ({"gpus": (UNKNOWN,)}, {}, (True, None), ("Z9999",)),
+        ({}, {"avx": False}, (False, False), ("AVX",)),
+    ],
+    ids=["another machine", "an old driver", "an unknown GPU", "no AVX"],
+)
+def test_environments_that_do_not_run_have_their_reason(
+    changes: dict[str, Any], more: dict[str, Any], expected: tuple[bool, bool | None], words: tuple[str, ...]
+) -> None:
+    """The rules say what the host cannot do, as everywhere else; an unknown GPU is neither promised nor refused."""
+    found = doctor(msgspec.structs.replace(GPU_HOST, **changes), **more)
+    assert tuple(runs(found).values()) == expected
+    reasons = [cell.why for cell in found.environments if cell.compatible is not True]
+    assert all(word in why for why in reasons for word in words), reasons
+    assert ("AVX" in said(found)) is ("AVX" in words)
 
 
 @pytest.mark.parametrize(
