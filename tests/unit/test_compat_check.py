@@ -64,21 +64,6 @@ def test_each_predicate_has_its_own_answer_and_says_so() -> None:
     assert refused.predicate == "buildable"
 
 
-def test_a_pin_that_fits_is_not_given_up() -> None:
-    asked = Question(tensorflow="2.15.1", packages=("numpy==2.0.0", "protobuf==4.25.3"))
-    near = answer(asked, CATALOG).nearest
-    assert near is not None
-    assert [change.field for change in near.changes] == ["numpy"]
-    assert near.environment.packages[1:] == ("protobuf==4.25.3",)
-
-
-def test_a_short_version_stays_as_it_was_asked_for() -> None:
-    near = answer(Question(tensorflow="2.4", python="3.12"), CATALOG).nearest
-    assert near is not None
-    assert [change.field for change in near.changes] == ["python"]
-    assert near.environment.tensorflow.startswith("2.4.")
-
-
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -90,11 +75,6 @@ def test_a_short_version_stays_as_it_was_asked_for() -> None:
 )
 def test_changes_are_written_at_the_edge(change: Change, text: str) -> None:
     assert change_text(change) == text
-
-
-def test_the_same_question_has_no_nearest_where_it_works() -> None:
-    assert answer(Question(tensorflow="2.18.1", driver="570.86.10", gpus=("H100",)), CATALOG).nearest is None
-    assert answer(Question(tensorflow="2.18.1", gpus=("Voodoo 2",)), CATALOG).nearest is None
 
 
 @pytest.mark.parametrize(

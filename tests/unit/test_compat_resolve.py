@@ -53,15 +53,6 @@ def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None
     assert result.requirements == ("tensorflow==2.20.0",)
 
 
-def test_a_gpu_environment_pins_what_the_build_was_made_with() -> None:
-    found = resolved(tensorflow="2.18.1", flavor="gpu")
-    assert (found.cuda, found.minimum_driver) == ("12.5", "525.60.13")
-    assert "nvidia-cudnn-cu12==9.3.0.75" in found.cuda_wheels
-    assert all("==" in text for text in found.cuda_wheels)
-    assert "libcudart.so.12" in found.libraries
-    assert "9.0" in found.cubins
-
-
 def test_another_cudnn_is_tried_before_rejecting() -> None:
     rows = tuple(
         msgspec.structs.replace(

@@ -111,23 +111,16 @@ def test_a_simulation_never_stands_for_the_environment() -> None:
     assert page_content(material(later)).environments[0].verdict.simulated
 
 
-times = st.floats(min_value=1e-6, max_value=1e4)
-phases = st.lists(
-    st.builds(
-        lambda cold, warm: (tuple(cold), tuple(warm)),
-        st.lists(times, max_size=3),
-        st.lists(times, max_size=3),
-    ),
-    max_size=10,
-).map(
+SECONDS = st.lists(st.floats(min_value=1e-6, max_value=1e4), max_size=3).map(tuple)
+PHASES = st.lists(st.tuples(SECONDS, SECONDS), max_size=10).map(
     lambda rows: tuple(
-        Phase(phase=f"phase {i}" if i % 3 != 2 else f"phase {i - 1}: part", cold_s=c, warm_s=w)
-        for i, (c, w) in enumerate(rows)
+        Phase(phase=f"phase {i}" if i % 3 != 2 else f"phase {i - 1}: part", cold_s=cold, warm_s=warm)
+        for i, (cold, warm) in enumerate(rows)
     )
 )
 
 
-@given(phases)
+@given(PHASES)
 def test_bars_never_overlap_and_stay_in_the_chart(measured: tuple[Phase, ...]) -> None:
     chart = charts.timeline(measured)
     assert (chart is None) == (not any(phase.cold_s or phase.warm_s for phase in measured))
@@ -143,15 +136,8 @@ def test_bars_never_overlap_and_stay_in_the_chart(measured: tuple[Phase, ...]) -
 
 
 def test_nested_phases_begin_with_their_parent_and_count_once() -> None:
-    chart = charts.timeline(
-        (
-            Phase(phase="start", cold_s=(1.0,)),
-            Phase(phase="import", cold_s=(8.0,)),
-            Phase(phase="import: libraries", cold_s=(2.0,)),
-            Phase(phase="import: modules", cold_s=(6.0,)),
-            Phase(phase="first op", cold_s=(1.0,)),
-        )
-    )
+    seconds = {"start": 1.0, "import": 8.0, "import: libraries": 2.0, "import: modules": 6.0, "first op": 1.0}
+    chart = charts.timeline(tuple(Phase(phase=name, cold_s=(took,)) for name, took in seconds.items()))
     assert chart is not None
     (lane,) = chart.lanes
     assert lane.total == "10 s"

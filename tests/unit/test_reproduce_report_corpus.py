@@ -76,16 +76,6 @@ def test_quoted_or_windows_report_reads_the_same(path: Path) -> None:
     assert {name: getattr(windows, name) for name in SCALARS} == {name: getattr(plain, name) for name in SCALARS}
 
 
-def test_cuda_version_of_nvidia_smi_is_not_the_toolkit() -> None:
-    for header in (
-        "| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2     |",
-        "| NVIDIA-SMI 610.43.02    KMD Version: 610.43.02       CUDA UMD Version: 12.2 |",
-        "Driver Version                            : 535.54.03\nCUDA Version                              : 12.2",
-    ):
-        reported = read(header)
-        assert (reported.cuda, reported.driver_cuda) == (None, "12.2"), header
-
-
 def test_stronger_source_wins_and_weaker_ones_are_kept() -> None:
     statements = {
         "proved": "dso_loader.cc:49] Successfully opened dynamic library libcudart.so.10.1",
@@ -99,16 +89,6 @@ def test_stronger_source_wins_and_weaker_ones_are_kept() -> None:
         reported = read("\n".join(reversed(list(statements.values())[first:])))
         assert reported.cuda == values[first]
         assert {row.dropped.value for row in reported.contradictions} == set(values[first + 1 :])
-
-
-def test_more_precise_versions_are_not_contradictions() -> None:
-    text = "cudnn 8.1\n- cuDNN version: 8.1.0\nSuccessfully opened dynamic library libcudnn.so.8\n"
-    reported = read(text)
-    assert (reported.cudnn, reported.contradictions) == ("8.1.0", ())
-
-
-def test_version_of_a_working_setup_is_not_the_reporters() -> None:
-    assert read("TF 2.15.1 works fine here.").tensorflow is None
 
 
 @pytest.mark.parametrize("text", ["NIVIDIA-T4, 16GB", "Nvida:T4", "NVDIA T4", "nvidia-t4", "Nvidia: T4"])

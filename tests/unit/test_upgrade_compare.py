@@ -39,26 +39,23 @@ def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> Comp
 
 
 def test_packages_are_listed_as_added_removed_or_changed() -> None:
-    same = Package(name="six", version="1.16", licence="MIT")
-    old = Inventory(
-        packages=(same, Package(name="numpy", version="1.26.4", licence="BSD"), Package(name="gone", version="1"))
-    )
+    same, numpy = Package(name="six", version="1.16", licence="MIT"), Package(name="numpy", version="1.26.4")
+    relicensed = Package(name="x", version="1", licence="MIT")
+    old = Inventory(packages=(same, numpy, Package(name="gone", version="1"), relicensed))
     new = Inventory(
-        packages=(same, Package(name="numpy", version="2.1.0", licence="BSD"), Package(name="rich", version="2"))
+        packages=(
+            *(same, replace(numpy, version="2.1.0"), Package(name="rich", version="2")),
+            replace(relicensed, licence="GPL-3.0"),
+        )
     )
-    found = {row.name: (row.change, row.old, row.new) for row in inventory.packages(old, new)}
-    assert found == {
+    found = {row.name: row for row in inventory.packages(old, new)}
+    assert {name: (row.change, row.old, row.new) for name, row in found.items()} == {
         "gone": ("removed", "1", None),
         "numpy": ("changed", "1.26.4", "2.1.0"),
         "rich": ("added", None, "2"),
+        "x": ("changed", "1", "1"),
     }
-
-
-def test_changed_licence_is_a_change() -> None:
-    old = Inventory(packages=(Package(name="x", version="1", licence="MIT"),))
-    new = Inventory(packages=(Package(name="x", version="1", licence="GPL-3.0"),))
-    (row,) = inventory.packages(old, new)
-    assert (row.old_licence, row.new_licence) == ("MIT", "GPL-3.0")
+    assert (found["x"].old_licence, found["x"].new_licence) == ("MIT", "GPL-3.0")
 
 
 def test_platform_contains_cuda_and_minimum_driver() -> None:

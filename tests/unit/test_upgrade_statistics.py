@@ -75,13 +75,6 @@ def rounds_needed(quantities: int, settings: Settings) -> int:
     return rounds
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
-def test_too_few_rounds_are_unclear(rounds: int) -> None:
-    (answer,) = compare([Samples(name="x", old=(1.0,) * rounds, new=(10.0,) * rounds)], Settings())
-    assert answer.change == "unclear"
-    assert rounds < rounds_needed(1, Settings())
-
-
 def test_required_rounds_are_exact() -> None:
     for quantities in (1, 4, 10):
         needed = rounds_needed(quantities, Settings())
