@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from laws import no_better
 
-from envbuilder.environment import Flavor
 from envbuilder.validation.judge import judge
 from envbuilder.verdict import LEVELS, CheckResult, Outcome
 
 OUTCOMES: tuple[Outcome, ...] = ("passed", "failed", "skipped", "error", "timeout")
-WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
-REACHED = ("none", *LEVELS)
-
 RESULTS = st.lists(
     st.builds(
         CheckResult,
@@ -25,56 +23,44 @@ RESULTS = st.lists(
     ),
     max_size=14,
 ).map(tuple)
-FLAVORS: st.SearchStrategy[Flavor] = st.sampled_from(["cpu", "gpu"])
-GPUS = st.integers(0, 8)
+HOSTS = st.fixed_dictionaries(
+    {"flavor": st.sampled_from(["cpu", "gpu"]), "gpus": st.integers(0, 8), "simulated": st.booleans()}
+)
+
+Results = tuple[CheckResult, ...]
+Host = dict[str, Any]
 
 
-@given(RESULTS, FLAVORS, GPUS, st.booleans(), st.data())
-def test_a_pass_turned_into_anything_else_never_improves(
-    results: tuple[CheckResult, ...],
-    flavor: Flavor,
-    gpus: int,
-    simulated: bool,  # noqa: FBT001
-    data: st.DataObject,
-) -> None:
+@given(RESULTS, HOSTS, st.data())
+def test_a_pass_turned_into_anything_else_never_improves(results: Results, host: Host, data: st.DataObject) -> None:
     passed = [index for index, result in enumerate(results) if result.outcome == "passed"]
     if not passed:
         return
     index = data.draw(st.sampled_from(passed))
     outcome = data.draw(st.sampled_from(OUTCOMES[1:]))
     worse = (*results[:index], msgspec.structs.replace(results[index], outcome=outcome), *results[index + 1 :])
-    before = judge(results, flavor=flavor, gpus=gpus, simulated=simulated)
-    after = judge(worse, flavor=flavor, gpus=gpus, simulated=simulated)
-    assert WORTH[after.verdict] <= WORTH[before.verdict]
-    assert REACHED.index(after.level) <= REACHED.index(before.level)
+    assert no_better(judge(worse, **host), judge(results, **host))
 
 
-@given(RESULTS, FLAVORS, GPUS, st.booleans())
-def test_passed_means_that_every_required_check_passed(
-    results: tuple[CheckResult, ...],
-    flavor: Flavor,
-    gpus: int,
-    simulated: bool,  # noqa: FBT001
-) -> None:
-    told = judge(results, flavor=flavor, gpus=gpus, simulated=simulated)
+@given(RESULTS, HOSTS)
+def test_passed_means_that_every_required_check_passed(results: Results, host: Host) -> None:
+    told = judge(results, **host)
     outcomes = {level: {result.outcome for result in results if result.level == level} for level in told.requires}
     complete = all(found == {"passed"} for found in outcomes.values())
-    assert (told.verdict == "PASSED") == (complete and not simulated)
+    assert (told.verdict == "PASSED") == (complete and not host["simulated"])
     assert (told.verdict == "PASSED") == (not told.reasons)
 
 
-@given(RESULTS, FLAVORS, GPUS)
-def test_simulated_is_never_better(results: tuple[CheckResult, ...], flavor: Flavor, gpus: int) -> None:
-    real, simulated = (judge(results, flavor=flavor, gpus=gpus, simulated=value) for value in (False, True))
+@given(RESULTS, HOSTS)
+def test_simulated_is_never_better(results: Results, host: Host) -> None:
+    real, simulated = (judge(results, **{**host, "simulated": value}) for value in (False, True))
     assert simulated.verdict != "PASSED"
     assert simulated.level in ("none", "static", "load", "cpu")
-    assert WORTH[simulated.verdict] <= WORTH[real.verdict]
-    assert REACHED.index(simulated.level) <= REACHED.index(real.level)
+    assert no_better(simulated, real)
 
 
-@given(RESULTS, FLAVORS, GPUS, st.randoms())
-def test_order_is_irrelevant(results: tuple[CheckResult, ...], flavor: Flavor, gpus: int, random: Random) -> None:
-    shuffled = list(results)
-    random.shuffle(shuffled)
-    one, other = judge(results, flavor=flavor, gpus=gpus), judge(tuple(shuffled), flavor=flavor, gpus=gpus)
+@given(RESULTS, HOSTS, st.randoms())
+def test_order_is_irrelevant(results: Results, host: Host, random: Random) -> None:
+    shuffled = tuple(random.sample(results, len(results)))
+    one, other = judge(results, **host), judge(shuffled, **host)
     assert (one.verdict, one.level) == (other.verdict, other.level)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import examples
+from laws import examples, no_better
 from suite_messages import END, START, TOKEN, lines
 
 from envbuilder.finding import Code, Finding, Severity
@@ -19,10 +19,8 @@ from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.validation.checks import Check
 from envbuilder.validation.judge import Causes, Judgement, judge, mark_consequences
 from envbuilder.validation.suite_session import Session, Unfinished, check_protocol
-from envbuilder.verdict import LEVELS, CheckLevel, CheckResult
+from envbuilder.verdict import CheckLevel, CheckResult
 
-WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
-REACHED = ("none", *LEVELS)
 PLAN: dict[str, CheckLevel] = {"files": "static", "import": "load", "product": "cpu", "keras": "cpu"}
 
 
@@ -59,10 +57,6 @@ def judged(printed: bytes, *, why: Unfinished | None = None, plan: tuple[Check, 
     session = session_of(plan)
     session.feed(printed)
     return judgement_of(session, why)
-
-
-def no_better(found: Judgement, honest: Judgement) -> bool:
-    return WORTH[found.verdict] <= WORTH[honest.verdict] and REACHED.index(found.level) <= REACHED.index(honest.level)
 
 
 OUTCOMES = st.tuples(*[st.sampled_from(["passed", "passed", "passed", "failed", "skipped", "error", "timeout"])] * 4)

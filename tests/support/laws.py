@@ -1,13 +1,23 @@
-"""How many examples of a law are tried: a fixed set in `make test`, new and more ones in `make test-full`."""
+"""What laws share: how many examples are tried, and how two judgements compare."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
+from envbuilder.validation.judge import Judgement
+from envbuilder.verdict import LEVELS
+
 MORE = 3
+WORTH = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
+REACHED = ("none", *LEVELS)
 
 
 def examples(count: int) -> settings:
     """Try so many examples, and three times as many under the profile ``explore``."""
     explore = settings.get_current_profile_name() == "explore"
     return settings(max_examples=count * MORE if explore else count, deadline=None)
+
+
+def no_better(found: Judgement, other: Judgement) -> bool:
+    """Compare two judgements by word and level."""
+    return WORTH[found.verdict] <= WORTH[other.verdict] and REACHED.index(found.level) <= REACHED.index(other.level)

