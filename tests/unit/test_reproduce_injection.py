@@ -24,7 +24,8 @@ ATTEMPTS = yaml.safe_load((Path(__file__).parents[1] / "hostile" / "reports.yaml
 
 _LINE = re.compile(
     r"(?:#.*|ARG BASE|FROM (?:\$\{BASE\}|[a-z0-9/:.-]+)|USER (?:root|envbuilder)"
-    r"|COPY tools\.lock /run/tools\.lock|RUN --mount=\S+ \\|    (?:if \[|  export|export|apt-get|python3 -m|/run/tools|rm -rf).*|      export.*)\Z"
+    r"|COPY tools\.lock /run/tools\.lock|RUN --mount=\S+ \\"
+    r"|    (?:if \[|  export|export|apt-get|python3 -m|/run/tools|rm -rf).*|      export.*)\Z"
 )
 _TOKENS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+\[\]=<>,!~*-]*|--rm|--gpus|-it|all")
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-def number_in(path: Path) -> int:
+def wait_for(condition: Callable[[], object]) -> bool:
     until = time.monotonic() + ENDS_S
-    while not (path.exists() and path.read_text().strip()) and time.monotonic() < until:
+    while not (met := bool(condition())) and time.monotonic() < until:
         time.sleep(0.02)
+    return met
+
+
+def number_in(path: Path) -> int:
+    wait_for(lambda: path.exists() and path.read_text().strip())
     return int(path.read_text())
 
 
@@ -50,10 +56,7 @@ def read(path: Path) -> bytes:
 
 
 def ends(pid: int) -> bool:
-    until = time.monotonic() + ENDS_S
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not alive(pid)
+    return wait_for(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +141,7 @@ def test_both_who_end_descendants_find_the_same() -> None:
         try:
             assert shell.stdout is not None
             shell.stdout.readline()
-            until = time.monotonic() + 20
-            while len(lifeline._below(shell.pid)) < 3 and time.monotonic() < until:
-                time.sleep(0.02)
+            wait_for(lambda: len(lifeline._below(shell.pid)) == 3)
             assert sorted(lifeline._below(shell.pid)) == sorted(watchdog.descendants(shell.pid))
             assert len(watchdog.descendants(shell.pid)) == 3
         finally:

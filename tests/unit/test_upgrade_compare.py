@@ -59,18 +59,12 @@ def test_packages_are_listed_as_added_removed_or_changed() -> None:
 
 
 def test_platform_contains_cuda_and_minimum_driver() -> None:
-    old = Inventory(
-        python="3.11.2", build={"cuda_version": "12.2"}, packages=(Package(name="nvidia-nccl-cu12", version="2.16.5"),)
+    old, new = (
+        Inventory(build={"cuda_version": cuda}, packages=(Package(name="nvidia-nccl-cu12", version=nccl),))
+        for cuda, nccl in (("12.2", "2.16.5"), ("12.5.1", "2.23.4"))
     )
-    new = Inventory(
-        python="3.11.2",
-        build={"cuda_version": "12.5.1"},
-        packages=(Package(name="nvidia-nccl-cu12", version="2.23.4"),),
-    )
-    rows = {
-        row.name: (row.old, row.new)
-        for row in inventory.platform(side("2.15.1", flavor="gpu"), side("2.18.1", flavor="gpu"), old, new)
-    }
+    found = inventory.platform(side("2.15.1", flavor="gpu"), side("2.18.1", flavor="gpu"), old, new)
+    rows = {row.name: (row.old, row.new) for row in found}
     assert rows["CUDA built with"] == ("12.2", "12.5.1")
     assert rows["NCCL"] == ("2.16.5", "2.23.4")
     assert rows["minimum driver"][0] is not None
@@ -224,25 +218,15 @@ def results_of(name: str, values: list[float], outputs_: str) -> Operation:
 def test_operation_wrong_in_every_precision_is_found() -> None:
     values = [0.5, -1.0, 0.25]
     off = [value * 1.001 for value in values]
-    names = ("gelu.float32", "gelu.float64", "same.float32", "rounded.float32", "rounded.float16")
-    old = Numerics(operations=tuple(results_of(name, values, "old") for name in names))
-    new = Numerics(
-        operations=(
-            results_of(names[0], off, "new"),
-            results_of(names[1], off, "new"),
-            results_of(names[2], values, "old"),
-            results_of(names[3], [0.5, -1.000001, 0.25], "new"),
-            results_of(names[4], off, "new"),
-        )
+    outside = {"gelu.float32": True, "gelu.float64": True, "rounded.float32": False, "rounded.float16": False}
+    new = {**dict.fromkeys(outside, off), "rounded.float32": [0.5, -1.000001, 0.25]}
+    same = results_of("same.float32", values, "old")
+    rows, compared = compare.compare_outputs(
+        Numerics(operations=(same, *(results_of(name, values, "old") for name in new))),
+        Numerics(operations=(same, *(results_of(name, found, "new") for name, found in new.items()))),
     )
-    rows, compared = compare.compare_outputs(old, new)
-    assert compared == len(names)
-    assert {row.operation: row.outside for row in rows} == {
-        "gelu.float32": True,
-        "gelu.float64": True,
-        "rounded.float32": False,
-        "rounded.float16": False,
-    }
+    assert compared == 5
+    assert {row.operation: row.outside for row in rows} == outside
     assert rows[0].drift == pytest.approx(1e-3, rel=1e-3)
 
 
@@ -298,10 +282,8 @@ def test_errors_on_different_inputs_are_not_compared() -> None:
 
 
 def test_warnings_of_both_images_are_not_new() -> None:
-    assert compare.warnings(WarningLines(imported=("a",), used=("b",)), WarningLines(used=("a", "c"))) == (
-        ("c",),
-        ("b",),
-    )
+    old, new = WarningLines(imported=("a",), used=("b",)), WarningLines(used=("a", "c"))
+    assert compare.warnings(old, new) == (("c",), ("b",))
 
 
 def test_hosts_change_to_ptx_or_are_lost() -> None:
