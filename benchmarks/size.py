@@ -38,7 +38,7 @@ from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.image import lockfile
 from envbuilder.image.bases import ensure_base
-from envbuilder.image.build import Given, ensure
+from envbuilder.image.build import BuildOptions, ensure
 from envbuilder.image.context import ensure_lock, system_of
 from envbuilder.image.hostfiles import host_files
 from envbuilder.image.lock import lock as locked
@@ -150,7 +150,7 @@ def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple
     slim = msgspec.structs.replace(ships, id=f"{ships.id}-tqdm", requirements=(*ships.requirements, "tqdm"))
     kept = lockfile.of_context(made.context(slim.id))
     lock = kept or locked(slim, system_of(slim, catalog).glibc, keep=lock)
-    record = ensure(slim, catalog, made, engine, quiet, given=Given(lock)).record
+    record = ensure(slim, catalog, made, engine, quiet, BuildOptions(lock=lock)).record
     return record.image, record.omitted
 
 

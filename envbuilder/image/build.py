@@ -117,22 +117,21 @@ class Built:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build: ``wheels`` is a folder of wheels that steps may install from, next to the index.
+    """How to build.
 
-    ``index`` gives the RECORDs of the locked wheels after the build: validation compares the image with them.
+    ``lock`` is a lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are.
+    ``wheels`` is a folder of wheels that steps may install from, next to the index. ``index`` gives the RECORDs of the
+    locked wheels after the build: validation compares the image with them.
     """
 
+    lock: str | None = None
+    as_it_lies: bool = False
     no_cache: bool = False
     wheels: Path | None = None
     index: PackageIndex | None = None
 
 
-@dataclass(frozen=True)
-class Given:
-    """A lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are."""
-
-    lock: str
-    as_it_lies: bool = False
+_PLAIN = BuildOptions()
 
 
 def ensure(
@@ -141,9 +140,7 @@ def ensure(
     workspace: Workspace,
     engine: Engine,
     on_step: Callable[[Step], None],
-    *,
-    given: Given | None = None,
-    options: BuildOptions | None = None,
+    options: BuildOptions = _PLAIN,
 ) -> Built:
     """Lock an environment that has no lock, write its files, and build it unless the engine has that image.
 
@@ -151,12 +148,11 @@ def ensure(
     BaseUnavailableError, BuildFailedError, and InfrastructureError. An interrupted build leaves no record, so that
     the next call builds.
     """
-    options = options or BuildOptions()
 
     def base_of(system: OperatingSystem) -> Base:
         return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
 
-    files = _files(environment, catalog, workspace, given, options)
+    files = _files(environment, catalog, workspace, options)
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     before = read_document(workspace.image_record(environment.id), ImageRecord)
@@ -205,18 +201,18 @@ def standing(environment: Environment, workspace: Workspace) -> Built | None:
     return _built(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
 
 
-def _files(
-    environment: Environment, catalog: Catalog, workspace: Workspace, given: Given | None, options: BuildOptions
-) -> dict[str, bytes]:
-    """Return the files that a build needs, by path below ``images/``; unless they are given, they are written first."""
-    if given is not None and given.as_it_lies:
+def _files(environment: Environment, catalog: Catalog, workspace: Workspace, options: BuildOptions) -> dict[str, bytes]:
+    """Return the files that a build needs, by path below ``images/``; they are written first, or as they are stored."""
+    if options.as_it_lies:
         files = build_files(environment.id, workspace)
         if f"{environment.id}/Dockerfile" not in files:
             hint = f"envbuilder render -s {environment.id}"
             raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
         return files
-    lock = given.lock if given else ensure_lock(environment, catalog, workspace)
-    if given is not None:
+    if options.lock is None:
+        lock = ensure_lock(environment, catalog, workspace)
+    else:
+        lock = options.lock
         ensure_system_locks(environment, catalog, workspace)
     ensure_packages(environment, lock, catalog, workspace, options.index)
     return write_context(environment, lock, workspace)

@@ -12,7 +12,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import Base, ensure_base
-from envbuilder.image.build import BuildOptions, Built, Given, ensure
+from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
 from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
@@ -110,8 +110,7 @@ class ImageBuilder:
                 self._place(side),
                 self.engine,
                 steps(task),
-                given=Given(side.lock, as_it_lies=side.committed),
-                options=BuildOptions(wheels=self.wheels),
+                BuildOptions(lock=side.lock, as_it_lies=side.committed, wheels=self.wheels),
             )
 
     def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:

@@ -17,7 +17,7 @@ from envbuilder.controls.control import Base, Control, controls
 from envbuilder.controls.run import MATRIX, Controller, ControlRow
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
-from envbuilder.image.build import Built, Given, ensure
+from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import ensure_lock
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
@@ -70,7 +70,7 @@ def made(controller: Controller, whole: Environment, wanted: Environment) -> Bui
     """Make another form of an environment, in a folder of its own, from the environment's committed lock."""
     lock = ensure_lock(whole, controller.catalog, controller.workspace)
     workspace = Workspace(controller.workspace.out / "slim")
-    return ensure(wanted, controller.catalog, workspace, controller.engine, lambda _: None, given=Given(lock))
+    return ensure(wanted, controller.catalog, workspace, controller.engine, lambda _: None, BuildOptions(lock=lock))
 
 
 class Slim(Controller):

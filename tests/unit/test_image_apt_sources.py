@@ -32,7 +32,6 @@ WHEEL = f"nvidia-cudnn-cu11==8.6.0.163 \\\n    --hash=sha256:{'c' * 64}\n"
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give the user a configuration file of their own, and a cache."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "config/envbuilder/config.toml"
@@ -97,7 +96,6 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
 
 
 def read_both() -> None:
-    """Read what the user's configuration says of Debian, and of a repository."""
     apt()
     repository("nvidia-bullseye")
 
@@ -135,7 +133,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_is_no_repository_is_refused(config: Path, text: str) -> None:
-    """Values that end a line, name a file, carry a password or nothing at all: each is a mistake of the user's."""
     key = config.parent / "key"
     key.write_bytes(KEY)
     config.write_bytes(text.replace("{key}", str(key)).encode("latin-1"))
@@ -146,7 +143,6 @@ def test_what_is_no_repository_is_refused(config: Path, text: str) -> None:
 
 
 def environment(os: str, tensorflow: str) -> Environment:
-    """Resolve a GPU environment on packages' CUDA."""
     found = Resolver(CATALOG).resolve(Combination(tensorflow=tensorflow, os=os, flavor="gpu"))
     assert isinstance(found, Environment), found
     return found
@@ -203,7 +199,6 @@ EVIL = [
 
 @pytest.mark.parametrize("evil", EVIL)
 def test_no_folder_of_a_package_reaches_a_shell(evil: str) -> None:
-    """What the loader is told of is a path of plain names, or no Dockerfile is written."""
     wanted = environment("debian-bullseye-nvidia", "2.10.1")
     cuda = msgspec.structs.replace(wanted.packaged_cuda, folders=(evil,))  # type: ignore[type-var]
     locks = {SYSTEM_LOCK: f"{'a' * 64}  cuda-cudart-11-2_11.2_amd64.deb\n", CUDNN_LOCK: WHEEL}
@@ -264,7 +259,6 @@ def test_the_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive]) 
 def test_the_real_apt_believes_no_repository_past_its_key(
     sites: tuple[Archive, Archive], config: Path, what: str
 ) -> None:
-    """What is not signed by the configured key pins nothing, and apt's reason is handed on."""
     ours, vendor = sites
     vendor.add("cuda-cudart-12-5", "12.5.82-1")
     for site in sites:
@@ -286,7 +280,6 @@ def test_the_real_apt_believes_no_repository_past_its_key(
 
 
 def test_a_repository_that_nobody_configured_is_said_before_apt_is_asked(config: Path) -> None:
-    """The answer names the table to write, and no package is looked for elsewhere."""
     config.write_text('[apt]\ndebian = "https://m.example.org/debian"\n')
     with pytest.raises(UsageError, match=r"apt\.repositories\.nvidia-bookworm") as failed:
         system_lock.resolve("bookworm", ("cuda-cudart-12-5",), repository="nvidia-bookworm")

@@ -28,14 +28,12 @@ BOOKWORM = OperatingSystem(
 
 
 def published() -> FakeEngine:
-    """Make an engine whose registry has the base."""
     other = FakeEngine()
     image = replace(other.add("debian:bookworm-slim", b"root"), digests=("debian@sha256:" + "a" * 64,))
     return FakeEngine(registry={"debian:bookworm-slim": image})
 
 
 def test_a_registry_base_is_pinned_by_digest(tmp_path: Path) -> None:
-    """What a registry gives is named by its digest from then on, and pulled once."""
     said: list[str] = []
     engine = published()
     first = ensure_base(engine, BOOKWORM, tmp_path, said.append)
@@ -47,7 +45,6 @@ def test_a_registry_base_is_pinned_by_digest(tmp_path: Path) -> None:
 
 
 def test_our_own_base_is_used_as_it_is(tmp_path: Path) -> None:
-    """A base that the same recipe made is not made again, and no registry is asked."""
     engine = FakeEngine()
     image = engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     base = ensure_base(engine, BOOKWORM, tmp_path, pytest.fail)
@@ -68,7 +65,6 @@ def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
 
 
 def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
-    """Put an mmdebstrap on the path that makes a root file system of this content."""
     program = folder / "mmdebstrap"
     program.write_text(f'#!/bin/sh\nfor word; do case $word in *.part) echo {content} > "$word";; esac; done\n')
     program.chmod(0o755)
@@ -101,7 +97,6 @@ def test_a_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) ->
 
 
 def test_an_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base that another recipe made is made anew; with neither way open, the error names both and what to do."""
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = FakeEngine()
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: "of an older recipe"})
@@ -114,7 +109,6 @@ def test_an_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_is_not_debian_cannot_be_bootstrapped(tmp_path: Path) -> None:
-    """A system without a suite comes from a registry or not at all."""
     ubuntu = msgspec.structs.replace(BOOKWORM, name="ubuntu-22.04", image="ubuntu:22.04", suite="")
     with pytest.raises(InfrastructureError, match="only come from a registry") as caught:
         ensure_base(FakeEngine(), ubuntu, tmp_path, lambda _: None)
@@ -122,7 +116,6 @@ def test_what_is_not_debian_cannot_be_bootstrapped(tmp_path: Path) -> None:
 
 
 def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bootstrap that breaks off is reported with its last lines and never taken for whole."""
     program = tmp_path / "mmdebstrap"
     program.write_text(
         '#!/bin/sh\nfor word; do case $word in *.part) echo half > "$word";; esac; done\necho E: no key; exit 1\n'
@@ -135,5 +128,4 @@ def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_recipe_names_its_suite() -> None:
-    """Two suites never share a base."""
     assert debian.recipe("bookworm") != debian.recipe("trixie")

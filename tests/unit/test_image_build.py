@@ -18,7 +18,6 @@ class Talkative(FakeEngine):
     """An engine whose steps print an index's address, as an installer of old would."""
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
-        """Say it in every part of a step, then give an image."""
         on_step(Step("log", "RUN pip install x", SAID))
         on_step(Step("failed", f"RUN pip install --index-url {SAID.rpartition(' ')[2]} x", error=SAID))
         return self.add(request.tag)
@@ -42,7 +41,6 @@ class Remembering(FakeEngine):
         self.asked: list[tuple[str, str, bool]] = []
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
-        """Note the tag, the stage, and whether the stage before is still held."""
         on_step(Step("log", request.target, request.tag))
         self.asked.append((request.tag, request.target, self.image("a:b-tools") is not None))
         return self.add(request.tag)

@@ -44,7 +44,6 @@ WHOLE = {
 
 
 def wished(root: Path, more: Mapping[str, object], row: Mapping[str, object] | None = None) -> Environment:
-    """Resolve the one environment of a matrix with these additions."""
     include = [{"tensorflow": "2.20.0", "os": "debian-bookworm", **(row or {})}]
     (root / "matrix.yaml").write_text(json.dumps({"name": "team", "include": include, **more}))
     (environment,) = choose(str(root / "matrix.yaml"), (), Workspace(root), CATALOG).environments
@@ -53,7 +52,6 @@ def wished(root: Path, more: Mapping[str, object], row: Mapping[str, object] | N
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Make a workspace with the files that the whole matrix names."""
     for name, text in (("team.txt", "# ours\npandas>=2.2,<3  # tables\n\nrich==13.9.4\n"), ("conf/app.conf", "a=1\n")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -74,7 +72,6 @@ def pinned(environment: Environment, root: Path) -> Path:
 
 
 def written(environment: Environment, root: Path) -> dict[str, str]:
-    """Write a context and read it back."""
     pinned(environment, root)
     store_packages(environment, LOCK, Workspace(root))
     write_context(environment, LOCK, Workspace(root))
@@ -83,7 +80,6 @@ def written(environment: Environment, root: Path) -> dict[str, str]:
 
 
 def test_everything_is_in_the_context(root: Path) -> None:
-    """Each field is in the Dockerfile, the context or what the lock starts from, quoted so that nothing reads it."""
     environment = wished(root, WHOLE)
     files = written(environment, root)
     lines = files["Dockerfile"].splitlines()
@@ -137,7 +133,6 @@ def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
 
 
 def test_a_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> None:
-    """Another version, a lock that lacks a package, and one that is gone: `render --check` names each."""
     environment = wished(root, WHOLE)
     written(environment, root)
     path = pinned(environment, root)
@@ -158,7 +153,6 @@ def test_nothing_is_written_before_the_system_s_packages_are_pinned(root: Path) 
 
 
 def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
-    """Lists grow; of one variable, user or folder the row's counts; its own packages name it as before."""
     row = {"env": {"GREETING": "row", "MORE": "1"}, "user": "rower", "system_packages": ["curl"], "packages": ["six"]}
     environment = wished(root, WHOLE, row)
     assert environment.added.env == (("GREETING", "row"), ("MORE", "1"))
@@ -176,65 +170,65 @@ def test_nothing_added_is_the_plain_environment(root: Path) -> None:
 
 
 def test_a_numeric_user_keeps_the_account(root: Path) -> None:
-    """A user by number needs no account of its own."""
     text = written(wished(root, {"user": "1234:99"}), root)["Dockerfile"]
     assert "USER 1234:99\n" in text
     assert "sh /run/tools/finish envbuilder\n" in text
 
 
-HOSTILE: list[dict[str, object]] = [
-    {"packages": ["numpy; rm -rf /"]},
-    {"packages": ["--index-url=https://evil.example.org"]},
-    {"packages": ["numpy @ https://evil.example.org/numpy.whl"]},
-    {"indexes": ["https://user:secret@pypi.example.org/simple"]},
-    {"indexes": ["file:///etc"]},
-    {"indexes": ["https://pypi.example.org/simple --trusted-host x"]},
-    {"system_packages": ["curl && id"]},
-    {"system_packages": ["-o=APT::Get::AllowUnauthenticated=1"]},
-    {"system_packages": ["git=1.0$(id)"]},
-    {"system_packages": ["git=1.0\nRUN id"]},
-    {"system_packages": ["./local.deb"]},
-    {"system_packages": ["git:arm64"]},
-    {"system_packages": ["git/unstable"]},
-    {"system_packages": ["?essential"]},
-    {"packages": ["numpy\nevil"]},
-    {"indexes": ["https://pypi.example.org/simple?x=$(id)"]},
-    {"labels": {"org.opencontainers.image.base.digest": "x"}},
-    {"env": {"NVIDIA_REQUIRE_CUDA": "cuda>=1"}},
-    {"user": "-u"},
-    {"entrypoint": ["a\x00b"]},
-    {"workdir": "/srv\nUSER root"},
-    {"template": "my.Dockerfile"},
-    {"env": {"A B": "x"}},
-    {"env": {"PATH": "/tmp"}},
-    {"env": {"LD_PRELOAD": "/tmp/x.so"}},
-    {"env": {"A": "x\nUSER root"}},
-    {"env": {"A": "x\u2028USER root"}},
-    {"labels": {"org.envbuilder.lock": "sha256:0"}},
-    {"labels": {"a": "x\rUSER root"}},
-    {"user": "root"},
-    {"user": "0"},
-    {"user": "a\nUSER root"},
-    {"workdir": "../../etc"},
-    {"workdir": "/srv/../etc"},
-    {"workdir": "/srv app"},
-    {"entrypoint": ["sh\n"]},
-    {"files": {"../secret": "/etc/x"}},
-    {"files": {"/etc/shadow": "/etc/x"}},
-    {"files": {"conf/app.conf": "etc/x"}},
-    {"files": {"conf/app.conf": "/etc/../x"}},
-    {"files": {"conf/$HOME": "/etc/x"}},
-    {"template": "../../other.j2"},
-    {"template": "/etc/passwd"},
-    {"requirements": "/etc/passwd"},
-    {"requirements": "../team.txt"},
-]
+HOSTILE: dict[str, list[object]] = {
+    "packages": [
+        ["numpy; rm -rf /"],
+        ["--index-url=https://evil.example.org"],
+        ["numpy @ https://evil.example.org/numpy.whl"],
+        ["numpy\nevil"],
+    ],
+    "indexes": [
+        ["https://user:secret@pypi.example.org/simple"],
+        ["file:///etc"],
+        ["https://pypi.example.org/simple --trusted-host x"],
+        ["https://pypi.example.org/simple?x=$(id)"],
+    ],
+    "system_packages": [
+        ["curl && id"],
+        ["-o=APT::Get::AllowUnauthenticated=1"],
+        ["git=1.0$(id)"],
+        ["git=1.0\nRUN id"],
+        ["./local.deb"],
+        ["git:arm64"],
+        ["git/unstable"],
+        ["?essential"],
+    ],
+    "labels": [
+        {"org.opencontainers.image.base.digest": "x"},
+        {"org.envbuilder.lock": "sha256:0"},
+        {"a": "x\rUSER root"},
+    ],
+    "env": [
+        {"NVIDIA_REQUIRE_CUDA": "cuda>=1"},
+        {"A B": "x"},
+        {"PATH": "/tmp"},
+        {"LD_PRELOAD": "/tmp/x.so"},
+        {"A": "x\nUSER root"},
+        {"A": "x\u2028USER root"},
+    ],
+    "user": ["-u", "root", "0", "a\nUSER root"],
+    "entrypoint": [["a\x00b"], ["sh\n"]],
+    "workdir": ["/srv\nUSER root", "../../etc", "/srv/../etc", "/srv app"],
+    "template": ["my.Dockerfile", "../../other.j2", "/etc/passwd"],
+    "files": [
+        {"../secret": "/etc/x"},
+        {"/etc/shadow": "/etc/x"},
+        {"conf/app.conf": "etc/x"},
+        {"conf/app.conf": "/etc/../x"},
+        {"conf/$HOME": "/etc/x"},
+    ],
+    "requirements": ["/etc/passwd", "../team.txt"],
+}
 
 
-@pytest.mark.parametrize("more", HOSTILE, ids=repr)
+@pytest.mark.parametrize("more", [{key: value} for key, values in HOSTILE.items() for value in values], ids=repr)
 @pytest.mark.parametrize("place", ["matrix", "row"])
 def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], place: str, root: Path) -> None:
-    """What could end an instruction, reach a shell, leave the workspace or hide what is checked never gets in."""
     with pytest.raises(InputError) as caught:
         wished(root, more if place == "matrix" else {}, more if place == "row" else None)
     (problem,) = caught.value.problems
@@ -256,7 +250,6 @@ def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], plac
     ],
 )
 def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, root: Path) -> None:
-    """A file of requirements is packages and versions: options, addresses and paths are refused at their line."""
     (root / "team.txt").write_text(f"six\n\n{line}\n")
     with pytest.raises(InputError) as caught:
         wished(root, {"requirements": "team.txt"})
@@ -264,7 +257,6 @@ def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, roo
 
 
 def test_a_file_that_is_not_there_is_said(root: Path) -> None:
-    """A file or a template that the matrix names and nobody wrote is a mistake of the user's, with its name."""
     for more in ({"files": {"no/such": "/x"}}, {"template": "no/such.j2"}):
         with pytest.raises(UsageError, match="no/such"):
             written(wished(root, more), root)
@@ -283,7 +275,6 @@ def test_a_file_that_is_not_there_is_said(root: Path) -> None:
     ],
 )
 def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, root: Path) -> None:
-    """A slip in a template is told with its file and line; it reaches neither files nor the program around it."""
     (root / "ours/my.Dockerfile.j2").write_text(text)
     with pytest.raises(InputError) as caught:
         written(wished(root, {"template": "ours/my.Dockerfile.j2"}), root)
@@ -292,7 +283,6 @@ def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, lin
 
 
 def test_a_matrix_s_indexes_reach_the_build(tmp_path: Path) -> None:
-    """An index of the matrix is asked beside the configured ones, in the steps of the build too."""
     empty = tmp_path / "pip.conf"
     empty.write_text("")
     environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(empty), "XDG_CONFIG_DIRS": str(tmp_path)}

@@ -20,7 +20,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import context, debian, lockfile
 from envbuilder.image.bases import BaseUnavailableError
-from envbuilder.image.build import BuildOptions, Built, Given, ensure, standing
+from envbuilder.image.build import BuildOptions, Built, ensure, standing
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
 from envbuilder.validation.validate import ValidationRequest
@@ -41,27 +41,23 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 def copied(environment: Environment, workspace: Workspace) -> None:
-    """Copy the committed files of an environment's build."""
     for name, content in build_files(environment.id, Workspace(ROOT)).items():
         write_atomically(workspace.images / name, content)
 
 
 def vetted() -> Environment:
-    """Resolve an environment that ships, in the form that has everything."""
     (environment,) = choose("tensorflow", ("tf2.20.0-py311-cpu-bookworm",), Workspace(ROOT), load()).environments
     return environment
 
 
 def engine_with_base(content: bytes = b"root") -> FakeEngine:
-    """Make an engine that holds a base of the recipe of today."""
     engine = FakeEngine()
     engine.add(BASE, content, {BASE_KEY_LABEL: debian.recipe("bookworm")})
     return engine
 
 
 def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None = None) -> Built:
-    """Ensure its image."""
-    return ensure(vetted(), load(), workspace, engine, lambda _: None, options=options)
+    return ensure(vetted(), load(), workspace, engine, lambda _: None, options or BuildOptions())
 
 
 def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
@@ -93,7 +89,6 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
 
 
 def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
-    """The same content is built once; the second answer is the first, without the work."""
     engine = engine_with_base()
     first = made(workspace, engine)
     second = made(workspace, engine)
@@ -103,20 +98,17 @@ def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
 
 
 def test_an_image_that_the_engine_lost_is_built_again(workspace: Workspace) -> None:
-    """A record alone is no image."""
     engine = engine_with_base()
     engine.remove(made(workspace, engine).record.reference)
     assert made(workspace, engine).fresh
 
 
 def test_another_base_is_another_image(workspace: Workspace) -> None:
-    """On a base that was renewed, the same context is built again."""
     made(workspace, engine_with_base())
     assert made(workspace, engine_with_base(b"renewed")).fresh
 
 
 def test_a_record_that_cannot_be_read_is_none(workspace: Workspace) -> None:
-    """A half-written record never stands in for an image."""
     engine = engine_with_base()
     made(workspace, engine)
     workspace.image_record(vetted().id).write_text("{")
@@ -125,7 +117,6 @@ def test_a_record_that_cannot_be_read_is_none(workspace: Workspace) -> None:
 
 
 def test_no_cache_builds_what_stands(workspace: Workspace) -> None:
-    """Asked for a build without the cache, what stands is built all the same, and the engine is told so."""
     engine = engine_with_base()
     made(workspace, engine)
     assert made(workspace, engine, BuildOptions(no_cache=True)).fresh
@@ -144,7 +135,6 @@ def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> No
 
 
 def test_a_missing_base_is_named(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no way leads to a base, the error says which and why, as values; nothing is built or recorded."""
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = FakeEngine()
     with pytest.raises(BaseUnavailableError) as caught:
@@ -157,7 +147,6 @@ def test_a_missing_base_is_named(workspace: Workspace, tmp_path: Path, monkeypat
 
 
 def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that fails takes the place of the image that stood: its log is there, the old record is not."""
     engine = engine_with_base()
     made(workspace, engine)
     broken = {"Dockerfile.j2": f"FROM {BASE}\nRUN exit 7\n", "tools.lock": "uv==1\n"}
@@ -172,7 +161,6 @@ class Interrupted(FakeEngine):
     """An engine whose user presses Ctrl-C amid the first build."""
 
     def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
-        """Begin, and be interrupted once."""
         on_step(Step("started", "FROM ${BASE}"))
         if not self.builds:
             self.builds.append(request)
@@ -181,7 +169,6 @@ class Interrupted(FakeEngine):
 
 
 def test_an_interrupted_build_is_built_by_the_next(workspace: Workspace) -> None:
-    """An interrupt goes through, leaves no record of an image, and the next call builds it."""
     engine = Interrupted()
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     with pytest.raises(KeyboardInterrupt):
@@ -192,7 +179,6 @@ def test_an_interrupted_build_is_built_by_the_next(workspace: Workspace) -> None
 
 
 def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -> None:
-    """A committed lock never changes unasked: one of another TensorFlow is an error, and nothing is built."""
     path = workspace.context(vetted().id) / lockfile.LOCK
     other = path.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0")
     assert other != path.read_text()
@@ -215,10 +201,9 @@ def test_a_lock_fits_however_a_wish_spells_its_version(workspace: Workspace) -> 
 
 
 def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:
-    """A lock of the caller's own goes into the context, which is written for it."""
     environment = msgspec.structs.replace(vetted(), id="another")
     text = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
-    built = ensure(environment, load(), workspace, engine_with_base(), lambda _: None, given=Given(text))
+    built = ensure(environment, load(), workspace, engine_with_base(), lambda _: None, BuildOptions(lock=text))
     assert (built.lock, built.record.environment) == (text, "another")
     assert lockfile.of_context(workspace.context("another")) == text
     assert (workspace.context("another") / "Dockerfile").is_file()
@@ -229,13 +214,13 @@ def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None
     folder = workspace.context(vetted().id)
     write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
     before = folder_contents(folder)
-    given = Given(before[lockfile.LOCK].decode(), as_it_lies=True)
+    options = BuildOptions(as_it_lies=True)
     engine = engine_with_base()
-    assert ensure(vetted(), load(), workspace, engine, lambda _: None, given=given).fresh
+    assert ensure(vetted(), load(), workspace, engine, lambda _: None, options).fresh
     assert folder_contents(folder) == before
     (folder / "Dockerfile").unlink()
     with pytest.raises(UsageError, match="has no Dockerfile"):
-        ensure(vetted(), load(), workspace, engine, lambda _: None, given=given)
+        ensure(vetted(), load(), workspace, engine, lambda _: None, options)
 
 
 def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> None:
@@ -262,7 +247,6 @@ def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Works
 
 
 def runtime() -> Environment:
-    """Return that environment in the form that leaves out what it can."""
     return msgspec.structs.replace(vetted(), id=f"{vetted().id}-runtime", variant="runtime")
 
 
@@ -275,7 +259,6 @@ def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None
 
 
 def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
-    """A lock beside that does not fit is an error that names it; nothing of it is taken over."""
     kept = workspace.context(vetted().id) / lockfile.LOCK
     kept.write_text(kept.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0"))
     with pytest.raises(InputError, match=r"pins tensorflow-cpu at 2\.19\.0") as caught:
@@ -285,7 +268,6 @@ def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
 
 
 def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) -> None:
-    """Its lists of removed files are those of the package folders; validation gets them with the image."""
     copied(runtime(), workspace)
     built = ensure(runtime(), load(), workspace, engine_with_base(), lambda _: None)
     assert {one.reason for one in built.record.omitted} == {"compilers", "symbols", "tests", "unimported", "unnamed"}
@@ -295,7 +277,6 @@ def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) 
 
 
 def test_a_step_without_a_folder_makes_the_files_stale(workspace: Workspace) -> None:
-    """Without the folder of a step nothing is rendered, and the error names the command that makes it."""
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     folder = next(workspace.images.glob("shared/packages/tensorflow-*"))
     shutil.rmtree(folder)
@@ -323,7 +304,6 @@ def test_a_standalone_folder_has_all_that_its_dockerfile_names(workspace: Worksp
 
 
 def test_a_build_gets_only_the_files_that_it_needs(workspace: Workspace) -> None:
-    """Other environments and packages of `images/` are not in the context."""
     copied(runtime(), workspace)
     engine = engine_with_base()
     made(workspace, engine)

@@ -16,31 +16,20 @@ UNSET = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 
 
 def test_the_named_bundle_wins(tmp_path: Path) -> None:
-    """The bundle that the user's variables name goes in, byte for byte."""
     bundle = tmp_path / "ca.pem"
     bundle.write_bytes(b"-----BEGIN CERTIFICATE-----\n")
-    assert configured({"SSL_CERT_FILE": str(bundle)}).certificates == str(bundle)
     assert host_files({"SSL_CERT_FILE": str(bundle)})["host/ca-certificates.crt"] == bundle.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"])
 def test_the_users_index_reaches_both_installers(name: str) -> None:
-    """An index from any of the usual variables is written for pip and for uv."""
     files = host_files({name: "https://index.example/simple", **UNSET})
     assert b"index-url = https://index.example/simple\n" in files["host/pip.conf"]
     assert b'url = "https://index.example/simple"\n' in files["host/uv.toml"]
 
 
-def test_pips_own_file_is_read(tmp_path: Path) -> None:
-    """Without a variable, pip's configuration names the index."""
-    config = tmp_path / "pip.conf"
-    config.write_text("[global]\nindex-url = https://mirror.example/simple\n")
-    assert configured({**UNSET, "PIP_CONFIG_FILE": str(config)}).url == "https://mirror.example/simple"
-
-
 @pytest.mark.parametrize("index", ["file:///opt/index", "https://x\n[evil]", 'https://x"', "", "ftp://x"])
 def test_an_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
-    """A path of this host, or anything that could break out of its line, is not passed on."""
     files = host_files({"PIP_INDEX_URL": index, **UNSET})
     assert not {"host/pip.conf", "host/uv.toml"} & files.keys()
 

@@ -30,7 +30,6 @@ class Indexes:
 
 
 def put(site: Site, name: str, version: str, needs: str = "") -> None:
-    """Put a package into an index."""
     told = f"Requires-Dist: {needs}\n" if needs else ""
     file = name.replace("-", "_")
     site.add(name, f"{file}-{version}-py3-none-any.whl", wheel(file, version, {f"{file}.py": version.encode()}, told))
@@ -65,7 +64,6 @@ def indexes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def environment(own: Site, *packages: str) -> Environment:
-    """Resolve an environment with a team's packages, from its own index."""
     additions = Additions(packages=packages, indexes=(own.url,))
     found = Resolver(load()).resolve(Combination(tensorflow="2.20.0", os="debian-bookworm", additions=additions))
     assert isinstance(found, Environment)
@@ -86,7 +84,6 @@ def test_a_public_package_of_a_higher_version_is_not_taken(indexes: Indexes) -> 
 
 
 def test_what_the_own_index_lacks_comes_from_the_hosts(indexes: Indexes) -> None:
-    """A name that the team's own index has not is taken from those that this host is set to."""
     put(indexes.own, "team-tool", "1.0", "plain")
     put(indexes.public, "plain", "3.0")
     found = {

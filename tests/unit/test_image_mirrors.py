@@ -19,7 +19,6 @@ HUB = {"ENVBUILDER_MIRRORS": "docker.io=mirror.example.org:5000/hub"}
 
 @pytest.fixture(autouse=True)
 def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the user's folder of configurations an empty one."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("ENVBUILDER_MIRRORS", raising=False)
     HUB["XDG_CONFIG_HOME"] = str(tmp_path / "config")
@@ -45,7 +44,6 @@ def test_a_registry_s_images_are_had_from_its_mirror(reference: str, mirrored: s
 
 
 def test_the_variable_outranks_the_file(no_configuration: Path) -> None:
-    """Both places are read, and the variable is the later word."""
     no_configuration.parent.mkdir(parents=True)
     no_configuration.write_text('[mirrors]\n"docker.io" = "a.example.org"\n"quay.io" = "b.example.org/quay"\n')
     environ = {"XDG_CONFIG_HOME": str(no_configuration.parents[1])}
@@ -67,7 +65,6 @@ def test_the_variable_outranks_the_file(no_configuration: Path) -> None:
     ],
 )
 def test_what_is_no_mirror_is_refused_with_its_place(text: str, no_configuration: Path) -> None:
-    """A scheme, a secret, a path upwards, a file that is no TOML: refused, and the file is named."""
     no_configuration.parent.mkdir(parents=True)
     no_configuration.write_text(text)
     with pytest.raises(UsageError, match=r"config\.toml"):
@@ -79,7 +76,6 @@ def test_what_is_no_mirror_is_refused_with_its_place(text: str, no_configuration
 def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a mirror has the image, no other registry is asked, and the second time nobody is."""
     monkeypatch.setenv("ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
     name = "mirror.example.org/library/debian:bookworm-slim"
     pinned = f"mirror.example.org/library/debian@{DIGEST}"
@@ -94,7 +90,6 @@ def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
 
 
 def test_a_mirror_that_lacks_an_image_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The registry itself is asked then; where that fails too, both answers are told."""
     monkeypatch.setenv("ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
     engine = FakeEngine(registry={"team/image:1": FakeEngine().add("team/image:1")})
     assert fetched(engine, "team/image:1", lambda _: None).id

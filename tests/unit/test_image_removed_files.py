@@ -128,7 +128,6 @@ def test_each_row_of_a_committed_list_follows_from_the_catalogue(path: Path) -> 
 
 
 def test_every_row_of_the_catalogue_is_used() -> None:
-    """A pattern that removes nothing of any shipped image is not in the catalogue."""
     every = [line.split("\t") for path in LISTS for line in filter(None, path.read_text().split("\n"))]
     used = {(pin.partition("==")[0], reason) for pin, reason, *_ in every}
     for row in load().leave_out:

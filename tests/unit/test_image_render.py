@@ -40,7 +40,6 @@ CPU = msgspec.structs.replace(
 
 
 def test_the_same_inputs_give_the_same_bytes() -> None:
-    """Rendering twice gives the same files, byte for byte."""
     assert render_context(GPU, LOCK, templates()) == render_context(GPU, LOCK, templates())
 
 
@@ -55,7 +54,6 @@ def dockerfile_of(environment: Environment) -> str:
 
 
 def test_a_cpu_context_has_no_trace_of_cuda() -> None:
-    """A CPU image asks the runtime for no GPU."""
     files = render_context(CPU, lock(tensorflow="2.20.0"), templates())
     assert not [name for name in files if "nvidia" in name]
     assert b"nvidia" not in files[f"{CPU.id}/Dockerfile"].lower()
@@ -76,7 +74,6 @@ def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_opens() -> None:
 
 
 def network_steps() -> dict[str, str]:
-    """Return Dockerfiles with inline steps that reach the network."""
     return {
         "a control": dockerfile(named(("numpy-2",))[0], "3.11", LOCK),
         "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
@@ -105,7 +102,6 @@ def test_scripts_that_reach_the_network_get_the_files_of_the_host(environment: E
 )
 @pytest.mark.parametrize("field", ["id", "tensorflow", "python", "os"])
 def test_nothing_but_a_word_enters_a_dockerfile(field: str, evil: str) -> None:
-    """A value with anything in it that could end or extend an instruction is refused, not escaped."""
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
         render_context(msgspec.structs.replace(GPU, **{field: evil}), LOCK, templates())
 
@@ -119,7 +115,6 @@ def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
 
 @pytest.mark.parametrize("evil", ["", "a b", "$(id)", "*;id", "../x", "a\nRUN id", "**"])
 def test_nothing_but_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
-    """A folder with anything in it that could mean more to a shell is refused."""
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
         render_context(msgspec.structs.replace(GPU, loader_folders=(evil,)), LOCK, templates())
 
@@ -134,7 +129,6 @@ def test_nothing_but_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
     ],
 )
 def test_the_preamble_exports_what_is_there(present: tuple[str, ...], told: dict[str, str], tmp_path: Path) -> None:
-    """A shell that runs it knows the files that the host gave, and nothing of those that are absent or empty."""
     for name in ("ca-certificates.crt", "pip.conf", "uv.toml"):
         (tmp_path / name).write_text("x" if name in present else "")
     script = WITH_HOST.partition(" \\\n")[2].replace("/run/host", str(tmp_path)) + "\n    env"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 from factories import environment
@@ -15,58 +15,39 @@ from envbuilder.engine.port import EngineInfo
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import NEEDED, ask_for_room
 
-ENVIRONMENT = environment(flavor="cpu")
-
-
-class Usage(NamedTuple):
-    """What a disk says."""
-
-    free: int
-
 
 class Rooted(FakeEngine):
-    """An engine whose folders are here."""
-
     root: str = ""
 
     def info(self) -> EngineInfo:
-        """Say where they are."""
         return replace(super().info(), root=self.root)
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, folder: Path | None, free: int) -> InfrastructureError | None:
-    """Ask with so much room."""
+def asked(root: Path | None) -> str:
+    """Ask an engine with its folders there; return its refusal."""
     engine = Rooted()
-    engine.root = str(folder) if folder else ""
-    if folder is not None and folder.exists():
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free))
+    engine.root = str(root) if root else ""
     try:
-        ask_for_room(ENVIRONMENT, engine)
+        ask_for_room(environment(flavor="cpu"), engine)
     except InfrastructureError as error:
-        return error
-    return None
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
     ("free", "end"), [(NEEDED["cpu"], ""), (NEEDED["cpu"] - 1, "warning"), (NEEDED["cpu"] // 8 - 1, "error")]
 )
-def test_room_is_asked_for_before(
+def test_less_room_warns_and_almost_none_is_an_error(
     free: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Enough is silent, less warns with what to do, next to nothing is the machine's trouble (5)."""
-    error = asked(monkeypatch, tmp_path, free)
-    said = capsys.readouterr().err
-    assert (error is not None) == (end == "error")
-    assert ("GB free" in said) == (end == "warning")
-    for text in filter(None, (said, str(error or ""))):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    texts = {"error": asked(tmp_path), "warning": capsys.readouterr().err}
+    assert [kind for kind, text in texts.items() if text] == [end] * bool(end)
+    for text in filter(None, texts.values()):
         assert "needs about 4 GB" in text
         assert "envbuilder clean --cache" in text
 
 
-@pytest.mark.parametrize("folder", [None, Path("/nonexistent/docker")])
-def test_nothing_is_claimed_of_a_disk_elsewhere(
-    folder: Path | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An engine on another host, or one that does not say where it keeps images, is let build."""
-    assert asked(monkeypatch, folder, 0) is None
-    assert capsys.readouterr().err == ""
+@pytest.mark.parametrize("root", [None, Path("/nonexistent/docker")])
+def test_nothing_is_claimed_of_a_disk_elsewhere(root: Path | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(root) == capsys.readouterr().err == ""

@@ -12,6 +12,7 @@ from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.errors import InfrastructureError, InputError
 from envbuilder.image import system_lock
 from envbuilder.image.context import ensure_system_locks, templates
+from envbuilder.image.dpkg_status import versions
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK, SystemPackage
 from envbuilder.workspace import Workspace, write_atomically
@@ -24,7 +25,6 @@ LOCK = f"tensorflow==2.13.1 \\\n    --hash=sha256:{'d' * 64}\n"
 
 
 def environment(os: str = "debian-bookworm", *packages: str, gpu: bool = False) -> Environment:
-    """Resolve an environment that asks for packages of its system."""
     wish = Combination(
         tensorflow="2.13.1",
         os=os,
@@ -58,7 +58,6 @@ def test_a_lock_names_versions_as_apt_takes_them() -> None:
     ],
 )
 def test_what_is_no_line_of_a_lock_is_refused(line: str) -> None:
-    """A line without a digest, with a path, or with anything behind it is none."""
     with pytest.raises(ValueError, match="not a pinned package"):
         system_lock.parse(line + "\n")
 
@@ -75,7 +74,6 @@ def test_what_is_no_line_of_a_lock_is_refused(line: str) -> None:
 def test_a_lock_counts_while_it_pins_what_is_asked_for(
     tmp_path: Path, packages: tuple[str, ...], *, stands: bool
 ) -> None:
-    """Another package, or another version of one, needs another lock; what depends on them may be in it too."""
     (tmp_path / SYSTEM_LOCK).write_text(LOCKED)
     found = system_lock.of_context(tmp_path, environment("debian-bookworm", *packages))
     assert found == ({SYSTEM_LOCK: LOCKED} if stands else None)
@@ -88,7 +86,6 @@ def test_an_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> N
 
 
 def test_a_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
-    """What cannot be read names its file and says how to make it anew."""
     (tmp_path / SYSTEM_LOCK).write_text("git\n")
     with pytest.raises(InputError, match=SYSTEM_LOCK):
         system_lock.of_context(tmp_path, environment("debian-bookworm", "git"))
@@ -140,7 +137,6 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("apt")
 def test_what_the_base_holds_already_is_not_pinned() -> None:
-    """The lock has what was asked for and what that needs, in order, and nothing of the bootstrapped base."""
     text = system_lock.resolve("bookworm", ("git",))
     assert text == f"{GIT}  git_1%3a2.39_amd64.deb\n{CUDART}  liberror-perl_0.17_all.deb\n"
     assert [package.pin for package in system_lock.parse(text)] == ["git=1:2.39", "liberror-perl=0.17"]
@@ -148,7 +144,6 @@ def test_what_the_base_holds_already_is_not_pinned() -> None:
 
 @pytest.mark.usefixtures("apt")
 def test_what_is_asked_for_and_in_the_base_is_kept_in_the_lock(tmp_path: Path) -> None:
-    """A package of the base is in the lock as asked for, installs nothing, and the lock stands for it alone."""
     text = system_lock.resolve("bookworm", ("git", "python3"))
     assert [package.pin for package in system_lock.parse(text)] == ["git=1:2.39", "liberror-perl=0.17"]
     (tmp_path / SYSTEM_LOCK).write_text(text)
@@ -163,14 +158,12 @@ def test_what_is_asked_for_and_in_the_base_is_kept_in_the_lock(tmp_path: Path) -
 
 @pytest.mark.usefixtures("apt")
 def test_a_name_that_others_provide_is_refused_when_locked() -> None:
-    """It pins nothing: a lock of it would never stand."""
     with pytest.raises(InputError, match="others provide it") as failed:
         system_lock.resolve("bookworm", ("git", "awk"))
     assert "awk" in str(failed.value)
 
 
 def test_a_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is not there is made; one that does not pin what is asked for is a mistake until one is asked for."""
     asked = environment("debian-bookworm", "git", "curl")
     workspace = Workspace(tmp_path)
     path = workspace.context(asked.id) / SYSTEM_LOCK
@@ -191,7 +184,6 @@ def test_a_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.usefixtures("apt")
 def test_apt_s_own_reason_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that no list has, a mirror that does not answer, a host without apt: each is said."""
     with pytest.raises(InfrastructureError, match="Unable to locate package nowhere"):
         system_lock.resolve("bookworm", ("nowhere",))
     monkeypatch.setenv("FAIL", "Failed to fetch http://mirror/InRelease")
@@ -229,3 +221,28 @@ def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
     assert "--target /opt/cudnn --no-deps --require-hashes" in files["shared/steps/install-cudnn"].decode()
     assert "sh /run/tools/link-library libnvrtc.so.11.2 /usr/lib/x86_64-linux-gnu/libnvrtc.so\n" in text
     assert "nvidia-cudnn" not in files[f"{wanted.id}/requirements.lock"].decode()
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "install ok installed",
+        "hold ok installed",
+        "deinstall ok installed",
+        "install ok triggers-awaited",
+        "install ok triggers-pending",
+        None,
+    ],
+)
+def test_a_package_that_is_set_up_is_installed(status: str | None) -> None:
+    """Whatever is wanted of it, with a trigger that is due, and in an image with one file per package and no status."""
+    text = "Package: a\nArchitecture: amd64\nVersion: 1\n" + (f"Status: {status}\n" if status else "")
+    assert versions(text) == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["ok unpacked", "ok half-configured", "reinstreq half-installed", "ok config-files", "ok not-installed", ""],
+)
+def test_a_package_in_another_state_is_not_installed(state: str) -> None:
+    assert versions(f"Package: a\nStatus: install ok {state}\nArchitecture: amd64\nVersion: 1\n") == {}

@@ -27,7 +27,6 @@ INSTALLED = WHEEL + b"../../../bin/f2py,sha256=x,1\nnumpy-2.4.6.dist-info/INSTAL
 
 
 def pins(record: bytes = WHEEL) -> dict[str, Pin]:
-    """Pin the one wheel."""
     return {DIGEST: Pin(NAME, rows_digest(record))}
 
 
@@ -51,13 +50,11 @@ def test_a_record_that_cannot_be_compared_has_none(record: bytes) -> None:
 
 
 def test_programs_and_data_of_a_wheel_are_left_to_its_files() -> None:
-    """What a wheel puts elsewhere than among the packages is in no digest: an installer writes it under other names."""
     more = b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\nnumpy-2.4.6.data/data/share/a,sha256=x,1\n"
     assert rows_digest(WHEEL + more) == rows_digest(WHEEL)
 
 
 def test_pins_are_written_once_and_never_changed(tmp_path: Path) -> None:
-    """The document is sorted, keeps what it has, takes nothing that cannot be compared, and is read again."""
     workspace = Workspace(tmp_path)
     assert read_pins(workspace) == {}
     add_pins(workspace, [(DIGEST, NAME, b"")])
@@ -83,7 +80,6 @@ def test_what_a_build_proved_is_yielded_and_nothing_else(tmp_path: Path) -> None
 
 
 def found(cache: Path, changed: bytes = b"", pinned: bytes = WHEEL, kept: bytes = b"") -> tuple[list[Code], float]:
-    """Compare an image's files where no index answers: errors and warnings, and how many wheels were proved."""
     there = package("numpy", "2.4.6", {**NUMPY, **({"numpy/core.so": changed} if changed else {})})
     records = Cache(cache)
     if kept:
@@ -96,7 +92,6 @@ def found(cache: Path, changed: bytes = b"", pinned: bytes = WHEEL, kept: bytes 
 
 
 def test_a_pinned_wheel_needs_no_index(tmp_path: Path) -> None:
-    """The image's own RECORD is the wheel's where the pin says so; swapped together with the files it is found."""
     assert found(tmp_path / "a") == ([], 1)
     assert found(tmp_path / "a", changed=b"swapped") == ([Code.FILES_DIFFER], 0)
 
@@ -110,7 +105,6 @@ def test_an_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path)
 
 
 def image_with(rows: str, there: dict[str, bytes]) -> list[str]:
-    """Compare the files of an image whose RECORD has more rows than its pinned wheel's; return what is an error."""
     layer = package("numpy", "2.4.6", NUMPY)
     record = layer[RECORD]
     assert isinstance(record, bytes)
@@ -137,7 +131,6 @@ EVIL_ROW = row("x", EVIL).strip().partition(",")[2]
     ],
 )
 def test_a_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -> None:
-    """A row that is in no digest, added to a pinned RECORD, brings no file of that name and excuses no other bytes."""
     there = {posixpath.normpath(f"{SITE}/{placed}"): EVIL}
     assert image_with("", {}) == []
     assert image_with(f"{path},{EVIL_ROW}\n", there)
@@ -175,13 +168,11 @@ def test_an_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -
 
 
 def test_a_wheel_that_puts_files_elsewhere_is_not_pinned(tmp_path: Path) -> None:
-    """Its pin would not cover what it puts elsewhere, and an honest image would be blamed for that."""
     add_pins(Workspace(tmp_path), [(DIGEST, NAME, WHEEL + b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\n")])
     assert read_pins(Workspace(tmp_path)) == {}
 
 
 def test_a_name_with_a_comma_is_hashed_as_it_is_written() -> None:
-    """A pin's rows are a RECORD again, and of the same digest: quoted names with them."""
     record = WHEEL + b'"numpy/a,b ""c"".py",sha256=x,1\n'
     assert rows_digest(hashed_rows(record)) == rows_digest(record) != rows_digest(WHEEL)
     assert b'"numpy/a,b ""c"".py",sha256=x,' in hashed_rows(record)
