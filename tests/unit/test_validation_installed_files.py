@@ -30,18 +30,18 @@ from envbuilder.validation.installed_files import files
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
+INSTALLED = package("numpy", "2.4.6", NUMPY)
 DIGEST = "a" * 64
 ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
 LOCK = f"numpy==2.4.6 \\\n    --hash=sha256:{DIGEST}\n"
 
 
 def test_installed_image_has_no_finding() -> None:
-    there = package("numpy", "2.4.6", NUMPY)
     notes = {
         f"{SITE}/numpy-2.4.6.dist-info/INSTALLER": b"uv",
         f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc": b"x",
     }
-    assert errors({**there, **notes}) == []
+    assert errors({**INSTALLED, **notes}) == []
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_installed_image_has_no_finding() -> None:
     ],
 )
 def test_differing_file_is_reported_with_its_path(layer: Layer, path: str) -> None:
-    (one,) = errors(package("numpy", "2.4.6", NUMPY), layer)
+    (one,) = errors(INSTALLED, layer)
     assert (one.code, path in one.message) == (Code.FILES_DIFFER, True)
 
 
@@ -107,14 +107,14 @@ def test_missing_library_or_tool_has_its_own_code(gone: str, code: Code) -> None
 def test_code_that_is_loaded_before_installed_code_is_reported(
     layer: Layer, env: dict[str, str], workdir: str, named: str
 ) -> None:
-    (one,) = errors({**package("numpy", "2.4.6", NUMPY), **layer}, env=env, workdir=workdir)
+    (one,) = errors({**INSTALLED, **layer}, env=env, workdir=workdir)
     assert one.code is Code.FILES_DIFFER
     assert named in one.message
 
 
 @pytest.mark.parametrize("value", [":", "/usr/lib:", "lib/..", "/opt;."])
 def test_relative_loader_path_means_the_working_folder(value: str) -> None:
-    there = {**package("numpy", "2.4.6", NUMPY), "srv/libz.so.1": b"z"}
+    there = {**INSTALLED, "srv/libz.so.1": b"z"}
     (one,) = errors(there, env={"LD_LIBRARY_PATH": value}, workdir="/srv")
     assert "/srv/libz.so.1" in one.message
     assert errors(there, env={"LD_LIBRARY_PATH": "/usr/lib"}, workdir="/srv") == []
@@ -131,7 +131,7 @@ def byte_code(*, flags: int, modified: int, size: int) -> bytes:
 def test_byte_code_of_a_later_layer_that_python_would_run_is_reported(
     flags: int, modified: int, size: int, *, found: bool
 ) -> None:
-    there: dict[str, bytes | LayerFile] = dict(package("numpy", "2.4.6", NUMPY))
+    there: dict[str, bytes | LayerFile] = dict(INSTALLED)
     source = NUMPY["numpy/__init__.py"]
     there[f"{SITE}/numpy/__init__.py"] = LayerFile(
         f"{SITE}/numpy/__init__.py", "file", size=len(source), modified=5, pieces=lambda: iter([source])
@@ -198,21 +198,27 @@ class Index:
         return self.bytes
 
 
+def on_host(index: Index | None, cache: Path, *layers: Layer, lock: str = LOCK, **given: Any) -> ImageContext:
+    """Put an image before the checks, on a host with this index and this cache."""
+    return replace(context_of(image_of(*layers), lock=lock, **given), wheels=WheelRecords(index, Cache(cache)))
+
+
 def held_against(record: str | None, cache: Path, *layers: Layer) -> list[Finding]:
-    subject = context_of(image_of(*layers), lock=LOCK)
-    return list(files(replace(subject, wheels=WheelRecords(Index(record), Cache(cache)))).findings)
+    return list(files(on_host(Index(record), cache, *layers)).findings)
 
 
-def wheel(**changed: bytes) -> str:
-    named = {**NUMPY, "numpy-2.4.6.dist-info/METADATA": b"Name: numpy\nVersion: 2.4.6\n\n"}
-    named["numpy-2.4.6.dist-info/WHEEL"] = b"Wheel-Version: 1.0\nTag: py3-none-any\n"
-    rows = {path: changed.get(path.rpartition("/")[2].partition(".")[0], content) for path, content in named.items()}
-    return "".join(row(path, content) for path, content in rows.items()) + "numpy-2.4.6.dist-info/RECORD,,\n"
+def wheel(files: dict[str, bytes] = NUMPY) -> str:
+    info = "numpy-2.4.6.dist-info"
+    told = {
+        f"{info}/METADATA": b"Name: numpy\nVersion: 2.4.6\n\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
+    }
+    return "".join(row(path, content) for path, content in {**files, **told}.items()) + f"{info}/RECORD,,\n"
 
 
 def test_record_rewritten_with_its_files_differs_from_the_wheel(tmp_path: Path) -> None:
     swapped = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"other code"})
-    assert held_against(wheel(), tmp_path / "a", package("numpy", "2.4.6", NUMPY)) == []
+    assert held_against(wheel(), tmp_path / "a", INSTALLED) == []
     (one,) = held_against(wheel(), tmp_path / "a", swapped)
     assert (one.code, one.severity, "core.so" in one.message) == (Code.FILES_DIFFER, Severity.ERROR, True)
     extra = package("numpy", "2.4.6", {**NUMPY, "numpy/more.py": b"x"})
@@ -221,20 +227,18 @@ def test_record_rewritten_with_its_files_differs_from_the_wheel(tmp_path: Path) 
 
 
 def test_wheel_without_an_index_is_unknown_unless_cached(tmp_path: Path) -> None:
-    there = package("numpy", "2.4.6", NUMPY)
-    (unknown,) = held_against(None, tmp_path / "a", there)
+    (unknown,) = held_against(None, tmp_path / "a", INSTALLED)
     assert (unknown.code, unknown.severity, "numpy" in unknown.message) == (Code.UNKNOWN, Severity.WARNING, True)
-    assert held_against(wheel(), tmp_path / "b", there) == []
-    assert held_against(None, tmp_path / "b", there) == []
+    assert held_against(wheel(), tmp_path / "b", INSTALLED) == []
+    assert held_against(None, tmp_path / "b", INSTALLED) == []
 
 
 def test_records_of_a_build_serve_validation_without_an_index(tmp_path: Path) -> None:
-    there = package("numpy", "2.4.6", NUMPY)
     locked = lockfile.parse(LOCK)
     assert WheelRecords(Index(None), Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 0
     assert WheelRecords(None, Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 0
     assert WheelRecords(Index(wheel()), Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 1
-    assert held_against(None, tmp_path, there) == []
+    assert held_against(None, tmp_path, INSTALLED) == []
 
 
 @cache
@@ -250,10 +254,7 @@ def packed() -> bytes:
 def proved(index: Index, cache: Path, *, built: bool = False, **changed: bytes) -> tuple[float, list[Code]]:
     lock = f"numpy==2.4.6 \\\n    --hash=sha256:{hashlib.sha256(packed()).hexdigest() if index.wheel else DIGEST}\n"
     there = package("numpy", "2.4.6", {**NUMPY, **{f"numpy/{name}.so": one for name, one in changed.items()}})
-    subject = replace(
-        context_of(image_of(there), lock=lock), wheels=WheelRecords(index, Cache(cache)), is_built_here=built
-    )
-    looked = files(subject)
+    looked = files(replace(on_host(index, cache, there, lock=lock), is_built_here=built))
     return dict(looked.measurements)["proved"].value, [one.code for one in looked.findings]
 
 
@@ -285,7 +286,7 @@ def test_interpreter_replaced_by_a_later_layer_is_reported() -> None:
         "opt/venv/pyvenv.cfg": b"home = /usr/local/bin\n",
         "opt/venv/bin/python": "/usr/local/bin/python3.11",
     }
-    there: Layer = {"usr/local/bin/python3.11": ELF, **package("numpy", "2.4.6", NUMPY)}
+    there: Layer = {"usr/local/bin/python3.11": ELF, **INSTALLED}
     assert errors(there, venv) == []
     assert errors({**there, **venv}) == []
     for changed in ({"opt/venv/bin/python": ELF + b"x"}, {"usr/local/bin/python3.11": ELF + b"x"}):
@@ -294,7 +295,7 @@ def test_interpreter_replaced_by_a_later_layer_is_reported() -> None:
 
 
 def test_path_with_line_breaks_stays_within_its_message(tmp_path: Path) -> None:
-    (one,) = errors(package("numpy", "2.4.6", NUMPY), {f"{SITE}/a\n::error::x.pth": b"x"})
+    (one,) = errors(INSTALLED, {f"{SITE}/a\n::error::x.pth": b"x"})
     assert "\n" not in one.message
 
 
@@ -314,18 +315,15 @@ def omitted(**change: Any) -> str:
     return f"{gone.line()}\n{cut.line()}\n"
 
 
-def lean_against(listed: str, cache: Path, there: Layer, record: str = "") -> list[Finding]:
-    rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
-    subject = context_of(image_of(there), lock=LOCK, removed=listed)
-    told = WheelRecords(Index((record or wheel()) + rows), Cache(cache))
-    return [one for one in files(replace(subject, wheels=told)).findings if one.severity is Severity.ERROR]
+def lean_against(listed: str, cache: Path, there: dict[str, bytes]) -> list[Finding]:
+    subject = on_host(Index(wheel(WHOLE)), cache, package("numpy", "2.4.6", there), removed=listed)
+    return [one for one in files(subject).findings if one.severity is Severity.ERROR]
 
 
 def test_listed_removed_files_are_not_missing(tmp_path: Path) -> None:
-    assert lean_against(omitted(), tmp_path, package("numpy", "2.4.6", LEAN)) == []
-    assert len(lean_against("", tmp_path, package("numpy", "2.4.6", LEAN))) == 2
-    whole = lean_against("", tmp_path, package("numpy", "2.4.6", WHOLE))
-    assert whole == []
+    assert lean_against(omitted(), tmp_path, LEAN) == []
+    assert len(lean_against("", tmp_path, LEAN)) == 2
+    assert lean_against("", tmp_path, WHOLE) == []
 
 
 @pytest.mark.parametrize(
@@ -339,7 +337,7 @@ def test_listed_removed_files_are_not_missing(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_contradict_the_list_are_reported(there: dict[str, bytes], named: str, tmp_path: Path) -> None:
-    found = lean_against(omitted(), tmp_path, package("numpy", "2.4.6", there))
+    found = lean_against(omitted(), tmp_path, there)
     assert found
     assert {one.code for one in found} == {Code.FILES_DIFFER}
     assert any(named in one.message for one in found)
@@ -347,25 +345,18 @@ def test_files_that_contradict_the_list_are_reported(there: dict[str, bytes], na
 
 @pytest.mark.parametrize("change", [{"files": 3}, {"digest": "sha256=x"}, {"path": "numpy/"}, {"path": "nump"}])
 def test_list_of_removed_files_of_another_wheel_excuses_nothing(change: dict[str, Any], tmp_path: Path) -> None:
-    found = lean_against(omitted(**change), tmp_path, package("numpy", "2.4.6", LEAN))
+    found = lean_against(omitted(**change), tmp_path, LEAN)
     assert any("include" in one.message or "numpy/" in one.message for one in found)
 
 
-def test_a_list_in_the_image_excuses_nothing(tmp_path: Path) -> None:
-    there = {**package("numpy", "2.4.6", LEAN), LIST_AT: omitted().encode()}
-    assert len(lean_against("", tmp_path, there)) == 2
-
-
-def carrying(there: Layer, listed: str, label: str, cache: Path) -> ImageContext:
+def carrying(there: dict[str, bytes], listed: str, label: str, cache: Path) -> ImageContext:
     """Put an image that carries a list and has a label before the checks, on a host that has no list."""
-    named = {LIST_AT: listed.encode(), **there}
-    subject = context_of(image_of(named), lock=LOCK, labels={removed_files.LABEL: label})
-    rows = "".join(row(path, content) for path, content in WHOLE.items() if path not in NUMPY)
-    return replace(subject, wheels=WheelRecords(Index(wheel() + rows), Cache(cache)))
+    named = {LIST_AT: listed.encode(), **package("numpy", "2.4.6", there)}
+    return on_host(Index(wheel(WHOLE)), cache, named, labels={removed_files.LABEL: label})
 
 
 def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
-    subject = carrying(package("numpy", "2.4.6", LEAN), omitted(), lockfile.digest(omitted()), tmp_path)
+    subject = carrying(LEAN, omitted(), lockfile.digest(omitted()), tmp_path)
     (result,), _ = run_host_checks(subject, [check for check in CHECKS if check.name == "files"])
     (one,) = [one for one in result.findings if one.subject == removed_files.REMOVED]
     assert (result.outcome, one.code, one.severity) == ("skipped", Code.UNKNOWN, Severity.WARNING)
@@ -390,7 +381,7 @@ def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
 def test_differences_beyond_the_images_own_list_are_errors(
     there: dict[str, bytes], listed: str, label: str, tmp_path: Path
 ) -> None:
-    subject = carrying(package("numpy", "2.4.6", there), listed, label or lockfile.digest(listed), tmp_path)
+    subject = carrying(there, listed, label or lockfile.digest(listed), tmp_path)
     assert {one.code for one in files(subject).findings if one.severity is Severity.ERROR} == {Code.FILES_DIFFER}
 
 
@@ -437,7 +428,7 @@ def test_file_that_starts_another_python_or_program_is_reported(layer: Layer, na
 def test_system_python_below_usr_local_needs_no_pyvenv_cfg(folder: str) -> None:
     numpy = {
         path.replace("opt/venv/", "usr/local/").replace("site-packages", folder): content
-        for path, content in package("numpy", "2.4.6", NUMPY).items()
+        for path, content in INSTALLED.items()
     }
     linked: Layer = {"usr/bin/python3.11": ELF, "usr/local/bin/python": "/usr/bin/python3.11"}
     assert any(path.startswith("usr/local/lib/") for path in numpy)
@@ -446,7 +437,7 @@ def test_system_python_below_usr_local_needs_no_pyvenv_cfg(folder: str) -> None:
     assert any("pyvenv.cfg sends Python" in one.message for one in noted)
 
 
-GOOD: Layer = {**PYTHON, **package("numpy", "2.4.6", NUMPY)}
+GOOD: Layer = {**PYTHON, **INSTALLED}
 NOTE = "opt/venv/pyvenv.cfg"
 BARE: Layer = {path: content for path, content in GOOD.items() if path != NOTE}
 ABOVE: Layer = {"opt/x": b""}
@@ -484,14 +475,14 @@ def test_pip_of_an_environment_and_links_of_the_system_are_allowed() -> None:
     path = {"PATH": "/opt/venv/bin:/usr/bin:/bin"}
     lists: Layer = {"var/lib/dpkg/info/pip.list": b"/usr/bin/pip3\n/usr/bin/dirname\n", "usr/bin/pip3": b"#!x"}
     more: Layer = {"opt/venv/bin/pip3": b"#!/opt/venv/bin/python\n", "opt/venv/bin/dirname": "/usr/bin/dirname"}
-    assert errors({**PYTHON, **lists, **more, **package("numpy", "2.4.6", NUMPY)}, env=path) == []
+    assert errors({**PYTHON, **lists, **more, **INSTALLED}, env=path) == []
 
 
 def test_deleted_dpkg_lists_still_count() -> None:
     stdlib = {"usr/lib/python3.11/json/__init__.py": b"x", "usr/lib/x86_64-linux-gnu/libz.so.1": b"z"}
     listed = b"/usr/lib/python3.11/json/__init__.py\n/usr/lib/x86_64-linux-gnu/libz.so.1\n"
     lists = {"var/lib/dpkg/info/python.list": listed}
-    there = {**PYTHON, **stdlib, **lists, **package("numpy", "2.4.6", NUMPY)}
+    there = {**PYTHON, **stdlib, **lists, **INSTALLED}
     assert errors(there, {"var/lib/dpkg": None}) == []
     (one,) = errors(there, {"var/lib/dpkg": None}, {"usr/lib/x86_64-linux-gnu/libz.so.1": b"y"})
     assert "libz.so.1" in one.message
@@ -501,7 +492,7 @@ def test_deleted_dpkg_lists_still_count() -> None:
 
 def test_missing_library_of_the_interpreter_is_reported() -> None:
     real = Path("/proc/self/exe").resolve().read_bytes()
-    there = {**PYTHON, "usr/bin/python3.11": real, **package("numpy", "2.4.6", NUMPY)}
+    there = {**PYTHON, "usr/bin/python3.11": real, **INSTALLED}
     found = errors(there)
     assert {one.code for one in found} == {Code.MISSING_LIBRARY}
     assert all("interpreter" in one.message for one in found)
@@ -509,10 +500,9 @@ def test_missing_library_of_the_interpreter_is_reported() -> None:
 
 @pytest.mark.parametrize("hashes", ["", f" \\\n    --hash=sha256:{'b' * 64}"], ids=["no hash", "another hash"])
 def test_lock_inside_the_image_is_compared_with_the_index(hashes: str, tmp_path: Path) -> None:
-    there = package("numpy", "2.4.6", NUMPY)
     lock = f"numpy==2.4.6{hashes}\n"
     cached = WheelRecords(Index(wheel()), Cache(tmp_path))
-    own = replace(context_of(image_of(there), lock=lock), wheels=cached)
+    own = replace(context_of(image_of(INSTALLED), lock=lock), wheels=cached)
     carried = replace(own, lock_is_carried=True)
     (one,) = [one for one in files(carried).findings if one.severity is Severity.ERROR]
     assert (one.code, one.subject) == (Code.FILES_DIFFER, "numpy")
@@ -563,9 +553,8 @@ def test_program_of_an_installer_must_not_change_in_a_later_layer() -> None:
 
 
 def test_rows_with_another_digest_algorithm_are_unknown() -> None:
-    there = package("numpy", "2.4.6", NUMPY)
     record = f"{SITE}/numpy-2.4.6.dist-info/RECORD"
-    told = there[record].replace(b"sha256=", b"sha512=", 2)
-    (one,) = files(context_of(image_of({**there, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
+    told = INSTALLED[record].replace(b"sha256=", b"sha512=", 2)
+    (one,) = files(context_of(image_of({**INSTALLED, record: told, f"{SITE}/numpy/__init__.py": b"other"}))).findings
     assert (one.code, one.severity) == (Code.UNKNOWN, Severity.WARNING)
     assert "2 files of numpy 2.4.6" in one.message
