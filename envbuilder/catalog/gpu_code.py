@@ -24,8 +24,12 @@ def ptx(kernels: Iterable[Kernels]) -> tuple[str, ...]:
 
 def capability(one: Ptx) -> str:
     """Return the compute capability of a PTX target: ``sm_90a`` is ``9.0``; '' for an unreadable one."""
+    return _target(one)[0]
+
+
+def _target(one: Ptx) -> tuple[str, str]:
     found = _TARGET.fullmatch(one.target or "")
-    return f"{found[1]}.{found[2]}" if found else ""
+    return (f"{found[1]}.{found[2]}", found[3]) if found else ("", "")
 
 
 def runs_cubin(built: str, device: str) -> bool:
@@ -36,21 +40,17 @@ def runs_cubin(built: str, device: str) -> bool:
 
 def compiles_for(one: Ptx, device: str) -> bool:
     """Return True if a driver that accepts this PTX's ISA compiles it for ``device``; see `Ptx` for the letters."""
-    found = _TARGET.fullmatch(one.target or "")
-    if found is None:
-        return False
-    built = capability(one)
-    if found[3] == "a":
-        return versions.numbers(built) == versions.numbers(device)
-    if found[3] == "f":
+    built, letter = _target(one)
+    if letter == "f":
         return runs_cubin(built, device)
-    return versions.numbers(built) <= versions.numbers(device)
+    if letter == "a":
+        return versions.numbers(built) == versions.numbers(device)
+    return bool(built) and versions.numbers(built) <= versions.numbers(device)
 
 
 def is_alone(one: Ptx) -> bool:
     """Return True if PTX is compiled for its own capability only: ``sm_90a``."""
-    found = _TARGET.fullmatch(one.target or "")
-    return found is not None and found[3] == "a"
+    return _target(one)[1] == "a"
 
 
 def in_words(kernels: Iterable[Kernels]) -> str:

@@ -217,16 +217,8 @@ def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
     found = []
     (root / "wishes.in").write_text("probe\n")
     for _ in range(6):
-        words = [
-            lock.uv_binary(),
-            "pip",
-            "compile",
-            str(root / "wishes.in"),
-            "--no-header",
-            "--no-annotate",
-            "--quiet",
-        ]
-        words += ["--python", sys.executable, "--no-cache"]
+        words = [lock.uv_binary(), "pip", "compile", str(root / "wishes.in"), "--no-header", "--no-annotate"]
+        words += ["--quiet", "--python", sys.executable, "--no-cache"]
         done = subprocess.run(
             words, env=own, cwd=root / "project", capture_output=True, text=True, timeout=60, check=False
         )

@@ -20,11 +20,9 @@ def test_driver_brings_its_branchs_cuda_and_the_gpu_its_capability() -> None:
     assert len(host.gpus) == len(host.visible) == 8
     assert host.gpus[0].compute_capability == "8.0"
     assert host.gpus[0].name.startswith("NVIDIA A100")
-    assert host.forced == ()
-
-
-def test_gpu_written_as_the_driver_prints_it_keeps_that_name() -> None:
     assert parse("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB").gpus[0].name == "NVIDIA A100-SXM4-80GB"
+    assert host.forced == ()
+    assert parse("driver=470.57.02,libcuda=555.42.02,gpu=A100").cuda == "12.5"
 
 
 def test_different_gpus_stand_side_by_side() -> None:
@@ -52,11 +50,6 @@ def test_what_the_driver_answers_follows_from_the_failure_or_the_combination(
 ) -> None:
     """A library newer than the kernel module works only as forward compatibility allows."""
     assert parse(text).forced == forced
-
-
-def test_forward_compatibility_brings_the_librarys_cuda() -> None:
-    host = parse("driver=470.57.02,libcuda=555.42.02,gpu=A100")
-    assert (host.driver, host.cuda) == ("470.57.02", "12.5")
 
 
 @pytest.mark.parametrize(
