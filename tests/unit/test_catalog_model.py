@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_code, library_search, store
+from envbuilder.catalog import gpu_code, gpu_names, library_search, store
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import Gpu, Ptx, Tables, TensorflowRelease
 from envbuilder.jobs import listing
@@ -228,9 +228,14 @@ def test_gpus_as_people_write_them(text: str, capability: str) -> None:
     assert found.compute_capability == capability
 
 
-@pytest.mark.parametrize("text", ["", "GPU", "NVIDIA", "Radeon RX 7900", "RTX 9999", "Intel UHD 620", "80GB", "Tesla"])
-def test_what_is_no_gpu_of_ours_is_none(text: str) -> None:
-    """Unknown text gives no row rather than a guess."""
+NO_GPUS = (
+    "|GPU|NVIDIA|Radeon RX 7900|RTX 9999|Intel UHD 620|80GB|Tesla|12 monkeys|2x|name:|GPU 0:|RTX 3090 Banana|H100 II"
+)
+
+
+@pytest.mark.parametrize("text", NO_GPUS.split("|"))
+def test_unknown_text_is_not_a_gpu(text: str) -> None:
+    """An unknown word may belong to another model."""
     assert CATALOG.gpu(text) is None
 
 
@@ -255,12 +260,14 @@ def test_windows_numbers_stand_between_their_branch_and_the_next() -> None:
     assert CATALOG.branch("537.58") is CATALOG.branch("R535")
 
 
-@given(st.text(max_size=40))
+@given(st.text(max_size=300))
 @example("2.20:")
 def test_lookups_take_any_text(text: str) -> None:
     """No text makes a lookup raise."""
     for name in ("gpu", "cudnn_row", "toolkit", "branch", "system", "image", "plain_image", "release", "version"):
         getattr(CATALOG, name)(text)
+    gpu_names.other_vendor(text)
+    assert gpu_names.read(text).names or not text.strip()
 
 
 def test_lines_are_found_by_longer_versions() -> None:
