@@ -79,10 +79,6 @@ def test_imported_base_has_one_layer_and_its_labels(bench: Bench) -> None:
     assert [layer.size > 1 << 20 for layer in image.layers] == [True]
 
 
-def test_unknown_image_is_none(bench: Bench) -> None:
-    assert bench.engine.image("scratch-nonsuch:never") is None
-
-
 def test_build_reports_each_step_and_keeps_the_image(bench: Bench, tmp_path: Path) -> None:
     steps: list[Step] = []
     request = replace(bench.request(tmp_path, "first", "RUN echo hello world"), no_cache=True)
@@ -185,9 +181,13 @@ def test_time_limit_kills(bench: Bench) -> None:
     assert ended.seconds < 10
 
 
-def test_container_of_no_image_is_refused(bench: Bench) -> None:
+def test_unknown_image_is_none_and_cannot_be_used(bench: Bench) -> None:
+    unknown = "scratch-nonsuch:never"
+    assert bench.engine.image(unknown) is None
     with pytest.raises(InfrastructureError, match="scratch-nonsuch"):
-        bench.engine.run(ContainerSpec("scratch-nonsuch:never", ("true",)), print, print)
+        bench.engine.run(ContainerSpec(unknown, ("true",)), print, print)
+    with pytest.raises(InfrastructureError), bench.engine.export(unknown) as chunks:
+        list(chunks)
 
 
 def test_pull_that_nothing_answers_fails(bench: Bench) -> None:
@@ -200,11 +200,6 @@ def test_pull_that_nothing_answers_fails(bench: Bench) -> None:
 def test_export_is_an_archive_with_a_manifest(bench: Bench) -> None:
     with bench.engine.export(bench.base) as chunks, tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
         assert "manifest.json" in archive.getnames()
-
-
-def test_exporting_nothing_fails(bench: Bench) -> None:
-    with pytest.raises(InfrastructureError), bench.engine.export("scratch-nonsuch:never") as chunks:
-        list(chunks)
 
 
 def test_nothing_of_a_finished_run_is_left_to_sweep(bench: Bench) -> None:
