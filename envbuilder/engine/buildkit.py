@@ -20,17 +20,10 @@ _DIGEST, _NAME, _CACHED, _STARTED, _COMPLETED, _ERROR = 1, 3, 4, 5, 6, 7
 _LOG_VERTEX, _LOG_MESSAGE = 1, 4
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The failed step of a build: its name, the builder's error, and the last lines of its output."""
-
-    name: str
-    error: str
-    lines: tuple[str, ...]
-
-
 @dataclass
-class _Vertex:
+class Vertex:
+    """One step of a build: its name, the builder's error ('' without one), and the last lines of its output."""
+
     name: str
     started: float = 0.0
     ended: bool = False
@@ -43,7 +36,7 @@ class Trace:
     """Collects progress messages into steps: each step starts and ends once, its output has complete lines."""
 
     def __init__(self) -> None:
-        self._vertices: dict[str, _Vertex] = {}
+        self._vertices: dict[str, Vertex] = {}
 
     def feed(self, message: bytes) -> Iterator[Step]:
         """Yield the steps of one StatusResponse message. Raises ValueError if it is not one."""
@@ -58,12 +51,10 @@ class Trace:
         for vertex in self._vertices.values():
             yield from _flush(vertex)
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> Vertex | None:
         """Return the step that failed first; steps that were cancelled because of it do not count."""
-        for vertex in self._vertices.values():
-            if vertex.error and "context canceled" not in vertex.error:
-                return Failure(vertex.name, vertex.error, tuple(vertex.lines))
-        return None
+        failed = (one for one in self._vertices.values() if one.error and "context canceled" not in one.error)
+        return next(failed, None)
 
     def _vertex(self, row: dict[int, int | bytes]) -> Iterator[Step]:
         vertex = self._known(_text(row.get(_DIGEST)), _text(row.get(_NAME)))
@@ -85,25 +76,25 @@ class Trace:
         for line in lines:
             yield from _line(vertex, line)
 
-    def _known(self, digest: str, name: str) -> _Vertex:
-        vertex = self._vertices.setdefault(digest, _Vertex(name or digest))
+    def _known(self, digest: str, name: str) -> Vertex:
+        vertex = self._vertices.setdefault(digest, Vertex(name or digest))
         vertex.name = name or vertex.name
         return vertex
 
 
-def _end(vertex: _Vertex, seconds: float, *, cached: bool) -> Step:
+def _end(vertex: Vertex, seconds: float, *, cached: bool) -> Step:
     if vertex.error:
         return Step("failed", vertex.name, seconds=seconds, error=vertex.error)
     return Step("cached", vertex.name) if cached else Step("done", vertex.name, seconds=seconds)
 
 
-def _flush(vertex: _Vertex) -> Iterator[Step]:
+def _flush(vertex: Vertex) -> Iterator[Step]:
     if vertex.partial:
         line, vertex.partial = vertex.partial, ""
         yield from _line(vertex, line)
 
 
-def _line(vertex: _Vertex, raw: str) -> Iterator[Step]:
+def _line(vertex: Vertex, raw: str) -> Iterator[Step]:
     # A progress bar rewrites its line with carriage returns; a terminal shows the last text.
     text = _CONTROL.sub("", raw.rstrip("\r").rpartition("\r")[2])
     vertex.lines.append(text)

@@ -40,7 +40,10 @@ _EVENTS_S = 5.0
 
 _POLL_S = 0.5
 _CPU_SHARES = 512
-"""Weight of a container if others need the processors too; the engine's default is 1024."""
+"""Weight of a container if others need the processors too; the engine's default is 1024.
+
+No quota: it stops processes in slices, which a measurement takes for a stall.
+"""
 
 _OPEN_FILES = 16_384
 """Limit per process; a run of TensorFlow has some hundreds."""
@@ -239,7 +242,7 @@ def _container(api: APIClient, spec: ContainerSpec) -> Iterator[str]:
             environment=dict(spec.env),
             user=spec.user or None,
             stdin_open=bool(spec.stdin),
-            labels={**spec.labels, **_labels()},
+            labels=_labels(),
             host_config=api.create_host_config(**_host_config(spec), **private),
         )
         container = decoding.converted(answer, _Created).id
@@ -259,27 +262,23 @@ def _host_config(spec: ContainerSpec) -> dict[str, Any]:
     size = spec.memory // 2 // max(1, len(spec.scratch))
     # exec: TensorFlow and XLA write programs to their scratch space and load them.
     tmpfs = f"rw,exec,nosuid,nodev,mode=1777,size={size},nr_inodes={max(1024, size // _BYTES_PER_FILE)}"
-    mounts = [Mount(target, source, type="bind", read_only=True) for source, target in spec.mounts.items()]
-    if spec.files:  # nothing can be copied into a read-only root
-        mounts.append(Mount(FILES_AT, None, type="volume", no_copy=True, labels=_labels()))
+    files = Mount(FILES_AT, None, type="volume", no_copy=True, labels=_labels())
     return {
-        "network_mode": spec.network,
+        "network_mode": "none",
         "read_only": spec.read_only,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "pids_limit": spec.pids,
         "mem_limit": spec.memory,
         "memswap_limit": spec.memory,
-        "nano_cpus": int(spec.cpus * 1e9) if spec.cpus else None,
         "cpu_shares": _CPU_SHARES,
         "ulimits": [
             Ulimit(name="core", soft=0, hard=0),  # a crash of TensorFlow would give the host a core dump of gigabytes
             Ulimit(name="fsize", soft=spec.memory, hard=spec.memory),
             Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),
         ],
-        "shm_size": spec.shm_size,
         "tmpfs": dict.fromkeys(spec.scratch, tmpfs),
-        "mounts": mounts,
+        "mounts": [files] if spec.files else [],  # nothing can be copied into a read-only root
         "device_requests": gpu_requests(spec.gpus),
         # The attached stream is read; nobody would read a copy on the engine's disk.
         "log_config": LogConfig(type="none"),

@@ -20,7 +20,7 @@ from docker.utils import parse_repository_tag
 from requests.exceptions import ReadTimeout
 
 from envbuilder.engine import archive, containers, layers
-from envbuilder.engine.buildkit import Failure, Trace
+from envbuilder.engine.buildkit import Trace, Vertex
 from envbuilder.engine.connection import (
     CONNECT_S,
     NO_ENGINE,
@@ -298,9 +298,7 @@ def _shown(step: str) -> str:
     return line if len(line) <= _STEP_WIDTH else line[:_STEP_WIDTH].rstrip() + "…"
 
 
-def _build_error(
-    request: BuildRequest, failure: Failure | None, refusal: str
-) -> BuildFailedError | InfrastructureError:
+def _build_error(request: BuildRequest, failure: Vertex | None, refusal: str) -> BuildFailedError | InfrastructureError:
     """Distinguish a step that failed from an engine, disk or registry that did."""
     if failure is None:
         return BuildFailedError(f"{request.tag} could not be built: {refusal}", hint="see the Dockerfile of this image")
@@ -311,7 +309,7 @@ def _build_error(
         )
     if hint := next_step("\n".join((failure.error, *failure.lines))):
         return InfrastructureError(f"the engine's disk is full, at {_shown(failure.name)}", hint=hint)
-    lines = "\n".join(f"  | {line}" for line in failure.lines[-_LAST_LINES:])
+    lines = "\n".join(f"  | {line}" for line in list(failure.lines)[-_LAST_LINES:])
     return BuildFailedError(
         f"{request.tag}: step {_shown(failure.name)} failed: {_EXECUTOR.sub('', failure.error)}\n{lines}".rstrip(),
         hint="build.log has the complete output",

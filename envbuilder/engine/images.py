@@ -37,7 +37,6 @@ class Inspected(msgspec.Struct, rename="pascal"):
     config: _Config | None = None
     root_fs: _RootFs | None = msgspec.field(default=None, name="RootFS")
     architecture: str | None = None
-    created: str | None = None
 
 
 class HistoryEntry(msgspec.Struct, rename="pascal"):
@@ -62,7 +61,6 @@ def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:
         layers=to_layers(diff_ids, history),
         entrypoint=_words(config.entrypoint),
         command=_words(config.cmd),
-        created=inspected.created or "",
         workdir=config.working_dir or "",
         history=tuple(entry.created_by or "" for entry in history),
     )

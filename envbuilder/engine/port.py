@@ -69,7 +69,6 @@ class Image:
     layers: tuple[Layer, ...] = ()
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
-    created: str = ""
     workdir: str = ""
     history: tuple[str, ...] = ()
 
@@ -112,14 +111,12 @@ OWN_END_S = 30.0
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """One container, closed by default: no network, read-only root, no capabilities, an unprivileged user.
+    """One container: no network, no capabilities, and by default a read-only root and an unprivileged user.
 
     - ``files`` (path below `FILES_AT` → content) are copied in before the start, readable by all and executable.
-    - ``mounts`` are host path → container path, read-only. ``scratch`` paths are writable tmpfs.
+    - ``scratch`` paths are writable tmpfs.
     - ``gpus`` is ``none``, ``all`` or a comma-separated list of indices.
     - ``memory`` in bytes, capped at three quarters of the engine host's memory; half of it for all tmpfs together.
-    - ``cpus`` is None for no quota: a quota stops processes in slices, which a measurement takes for a stall.
-      Other programs get twice the processor time of a container if both need it.
     - ``output`` and ``lines`` limit both streams together; above either, the container is killed.
     - ``stdin`` is its standard input, which then ends. ``overdue`` is called repeatedly; True kills the container.
     - ``user`` may be '' for that of the image. ``entrypoint`` keeps the image's own entrypoint before the command.
@@ -129,17 +126,12 @@ class ContainerSpec:
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
-    mounts: Mapping[str, str] = field(default_factory=dict)
     scratch: tuple[str, ...] = ("/tmp",)  # noqa: S108 - a path inside the container
-    network: str = "none"
     user: str = "65534:65534"
     read_only: bool = True
     gpus: str = "none"
     memory: int = 8 << 30
     pids: int = 2048
-    cpus: float | None = None
-    shm_size: int = 64 << 20
-    labels: Mapping[str, str] = field(default_factory=dict)
     time_limit: float = 600.0
     output: int = 64 << 20
     lines: int = 1_000_000

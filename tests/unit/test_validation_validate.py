@@ -189,7 +189,7 @@ def test_healthy_image_passes_with_its_own_entrypoint_and_user() -> None:
     result, (spec,) = started(lambda spec: Script(stdout=printed(spec)))
     assert result.outcome == "passed", result.observed
     assert spec.entrypoint
-    assert (spec.user, spec.network, dict(spec.files), spec.read_only) == ("", "none", {}, False)
+    assert (spec.user, dict(spec.files), spec.read_only) == ("", {}, False)
 
 
 def test_unknown_user_starts_on_a_read_only_root() -> None:
