@@ -40,7 +40,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, ensure
 from envbuilder.image.context import ensure_lock, system_of
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.image.lock import lock as locked
 from envbuilder.image.removed_files import Omitted
 from envbuilder.image.render import WITH_HOST

@@ -20,7 +20,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.finding import Code
 from envbuilder.image.build import Built, build_logged, ensure
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import CONTROL_LABEL, CONTROLS
 from envbuilder.pypi.package_index import PackageIndex

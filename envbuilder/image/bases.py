@@ -18,7 +18,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian, names
-from envbuilder.image.user_config import mirrors
+from envbuilder.image.host_settings import mirrors
 from envbuilder.support import console, decoding
 from envbuilder.workspace import read_kept, write_atomically, writing
 

@@ -27,7 +27,7 @@ from envbuilder.image.context import (
     system_of,
     write_context,
 )
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, TOOLS_SYSTEM, reference
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins

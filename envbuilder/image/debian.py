@@ -15,7 +15,7 @@ from pathlib import Path
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.errors import InfrastructureError
-from envbuilder.image import user_config
+from envbuilder.image import host_settings
 from envbuilder.pypi.index_config import without_credentials
 from envbuilder.support import decoding, subprocesses
 from envbuilder.workspace import temporary_folder, writing
@@ -81,7 +81,7 @@ def mirror_lines(suite: str) -> tuple[str, ...]:
 
     Empty if neither has them: mmdebstrap then has a default of its own.
     """
-    apt = user_config.apt()
+    apt = host_settings.apt()
     main, security = apt.debian.rstrip("/"), apt.debian_security.rstrip("/")
     if not main and (release := _codename()):
         sources = dict(_apt_sources())

@@ -16,7 +16,7 @@ import msgspec
 
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, InputError, Problem
-from envbuilder.image import debian, lockfile, user_config
+from envbuilder.image import debian, host_settings, lockfile
 from envbuilder.support import subprocesses
 from envbuilder.versions import pins
 from envbuilder.workspace import cache_dir, temporary_folder, users_text, write_atomically, writing
@@ -172,14 +172,14 @@ def _lines(suite: str) -> tuple[str, ...]:
     if not found:
         raise InfrastructureError(
             f"no mirror of Debian's {suite} is known on this host: its packages cannot be pinned here",
-            hint=f'name one in {user_config.config_file()}: [apt] with debian = "https://mirror.example.org/debian"',
+            hint=f'name one in {host_settings.config_file()}: [apt] with debian = "https://mirror.example.org/debian"',
         )
     return found
 
 
 def _prepared(suite: str, component: str, repository: str, folder: Path) -> list[str]:
     """Return the options for an apt in this folder that knows this suite and repository only, for amd64."""
-    further = user_config.repository(repository) if repository else None
+    further = host_settings.named_repository(repository) if repository else None
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         with writing(folder / name):
             (folder / name).mkdir(parents=True)

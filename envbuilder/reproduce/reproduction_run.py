@@ -16,7 +16,7 @@ from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import build_logged, ensure
 from envbuilder.image.context import templates
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.messages.catalog import MessageMatch, match

@@ -37,7 +37,7 @@ from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select
 from envbuilder.engine import connection, images, layers
 from envbuilder.engine.buildkit import Trace
-from envbuilder.image import build, lockfile, removed_files, system_lock, user_config, wheel_records
+from envbuilder.image import build, host_settings, lockfile, removed_files, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.jobs.fleet import hosts as fleet_hosts
 from envbuilder.matrix import Matrix
@@ -133,7 +133,7 @@ def configuration(data: bytes) -> None:
 
 def apt_settings(data: bytes) -> None:
     file("envbuilder/config.toml", data)
-    user_config.repository("nvidia-bookworm", {"XDG_CONFIG_HOME": str(folder())})
+    host_settings.named_repository("nvidia-bookworm", {"XDG_CONFIG_HOME": str(folder())})
 
 
 def apt_seeds() -> list[bytes]:
@@ -149,7 +149,7 @@ key = "{key}"
 
 def mirror_settings(data: bytes) -> None:
     file("envbuilder/config.toml", data)
-    user_config.mirrors({"XDG_CONFIG_HOME": str(folder())})
+    host_settings.mirrors({"XDG_CONFIG_HOME": str(folder())})
 
 
 def key_files(data: bytes) -> None:

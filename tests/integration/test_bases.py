@@ -29,7 +29,7 @@ from envbuilder.errors import BuildFailedError
 from envbuilder.image import dpkg_status, system_lock
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.context import templates
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import loader

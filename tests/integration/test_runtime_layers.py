@@ -20,7 +20,7 @@ from envbuilder.environment import Environment
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import Built, ensure
 from envbuilder.image.context import build_files, standalone, system_of
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.layer_scan import FileRow

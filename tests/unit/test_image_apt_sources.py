@@ -19,10 +19,9 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
 from envbuilder.image import debian, system_lock
 from envbuilder.image.context import templates
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import apt, host_files, named_repository
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
-from envbuilder.image.user_config import apt, repository
 
 CATALOG = load()
 KEY = bytes([0x99]) + b"\x01key"
@@ -85,61 +84,67 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
     config.write_text(
         f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/cuda/x86_64/"\nkey = "{key}"\n'
     )
-    found = repository("nvidia-bullseye")
+    found = named_repository("nvidia-bullseye")
     name = f"nvidia-bullseye.{'asc' if armoured else 'gpg'}"
     assert found.line("/k") == f"deb [arch=amd64 signed-by=/k/{name}] https://p.example.org/cuda/x86_64 /\n"
     files = host_files({"XDG_CONFIG_HOME": str(config.parents[1])}, repository="nvidia-bullseye")
     assert files["host/apt/further.list"].decode() == found.line("/run/host/apt")
     assert files[f"host/apt/{name}"] == key.read_bytes()
     config.write_text(config.read_text() + 'suite = "stable main"\n')
-    assert repository("nvidia-bullseye").line("/k").endswith("x86_64 stable main\n")
+    assert named_repository("nvidia-bullseye").line("/k").endswith("x86_64 stable main\n")
 
 
-def read_both() -> None:
-    apt()
-    repository("nvidia-bullseye")
-
-
-HOSTILE = [
-    "",
-    "[apt]\ndebian = 5\n",
-    '[apt]\ndebian = "ftp://m.example.org/debian"\n',
-    '[apt]\ndebian = "https://user:secret@m.example.org/debian"\n',
-    '[apt]\ndebian = "https://m.example.org/debian [trusted=yes]"\n',
-    '[apt]\ndebian = "https://m.example.org/debian\\ndeb http://evil.example.org x main"\n',
-    '[apt]\ndebian = "file:///etc"\n',
-    '[apt]\ndebian = "https://m.example.org/../../etc"\n',
-    '[apt]\ndebian = "https://m.example.org/$(reboot)"\n',
-    '[apt]\nmirror = "https://m.example.org"\n',
-    "apt = 5\n",
-    "[apt]\nrepositories = 5\n",
-    "[apt.repositories]\nnvidia-bullseye = 5\n",
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\n',
-    '[apt.repositories.nvidia-bullseye]\nkey = "{key}"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\ntrusted = true\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\nsuite = "x [trusted=yes]"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\nsuite = "x\\ndeb h://e /"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\nsuite = ["/"]\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "key.gpg"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/nowhere/key.gpg"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/etc/passwd"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/dev/zero"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "/etc"\n',
-    '[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x\x1b[2J"\nkey = "{key}"\n',
-    "[apt.repositories.nvidia-bullseye\n",
+TABLES = [
+    "apt = 5",
+    "[apt]\nrepositories = 5",
+    '[apt]\nmirror = "https://m.example.org"',
+    "[apt.repositories]\nnvidia-bullseye = 5",
+    "[apt.repositories.nvidia-bullseye",
     "\xff",
+    *(
+        f"[apt]\ndebian = {value}"
+        for value in (
+            "5",
+            '"ftp://m.example.org/debian"',
+            '"https://user:secret@m.example.org/debian"',
+            '"https://m.example.org/debian [trusted=yes]"',
+            '"https://m.example.org/debian\\ndeb http://evil.example.org x main"',
+            '"file:///etc"',
+            '"https://m.example.org/../../etc"',
+            '"https://m.example.org/$(reboot)"',
+        )
+    ),
+    *(
+        f"[apt.repositories.nvidia-bullseye]\n{fields}"
+        for fields in (
+            'url = "https://p.example.org/x"',
+            'key = "/key"',
+            'url = "https://p.example.org/x"\nkey = "/key"\ntrusted = true',
+            'url = "https://p.example.org/x"\nkey = "/key"\nsuite = "x [trusted=yes]"',
+            'url = "https://p.example.org/x"\nkey = "/key"\nsuite = "x\\ndeb h://e /"',
+            'url = "https://p.example.org/x"\nkey = "/key"\nsuite = ["/"]',
+            'url = "https://p.example.org/x"\nkey = "key.gpg"',
+            'url = "https://p.example.org/x\x1b[2J"\nkey = "/key"',
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_what_is_no_repository_is_refused(config: Path, text: str) -> None:
-    key = config.parent / "key"
-    key.write_bytes(KEY)
-    config.write_bytes(text.replace("{key}", str(key)).encode("latin-1"))
+@pytest.mark.parametrize("text", TABLES)
+def test_a_table_of_another_form_is_refused(config: Path, text: str) -> None:
+    """Values that end a line, name a file of this host, carry a password or nothing."""
+    config.write_bytes(text.encode("latin-1"))
     with pytest.raises(EnvbuilderError) as failed:
-        read_both()
+        apt()
     assert failed.value.hint
     assert "secret" not in str(failed.value) + failed.value.hint
+
+
+@pytest.mark.parametrize("key", ["/nowhere/key.gpg", "/etc/passwd", "/dev/zero", "/etc"])
+def test_a_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
+    config.write_text(f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\n')
+    with pytest.raises(UsageError, match=key):
+        named_repository("nvidia-bullseye")
 
 
 def environment(os: str, tensorflow: str) -> Environment:
@@ -149,21 +154,15 @@ def environment(os: str, tensorflow: str) -> Environment:
 
 
 @pytest.mark.parametrize(
-    ("os", "tensorflow", "cuda"),
-    [
-        ("debian-bullseye-nvidia", "2.10.1", "11.2"),
-        ("debian-bullseye-nvidia", "2.5.3", "11.2"),
-        ("debian-bookworm-nvidia", "2.18.1", "12.5"),
-    ],
+    ("suite", "tensorflow", "cuda"),
+    [("bullseye", "2.10.1", "11.2"), ("bullseye", "2.5.3", "11.2"), ("bookworm", "2.18.1", "12.5")],
 )
-def test_tensorflow_gets_the_cuda_that_it_was_built_with(os: str, tensorflow: str, cuda: str) -> None:
-    """The vendor's packages are asked for by its names, and no wheel of CUDA is in the environment."""
-    found = environment(os, tensorflow)
+def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow: str, cuda: str) -> None:
+    """It comes from the vendor's packages, by their names, and no wheel of CUDA is in the environment."""
+    found = environment(f"debian-{suite}-nvidia", tensorflow)
     assert found.packaged_cuda is not None
     assert (found.cuda, found.cuda_wheels, found.packaged_cuda.component) == (cuda, (), "")
-    assert found.packaged_cuda.repository == os.removeprefix("debian-").replace(
-        "bullseye-nvidia", "nvidia-bullseye"
-    ).replace("bookworm-nvidia", "nvidia-bookworm")
+    assert found.packaged_cuda.repository == f"nvidia-{suite}"
     assert f"cuda-cudart-{cuda.replace('.', '-')}" in found.pinned_packages
 
 
@@ -183,21 +182,9 @@ def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
     assert "http" not in told
 
 
-EVIL = [
-    "/opt/x; reboot",
-    "/opt/$(id)",
-    "/opt/x\nRUN id",
-    "opt/x",
-    "/",
-    "/opt/../etc",
-    "/opt/x y",
-    "/opt/`id`",
-    "/opt/x&&id",
-    "",
-]
-
-
-@pytest.mark.parametrize("evil", EVIL)
+@pytest.mark.parametrize(
+    "evil", ["/opt/x; reboot", "/opt/$(id)", "/opt/x\nRUN id", "opt/x", "/", "/opt/../etc", "/opt/x y", ""]
+)
 def test_no_folder_of_a_package_reaches_a_shell(evil: str) -> None:
     wanted = environment("debian-bullseye-nvidia", "2.10.1")
     cuda = msgspec.structs.replace(wanted.packaged_cuda, folders=(evil,))  # type: ignore[type-var]

@@ -14,7 +14,6 @@ from envbuilder.choice import choose
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, UnsatisfiableError, UsageError
 from envbuilder.image.context import stale, write_context
-from envbuilder.image.hostfiles import host_files
 from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.workspace import Workspace
 
@@ -280,15 +279,6 @@ def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, lin
         written(wished(root, {"template": "ours/my.Dockerfile.j2"}), root)
     (problem,) = caught.value.problems
     assert (problem.path, problem.line) == ("ours/my.Dockerfile.j2", line)
-
-
-def test_a_matrix_s_indexes_reach_the_build(tmp_path: Path) -> None:
-    empty = tmp_path / "pip.conf"
-    empty.write_text("")
-    environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(empty), "XDG_CONFIG_DIRS": str(tmp_path)}
-    found = host_files(environ, indexes=("https://pypi.example.org/simple",))
-    assert b"https://pypi.example.org/simple" in found["host/pip.conf"]
-    assert b"https://pypi.example.org/simple" in found["host/uv.toml"]
 
 
 def test_conflicting_packages_are_refused_before_a_build(root: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.pypi.index_config import configured
 
 UNSET = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
@@ -34,19 +34,19 @@ def test_an_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
     assert not {"host/pip.conf", "host/uv.toml"} & files.keys()
 
 
-def test_further_indexes_and_the_proxy_reach_both_installers(tmp_path: Path) -> None:
+def test_further_indexes_those_of_a_matrix_and_the_proxy_reach_both_installers(tmp_path: Path) -> None:
     """What a lock may take packages from, a step may too: in pip's order of choice, and over pip's proxy."""
     config = tmp_path / "pip.conf"
     extra = "extra-index-url = https://one.example/simple\n  file:///opt/index [evil] https://two.example/simple\n"
     config.write_text(f"[global]\nindex-url = https://main.example/simple\n{extra}proxy = http://proxy.example:3128\n")
-    files = host_files({**UNSET, "PIP_CONFIG_FILE": str(config)})
+    files = host_files({**UNSET, "PIP_CONFIG_FILE": str(config)}, indexes=("https://team.example/simple",))
     pip = {**UNSET, "PIP_CONFIG_FILE": str(tmp_path / "host.conf")}
     (tmp_path / "host.conf").write_bytes(files["host/pip.conf"])
     (tmp_path / "uv.toml").write_bytes(files["host/uv.toml"])
     for environ in (pip, {"PIP_CONFIG_FILE": os.devnull, "UV_CONFIG_FILE": str(tmp_path / "uv.toml")}):
         found = configured(environ)
         assert found.url == "https://main.example/simple"
-        assert found.extra == ("https://one.example/simple", "https://two.example/simple")
+        assert found.extra == tuple(f"https://{name}.example/simple" for name in ("team", "one", "two"))
     uv = tomllib.loads(files["host/uv.toml"].decode())
     assert uv["http-proxy"] == uv["https-proxy"] == configured(pip).proxy == "http://proxy.example:3128"
     assert uv["index-strategy"] == "unsafe-best-match"

@@ -18,7 +18,7 @@ from index_server import Site, serving, wheel
 
 from envbuilder.errors import InfrastructureError, UsageError, redacted
 from envbuilder.image import lock
-from envbuilder.image.hostfiles import host_files
+from envbuilder.image.host_settings import host_files
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import (

@@ -1,4 +1,4 @@
-"""The user's configuration file: mirrors of registries, and where apt finds packages."""
+"""Settings of this host: mirrors of registries and of apt by the user's configuration, and files for build steps."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from envbuilder.errors import UsageError
+from envbuilder.pypi.index_config import configured, is_remote, uv_toml
 from envbuilder.support import decoding
 from envbuilder.workspace import read_users, users_text
 
@@ -97,7 +98,7 @@ def apt(environ: Mapping[str, str] = os.environ) -> Apt:
     return _table("apt", Apt, environ)
 
 
-def repository(name: str, environ: Mapping[str, str] = os.environ) -> Repository:
+def named_repository(name: str, environ: Mapping[str, str] = os.environ) -> Repository:
     """Return a repository of apt's. Raises UsageError if none of this name is configured, or its key is not one."""
     found = apt(environ).repositories.get(name)
     if found is None:
@@ -128,3 +129,35 @@ def _table(
     except decoding.DamagedError as error:
         message = re.sub(r"Expected `str` matching regex '.*'", "not in the form of the example", str(error))
         raise UsageError(message, hint=f"write {_EXAMPLES[name]}") from error
+
+
+def host_files(
+    environ: Mapping[str, str] = os.environ,
+    wheels: Path | None = None,
+    indexes: tuple[str, ...] = (),
+    repository: str = "",
+    folder: str = "host",
+) -> dict[str, bytes]:
+    """Return the files of the build host, by path in the context, for its ``folder``.
+
+    ``wheels`` is a folder of wheels to install from, ``indexes`` are those of a matrix, ``repository`` names one of
+    apt's in the user's configuration. Certificates and indexes are those that pip and uv are configured for here;
+    only ``https`` and ``http`` are passed on, because a step cannot see this host's files. The files may hold
+    credentials: they are mounted into steps, and are in no folder of this host and in no layer.
+    """
+    config = configured(environ)
+    main, proxy = (url if is_remote(url) else "" for url in (config.url, config.proxy))
+    extra = list(dict.fromkeys((*indexes, *filter(is_remote, config.extra))))
+    options = {"index-url": main, "extra-index-url": " ".join(extra), "proxy": proxy}
+    pip = [f"{name} = {value}" for name, value in options.items() if value]
+    uv = list(uv_toml(extra, main, proxy=proxy, links="/run/host/wheels" if wheels else ""))
+    texts = {"pip.conf": ["[global]", *pip] if pip else [], "uv.toml": uv}
+    files = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts.items() if lines}
+    if config.certificates:
+        files["ca-certificates.crt"] = read_users(Path(config.certificates))
+    if repository:
+        found = named_repository(repository, environ)
+        files |= {"apt/further.list": found.line("/run/host/apt").encode(), f"apt/{found.key_file}": found.key}
+    for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
+        files[f"wheels/{wheel.name}"] = read_users(wheel)
+    return {f"{folder}/{name}": content for name, content in files.items()}
