@@ -230,7 +230,7 @@ def _is_of(file: DistFile, metadata: bytes) -> bool:
     """
     if file.metadata_sha256:
         return hashlib.sha256(metadata).hexdigest() == file.metadata_sha256
-    fields, _ = parse_email(metadata)
+    fields, _ = parse_email(metadata.partition(b"\n\n")[0])
     name, _, rest = file.filename.partition("-")
     has_name = canonicalize_name(fields.get("name", "")) == canonicalize_name(name)
     return has_name and fields.get("version", "").replace("-", "_") == rest.partition("-")[0]
