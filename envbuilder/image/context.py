@@ -14,7 +14,7 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
 from envbuilder.image import lockfile, system_lock
-from envbuilder.image.layers import PACKAGES, PackageFolder, make_folder, package_layers
+from envbuilder.image.layers import PACKAGES, PackageFolder, PackageLayer, make_folder, package_layers
 from envbuilder.image.lock import lock, with_hashes
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.removed_files import REMOVED
@@ -156,15 +156,16 @@ _PROGRAMS = ("byte_compile.py", "remove_files.py")
 """Programs of the steps in Python."""
 
 
-def packages_of(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, PackageFolder]:
-    """Read the stored folders of an environment's steps by name; without those of another lock."""
-    found = {}
+def _stored_packages(
+    environment: Environment, lock_text: str, workspace: Workspace
+) -> dict[PackageLayer, PackageFolder | None]:
+    """Read the stored folder of each step; None if there is none, or one of another lock."""
+    found: dict[PackageLayer, PackageFolder | None] = {}
     for layer in package_layers(environment, lock_text):
         folder = workspace.images / PACKAGES / layer.folder
         removed = users_text(folder / REMOVED) if (folder / REMOVED).is_file() else ""
         stored = PackageFolder(lockfile.of_context(folder) or "", removed)
-        if stored.pinned == layer.lock:
-            found[layer.folder] = stored
+        found[layer] = stored if stored.pinned == layer.lock else None
     return found
 
 
@@ -183,26 +184,25 @@ def ensure_packages(
     ``renewed``, each folder that is not in it is made again from today's catalogue, and added to it.
     Raises InfrastructureError if the index does not answer.
     """
-    stored = packages_of(environment, lock_text, workspace)
-    layers = package_layers(environment, lock_text)
-    again = {layer.folder for layer in layers} - renewed if renewed is not None else set()
-    missing = [layer for layer in layers if layer.folder in again or layer.folder not in stored]
-    users: dict[str, PackageFolder] = {}
+    stored = _stored_packages(environment, lock_text, workspace)
+    again = {layer for layer in stored if renewed is not None and layer.folder not in renewed}
+    missing = [layer for layer, folder in stored.items() if folder is None or layer in again]
+    users: dict[PackageLayer, PackageFolder | None] = {}
     if missing and workspace.given and renewed is None:
-        users = packages_of(environment, lock_text, Workspace(workspace.given))
+        users = _stored_packages(environment, lock_text, Workspace(workspace.given))
     opened = None
     for layer in missing:
-        folder = users.get(layer.folder)
+        folder = users.get(layer)
         if folder is None:
             index = index or open_index()
             opened = opened or with_own(index, environment.added.indexes) or index
-            folder = make_folder(layer, environment, catalog, opened, stored.get(layer.folder))
+            folder = make_folder(layer, environment, catalog, opened, stored[layer])
         for name, text in folder.files(layer.folder).items():
             write_atomically(workspace.images / name, text.encode())
         if not folder.removed:
             _remove(workspace.images / PACKAGES / layer.folder / REMOVED)
     if renewed is not None:
-        renewed |= again
+        renewed |= {layer.folder for layer in again}
 
 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
@@ -220,11 +220,12 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
     hint = f"envbuilder lock -s {environment.id}"
     if system is None:
         raise UsageError(f"{environment.id}: the system's packages are not pinned as it asks for them", hint=hint)
-    packages = packages_of(environment, lock_text, workspace)
-    for layer in package_layers(environment, lock_text):
-        if layer.folder not in packages:
+    packages = {}
+    for layer, folder in _stored_packages(environment, lock_text, workspace).items():
+        if folder is None:
             text = f"{environment.id}: images/{PACKAGES}/{layer.folder} is missing, or of another lock"
             raise UsageError(text, hint=hint)
+        packages[layer.folder] = folder
     return render_context(environment, lock_text, texts, files, packages=packages, system=system)
 
 
