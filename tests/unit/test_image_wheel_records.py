@@ -1,32 +1,37 @@
-"""Wheels' own RECORDs: which is hashed as a whole, and who may be told what one index said without a proof."""
+"""RECORDs of wheels: which are hashed, who may use an index's answer without proof, and what a pin proves."""
 
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from index_server import Site, serving, wheel
+from made_images import SITE, context_of, image_of, package, row
 
-from envbuilder.image import wheel_records
+from envbuilder.finding import Code, Severity
+from envbuilder.image import lockfile, wheel_records
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.wheel_records import WheelRecord, WheelRecords
+from envbuilder.image.wheel_records import Pin, WheelRecord, WheelRecords, add_pins, hashed_rows, read_pins, rows_digest
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig
+from envbuilder.validation.installed_files import files
+from envbuilder.workspace import Workspace
 
-NAME = "thing-1.0-py3-none-any.whl"
+THING = "thing-1.0-py3-none-any.whl"
 TAGS = frozenset({"py3-none-any"})
-RECORD = "thing-1.0.dist-info/RECORD"
-CONTENT = wheel("thing", "1.0", {"a.txt": b"hello", RECORD: b"a.txt,,\n"})
+CONTENT = wheel("thing", "1.0", {"a.txt": b"hello", "thing-1.0.dist-info/RECORD": b"a.txt,,\n"})
 LOCKED = Locked("thing", "1.0", (f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",), "")
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     here = Site(json=True)
-    here.add("thing", NAME, CONTENT)
+    here.add("thing", THING, CONTENT)
     with serving(here):
         yield here
 
@@ -84,3 +89,165 @@ def test_what_the_user_s_own_index_says_is_no_matrix_s_word(
     assert WheelRecords(client(site.url, tmp_path / "index"), cache).of(LOCKED, TAGS).content == b"a.txt,,\n"
     assert WheelRecords(None, cache).of(LOCKED, TAGS).content == b"a.txt,,\n"
     assert WheelRecords(None, cache, own=("https://other.example/simple",)).of(LOCKED, TAGS).content is None
+
+
+DIGEST = "sha256:" + "a" * 64
+NAME = "numpy-2.4.6-py3-none-any.whl"
+NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
+LOCK = f"numpy==2.4.6 \\\n    --hash={DIGEST}\n"
+RECORD = f"{SITE}/numpy-2.4.6.dist-info/RECORD"
+WHEEL = package("numpy", "2.4.6", NUMPY)[RECORD]
+CACHED = b"numpy/__pycache__/a.pyc,,\n"
+INSTALLED = WHEEL + b"../../../bin/f2py,sha256=x,1\nnumpy-2.4.6.dist-info/INSTALLER,sha256=x,2\n" + CACHED
+
+
+def pins(record: bytes = WHEEL) -> dict[str, Pin]:
+    return {DIGEST: Pin(NAME, rows_digest(record))}
+
+
+def test_an_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
+    """Order, notes of installers, byte code and programs outside make no difference; any file's row does."""
+    rows = INSTALLED.splitlines(keepends=True)
+    assert rows_digest(INSTALLED) == rows_digest(b"".join(reversed(rows))) == rows_digest(WHEEL) != ""
+    for at, line in enumerate(WHEEL.splitlines(keepends=True)):
+        if b"RECORD" not in line:
+            assert rows_digest(WHEEL.replace(line, b"")) != rows_digest(WHEEL), line
+            assert rows_digest(WHEEL.replace(line, line.replace(b"sha256=", b"sha256=A"))) != rows_digest(WHEEL)
+        assert rows_digest(WHEEL + row(f"numpy/more{at}.py", b"x").encode()) != rows_digest(WHEEL)
+
+
+@pytest.mark.parametrize(
+    "record", [b"", b"\0\xff", b"a-1.dist-info/RECORD,,\n", b"a/b.py,sha256=x,1\na-1.data/purelib/c.py,sha256=y,1\n"]
+)
+def test_a_record_that_cannot_be_compared_has_none(record: bytes) -> None:
+    """Nothing in it, or files of packages that an installer moves: absence is told, never a digest of less."""
+    assert rows_digest(record) == "" or b"\xff" in record
+
+
+def test_programs_and_data_of_a_wheel_are_left_to_its_files() -> None:
+    more = b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\nnumpy-2.4.6.data/data/share/a,sha256=x,1\n"
+    assert rows_digest(WHEEL + more) == rows_digest(WHEEL)
+
+
+def test_pins_are_written_once_and_never_changed(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    assert read_pins(workspace) == {}
+    add_pins(workspace, [(DIGEST, NAME, b"")])
+    assert not workspace.wheels.exists()
+    add_pins(workspace, [("sha256:b", "b.whl", WHEEL), (DIGEST, NAME, WHEEL)])
+    text = workspace.wheels.read_text()
+    assert text.index(DIGEST) < text.index("sha256:b")
+    add_pins(workspace, [(DIGEST, "other.whl", WHEEL + b"more.py,sha256=x,1\n")])
+    assert workspace.wheels.read_text() == text
+    assert read_pins(workspace)[DIGEST] == Pin(NAME, rows_digest(WHEEL))
+
+
+def test_what_a_build_proved_is_yielded_and_nothing_else(tmp_path: Path) -> None:
+    """A RECORD that an index alone gave is no proof; one that a build of this host left is."""
+    cache = Cache(tmp_path)
+    (locked,) = lockfile.parse(LOCK)
+    tags = frozenset({"py3-none-any"})
+    cache.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + WHEEL)
+    records = WheelRecords(None, cache)
+    assert list(records.proved([locked])) == []
+    records.built(locked, tags)
+    assert list(records.proved([locked])) == [(DIGEST, NAME, WHEEL)]
+
+
+def found(cache: Path, changed: bytes = b"", pinned: bytes = WHEEL, kept: bytes = b"") -> tuple[list[Code], float]:
+    there = package("numpy", "2.4.6", {**NUMPY, **({"numpy/core.so": changed} if changed else {})})
+    records = Cache(cache)
+    if kept:
+        records.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + kept)
+    subject = replace(context_of(image_of(there), lock=LOCK), wheels=WheelRecords(None, records, pins(pinned)))
+    looked = files(subject)
+    severities = {Code.UNKNOWN: Severity.WARNING, Code.FILES_DIFFER: Severity.ERROR}
+    assert all(one.severity is severities[one.code] for one in looked.findings)
+    return [one.code for one in looked.findings], dict(looked.measurements)["proved"].value
+
+
+def test_a_pinned_wheel_needs_no_index(tmp_path: Path) -> None:
+    assert found(tmp_path / "a") == ([], 1)
+    assert found(tmp_path / "a", changed=b"swapped") == ([Code.FILES_DIFFER], 0)
+
+
+def test_an_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path) -> None:
+    """Files, RECORD and the index's word swapped together: the pin stands against all three."""
+    lie = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"swapped"})[RECORD]
+    assert found(tmp_path / "a", changed=b"swapped", kept=lie) == ([Code.FILES_DIFFER], 0)
+    assert found(tmp_path / "a", kept=lie) == ([], 1), "and an honest image is not blamed for it"
+    assert found(tmp_path / "b", kept=WHEEL) == ([], 1)
+
+
+def image_with(rows: str, there: dict[str, bytes]) -> list[str]:
+    layer = package("numpy", "2.4.6", NUMPY)
+    record = layer[RECORD]
+    assert isinstance(record, bytes)
+    subject = context_of(image_of({**layer, RECORD: record + rows.encode(), **there}), lock=LOCK)
+    looked = files(replace(subject, wheels=WheelRecords(None, Cache(Path("/nonexistent")), pins())))
+    return [one.message for one in looked.findings if one.severity is Severity.ERROR]
+
+
+EVIL = b"evil"
+EVIL_ROW = row("x", EVIL).strip().partition(",")[2]
+
+
+@pytest.mark.parametrize(
+    ("path", "placed"),
+    [
+        ("../../../lib/python3.11/site-packages/numpy/__init__.py", "numpy/__init__.py"),
+        (f"/{SITE}/numpy/__init__.py", "numpy/__init__.py"),
+        ("../../../lib/python3.11/site-packages/sitecustomize.py", "sitecustomize.py"),
+        ("../../../lib/libextra.so", "../../libextra.so"),
+        ("numpy/x.data/evil.so", "numpy/x.data/evil.so"),
+        ("numpy-2.4.6.data/platlib.so", "numpy-2.4.6.data/platlib.so"),
+        ("numpy-2.4.6.data/scripts/../../evil.so", "evil.so"),
+        ("evil.dist-info/direct_url.json", "evil.dist-info/direct_url.json"),
+    ],
+)
+def test_a_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -> None:
+    there = {posixpath.normpath(f"{SITE}/{placed}"): EVIL}
+    assert image_with("", {}) == []
+    assert image_with(f"{path},{EVIL_ROW}\n", there)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        f"numpy/__init__.py,{EVIL_ROW},x.dist-info/RECORD,,\n",
+        f"numpy/__init__.py,{EVIL_ROW}\n",
+        "numpy/__init__.py,sha256=EVIL\n",
+        "numpy/__init__.py\n",
+        f'"numpy/__init__.py",{EVIL_ROW}\n',
+        f'numpy/__init__.py,"{EVIL_ROW.replace(",", chr(34) + "," + chr(34))}",x.dist-info/RECORD,,\n',
+        f"numpy/__init__.py,{EVIL_ROW}\v../a,,\n",
+    ],
+)
+def test_a_row_that_two_readers_may_read_differently_is_not_as_pinned(rows: str) -> None:
+    """Other than three fields, a path twice, a quoted one: the digest is of what is compared, or there is none."""
+    assert rows_digest(WHEEL + rows.encode()) != rows_digest(WHEEL)
+    assert image_with(rows, {f"{SITE}/numpy/__init__.py": EVIL})
+
+
+def test_an_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -> None:
+    """Its RECORD, as pinned but for a row that no digest covers, is proved without that row."""
+    cache = Cache(tmp_path)
+    (locked,) = lockfile.parse(LOCK)
+    more = b"../../../lib/python3.11/site-packages/sitecustomize.py,sha256=x,1\n"
+    cache.put(DIGEST, "wheel-record-2", f"{NAME}\t\n".encode() + WHEEL + more)
+    kept = WheelRecords(None, cache, pins()).of(locked, frozenset({"py3-none-any"}))
+    assert kept.proof == "built"
+    assert kept.content is not None
+    assert b"numpy/core.so," in kept.content
+    assert b"sitecustomize" not in kept.content
+
+
+def test_a_wheel_that_puts_files_elsewhere_is_not_pinned(tmp_path: Path) -> None:
+    add_pins(Workspace(tmp_path), [(DIGEST, NAME, WHEEL + b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\n")])
+    assert read_pins(Workspace(tmp_path)) == {}
+
+
+def test_a_name_with_a_comma_is_hashed_as_it_is_written() -> None:
+    record = WHEEL + b'"numpy/a,b ""c"".py",sha256=x,1\n'
+    assert rows_digest(hashed_rows(record)) == rows_digest(record) != rows_digest(WHEEL)
+    assert b'"numpy/a,b ""c"".py",sha256=x,' in hashed_rows(record)
