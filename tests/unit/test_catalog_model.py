@@ -99,13 +99,12 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     assert bool(row.searches) == (row.finds_cuda != "system")
     assert set(row.ptx) <= set(row.cubins)
     assert row.kernels
-    if row.kernels:
-        assert row.cubins == gpu_code.cubins(row.kernels)
-        assert row.ptx == gpu_code.ptx(row.kernels)
-        assert all(one.target and one.isa for kind in row.kernels for one in kind.ptx)
-        assert any("fat binaries in all shared objects of tensorflow" in source for source in row.source)
-        has_generated = versions.at_least(row.version, "2.4")
-        assert [kind.origin for kind in row.kernels] == ["hand-written", "generated"][: 1 + has_generated]
+    assert row.cubins == gpu_code.cubins(row.kernels)
+    assert row.ptx == gpu_code.ptx(row.kernels)
+    assert all(one.target and one.isa for kind in row.kernels for one in kind.ptx)
+    assert any("fat binaries in all shared objects of tensorflow" in source for source in row.source)
+    has_generated = versions.at_least(row.version, "2.4")
+    assert [kind.origin for kind in row.kernels] == ["hand-written", "generated"][: 1 + has_generated]
     assert set(row.cubins) <= set(toolkit.capabilities)
     assert set(row.libraries) - set(toolkit.sonames) == {f"libcudnn.so.{versions.major(row.cudnn)}"}
     for text in (*row.requires, *row.caps, *row.and_cuda):
@@ -303,7 +302,7 @@ def test_release_is_found_in_its_own_catalogue() -> None:
 
 
 def test_start_up_is_fast() -> None:
-    """A start with a warm cache loads and looks up within 60 ms of processor time, msgspec's own import aside."""
+    """A start with a warm cache loads and looks up within 0.6 s of processor time, without msgspec's import."""
     program = (
         "import msgspec, time; t = time.process_time()\n"
         "from envbuilder.catalog import store\n"
