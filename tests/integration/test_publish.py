@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import digest, failed_verdict, gpu_verdict, inconclusive_verdict
+from factories import digest, gpu_verdict, inconclusive_verdict
 from publishing_world import ENVIRONMENT, SCRATCH, World, altered, answering, attached, public_tags, scratch_image
 from registries import docker_registry
 
@@ -119,16 +119,6 @@ def test_refused_simulated(world) -> None:
     forged = statements.about("x", manifest.digest, statements.VERDICT, VerdictPredicate(verdict=verdict))
     attach(world.client(), manifest, KeySealer(world.key).seal(statements.encode(forged)), ENVELOPE, {})
     assert reasons(world.verified(f"staging-{ENVIRONMENT}")) == {RefusalReason.SIMULATED}
-
-
-def test_a_failed_image_is_never_promoted_and_its_statement_revokes(world) -> None:
-    image = scratch_image(world.engine, world.folder, "first")
-    assert publish(world.publication(image), world.tools()).published
-    again = answering(failed_verdict, host=gpu_verdict().host, finished="2026-11-20T11:00:00+00:00")
-    publication = world.publication(image, folder=world.folder / "another")
-    row = publish(publication, world.tools(again))
-    assert (row.published, row.exit_code) == (False, 1)
-    assert reasons(world.verified()) == {RefusalReason.FAILED}
 
 
 def test_an_immutable_tag_is_never_overwritten(world) -> None:

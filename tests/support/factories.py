@@ -21,6 +21,7 @@ from envbuilder.workspace import Workspace
 REPOSITORY = Path(__file__).parents[2]
 
 H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
+A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 
 IDENTITY = {
     "python": "3.11.9",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from factories import H100, gpu_verdict, verdict
+from factories import A100, H100, gpu_verdict, verdict
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
@@ -25,7 +25,6 @@ from envbuilder.workspace import Workspace
 
 SUPPORT = Path(__file__).parent
 
-A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 T4 = GpuSeen(name="Tesla T4", compute_capability="7.5")
 
 KINDS = {

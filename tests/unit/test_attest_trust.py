@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from factories import (
+    A100,
     H100,
     check,
     digest,
@@ -40,7 +41,7 @@ from envbuilder.attest.trust_policy import TrustedStatement, decide
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.finding import Code, Severity
-from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
+from envbuilder.verdict import HostRef, ImageRef, Verdict
 
 NAME = "registry.example.org/team/image"
 
@@ -238,7 +239,6 @@ def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days
 
 CATALOG = load()
 ON = parse_host_classes("H100/535, A100/550", CATALOG.gpu_model)
-A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 HOSTS = {
     "H100/535": HostRef(driver="535.104.05", gpus=(H100,)),
     "A100/550": HostRef(driver="550.54.15", gpus=(A100,)),

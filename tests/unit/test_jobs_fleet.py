@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import ran
-from factories import H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
+from factories import A100, H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
@@ -31,7 +31,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation import suite_plan
-from envbuilder.verdict import GpuSeen, HostRef, KindStanding, Verdict
+from envbuilder.verdict import HostRef, KindStanding, Verdict
 from envbuilder.workspace import Workspace
 
 CATALOG = load()
@@ -47,7 +47,6 @@ FLEET = """\
 - {name: old, driver: 418.226.00, gpus: [A100]}
 - {name: plain}
 """
-A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 HOPPER = HostRef(driver="535.104.05", gpus=(H100,))
 AMPERE = HostRef(driver="550.54.15", gpus=(A100,))
 

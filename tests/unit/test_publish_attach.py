@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import ran
-from factories import H100, check, digest, failed_verdict, gpu_verdict
+from factories import A100, H100, check, digest, failed_verdict, gpu_verdict
 from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
@@ -41,10 +41,9 @@ from envbuilder.registry.referrers import listing
 from envbuilder.report.page import write
 from envbuilder.report.report_data import Material
 from envbuilder.validation import suite_plan
-from envbuilder.verdict import GpuSeen, HostRef, Verdict
+from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace
 
-A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 HOPPER = HostRef(driver="535.104.05", gpus=(H100,))
 AMPERE = HostRef(driver="550.54.15", gpus=(A100,))
 ENVIRONMENT = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
@@ -56,9 +55,8 @@ class Host:
     host: HostRef
     reference: Reference
     judged: list[str] = field(default_factory=list)
-    ids: dict[str, str] = field(default_factory=dict)
 
-    def tools(self, verdict: Verdict | None = None, **given: Any) -> PublishTools:
+    def tools(self, verdict: Verdict | None) -> PublishTools:
         name = str(self.reference)
         image = Image(digest("image"), (name,), (name,), 1, {}, {}, "", "amd64")
         session = PublishSession(
@@ -72,11 +70,11 @@ class Host:
             return msgspec.structs.replace(fitting, image=answering()(reference).image)
 
         sealer = sealer_of((self.folder / PRIVATE,), keyless=False, environment={})
-        return replace(tools_for(self.reference, session, sealer, judge), **given)
+        return tools_for(self.reference, session, sealer, judge)
 
-    def attach(self, verdict: Verdict | None = None, *, fresh: bool = False, **given: Any) -> Verdict:
-        attachment = Attachment(self.reference, self.folder / "attached", ValidationTerms(self.host), fresh=fresh)
-        return attach_verdict(attachment, self.tools(verdict, **given))
+    def attach(self, verdict: Verdict | None = None) -> Verdict:
+        attachment = Attachment(self.reference, self.folder / "attached", ValidationTerms(self.host), fresh=False)
+        return attach_verdict(attachment, self.tools(verdict))
 
 
 @dataclass
@@ -86,9 +84,9 @@ class World:
     hopper: Host
     ampere: Host
 
-    def verify(self, on: str = "H100/535, A100/550", **given: Any) -> Verification:
+    def verify(self, on: str = "H100/535, A100/550") -> Verification:
         keys = (self.hopper.folder / PUBLIC, self.ampere.folder / PUBLIC)
-        values: dict[str, Any] = {"level": None, "driver": None, "gpu": None, "max_age": "90d", "on": on, **given}
+        values: dict[str, Any] = {"level": None, "driver": None, "gpu": None, "max_age": "90d", "on": on}
         options = VerifyOptions(str(self.hopper.reference), keys, None, None, **values)
         return verify_image(options, load().gpu_model)
 

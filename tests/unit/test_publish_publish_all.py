@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
-from factories import H100, check, failed_verdict, inconclusive_verdict, verdict
+from factories import A100, H100, check, failed_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation import suite_plan
-from envbuilder.verdict import GpuSeen, HostRef, Verdict
+from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, write_document
 
 
@@ -351,9 +351,7 @@ def test_the_same_terms_are_not_asked_again(publisher: Publisher) -> None:
         ValidationTerms(HostRef(driver=None, gpus=(H100,))),
         ValidationTerms(HostRef(driver=HOST.driver, gpus=())),
         ValidationTerms(HostRef(driver=HOST.driver, gpus=(H100, H100))),
-        ValidationTerms(
-            HostRef(driver=HOST.driver, gpus=(GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0"),))
-        ),
+        ValidationTerms(HostRef(driver=HOST.driver, gpus=(A100,))),
         replace(TERMS, profile="full"),
         replace(TERMS, gpus="none"),
         replace(TERMS, budgets=Budgets(import_s=1.0)),
