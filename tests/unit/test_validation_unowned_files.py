@@ -57,40 +57,6 @@ def test_file_that_is_loaded_automatically_is_reported(layer: Layer, named: str)
     assert named in one.message
 
 
-def test_library_changed_twice_is_compared_with_its_package() -> None:
-    swapped = {f"{ARCH}/libz.so.1.2": EVIL}
-    (one,) = errors(GOOD, swapped, swapped)
-    assert "libz.so.1.2" in one.message
-
-
-def test_file_copied_into_a_later_layer_unchanged_is_allowed() -> None:
-    newer: Layer = {f"{ARCH}/libz.so.1.2": b"newer", "var/lib/dpkg/info/zlib.list": f"/{ARCH}/libz.so.1.2\n".encode()}
-    assert errors(GOOD, newer, {f"{ARCH}/libz.so.1.2": b"newer"}) == []
-    assert len(errors(GOOD, newer, {f"{ARCH}/libz.so.1.2": b"other"})) == 1
-
-
-def test_preload_file_in_a_linked_folder_is_reported() -> None:
-    moved: Layer = {f"opt/{path}": content for path, content in SYSTEM.items() if path.startswith("etc/")}
-    assert errors(GOOD, {"etc": "/opt/etc", **moved}) == []
-    (one,) = errors(GOOD, {"etc": "/opt/etc", **moved, "opt/etc/ld.so.preload": b"/opt/x.so\n"})
-    assert "ld.so.preload" in one.message
-
-
-def test_moved_python_library_is_allowed_and_a_changed_one_is_not() -> None:
-    place = "usr/lib/python3.11"
-    moved: Layer = {path.replace(place, "opt/p"): content for path, content in SYSTEM.items() if path.startswith(place)}
-    assert errors(GOOD, {place: "/opt/p", **moved}) == []
-    (one,) = errors(GOOD, {place: "/opt/p", **moved, "opt/p/os.py": b"other"})
-    assert "a later layer replaced: /opt/p/os.py" in one.message
-
-
-def test_python_without_a_package_is_compared_with_its_first_layer() -> None:
-    own: Layer = {"usr/local/lib/python3.11/os.py": b"own", "usr/local/lib/python3.11/os.pyc": PYC}
-    assert errors(GOOD, own, {"usr/local/lib/python3.11/os.pyc": b"other"}) == []
-    (one,) = errors(GOOD, own, {"usr/local/lib/python3.11/os.py": b"other"})
-    assert "usr/local/lib/python3.11/os.py" in one.message
-
-
 @pytest.mark.parametrize(
     ("place", "unlocked_libraries"),
     [
@@ -208,13 +174,6 @@ def test_package_lists_do_not_cover_virtual_environments(layer: Layer) -> None:
     )
 
 
-def test_libraries_of_conda_before_the_system_s_are_reported() -> None:
-    left = {**conda("opt/conda", "lib/libz.so.1"), "opt/conda/lib/libz.so.1": ELF}
-    assert library_errors(left) == []
-    (one,) = library_errors(left, env={**ENV, "LD_LIBRARY_PATH": "/opt/conda/lib"})
-    assert "/opt/conda/lib/libz.so.1" in one.message
-
-
 @pytest.mark.parametrize("root", ["usr/lib/python3.11", "usr/local/lib/python3.11", "opt/conda/lib/python3.11"])
 @pytest.mark.parametrize("name", ["numpy/__init__.py", "numpy.py", "lib-dynload/numpy.so", "numpy/core.pyc"])
 def test_code_added_to_python_s_library_is_reported(root: str, name: str) -> None:
@@ -257,54 +216,61 @@ def test_layer_with_rpm_or_apk_may_change_the_system_s_python() -> None:
     assert library_errors({**changed, "var/lib/rpm/rpmdb.sqlite": b"1"}, base=base) == []
 
 
-def test_python_in_another_folder_is_compared_with_its_first_layer() -> None:
-    root = "opt/conda/lib/python3.11"
-    base: Layer = {
-        **WITH_PYTHON,
-        f"{root}/os.py": b"1",
-        f"{root}/hmac.py": b"1",
-        **conda("opt/conda", "lib/python3.11/hmac.py"),
-    }
-    (one,) = library_errors({f"{root}/hmac.py": b"2"}, base=base)
-    assert f"{root}/hmac.py" in one.message
-
-
-def test_changed_modules_and_compilers_of_system_packages_are_reported() -> None:
-    there: dict[str, bytes | str] = {
-        "usr/lib/python3/dist-packages/apt/__init__.py": b"1",
-        "usr/local/cuda-12.5/bin/ptxas": ELF,
-        "usr/local/cuda-12.5/nvvm/libdevice/libdevice.10.bc": b"BC\xc0\xde",
-        "usr/lib/nvidia-cuda-toolkit/bin/nvlink": ELF,
-    }
-    base: Layer = {**WITH_PYTHON, **there, **of(*there)}
-    assert library_errors(base=base) == []
-    for path in there:
-        (one,) = library_errors({path: b"BC\xc0\xdeother"}, base=base)
-        assert f"a later layer replaced: /{path}" in one.message
-
-
+ZLIB = f"{ARCH}/libz.so.1.2"
+NEWER: Layer = {ZLIB: b"newer", "var/lib/dpkg/info/zlib.list": f"/{ZLIB}\n".encode()}
+ETC = {f"opt/{path}": content for path, content in SYSTEM.items() if path.startswith("etc/")}
+MOVED_ETC: Layer = {**ETC, "etc": "/opt/etc"}
+PLACE = "usr/lib/python3.11"
+LIBRARY = {path.replace(PLACE, "opt/p"): content for path, content in SYSTEM.items() if path.startswith(PLACE)}
+MOVED_LIBRARY: Layer = {**LIBRARY, PLACE: "/opt/p"}
+LOCAL = "usr/local/lib/python3.11"
+OWN_PYTHON: Layer = {f"{LOCAL}/os.py": b"own", f"{LOCAL}/os.pyc": PYC}
+CONDA = "opt/conda/lib/python3.11"
+CONDA_PYTHON: Layer = {f"{CONDA}/os.py": b"1", f"{CONDA}/hmac.py": b"1"}
+LISTED: Layer = {**CONDA_PYTHON, **conda("opt/conda", "lib/python3.11/hmac.py")}
+CONDA_LIBRARY: Layer = {**conda("opt/conda", "lib/libz.so.1"), "opt/conda/lib/libz.so.1": ELF}
+TOOLS: Layer = {
+    "usr/lib/python3/dist-packages/apt/__init__.py": b"1",
+    "usr/local/cuda-12.5/bin/ptxas": ELF,
+    "usr/local/cuda-12.5/nvvm/libdevice/libdevice.10.bc": b"BC\xc0\xde",
+    "usr/lib/nvidia-cuda-toolkit/bin/nvlink": ELF,
+}
+WITH_TOOLS: Layer = {**TOOLS, **of(*TOOLS)}
 CACHED = f"{SITE}/__pycache__/six.cpython-311.pyc"
+COMPILED: Layer = {**WITH_PYTHON, CACHED: byte_code(0)}
+REWRITTEN: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED: byte_code(0, 7)}
 
 
-def test_byte_code_with_the_hash_of_its_source_is_reported() -> None:
-    (one,) = library_errors({CACHED: byte_code(3)})
-    assert (one.code, CACHED in one.message) == (Code.FILES_DIFFER, True)
-
-
-def test_rewritten_source_does_not_hide_forged_byte_code() -> None:
-    forged: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED: byte_code(0, 7)}
-    (one,) = library_errors(forged)
-    assert CACHED in one.message
-
-
-def test_copied_sources_and_byte_code_are_allowed() -> None:
-    base: Layer = {**WITH_PYTHON, CACHED: byte_code(0)}
-    copied = {f"{SITE}/six.py": SIX, CACHED: byte_code(0)}
-    assert library_errors(copied, base=base) == []
-    assert library_errors({CACHED: byte_code(0)}, base=base) == []
-    anew = package("six", "1.17.0", {"six.py": SIX})
-    touched: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED: byte_code(0, 7)}
-    assert library_errors({**anew, **touched}, base=base) == []
+@pytest.mark.parametrize(
+    ("layers", "env", "named"),
+    [
+        (({ZLIB: EVIL}, {ZLIB: EVIL}), {}, "libz.so.1.2"),
+        ((NEWER, {ZLIB: b"newer"}), {}, ""),
+        ((NEWER, {ZLIB: b"other"}), {}, "libz.so.1.2"),
+        ((MOVED_ETC,), {}, ""),
+        (({**MOVED_ETC, "opt/etc/ld.so.preload": b"/opt/x.so\n"},), {}, "ld.so.preload"),
+        ((MOVED_LIBRARY,), {}, ""),
+        (({**MOVED_LIBRARY, "opt/p/os.py": b"other"},), {}, "a later layer replaced: /opt/p/os.py"),
+        ((OWN_PYTHON, {f"{LOCAL}/os.pyc": b"other"}), {}, ""),
+        ((OWN_PYTHON, {f"{LOCAL}/os.py": b"other"}), {}, f"{LOCAL}/os.py"),
+        ((LISTED, {f"{CONDA}/hmac.py": b"2"}), {}, f"{CONDA}/hmac.py"),
+        ((CONDA_LIBRARY,), {}, ""),
+        ((CONDA_LIBRARY,), {"LD_LIBRARY_PATH": "/opt/conda/lib"}, "/opt/conda/lib/libz.so.1"),
+        ((WITH_TOOLS,), {}, ""),
+        *(((WITH_TOOLS, {path: b"BC\xc0\xdeother"}), {}, f"a later layer replaced: /{path}") for path in TOOLS),
+        (({CACHED: byte_code(3)},), {}, CACHED),
+        ((REWRITTEN,), {}, CACHED),
+        ((COMPILED, {f"{SITE}/six.py": SIX, CACHED: byte_code(0)}), {}, ""),
+        ((COMPILED, {CACHED: byte_code(0)}), {}, ""),
+        ((COMPILED, {**package("six", "1.17.0", {"six.py": SIX}), **REWRITTEN}), {}, ""),
+    ],
+)
+def test_file_that_a_later_layer_changes_is_compared_with_its_origin(
+    layers: tuple[Layer, ...], env: dict[str, str], named: str
+) -> None:
+    found = library_errors(*layers, env={**ENV, **env})
+    assert [one.code for one in found] == [Code.FILES_DIFFER] * bool(named)
+    assert all(named in one.message for one in found)
 
 
 def test_packages_in_pythonpath_that_hide_locked_ones_are_reported() -> None:
