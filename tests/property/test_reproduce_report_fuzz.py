@@ -32,38 +32,37 @@ NEVER_SAID = {"platform", "install", "build", "distribution"}
 """Fields that a line may imply without their words (a .dll is Windows'): the rest must stand in the text."""
 
 
-def mutated(random_source: random.Random) -> str:
+def spliced(source: random.Random) -> str:
+    first, second = source.sample(TEXTS, 2)
+    return first[: source.randrange(len(first))] + second[source.randrange(len(second)) :]
+
+
+MADE: tuple[Callable[[random.Random], str], ...] = (
+    lambda source: source.choice(TEXTS),
+    lambda source: "\n".join(source.choices(LINES, k=source.randrange(1, 25))),
+    lambda source: "\n".join(source.choices(SAMPLES, k=source.randrange(1, 12))),
+    lambda source: "".join(
+        chr(source.choice((source.randrange(32, 127), source.randrange(0x3000)))) for _ in range(200)
+    ),
+    lambda source: "".join(
+        source.choice("0123456789.-/ ,:v\n") + source.choice(("tf", "cuda", "")) for _ in range(150)
+    ),
+    spliced,
+)
+EDITS: tuple[Callable[[random.Random, str, str], str], ...] = (
+    lambda source, before, after: before + source.choice(JUNK) + after,
+    lambda source, before, after: before + after[source.randrange(40) :],
+    lambda source, before, after: before + str(source.randrange(100)) + after[1:],
+    lambda _, before, __: before,
+)
+
+
+def mutated(source: random.Random) -> str:
     """Make a report out of parts of reports, with characters exchanged, cut and strewn in."""
-    kind = random_source.randrange(6)
-    if kind == 0:
-        text = random_source.choice(TEXTS)
-    elif kind == 1:
-        text = "\n".join(random_source.choices(LINES, k=random_source.randrange(1, 25)))
-    elif kind == 2:
-        text = "\n".join(random_source.choices(SAMPLES, k=random_source.randrange(1, 12)))
-    elif kind == 3:
-        text = "".join(
-            chr(random_source.choice((random_source.randrange(32, 127), random_source.randrange(0x3000))))
-            for _ in range(200)
-        )
-    elif kind == 4:
-        text = "".join(
-            random_source.choice("0123456789.-/ ,:v\n") + random_source.choice(("tf", "cuda", "")) for _ in range(150)
-        )
-    else:
-        first, second = random_source.sample(TEXTS, 2)
-        text = first[: random_source.randrange(len(first))] + second[random_source.randrange(len(second)) :]
-    for _ in range(random_source.randrange(6)):
-        at = random_source.randrange(len(text) + 1)
-        action = random_source.randrange(4)
-        if action == 0:
-            text = text[:at] + random_source.choice(JUNK) + text[at:]
-        elif action == 1:
-            text = text[:at] + text[at + random_source.randrange(40) :]
-        elif action == 2:
-            text = text[:at] + str(random_source.randrange(100)) + text[at + 1 :]
-        else:
-            text = text[:at]
+    text = source.choice(MADE)(source)
+    for _ in range(source.randrange(6)):
+        at = source.randrange(len(text) + 1)
+        text = source.choice(EDITS)(source, text[:at], text[at:])
     return text
 
 
