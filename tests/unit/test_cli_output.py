@@ -16,12 +16,7 @@ import msgspec
 import pytest
 import yaml
 from command_line import WITH_JSON, ran
-from factories import (
-    failed_verdict,
-    gpu_verdict,
-    inconclusive_verdict,
-    verdict,
-)
+from factories import failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from msgspec.structs import replace
 
 from envbuilder.catalog.store import load
@@ -33,16 +28,7 @@ from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
-from envbuilder.jobs import (
-    base,
-    clean,
-    doctor,
-    explain,
-    listing,
-    plan,
-    plan_text,
-    run,
-)
+from envbuilder.jobs import base, clean, doctor, explain, listing, plan, plan_text, run
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet.document import as_text as fleet_text
 from envbuilder.jobs.plan import NewestOptions, PlanOptions
