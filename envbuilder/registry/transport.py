@@ -30,8 +30,8 @@ CONNECT_S, SILENCE_S = 10.0, 60.0
 """Seconds to connect, and seconds without a byte."""
 
 ATTEMPTS = 5
-LONGEST_PAUSE_S = 5.0
-"""How often a repeatable request is sent, and the longest pause between two that a registry may ask for."""
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+"""How often a repeatable request is sent, the first pause between two, and the longest that a registry may ask for."""
 
 MAX_REDIRECTS = 5
 MAX_PAGES = 1_000
@@ -174,11 +174,11 @@ class RegistryTransport:
             except RegistryFailedError as error:
                 if last or attempt or error.fault is not Fault.UNREACHABLE:
                     raise
-                self._wait(0.2)
+                self._wait(PAUSE_S)
                 continue
             if last or answer.status not in _BUSY_STATUS:
                 return answer
-            self._wait(self._pause(answer, 0.2 * 2**attempt))
+            self._wait(self._pause(answer, PAUSE_S * 2**attempt))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _pause(self, answer: Response, usual: float) -> float:

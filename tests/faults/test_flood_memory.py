@@ -196,7 +196,7 @@ def pouring(answers: Answers) -> Iterator[int]:
             """Say nothing."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
         try:
             yield server.server_address[1]
         finally:

@@ -37,6 +37,7 @@ from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
 from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify import VerifyQuestion, verify
+from envbuilder.registry import transport
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
@@ -46,7 +47,7 @@ from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LATER, LATEST = "2026-11-20T11:00:00+00:00", "2026-11-20T11:30:00+00:00"
-LIMIT_S, SHORT_S = 25.0, 4.0
+LIMIT_S, SHORT_S = 25.0, 1.0
 """The deadline of the command, and the one for rows that wait for it."""
 MOST_BYTES = 300_000_000
 """An answer may take so much memory."""
@@ -1261,8 +1262,11 @@ def debian(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def stage(request: pytest.FixtureRequest, keys: dict[str, PrivateKey]) -> Iterator[Stage]:
-    """Yield a fresh repository in each kind of registry, behind a front."""
+def stage(
+    request: pytest.FixtureRequest, keys: dict[str, PrivateKey], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stage]:
+    """Yield a fresh repository in each kind of registry, behind a front that is queried again without long pauses."""
+    monkeypatch.setattr(transport, "PAUSE_S", 0.005)
     if request.param == "OCI 1.1":
         with modern_registry() as (host, state), hostile(host) as (front, rules):
             yield Stage(host, front, "team/image", rules, keys, state)

@@ -92,7 +92,7 @@ def hostile(upstream: str) -> Iterator[tuple[str, Rules]]:
     rules = Rules(upstream)
     server = Server(("127.0.0.1", 0), type("Handler", (Front,), {"rules": rules}))
     server.block_on_close = False
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_port}", rules
     finally:

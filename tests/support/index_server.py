@@ -139,7 +139,7 @@ def serving(site: Site, address: tuple[str, int] = ("127.0.0.1", 0), certificate
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, certificate.with_name("key.pem"))
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     site.url = f"http{'s' * bool(certificate)}://{address[0]}:{server.server_port}/simple"
     try:
         yield site

@@ -144,7 +144,7 @@ def modern_registry(*, user: str = "") -> Iterator[tuple[str, State]]:
     """Run a registry with the referrers API; with ``user`` (``name:password``) it wants a bearer token."""
     state = State(user=user)
     server = Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": state}))
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_port}", state
     finally:

@@ -123,7 +123,7 @@ def answering(folder: Path, **answers: Any) -> Iterator[Server]:
     server.answers = {**{f"/{key.replace('__', '/')}": value for key, value in answers.items()}, **GOOD}
     for key, value in answers.items():
         server.answers[f"/{key.replace('__', '/')}"] = value
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:
         yield server
     finally:

@@ -12,12 +12,12 @@ from envbuilder.finding import Code
 FOLDER = Path(__file__).parents[1] / "threads"
 
 
-class _Texts(yaml.SafeLoader):
+class _Texts(yaml.CSafeLoader):
     """Reads 450.10 as a text: a version is no number."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name
         first: [(tag, found) for tag, found in rows if not tag.endswith((":float", ":int", ":timestamp"))]
-        for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        for first, rows in yaml.CSafeLoader.yaml_implicit_resolvers.items()
     }
 
 
