@@ -47,7 +47,7 @@ from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LATER, LATEST = "2026-11-20T11:00:00+00:00", "2026-11-20T11:30:00+00:00"
-LIMIT_S, SHORT_S = 25.0, 1.0
+LIMIT_S, SHORT_S = 25.0, 0.5
 """The deadline of the command, and the one for rows that wait for it."""
 MOST_BYTES = 300_000_000
 """An answer may take so much memory."""

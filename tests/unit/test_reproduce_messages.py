@@ -72,11 +72,11 @@ def test_ordinary_text_has_no_matches() -> None:
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
 def test_no_catastrophic_backtracking(signature: LogMessage) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for literal in signature.literals:
         for filler in ("a", "0", ".", " ", "'", "_a", literal + " "):
             match(literal + filler * (4_000 // len(filler)))
-    assert (time.perf_counter() - start) / (7 * len(signature.literals)) < 0.05
+    assert (time.process_time() - start) / (7 * len(signature.literals)) < 0.05
 
 
 def test_unknown_message_id_raises_key_error() -> None:
