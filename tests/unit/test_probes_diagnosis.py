@@ -36,49 +36,44 @@ def names(steps: list[dict[str, Any]], constant: tuple[float, ...] = ()) -> list
     return [cause.name for cause in stall_rules.causes(steps, constant)]
 
 
-def test_each_stall_has_its_own_evidence() -> None:
-    assert names(recorded()) == []
-    assert names(recorded(sessions=lambda index: index)) == ["session re-creation"]
-    assert names(recorded(nodes=lambda index: 7 * index)) == ["growing graph"]
-    assert names(recorded(traces=lambda index: index)) == ["retracing"]
-    assert names(recorded(traces=lambda index: index, shape=lambda index: f"({index},)")) == ["shape churn"]
-    assert names(recorded(data=lambda _: 0.03), (0.002,) * 30) == ["input pipeline"]
-    assert names(recorded(other=lambda index: 0.2 if index % 25 == 7 else 0.0)) == ["periodic hook"]
-    assert names(recorded(step=lambda index: 0.2 if index % 25 == 7 else 0.001)) == ["periodic hook"]
-    assert names(recorded(faults=lambda index: 3000 * index)) == ["allocator churn"]
-    assert names(recorded(transient=lambda _: 40 << 20)) == ["allocator churn"]
-    assert names(recorded(copied=lambda index: index << 22)) == ["host-device copies"]
-    growing = recorded(cpu=lambda index: 0.002 * index + 0.0001 * index**2, rss=lambda index: 10**9 + index * 2**20)
-    assert names(growing) == ["slow growth"]
+PAUSES = {40, 71, 133}
+WAITED = [sum(2.0 for pause in PAUSES if pause <= index) for index in range(STEPS)]
+PAUSING = {"step": lambda index: 2.0 if index in PAUSES else 0.001}
+WARMING_UP = {
+    "traces": lambda index: min(index, stall_rules.WARM_UP),
+    "sessions": lambda index: min(index, stall_rules.WARM_UP),
+    "step": lambda index: 3.0 if index < stall_rules.WARM_UP else 0.001,
+}
+GROWING = {
+    "cpu": lambda index: 0.002 * index + 0.0001 * index**2,
+    "rss": lambda index: 10**9 + index * 2**20,
+}
 
 
-def test_retracing_of_known_shapes_is_not_shape_churn() -> None:
-    assert names(recorded(traces=lambda index: index, shape=lambda index: f"({index % 3},)")) == ["retracing"]
-
-
-def test_warm_up_does_not_count() -> None:
-    early = recorded(
-        traces=lambda index: min(index, stall_rules.WARM_UP),
-        sessions=lambda index: min(index, stall_rules.WARM_UP),
-        step=lambda index: 3.0 if index < stall_rules.WARM_UP else 0.001,
-    )
-    assert names(early) == []
-
-
-def test_slow_input_needs_a_faster_constant_batch() -> None:
-    assert names(recorded(data=lambda _: 0.03), (0.025,) * 30) == []
-
-
-def test_pauses_with_free_processors_are_reported() -> None:
-    pauses = {40, 71, 133}
-    assert names(recorded(step=lambda index: 2.0 if index in pauses else 0.001)) == ["unexplained"]
-
-
-def test_pauses_on_a_busy_host_are_not() -> None:
-    pauses = {40, 71, 133}
-    waited = [sum(2.0 for pause in pauses if pause <= index) for index in range(STEPS)]
-    busy = recorded(step=lambda index: 2.0 if index in pauses else 0.001, waited=lambda index: waited[index])
-    assert names(busy) == []
+@pytest.mark.parametrize(
+    ("changes", "constant", "cause"),
+    [
+        ({}, (), ""),
+        ({"sessions": lambda index: index}, (), "session re-creation"),
+        ({"nodes": lambda index: 7 * index}, (), "growing graph"),
+        ({"traces": lambda index: index}, (), "retracing"),
+        ({"traces": lambda index: index, "shape": lambda index: f"({index % 3},)"}, (), "retracing"),
+        ({"traces": lambda index: index, "shape": lambda index: f"({index},)"}, (), "shape churn"),
+        ({"data": lambda _: 0.03}, (0.002,) * 30, "input pipeline"),
+        ({"data": lambda _: 0.03}, (0.025,) * 30, ""),
+        ({"other": lambda index: 0.2 if index % 25 == 7 else 0.0}, (), "periodic hook"),
+        ({"step": lambda index: 0.2 if index % 25 == 7 else 0.001}, (), "periodic hook"),
+        ({"faults": lambda index: 3000 * index}, (), "allocator churn"),
+        ({"transient": lambda _: 40 << 20}, (), "allocator churn"),
+        ({"copied": lambda index: index << 22}, (), "host-device copies"),
+        (GROWING, (), "slow growth"),
+        (WARMING_UP, (), ""),
+        (PAUSING, (), "unexplained"),
+        ({**PAUSING, "waited": lambda index: WAITED[index]}, (), ""),
+    ],
+)
+def test_each_stall_has_its_own_evidence(changes: dict[str, Any], constant: tuple[float, ...], cause: str) -> None:
+    assert names(recorded(**changes), constant) == [cause] * bool(cause)
 
 
 @given(st.lists(st.tuples(st.integers(0, STEPS - 1), st.floats(0.0001, 0.4)), max_size=12))
@@ -103,38 +98,36 @@ def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: 
     return {"phases": list(phases.items()), "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
 
 
-def test_ordinary_start_has_no_finding() -> None:
-    assert startup_diagnosis.causes([document()], [document()], {}, [False]) == []
+PTX = document(GPUfirst_op=140.0)
+COMPILING = document(grew=80 << 20, GPUfirst_op=140.0)
+CONTEXTS = document(gpus=8, contexts_and_allocator=6.0)
+LISTING = document(device_listing=5.0)
 
 
-def test_compilation_from_ptx_is_reported() -> None:
-    cold = [document(grew=80 << 20, GPUfirst_op=140.0)] * 3
-    (found,) = startup_diagnosis.causes(
-        cold, [document()] * 3, {"no JIT from PTX": {"error": "PTX JIT is disabled"}}, [True]
-    )
-    assert found["code"] == "PTX_JIT"
-    assert "CUDA_DISABLE_PTX_JIT=1" in found["message"]
-    assert (
-        startup_diagnosis.causes([document(GPUfirst_op=140.0)] * 3, [document(GPUfirst_op=140.0)] * 3, {}, [True]) == []
-    )
-
-
-def test_slow_disk_is_reported() -> None:
-    (found,) = startup_diagnosis.causes([document(imported=40.0)], [document()], {}, [])
-    assert (found["code"], found["subject"]) == ("SLOW_PHASE", "import")
-
-
-def test_contexts_on_many_gpus_are_reported() -> None:
-    warm = [document(gpus=8, contexts_and_allocator=6.0)]
-    (found,) = startup_diagnosis.causes(warm, warm, {"one visible GPU": document(gpus=1)}, [True] * 8)
-    assert found["subject"] == "contexts"
-
-
-def test_missing_persistence_mode_is_reported() -> None:
-    warm = [document(device_listing=5.0)]
-    (found,) = startup_diagnosis.causes(warm, warm, {}, [False])
-    assert "nvidia-persistenced" in found["fix"]
-    assert startup_diagnosis.causes(warm, warm, {}, [True]) == []
+@pytest.mark.parametrize(
+    ("cold", "warm", "variants", "persistence", "expected"),
+    [
+        (document(), document(), {}, [False], {}),
+        (
+            COMPILING,
+            document(),
+            {"no JIT from PTX": {"error": "PTX JIT is disabled"}},
+            [True],
+            {"code": "PTX_JIT", "message": "CUDA_DISABLE_PTX_JIT=1"},
+        ),
+        (PTX, PTX, {}, [True], {}),
+        (document(imported=40.0), document(), {}, [], {"code": "SLOW_PHASE", "subject": "import"}),
+        (CONTEXTS, CONTEXTS, {"one visible GPU": document(gpus=1)}, [True] * 8, {"subject": "contexts"}),
+        (LISTING, LISTING, {}, [False], {"fix": "nvidia-persistenced"}),
+        (LISTING, LISTING, {}, [True], {}),
+    ],
+)
+def test_slow_start_has_its_cause(
+    cold: Any, warm: Any, variants: dict[str, Any], persistence: list[bool], expected: dict[str, str]
+) -> None:
+    found = startup_diagnosis.causes([cold] * 3, [warm] * 3, variants, persistence)
+    assert len(found) == bool(expected)
+    assert all(text in found[0][key] for key, text in expected.items())
 
 
 def test_phases_keep_every_sample() -> None:
