@@ -203,13 +203,6 @@ def pouring(answers: Answers) -> Iterator[int]:
             server.shutdown()
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    printed: str
-    memory: int
-
-
 _MEASURED = """
 import os, subprocess, sys
 process = subprocess.Popen(sys.argv[2:])
@@ -221,8 +214,8 @@ os._exit(os.waitstatus_to_exitcode(status) & 255)
 """Start a program from a small process: of one that a large one starts, the kernel counts what that had, too."""
 
 
-def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> Ran:
-    """Run a command to its end; its memory is that of its own process at its peak."""
+def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> tuple[int, str, int]:
+    """Run a command to its end; return its exit code, what it printed, and the most memory of its own process."""
     out = folder / "printed"
     with out.open("wb") as stream:
         command = (sys.executable, "-m", "envbuilder", *words)
@@ -241,19 +234,19 @@ def ran(words: Iterable[str], folder: Path, environment: dict[str, str]) -> Ran:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise AssertionError(f"did not end: {out.read_bytes()[-500:]!r}") from None
-    return Ran(code, out.read_text(errors="replace"), int((folder / "memory").read_text()))
+    return code, out.read_text(errors="replace"), int((folder / "memory").read_text())
 
 
 @pytest.mark.parametrize(
     "flood", [pytest.param(one, id=one.name, marks=() if one in ALWAYS else pytest.mark.full) for one in FLOODS]
 )
 def test_flood_is_bounded_in_memory_and_time(flood: Flood, tmp_path: Path) -> None:
-    assert ran(("keys", "new", "k"), tmp_path, {}).code == 0
+    assert ran(("keys", "new", "k"), tmp_path, {})[0] == 0
     with pouring(flood.answers) as port:
         words = [word.replace("{port}", str(port)) for word in flood.words]
         where = {name: value.replace("{port}", str(port)) for name, value in flood.where.items()}
-        ended = ran(words, tmp_path, where)
-    assert ended.code in flood.codes, ended.printed[-2000:]
-    assert "Traceback" not in ended.printed
-    assert ended.memory < MOST_BYTES, f"{ended.memory >> 20} MB"
-    assert len(ended.printed) < 100_000
+        code, printed, memory = ran(words, tmp_path, where)
+    assert code in flood.codes, printed[-2000:]
+    assert "Traceback" not in printed
+    assert memory < MOST_BYTES, f"{memory >> 20} MB"
+    assert len(printed) < 100_000

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from apt_repository import Archive, Signer, served
 from certificates import certificate
+from command_line import ran
 from made_objects import cudnn_part, run_time, shared_object
 from registries import SECRET_BCRYPT, docker_registry, login, own_address
 
 from envbuilder.catalog.store import load
-from envbuilder.cli import main
 from envbuilder.compat.resolve import Resolver
 from envbuilder.engine import archive
 from envbuilder.engine.docker import connect
@@ -58,8 +58,6 @@ CUDA: dict[str, archive.Source] = {
 }
 ALPINE: dict[str, archive.Source] = {"etc/os-release": b"ID=alpine\n", "lib/ld-musl-x86_64.so.1": b"x"}
 
-Answer = tuple[int, str, str]
-
 
 @dataclass
 class Desk:
@@ -67,11 +65,8 @@ class Desk:
     capsys: pytest.CaptureFixture[str]
     made: list[str]
 
-    def run(self, *words: str) -> Answer:
-        with pytest.raises(SystemExit) as left:
-            main(list(words))
-        printed = self.capsys.readouterr()
-        return int(str(left.value.code)), printed.out, printed.err
+    def run(self, *words: str) -> tuple[int, str, str]:
+        return ran(self.capsys, *words)
 
     def push(self, name: str, files: dict[str, archive.Source]) -> None:
         programs = self.folder / "python"

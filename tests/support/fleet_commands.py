@@ -51,12 +51,9 @@ def until(world: FleetWorld, entry: str, nodes: tuple[str, ...], process: subpro
         time.sleep(0.05)
 
 
-def command(
-    world: FleetWorld, *words: str, variables: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    environment = {**world.variables, **(variables or {})}
+def command(world: FleetWorld, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (*PROGRAM, *words), cwd=world.folder, env=environment, capture_output=True, text=True, check=False
+        (*PROGRAM, *words), cwd=world.folder, env=world.variables, capture_output=True, text=True, check=False
     )
 
 
