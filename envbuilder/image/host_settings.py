@@ -19,7 +19,7 @@ from envbuilder.workspace import read_users, users_text
 
 T = TypeVar("T")
 
-VARIABLE = "ENVBUILDER_MIRRORS"
+_VARIABLE = "ENVBUILDER_MIRRORS"
 
 _EXAMPLES = {
     "apt": '[apt], and below it debian = "https://mirror.example.org/debian", without credentials; '
@@ -89,9 +89,9 @@ def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     The variable ``ENVBUILDER_MIRRORS`` (``docker.io=mirror.example.org/hub,quay.io=…``) precedes the file's table
     ``[mirrors]``. Raises UsageError for a name that is not a registry's or a mirror's.
     """
-    pairs = (pair.partition("=") for pair in environ.get(VARIABLE, "").replace(",", " ").split())
+    pairs = (pair.partition("=") for pair in environ.get(_VARIABLE, "").replace(",", " ").split())
     variable = {registry: mirror for registry, _, mirror in pairs}
-    return _table("mirrors", dict[_Registry, _Mirror], environ, variable, VARIABLE if variable else "")
+    return _table("mirrors", dict[_Registry, _Mirror], environ, variable, _VARIABLE if variable else "")
 
 
 def apt(environ: Mapping[str, str] = os.environ) -> Apt:
