@@ -106,7 +106,13 @@ def test_reported_message_appears_and_is_absent_in_the_closest_environment(case:
         assert document.run.simulated
 
 
-@pytest.mark.parametrize("case", LARGE, ids=lambda case: case.report)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(LARGE[0], id=LARGE[0].report),
+        *(pytest.param(one, id=one.report, marks=pytest.mark.full) for one in LARGE[1:]),
+    ],
+)
 def test_reproduced(case: Case, engine: Engine) -> None:
     assert_reproduced(answer(case.report, engine, prove=False), case)
 

@@ -76,7 +76,9 @@ def test_tensorboard_starts(folder: Path) -> None:
     assert said.decode().startswith("2.20.")
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM], ids=lambda asked: asked.name)
+@pytest.mark.parametrize(
+    "asked", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)], ids=lambda asked: asked.name
+)
 def test_an_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -> None:
     """Ctrl-C, or a cancelled job, amid a validation exits 130 and leaves neither a container nor a cut verdict."""
     client = docker.from_env()

@@ -127,6 +127,7 @@ def test_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: dict[s
     assert "ERROR cudaGetDevice() failed. Status: named symbol not found" in said["one"]
 
 
+@pytest.mark.full
 def test_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Built) -> None:
     simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
     request = ValidationRequest(simulate=simulation).of(gpu)
