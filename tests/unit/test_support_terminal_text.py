@@ -1,4 +1,4 @@
-"""What others wrote steers no terminal, forges no line and orders nothing of a CI system."""
+"""What others wrote steers no terminal, forges no line and orders nothing of a CI system; progress is plain lines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from envbuilder.engine.port import Step
 from envbuilder.errors import EnvbuilderError
 from envbuilder.support import terminal_text
-from envbuilder.support.console import table
+from envbuilder.support.console import Console, describe, table
 
 STEERING = {
     "colour": ("\x1b[31mred\x1b[0m", "red"),
@@ -124,7 +125,8 @@ def test_inline_code_has_one_end(foreign: str) -> None:
     assert not set(written[1:-1]) & set("`|\n")
 
 
-def test_cell_cannot_forge_a_row() -> None:
+def test_columns_line_up_and_no_cell_forges_a_row() -> None:
+    assert table(("a", "b"), (("long", "x"), ("s", ""))) == "a     b\nlong  x\ns"
     rows = table(("name", "verdict"), (("a\nb  PASSED", "FAILED"),)).splitlines()
     assert len(rows) == 2
     assert rows[1].endswith("FAILED")
@@ -147,3 +149,18 @@ def test_no_message_has_an_endless_line() -> None:
     assert value.endswith("x ends")
     assert len(value) < 2100
     assert len(said.hint) < 2100
+
+
+def test_progress_is_on_standard_error_and_says_each_thing_once(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console()
+    with console.live(), console.task("env") as task:
+        for text in ("one", "one", "two"):
+            task.update(text)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "env: one\nenv: two\n"
+
+
+def test_log_step_shows_its_last_line() -> None:
+    assert describe(Step("log", "RUN x", "one\n two  \n")) == "two"
+    assert describe(Step("started", "RUN   x")) == "RUN x"

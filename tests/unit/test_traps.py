@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from console_pages import Shown, output_of, rerun, shown
+from console_pages import rerun, shown
 
 from envbuilder.reproduce.messages import catalog
 
 PAGE = (Path(__file__).parents[2] / "docs" / "traps.md").read_text()
 TRAPS: dict[str, str] = dict(re.findall(r"^## (\d+)\. [^\n]+\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-SHOWN = shown(PAGE)
 NO_MESSAGE = {"6"}
 """What is shown there is a line of nvidia-smi, in which nothing is wrong."""
 
@@ -31,14 +30,8 @@ def test_a_trap_says_how_it_looks_why_what_mends_it_and_what_shows_it(number: st
     assert shown(text)
 
 
-@pytest.mark.parametrize("one", SHOWN, ids=[str(number) for number in range(len(SHOWN))])
-def test_a_command_prints_what_the_page_shows(one: Shown) -> None:
-    assert output_of(one.command) == one.output
-
-
-def test_every_fence_of_commands_is_run() -> None:
-    assert len(re.findall(r"^\$ ", PAGE, re.MULTILINE)) == len(SHOWN) == len(TRAPS) + 1
-    assert rerun(PAGE) == PAGE
+def test_commands_print_what_the_page_shows() -> None:
+    assert len(re.findall(r"^\$ ", PAGE, re.MULTILINE)) == len(shown(PAGE)) == len(TRAPS) + 1
     assert rerun(PAGE.replace("incompatible", "compatible")) == PAGE
 
 

@@ -1,4 +1,4 @@
-"""Versions: what is final, how far two are apart, and what unknown ones agree with."""
+"""Versions: their spellings and abbreviations, and what unknown ones agree with."""
 
 from __future__ import annotations
 
@@ -7,32 +7,9 @@ import pytest
 from envbuilder import versions
 
 
-@pytest.mark.parametrize(
-    ("text", "final"),
-    [("2.20.0", True), ("2.20.0.post1", True), ("2.21.0rc0", False), ("2.0.0b1", False), ("2.5.0.dev1", False)],
-)
-def test_what_is_final(text: str, *, final: bool) -> None:
-    assert versions.is_final(text) is final
-
-
-def test_nearer_version_has_the_smaller_distance() -> None:
-    near = sorted(("11.8", "12.0", "11.1", "10.2"), key=lambda text: versions.distance(text, "11.2"))
-    assert near == ["11.1", "11.8", "10.2", "12.0"]
-    assert versions.distance("8.9.7", "8.6") == versions.distance("8.6", "8.9.7") == (0, 3)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("12.5", "12.0", True),
-        ("11.8", "12.0", False),
-        (None, "12.0", False),
-        ("12.0", None, False),
-        (None, None, False),
-    ],
-)
-def test_what_is_unknown_has_no_equal_major(one: str | None, other: str | None, *, same: bool) -> None:
-    assert versions.same_major(one, other) is same
+@pytest.mark.parametrize(("one", "other"), [(None, "12.0"), ("12.0", None), (None, None)])
+def test_what_is_unknown_has_no_equal_major(one: str | None, other: str | None) -> None:
+    assert not versions.same_major(one, other)
 
 
 @pytest.mark.parametrize("text", ["", "nightly", "cu12", "-1"])
