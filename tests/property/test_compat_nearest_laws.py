@@ -124,15 +124,6 @@ def releases_on(host: int, *, whole: bool) -> tuple[TensorflowRelease, ...]:
     return CATALOG.tensorflow if whole else CATALOG.tensorflow[host % STEP :: STEP]
 
 
-def asked_of(row: TensorflowRelease, driver: str, gpu: str) -> Question:
-    """Ask about one release on one host, without the forward-compatibility package."""
-    return Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,), compat=False)
-
-
-def wished_of(row: TensorflowRelease) -> Combination:
-    return Combination(tensorflow=row.version, package=row.package, flavor="gpu")
-
-
 def planned(rows: tuple[TensorflowRelease, ...], driver: str, gpu: str) -> dict[Combination, Rejection]:
     """Plan one matrix of all the releases for a host; its rejections by what was wished."""
     includes = tuple(Include(tensorflow=row.version, package=row.package, flavor="gpu") for row in rows)
@@ -155,7 +146,8 @@ def agree(host: int, *, whole: bool) -> int:
     rejected = planned(rows, driver, gpu)
     resolver = Resolver(CATALOG, Targets(drivers=(driver,), gpus=(gpu,)))
     for row in rows:
-        question, wish = asked_of(row, driver, gpu), wished_of(row)
+        question = Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,), compat=False)
+        wish = Combination(tensorflow=row.version, package=row.package, flavor="gpu")
         installable, buildable = nearest(question, Installable(CATALOG)), nearest(wish, Buildable(resolver))
         checked, refused = answer(question, CATALOG), rejected.get(wish)
         assert (checked.nearest.changes if checked.nearest else None) == (

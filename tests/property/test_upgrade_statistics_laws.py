@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.upgrade.statistics import Samples, Settings, blocks, compare, holm
@@ -22,7 +22,6 @@ def paired(draw: st.DrawFn) -> Samples:
 
 
 @given(paired())
-@settings(deadline=None)
 def test_swapped_images_give_the_opposite_answer(samples: Samples) -> None:
     (there,) = compare([samples], Settings())
     (back,) = compare([Samples(name="x", old=samples.new, new=samples.old)], Settings())
@@ -32,7 +31,6 @@ def test_swapped_images_give_the_opposite_answer(samples: Samples) -> None:
 
 
 @given(paired(), st.integers(-8, 8))
-@settings(deadline=None)
 def test_unit_of_samples_does_not_change_the_answer(samples: Samples, power: int) -> None:
     scale = 2.0**power
     scaled = Samples(name="x", old=tuple(scale * x for x in samples.old), new=tuple(scale * x for x in samples.new))
@@ -42,14 +40,12 @@ def test_unit_of_samples_does_not_change_the_answer(samples: Samples, power: int
 
 
 @given(paired())
-@settings(deadline=None)
 def test_identical_samples_are_never_changed(samples: Samples) -> None:
     (answer,) = compare([Samples(name="x", old=samples.old, new=samples.old)], Settings())
     assert answer.change in ("same", "unclear")
 
 
 @given(paired(), st.floats(min_value=1.01, max_value=10))
-@settings(deadline=None)
 def test_slowing_the_new_image_keeps_the_answer_slower(samples: Samples, factor: float) -> None:
     slowed = Samples(name="x", old=samples.old, new=tuple(factor * x for x in samples.new))
     if compare([samples], Settings())[0].change == "slower":
@@ -57,7 +53,6 @@ def test_slowing_the_new_image_keeps_the_answer_slower(samples: Samples, factor:
 
 
 @given(st.lists(paired(), min_size=1, max_size=6))
-@settings(deadline=None)
 def test_more_durations_never_add_a_claim(samples: list[Samples]) -> None:
     for together, alone in zip(compare(samples, Settings()), samples, strict=True):
         if together.change in ("slower", "faster"):
@@ -65,7 +60,6 @@ def test_more_durations_never_add_a_claim(samples: list[Samples]) -> None:
 
 
 @given(paired())
-@settings(deadline=None)
 def test_intervals_contain_their_estimates(samples: Samples) -> None:
     (answer,) = compare([samples], Settings())
     for interval in (answer.ratio, answer.old_s, answer.new_s):
