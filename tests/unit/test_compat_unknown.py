@@ -14,24 +14,8 @@ from envbuilder.cli.age import warn_of_age
 from envbuilder.compat.check import answer, findings_of
 from envbuilder.compat.question import Question
 from envbuilder.compat.unknown import newer_than, no_release
-from envbuilder.finding import Code
 
 CATALOG = load()
-
-
-@pytest.mark.parametrize(
-    ("version", "package", "says"),
-    [
-        ("2.99.0", None, "the newest is"),
-        ("3.0.0", None, "the newest is"),
-        ("2.20.7", None, "near it are 2.20.0"),
-        ("1.12.0", None, "near it are 1.13.1"),
-        ("2.13.5", "tensorflow-gpu", "the newest is 2.12.0"),
-        ("2.4.9", "tensorflow-cpu", "near it are 2.4.0"),
-    ],
-)
-def test_a_release_without_a_row_names_its_neighbours(version: str, package: str | None, says: str) -> None:
-    assert says in no_release(version, package, CATALOG).message
 
 
 @given(st.from_regex(r"[1-3]\.[0-9]{1,2}\.[0-9]", fullmatch=True))
@@ -43,25 +27,6 @@ def test_what_is_named_as_near_has_no_other_between(version: str) -> None:
     below = [text for text in known if versions.key(text) < versions.key(version)]
     above = [text for text in known if versions.key(text) > versions.key(version)]
     assert set(named) <= {*below[-1:], *above[:1]}
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        Question(tensorflow="2.20.0", driver="999.10"),
-        Question(tensorflow="2.20.0", cuda="12.7"),
-        Question(tensorflow="2.20.0", cudnn="9.99"),
-        Question(tensorflow="2.20.0", base_image="example.com/some:1"),
-        Question(tensorflow="2.20.0", os="plan9"),
-        Question(tensorflow="2.20.0", capabilities=("7.3",)),
-        Question(tensorflow="2.20.0", gpus=("RTX 6000",)),
-    ],
-)
-def test_nobody_is_sent_to_a_command_that_cannot_help(question: Question) -> None:
-    """`catalog refresh` makes rows of releases; for anything else the way out is another one."""
-    (found,) = [found for found in findings_of(question, CATALOG) if found.code is Code.UNKNOWN]
-    assert "refresh" not in found.fix
-    assert found.fix
 
 
 @pytest.mark.parametrize("day", ["2019-10-01", "2021-03-01", "2022-12-24", "2024-06-17", "2025-08-14", "2026-03-05"])
