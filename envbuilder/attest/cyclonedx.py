@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from envbuilder import __version__
 from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.removed_files import Omitted, RemovedFiles
+from envbuilder.image.removed_files import Removed, RemovedFiles, sums
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 
@@ -89,14 +89,14 @@ def bom(
     ``left_out`` is what its form leaves out of what its lock pins: said of each package, and in sum of the image.
     """
     locked = {(package.name, package.version): package for package in lock}
-    lacking = left_out or RemovedFiles()
+    lacking = left_out or {}
     image = BomComponent(
         type="container",
         bom_ref=digest,
         name=name,
         version=digest,
         purl=_image_purl(name, digest),
-        properties=tuple(_lacked(lacking.sums())),
+        properties=tuple(_lacked(lacking.values())),
     )
     # Two copies of one version (one of them bundled inside another package) are one component.
     parts = {part.purl: part for part in (_component(one, contents, locked, lacking) for one in contents.packages)}
@@ -143,9 +143,9 @@ def is_cuda(package: ImagePackage) -> bool:
     return bool(_CUDA.match(package.name))
 
 
-def _lacked(sums: Iterable[Omitted]) -> Iterator[BomProperty]:
+def _lacked(packages: Iterable[Sequence[Removed]]) -> Iterator[BomProperty]:
     """Say how many files and bytes are not there, for each reason; the list itself is in the image."""
-    for one in sums:
+    for one in sums(packages):
         yield BomProperty(f"envbuilder:left-out:{one.reason}", f"{one.files} files, {one.size} bytes")
 
 
@@ -159,8 +159,7 @@ def _component(
     if package.kind == "pypi":
         pinned = locked.get((package.name, package.version))
         properties.append(BomProperty("envbuilder:locked", str(pinned is not None).lower()))
-        lacked = lacking.of(package.name, package.version)
-        properties += _lacked(lacked.sums() if lacked else ())
+        properties += _lacked([lacking.get((package.name, package.version), ())])
         # A lock lists every file that may be installed; only where it is one alone do we know which it was.
         every = tuple(BomHash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
         hashes = every if len(every) == 1 else ()

@@ -267,7 +267,7 @@ def _build(
         revision=_revision(workspace.images, files),
         started=started,
         finished=finished,
-        omitted=removed_files.parse(carried_out(files, request.dockerfile)).sums(),
+        omitted=removed_files.sums(removed_files.parse(carried_out(files, request.dockerfile)).values()),
     )
     write_document(path, record)
     return record

@@ -6,9 +6,10 @@ validation compares the image with it.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,28 +45,20 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 """Files or bytes; bounded, because a list may come with an image from anybody."""
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """A removed file, or all of a package's files below a folder (``path`` ends with a slash).
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a list: a file, or all of a package's files below a folder (``path`` ends with a slash).
 
     ``path`` is as RECORD writes it, ``size`` in bytes; ``digest`` is of the paths and digests of all the files.
+    ``left`` and ``becomes`` are bytes and digest of a shared object without its symbol tables; None if the files go.
     """
 
+    reason: RemovalReason
     path: str
     files: Count
     size: Count
     digest: str
-    reason: RemovalReason
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """A shared object without its symbol tables: bytes and digest before (``size``), and afterwards (``left``)."""
-
-    path: str
-    size: Count
-    digest: str
-    left: Count
-    becomes: str
-    reason: RemovalReason = "symbols"
+    left: Count | None = None
+    becomes: str = ""
 
 
 class Omitted(msgspec.Struct, frozen=True):
@@ -76,53 +69,30 @@ class Omitted(msgspec.Struct, frozen=True):
     size: int
 
 
-class OfPackage(msgspec.Struct, frozen=True):
-    """Everything that one package lacks; ``name`` is normalised."""
-
-    name: str
-    version: str
-    left_out: tuple[LeftOut, ...] = ()
-    cut: tuple[Cut, ...] = ()
-
-    def sums(self) -> tuple[Omitted, ...]:
-        return RemovedFiles((self,)).sums()
+RemovedFiles = Mapping[tuple[str, str], Sequence[Removed]]
+"""All that an image lacks of its lock's packages, by their normalised name and version."""
 
 
-class RemovedFiles(msgspec.Struct, frozen=True):
-    """Everything that an image lacks of its lock's packages."""
-
-    packages: tuple[OfPackage, ...] = ()
-
-    def of(self, name: str, version: str) -> OfPackage | None:
-        """Return the row of a package; None if it is complete."""
-        return next((one for one in self.packages if (one.name, one.version) == (name, version)), None)
-
-    def sums(self) -> tuple[Omitted, ...]:
-        """Add up by reason, in the order of the reasons' names."""
-        rows = [Omitted(row.reason, row.files, row.size) for package in self.packages for row in package.left_out]
-        rows += [Omitted(cut.reason, 1, cut.size - cut.left) for package in self.packages for cut in package.cut]
-        found: dict[RemovalReason, Omitted] = {}
-        for row in rows:
-            before = found.get(row.reason, Omitted(row.reason, 0, 0))
-            found[row.reason] = Omitted(row.reason, before.files + row.files, before.size + row.size)
-        return tuple(found[reason] for reason in sorted(found))
+def sums(packages: Iterable[Sequence[Removed]]) -> tuple[Omitted, ...]:
+    """Add up the rows of packages by reason, in the order of the reasons' names."""
+    found: dict[RemovalReason, Omitted] = {}
+    for row in itertools.chain.from_iterable(packages):
+        before = found.get(row.reason, Omitted(row.reason, 0, 0))
+        found[row.reason] = Omitted(row.reason, before.files + row.files, before.size + row.size - (row.left or 0))
+    return tuple(found[reason] for reason in sorted(found))
 
 
 def parse(text: str) -> RemovedFiles:
     """Read a list, or several joined. Raises DamagedError for anything else."""
-    packages: dict[tuple[str, str], tuple[list[LeftOut], list[Cut]]] = {}
+    found: dict[tuple[str, str], list[Removed]] = {}
     with decoding.damaged("not a list of removed files"):
         if len(text) > _MOST_OF_A_LIST:
             raise ValueError("it is too long")
         for line in filter(None, text.split("\n")):
             row = remove_files.parse_row(line)
-            left_out, cuts = packages.setdefault((row.package, row.version), ([], []))
-            if row.left:
-                cuts.append(decoding.converted({**row._asdict(), "left": int(row.left)}, Cut))
-            else:
-                left_out.append(decoding.converted(row._asdict(), LeftOut))
-    found = (OfPackage(*key, tuple(left_out), tuple(cuts)) for key, (left_out, cuts) in packages.items())
-    return RemovedFiles(tuple(found))
+            values = {**row._asdict(), "left": int(row.left) if row.left else None}
+            found.setdefault((row.package, row.version), []).append(decoding.converted(values, Removed))
+    return found
 
 
 def named(label: str, lock: str, text: str) -> str:
@@ -131,7 +101,7 @@ def named(label: str, lock: str, text: str) -> str:
         return ""
     try:
         pinned = {(package.name, package.version) for package in lockfile.parse(lock)}
-        return text if all((one.name, one.version) in pinned for one in parse(text).packages) else ""
+        return text if parse(text).keys() <= pinned else ""
     except ValueError:
         return ""
 

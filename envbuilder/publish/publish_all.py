@@ -197,7 +197,7 @@ class _Describe:
             self._contents,
             lockfile.parse(self.built.lock),
             created=self.built.record.finished,
-            left_out=removed_files.parse(self.built.removed) if self.built.removed else None,
+            left_out=removed_files.parse(self.built.removed),
         )
         return about(name, digest, CYCLONEDX, made)
 

@@ -73,7 +73,7 @@ def joined_lists(files: ImageFiles) -> str:
 def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
     """Return the removed libraries in a list of removed files: distribution, and file or folder."""
     removed = removed_files.parse(text)
-    gone = ((one.name, row) for one in removed.packages for row in one.left_out)
+    gone = ((name, row) for (name, _), rows in removed.items() for row in rows if row.left is None)
     return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
 
 

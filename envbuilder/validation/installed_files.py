@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from envbuilder import versions
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
-from envbuilder.image.removed_files import OfPackage
+from envbuilder.image.removed_files import Removed
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.validation.file_records import (
@@ -69,7 +69,9 @@ def files(subject: ImageContext) -> CheckOutput:
     if not carried:
         return _compared(subject)
     output = _compared(replace(subject, removed=carried))
-    sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in removed_files.parse(carried).sums())
+    sums = ", ".join(
+        f"{one.reason} {one.size / 1e6:.1f} MB" for one in removed_files.sums(removed_files.parse(carried).values())
+    )
     text = f"its removed files ({sums}) are known from its own list only; all others are as recorded"
     fix = "validate where images/shared/packages has the lists of its label"
     unknown = warning(Code.UNKNOWN, removed_files.REMOVED, text, fix=fix)
@@ -86,13 +88,13 @@ def _compared(subject: ImageContext) -> CheckOutput:
     blamed: set[str] = set()
     counts = {"files": 0, "wheels": 0, "proved": 0}
     unknown: dict[str, list[str]] = {}
-    of_python = ((one, locked.get(one.name), omitted.of(one.name, one.version)) for one in there)
+    of_python = ((one, locked.get(one.name), omitted.get((one.name, one.version), ())) for one in there)
     for one, package, leaves_out in (
         *of_python,
-        *((one, package, None) for one, package in cudnn_distributions(subject)),
+        *((one, package, ()) for one, package in cudnn_distributions(subject)),
     ):
         wheel = _wheel(subject, one, package)
-        if wheel.content is None and package is not None and leaves_out is None:
+        if wheel.content is None and package is not None and not leaves_out:
             wheel = _pinned(subject, one, package, wheel)
         compared = _compare(subject, one, wheel, leaves_out)
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
@@ -179,13 +181,13 @@ def _pinned(subject: ImageContext, one: InstalledPackage, package: Locked, wheel
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
 
 
-def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: OfPackage | None) -> _Compared:
+def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: Sequence[Removed]) -> _Compared:
     found = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
-        if omitted is not None:
+        if omitted:
             left = remaining_of(brought, omitted, one.site)
             brought = left.brought
             found.against += left.strange
@@ -328,11 +330,11 @@ class Remaining:
     strange: tuple[str, ...]
 
 
-def remaining_of(brought: Mapping[str, str], omitted: OfPackage, site: str) -> Remaining:
+def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: str) -> Remaining:
     """Remove from the files of a wheel below ``site`` those that the list names."""
     start = len(site) + 1
     left, gone, strange = dict(brought), list[str](), list[str]()
-    for row in omitted.left_out:
+    for row in (one for one in omitted if one.left is None):
         listed = f"{site}/{row.path}"
         below = [path for path in brought if is_below(path, listed) and not path.endswith(".pyc")]
         if len(below) != row.files or digest_of_rows((path[start:], brought[path]) for path in below) != row.digest:
@@ -341,7 +343,7 @@ def remaining_of(brought: Mapping[str, str], omitted: OfPackage, site: str) -> R
         gone += below
         for path in below:
             left.pop(path, None)
-    for cut in omitted.cut:
+    for cut in (one for one in omitted if one.left is not None):
         path = f"{site}/{cut.path}"
         if left.get(path) == cut.digest:
             left[path] = cut.becomes

@@ -44,7 +44,7 @@ def environment(release: str, flavor: Flavor, variant: Variant) -> Environment:
 def goes(name: str) -> Callable[[str], bool]:
     """Tell files that a context's list leaves out whole: programs of the environment too, as RECORD writes them."""
     found = removed_files.parse(carried_out(build_files(name, HERE), f"{name}/Dockerfile"))
-    rows = [row.path for one in found.packages for row in one.left_out]
+    rows = [row.path for listed in found.values() for row in listed if row.left is None]
     files, folders = frozenset(rows), tuple(row for row in rows if row.endswith("/"))
     return lambda path: path in files or path.startswith(folders)
 

@@ -24,7 +24,7 @@ from envbuilder.attest.provenance import BuildBase, provenance
 from envbuilder.engine.layers import layers
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
-from envbuilder.image.removed_files import Cut, LeftOut, OfPackage, RemovedFiles
+from envbuilder.image.removed_files import Removed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import scan
 
@@ -142,12 +142,10 @@ def test_components_say_what_they_are() -> None:
 
 
 def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
-    row, cut = (
-        LeftOut("numpy/tests/", 3, 700, "d", "tests"),
-        Cut("numpy/a.so", 900, "a", 300, "b", "symbols"),
-    )
+    row = Removed(reason="tests", path="numpy/tests/", files=3, size=700, digest="d")
+    cut = Removed(reason="symbols", path="numpy/a.so", files=1, size=900, digest="a", left=300, becomes="b")
     part = next(one for one in document()["components"] if one["name"] == "numpy")
-    listed = RemovedFiles(packages=(OfPackage("numpy", part["version"], (row,), (cut,)),))
+    listed = {("numpy", part["version"]): (row, cut)}
     contents = read(chunks(saved(BASE, VENV, CUDA)))
     made = json.loads(
         msgspec.json.encode(bom("a.b/c", digest("image"), contents, lockfile.parse(LOCK), left_out=listed))

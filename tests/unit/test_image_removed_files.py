@@ -14,7 +14,7 @@ from package_folders import COMMITTED, MemoryIndex
 from envbuilder.catalog.store import load
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.layers import PackageLayer, make_folder
-from envbuilder.image.removed_files import Omitted, RemovedFiles, Wheel, parse, removed
+from envbuilder.image.removed_files import Omitted, Wheel, parse, removed, sums
 from envbuilder.probes.slimming import remove_files
 from envbuilder.pypi.package_index import DistFile
 from envbuilder.support import decoding
@@ -29,13 +29,12 @@ LIST = (
 
 def test_a_list_is_read_and_added_up() -> None:
     found = parse(LIST)
-    assert [(one.name, len(one.left_out), len(one.cut)) for one in found.packages] == [
-        ("tensorflow", 1, 1),
-        ("numpy", 1, 0),
-    ]
-    assert found.sums() == (Omitted("compilers", 9, 1000), Omitted("symbols", 1, 200), Omitted("tests", 1, 10))
-    assert found.of("tensorflow", "2.20.1") is None
-    assert parse("") == RemovedFiles()
+    assert {pin: [row.left for row in rows] for pin, rows in found.items()} == {
+        ("tensorflow", "2.20.0"): [None, 700],
+        ("numpy", "2.1.3"): [None],
+    }
+    assert sums(found.values()) == (Omitted("compilers", 9, 1000), Omitted("symbols", 1, 200), Omitted("tests", 1, 10))
+    assert parse("") == {}
 
 
 @pytest.mark.parametrize(
@@ -159,10 +158,11 @@ def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
     (file,) = index.files("tensorflow-cpu")
     layer = PackageLayer("x", f"tensorflow-cpu==2.20.0 --hash=sha256:{file.sha256}\n", "TensorFlow", "2.20.0")
     made = make_folder(layer, framework, load(), cast("Any", index))
-    (one,) = parse(made.removed).packages
-    assert [(row.path, row.reason, row.size) for row in one.left_out] == [("tensorflow/include/", "compilers", 5)]
-    assert [(cut.path, cut.size) for cut in one.cut] == [("tensorflow/a.so", len(library))]
-    assert one.cut[0].left < len(library)
-    removed_size = sum(row.size for row in one.sums())
+    ((headers, cut),) = parse(made.removed).values()
+    assert (headers.path, headers.reason, headers.size) == ("tensorflow/include/", "compilers", 5)
+    assert (cut.path, cut.reason, cut.size) == ("tensorflow/a.so", "symbols", len(library))
+    assert cut.left is not None
+    assert cut.left < len(library)
+    removed_size = sum(row.size for row in sums([(headers, cut)]))
     assert made.lock == layer.text(len(library) + 6, removed_size)
     assert make_folder(layer, framework, load(), cast("Any", MemoryIndex())).removed == ""
