@@ -15,7 +15,6 @@ from typing import Literal
 
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
-from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian, names
 from envbuilder.image.host_settings import mirrors
@@ -58,7 +57,7 @@ def ensure_base(
     with _lock(cache, system):
         if not renew and (here := _bootstrapped(engine, system)) is not None:
             return here  # another process made it while this one waited
-        _ask_for(f"the base {system.name}", _BASE_SIZE, engine)
+        ask_for_room(f"the base {system.name}", _BASE_SIZE, engine)
         try:
             return _from_registry(fetched(engine, system.image, report), system)
         except InfrastructureError as unreachable:
@@ -205,15 +204,11 @@ _HOPELESS = 8
 _FREE_SPACE = "envbuilder clean --cache 5 frees what builds left, docker system df says what holds the rest"
 
 
-def ask_for_room(environment: Environment, engine: Engine) -> None:
+def ask_for_room(what: str, needed: int, engine: Engine) -> None:
     """Warn if the engine's disk has less space than a build needs; silent about the disk of another host.
 
     Raises InfrastructureError if it has almost none.
     """
-    _ask_for(environment.id, NEEDED[environment.flavor], engine)
-
-
-def _ask_for(what: str, needed: int, engine: Engine) -> None:
     root = engine.info().root
     try:
         free = shutil.disk_usage(root).free if root else needed

@@ -14,11 +14,11 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
-from envbuilder.engine.port import BuildRequest, Engine, Image, Step
+from envbuilder.engine.port import BuildRequest, Engine, Image, Layer, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError, redacted
 from envbuilder.image import lockfile, removed_files, system_lock
-from envbuilder.image.bases import Base, ask_for_room, ensure_base
+from envbuilder.image.bases import NEEDED, Base, ask_for_room, ensure_base
 from envbuilder.image.context import (
     build_files,
     ensure_lock,
@@ -60,14 +60,6 @@ _LOG_LINES = {
 """A log's line by the kind of a build's event."""
 
 
-class LayerSize(msgspec.Struct, frozen=True):
-    """One layer: its diff id, its size in bytes, the instruction that made it."""
-
-    diff_id: str
-    size: int
-    created_by: str
-
-
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a build: ``out/<id>/image.json``. ``key`` covers the context and the base.
 
@@ -89,7 +81,7 @@ class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     builder: str
     engine: EngineRef | None = None
     seconds: float
-    layers: tuple[LayerSize, ...]
+    layers: tuple[Layer, ...]
     context: dict[str, str] = {}
     revision: str = ""
     started: str = ""
@@ -243,7 +235,7 @@ def _build(
     key: str,
 ) -> ImageRecord:
     """Build an environment, and write ``out/<id>/build.log`` meanwhile and ``out/<id>/image.json`` at the end."""
-    ask_for_room(environment, engine)
+    ask_for_room(environment.id, NEEDED[environment.flavor], engine)
     path = workspace.image_record(environment.id)
     with writing(path):
         path.unlink(missing_ok=True)
@@ -262,7 +254,7 @@ def _build(
         builder=f"{info.name} {info.version} {info.builder}",
         engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
         seconds=round(seconds, 1),
-        layers=tuple(LayerSize(layer.diff_id, layer.size, layer.created_by) for layer in image.layers),
+        layers=image.layers,
         context=digests_of(files),
         revision=_revision(workspace.images, files),
         started=started,

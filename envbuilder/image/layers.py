@@ -79,7 +79,7 @@ class PackageFolder:
 
 
 @dataclass(frozen=True)
-class Step:
+class DockerfileStep:
     """A step of a Dockerfile; with ``complete`` it keeps the files that its list names."""
 
     layer: PackageLayer
@@ -95,13 +95,13 @@ class Step:
         return max(1, round((int(found["size"]) - (0 if self.complete else int(found["removed"]))) / 1e6))
 
 
-def steps_of(environment: Environment, lock: str, packages: Mapping[str, PackageFolder]) -> tuple[Step, ...]:
+def steps_of(environment: Environment, lock: str, packages: Mapping[str, PackageFolder]) -> tuple[DockerfileStep, ...]:
     asked_for = lockfile.names(environment.requirements)
     steps = []
     for layer in package_layers(environment, lock):
         content = packages.get(layer.folder) or PackageFolder(layer.text(0, 0))
         complete = bool(content.removed) and (not environment.variant or layer.name in asked_for)
-        steps.append(Step(layer, content, complete))
+        steps.append(DockerfileStep(layer, content, complete))
     return tuple(steps)
 
 

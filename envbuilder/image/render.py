@@ -13,7 +13,7 @@ from envbuilder.engine.archive import MODIFIED
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.errors import InputError, Problem
 from envbuilder.image import lockfile, system_lock
-from envbuilder.image.layers import PackageFolder, Step, joined, steps_of
+from envbuilder.image.layers import DockerfileStep, PackageFolder, joined, steps_of
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.support import terminal_text
@@ -105,7 +105,7 @@ def _dockerfile(
     environment: Environment,
     lock: str,
     templates: Mapping[str, str],
-    steps: tuple[Step, ...],
+    steps: tuple[DockerfileStep, ...],
     system: Mapping[str, str],
 ) -> str:
     import jinja2  # noqa: PLC0415 - 40 ms that only a written context pays

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from envbuilder.image.build import LayerSize
+from envbuilder.engine.port import Layer
 from envbuilder.verdict import Phase, Verdict
 
 COLOURS = 10
@@ -197,7 +197,7 @@ _LAYER_NAMES = (
 """A part of an instruction, and the name of the layer that the instruction makes."""
 
 
-def layer_name(layer: LayerSize, index: int) -> str:
+def layer_name(layer: Layer, index: int) -> str:
     """Name a layer in few words, by its instruction."""
     if index == 0:
         return "base system"
@@ -205,7 +205,7 @@ def layer_name(layer: LayerSize, index: int) -> str:
     return known or " ".join(layer.created_by.split())[:60] or "unnamed"
 
 
-def layer_chart(layers: tuple[LayerSize, ...]) -> BarChart | None:
+def layer_chart(layers: tuple[Layer, ...]) -> BarChart | None:
     """Return an image's layers by size, lowest first; None for an image without any."""
     total = sum(layer.size for layer in layers)
     if not total:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
+from envbuilder.engine.port import Layer
 from envbuilder.environment import Environment, Rejection
-from envbuilder.image.build import ImageRecord, LayerSize
+from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Excluded
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.validation.verdict_store import History, read_verdict
@@ -30,7 +31,7 @@ class Material:
     environments: tuple[Environment, ...] = ()
     rejections: tuple[Rejection, ...] = ()
     excluded: tuple[Excluded, ...] = ()
-    layers: dict[str, tuple[LayerSize, ...]] = field(default_factory=dict)
+    layers: dict[str, tuple[Layer, ...]] = field(default_factory=dict)
     controls: dict[str, Verdict] = field(default_factory=dict)
     upgrades: tuple[UpgradeDocument, ...] = ()
     unreadable: int = 0
@@ -87,7 +88,7 @@ def _by_environment(verdicts: tuple[Verdict, ...]) -> dict[str, tuple[Verdict, .
     return {name: tuple(group) for name, group in sorted(grouped.items())}
 
 
-def _layers(workspace: Workspace) -> dict[str, tuple[LayerSize, ...]]:
+def _layers(workspace: Workspace) -> dict[str, tuple[Layer, ...]]:
     records = (read_document(path, ImageRecord) for path in workspace.image_records())
     return {record.image: record.layers for record in records if record is not None}
 

@@ -21,9 +21,9 @@ from factories import (
     verdict,
 )
 
+from envbuilder.engine.port import Layer
 from envbuilder.environment import Combination, Rejection
 from envbuilder.finding import Code
-from envbuilder.image.build import LayerSize
 from envbuilder.report.page import write
 from envbuilder.report.report_data import Material
 from envbuilder.verdict import Verdict
@@ -50,9 +50,7 @@ def many() -> Material:
         verdicts=by_name,
         environments=(environment(id="tf2.9.0-py39-cpu-bullseye", tensorflow="2.9.0", python="3.9"),),
         rejections=(REJECTED,),
-        layers={
-            verdict().image.id: (LayerSize("a", 100_000_000, ""), LayerSize("b", 1_600_000_000, "requirements.lock #"))
-        },
+        layers={verdict().image.id: (Layer("a", 100_000_000, ""), Layer("b", 1_600_000_000, "requirements.lock #"))},
         controls={"wrong-matmul": failed_verdict(), "good-cpu": verdict()},
         upgrades=(upgrade(),),
     )

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from factories import environment
 from fake_engine import FakeEngine
 
 from envbuilder.catalog.rows import OperatingSystem
@@ -233,7 +232,7 @@ def asked(root: Path | None) -> str:
     engine = Rooted()
     engine.root = str(root) if root else ""
     try:
-        ask_for_room(environment(flavor="cpu"), engine)
+        ask_for_room("tf-cpu", NEEDED["cpu"], engine)
     except InfrastructureError as error:
         return str(error)
     return ""

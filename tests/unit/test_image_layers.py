@@ -15,7 +15,7 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import templates
-from envbuilder.image.layers import PackageFolder, PackageLayer, Step, carried_out, package_layers
+from envbuilder.image.layers import DockerfileStep, PackageFolder, PackageLayer, carried_out, package_layers
 from envbuilder.image.render import render_context
 
 LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
@@ -136,4 +136,4 @@ def test_each_committed_pin_has_one_hash() -> None:
 
 def test_a_folder_without_a_header_has_no_size() -> None:
     layer = PackageLayer("a-1", "a==1\n", "a")
-    assert Step(layer, PackageFolder("a==1\n"), complete=True).megabytes == 0
+    assert DockerfileStep(layer, PackageFolder("a==1\n"), complete=True).megabytes == 0

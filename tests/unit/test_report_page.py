@@ -29,9 +29,9 @@ from hypothesis import strategies as st
 
 from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
+from envbuilder.engine.port import Layer
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code
-from envbuilder.image.build import LayerSize
 from envbuilder.image.context import templates
 from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
@@ -149,9 +149,9 @@ def test_nested_phases_begin_with_their_parent_and_count_once() -> None:
 
 def test_layers_are_named_by_their_purpose_and_drawn_in_proportion() -> None:
     layers = (
-        LayerSize("a", 100, ""),
-        LayerSize("b", 300, "RUN /bin/sh -c sh /run/tools/install nvidia-cudnn-cu12-9.3.0.75 # buildkit"),
-        LayerSize("c", 600, "RUN /bin/sh -c sh /run/tools/install tensorflow-2.20.0-py311 # buildkit"),
+        Layer("a", 100, ""),
+        Layer("b", 300, "RUN /bin/sh -c sh /run/tools/install nvidia-cudnn-cu12-9.3.0.75 # buildkit"),
+        Layer("c", 600, "RUN /bin/sh -c sh /run/tools/install tensorflow-2.20.0-py311 # buildkit"),
     )
     chart = charts.layer_chart(layers)
     assert chart is not None
@@ -173,7 +173,7 @@ def test_layers_of_a_runtime_image_are_named_by_their_parts() -> None:
     more = msgspec.structs.replace(more, cuda_wheels=("nvidia-cudnn-cu12==1.0", "nvidia-nccl-cu12==1.0"))
     text = render_context(more, lock, templates())[f"{more.id}/Dockerfile"].decode()
     steps = [f"RUN /bin/sh -c sh {step} # buildkit" for step in re.findall(r"/run/tools/install \S+", text)]
-    assert [charts.layer_name(LayerSize("x", 1, step), 1) for step in steps] == [
+    assert [charts.layer_name(Layer("x", 1, step), 1) for step in steps] == [
         "CUDA libraries",
         "NCCL",
         "TensorFlow",
