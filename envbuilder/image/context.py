@@ -15,7 +15,6 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InputError, NoClaimError, Problem, UsageError
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.layers import PACKAGES, PackageFolder, PackageLayer, make_folder, package_layers
-from envbuilder.image.lock import lock, with_hashes
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import render_context
@@ -80,7 +79,7 @@ def ensure_lock(
     if present is not None:
         ensure_system_locks(environment, catalog, workspace)
         return present
-    text = lock(environment, system_of(environment, catalog).glibc)
+    text = lockfile.resolve(environment, system_of(environment, catalog).glibc)
     ensure_system_locks(environment, catalog, workspace, renew=renew)
     write_atomically(path, text.encode())
     return text
@@ -119,7 +118,7 @@ def ensure_system_locks(
         return
     system, cuda = system_of(environment, catalog), environment.packaged_cuda
     if cuda is not None and CUDNN_LOCK in wanted:
-        write_atomically(context / CUDNN_LOCK, with_hashes((cuda.cudnn,), environment, system.glibc).encode())
+        write_atomically(context / CUDNN_LOCK, lockfile.with_hashes((cuda.cudnn,), environment, system.glibc).encode())
     if SYSTEM_LOCK in wanted:
         place = (cuda.component, cuda.repository) if cuda else ("", "")
         text = system_lock.resolve(system.suite, environment.pinned_packages, *place)

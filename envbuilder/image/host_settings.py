@@ -6,7 +6,6 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -18,6 +17,9 @@ from envbuilder.support import decoding
 from envbuilder.workspace import read_users, users_text
 
 T = TypeVar("T")
+
+FURTHER = "further.list"
+"""The name of apt's list of a repository."""
 
 _VARIABLE = "ENVBUILDER_MIRRORS"
 
@@ -46,7 +48,9 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 _Suite = Annotated[str, msgspec.Meta(pattern=r"^(?:/|[A-Za-z0-9][A-Za-z0-9._/-]*(?: [A-Za-z0-9][A-Za-z0-9._-]*)*)\Z")]
 
 
-class _Repository(msgspec.Struct, forbid_unknown_fields=True):
+class _AptRepository(msgspec.Struct, forbid_unknown_fields=True):
+    """A signed repository; ``suite`` follows the address in apt's lists (``/`` for a flat one)."""
+
     url: _Url
     key: Annotated[str, msgspec.Meta(pattern="^/")]
     suite: _Suite = "/"
@@ -57,25 +61,7 @@ class Apt(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
     debian: _Url = ""
     debian_security: _Url = ""
-    repositories: dict[_Name, _Repository] = {}
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A signed repository with its key; ``suite`` follows the address in apt's lists (``/`` for a flat one)."""
-
-    name: str
-    url: str
-    suite: str
-    key: bytes
-
-    @property
-    def key_file(self) -> str:
-        """The key's file name: apt tells a key's two formats by the ending."""
-        return f"{self.name}.{'asc' if self.key.lstrip().startswith(_ARMOUR) else 'gpg'}"
-
-    def line(self, folder: str) -> str:
-        return f"deb [arch=amd64 signed-by={folder}/{self.key_file}] {self.url} {self.suite}\n"
+    repositories: dict[_Name, _AptRepository] = {}
 
 
 def config_file(environ: Mapping[str, str] = os.environ) -> Path:
@@ -98,16 +84,22 @@ def apt(environ: Mapping[str, str] = os.environ) -> Apt:
     return _table("apt", Apt, environ)
 
 
-def named_repository(name: str, environ: Mapping[str, str] = os.environ) -> Repository:
-    """Return a repository of apt's. Raises UsageError if none of this name is configured, or its key is not one."""
+def repository_files(name: str, folder: str, environ: Mapping[str, str] = os.environ) -> dict[str, bytes]:
+    """Return apt's list of a configured repository, and the key, which the list expects in ``folder``.
+
+    Raises UsageError if none of this name is configured, or its key is not one.
+    """
     found = apt(environ).repositories.get(name)
     if found is None:
         where = f"{config_file(environ)}: apt.repositories.{name}"
         raise UsageError(f"{where} is missing: the packages come from it", hint=f"write {_EXAMPLES['apt']}")
     key = read_users(Path(found.key))
-    if len(key) > _LARGEST_KEY or not (key.lstrip().startswith(_ARMOUR) or key[:1] >= b"\x80"):
+    armoured = key.lstrip().startswith(_ARMOUR)
+    if len(key) > _LARGEST_KEY or not (armoured or key[:1] >= b"\x80"):
         raise UsageError(f"{found.key} is not a public key of OpenPGP", hint="gpg --export KEY > FILE writes one")
-    return Repository(name, found.url.rstrip("/"), found.suite, key)
+    key_file = f"{name}.{'asc' if armoured else 'gpg'}"  # apt tells a key's two formats by the ending
+    line = f"deb [arch=amd64 signed-by={folder}/{key_file}] {found.url.rstrip('/')} {found.suite}\n"
+    return {FURTHER: line.encode(), key_file: key}
 
 
 def _table(
@@ -156,8 +148,8 @@ def host_files(
     if config.certificates:
         files["ca-certificates.crt"] = read_users(Path(config.certificates))
     if repository:
-        found = named_repository(repository, environ)
-        files |= {"apt/further.list": found.line("/run/host/apt").encode(), f"apt/{found.key_file}": found.key}
+        found = repository_files(repository, "/run/host/apt", environ)
+        files |= {f"apt/{name}": content for name, content in found.items()}
     for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
         files[f"wheels/{wheel.name}"] = read_users(wheel)
     return {f"{folder}/{name}": content for name, content in files.items()}

@@ -1,15 +1,27 @@
-"""Read a lock: its pinned packages, and parts of it."""
+"""Locks: read one, take parts of it, and pin every package of an environment with its hash, by uv's resolver."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import tomllib
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
+from packaging.markers import default_environment
+from packaging.pylock import PackageSdist, PackageWheel, Pylock, PylockSelectError
+from packaging.tags import Tag, compatible_tags, cpython_tags
+
 from envbuilder import workspace
-from envbuilder.versions import distribution
+from envbuilder.environment import Environment
+from envbuilder.errors import InfrastructureError, UnsatisfiableError
+from envbuilder.pypi.index_config import configured, for_uv
+from envbuilder.support import subprocesses
+from envbuilder.versions import at_least, distribution, is_final, minor, numbers
 
 LOCK = "requirements.lock"
 """The lock's name in a build context."""
@@ -18,6 +30,20 @@ _ADDED = "# added by the matrix: "
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PACKAGE = re.compile(rf"^(?P<name>{_NAME.pattern})==(?P<version>[^\s;\\]+)")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+
+_UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
+"""The glibc minors that uv knows as ``manylinux_2_N`` platforms (uv's ``--python-platform``)."""
+
+_FIRST_WITHOUT_SDISTS = "2.6"
+"""TensorFlow before this line requires packages that exist as sdists only (termcolor 1.1.0, wrapt 1.12.1)."""
+
+_TIME_LIMIT_S = 600
+
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
+"""What uv takes for yes in a variable."""
+
+_NEWEST_GLIBC = 45
+"""The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +110,130 @@ def added(text: str) -> frozenset[str]:
 
 def digest(text: str) -> str:
     return workspace.digest(text.encode())
+
+
+def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[Tag, ...]:
+    """List the tags of wheels that a CPython takes on Linux: the most specific for Python first, then the oldest glibc.
+
+    So environments on several systems take the same wheel. ``glibc`` is the minor version of the GNU C library.
+    """
+    version = numbers(minor(python))
+    platforms = [f"{old}_{arch}" for old in ("linux", "manylinux1", "manylinux2010", "manylinux2014")]
+    platforms += [f"manylinux_2_{number}_{arch}" for number in range(5, glibc + 1)]
+    tags = itertools.chain(
+        cpython_tags(version, platforms=platforms),
+        compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
+    )
+    return tuple(dict.fromkeys(tags))
+
+
+def resolve(environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None) -> str:
+    """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
+
+    The lock is in pip's format, sorted by name. ``keep`` is another lock whose versions are kept if they fit;
+    ``wheels`` a folder of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason,
+    InfrastructureError if the index does not answer.
+    """
+    pins = _pins(_compiled(environment, glibc, wheels, keep=keep))
+    text = with_hashes(pins, environment, glibc, wheels=wheels)
+    framework, *asked_for = environment.requirements
+    if not asked_for:
+        return text
+    alone = msgspec.structs.replace(environment, requirements=(framework,), constraints=pins)
+    required = _pins(_compiled(alone, glibc, wheels, keep=text))
+    return with_added(text, names(set(pins) - set(required)))
+
+
+def with_hashes(pins: tuple[str, ...], environment: Environment, glibc: str, *, wheels: Path | None = None) -> str:
+    """Return a lock of exactly these pins, each with the hash of the file that is installed: the best wheel, or sdist.
+
+    Errors as of `resolve`.
+    """
+    exact = msgspec.structs.replace(environment, requirements=pins, cuda_wheels=(), constraints=())
+    found = Pylock.from_dict(tomllib.loads(_compiled(exact, glibc, wheels, pylock=True)))
+    tags = supported_tags(environment.python, environment.arch, numbers(glibc)[1])
+    target = default_environment()
+    target |= {"python_version": environment.python, "python_full_version": f"{environment.python}.0"}
+    try:
+        files = {str(package.name): file for package, file in found.select(environment=target, tags=tags)}
+        hashes = {name: file.hashes for name, file in files.items() if isinstance(file, PackageWheel | PackageSdist)}
+        return "".join(f"{pin} --hash=sha256:{hashes[pin.partition('==')[0]]['sha256']}\n" for pin in pins)
+    except (PylockSelectError, KeyError, ValueError) as error:  # ValueError: a wheel's name
+        text = f"the index lacks a file of a package of {environment.id}: {error}"
+        raise InfrastructureError(text, hint="run it again, or look at the package's files on the index") from error
+
+
+def _pins(text: str) -> tuple[str, ...]:
+    return tuple(f"{package.name}=={package.version}" for package in parse(text))
+
+
+def _compiled(
+    environment: Environment, glibc: str, wheels: Path | None, *, keep: str = "", pylock: bool = False
+) -> str:
+    """Resolve by uv: a lock with every file's hash, or for exact pins (``pylock``) every file of each package.
+
+    The indexes are this host's, after those of the matrix. A package that one of these has is taken only from there,
+    whatever the strategy is between others: a package of a team's own name that somebody else published under a higher
+    version is somebody else's code. They are variables, which no list of processes shows: addresses of this host's
+    settings may hold credentials.
+    """
+    environ = {**os.environ, **for_uv(configured()), "NO_COLOR": "1"}
+    if own := environment.added.indexes:
+        further = " ".join((*own, *environ.get("UV_INDEX", "").split()))
+        environ |= {"UV_INDEX": further, "UV_INDEX_STRATEGY": "first-index"}
+    with workspace.temporary_folder("lock") as folder:
+        asked, bounds = folder / "requirements.in", folder / "constraints.txt"
+        result = folder / ("pylock.toml" if pylock else "requirements.lock")
+        asked.write_text("\n".join((*environment.requirements, *environment.cuda_wheels)) + "\n")
+        bounds.write_text("\n".join(environment.constraints) + "\n")
+        if keep:
+            result.write_text(keep)
+        words = [uv_binary(), "pip", "compile", str(asked), "--constraints", str(bounds), "--output-file", str(result)]
+        words += ["--generate-hashes", "--no-header", "--no-annotate", "--quiet", "--no-python-downloads"]
+        words += ["--no-deps", "--format", "pylock.toml"] if pylock else []
+        words += ["--find-links", str(wheels)] if wheels else []
+        words += _target(environment, glibc)
+        try:
+            done = subprocesses.run(words, within=_TIME_LIMIT_S, env=environ)
+        except subprocesses.ProgramError as error:
+            text = f"uv did not finish: {error.message}"
+            raise InfrastructureError(text, hint="check the network and the package index") from error
+        if done.code:
+            raise _failure(environment, done.error_text)
+        return workspace.users_text(result)
+
+
+def _target(environment: Environment, glibc: str) -> list[str]:
+    """Return uv's options for an environment's Python and machine, with uv's newest platform for the glibc."""
+    known = max((one for one in _UV_GLIBC if one <= numbers(glibc)[1]), default=_UV_GLIBC[0])
+    words = ["--python-version", environment.python, "--python-platform", f"{environment.arch}-manylinux_2_{known}"]
+    if at_least(minor(environment.tensorflow), _FIRST_WITHOUT_SDISTS):
+        words += ["--only-binary", ":all:"]
+    if not is_final(environment.tensorflow):
+        words += ["--prerelease", "if-necessary-or-explicit"]
+    return words
+
+
+def uv_binary() -> str:
+    from uv import find_uv_bin  # noqa: PLC0415 - only locking needs it
+
+    return find_uv_bin()
+
+
+def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | InfrastructureError:
+    if os.environ.get("UV_OFFLINE", "").lower() in _YES:  # then uv treats everything outside of its cache as missing
+        return InfrastructureError(
+            f"{environment.id} cannot be locked: uv may use no network",
+            hint="unset UV_OFFLINE, then run it again",
+        )
+    if "No solution found" in stderr or "no wheels" in stderr:
+        reason = " ".join(re.sub(r"[^\x20-\x7e]+", " ", stderr).split())
+        return UnsatisfiableError(
+            f"{environment.id} cannot be locked: {reason}",
+            hint=f"run `envbuilder explain {environment.id}`, or loosen the matrix's packages",
+        )
+    last = "\n".join(stderr.strip().splitlines()[-4:])
+    return InfrastructureError(
+        f"uv could not resolve {environment.id}:\n{last}",
+        hint="check the network, the index that uv or pip is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE",
+    )

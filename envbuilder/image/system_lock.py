@@ -179,18 +179,16 @@ def _lines(suite: str) -> tuple[str, ...]:
 
 def _prepared(suite: str, component: str, repository: str, folder: Path) -> list[str]:
     """Return the options for an apt in this folder that knows this suite and repository only, for amd64."""
-    further = host_settings.named_repository(repository) if repository else None
+    further = host_settings.repository_files(repository, str(folder)) if repository else {}
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         with writing(folder / name):
             (folder / name).mkdir(parents=True)
-    write_atomically(folder / "status", b"")
     signed = f"deb [signed-by={_KEYRING}] "
     text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in _lines(suite))
-    if further is not None:
-        write_atomically(folder / further.key_file, further.key)
-        text += further.line(str(folder))
-    write_atomically(folder / "sources.list", text.encode())
-    write_atomically(folder / "preferences", _DEBIAN_FIRST.encode())
+    text += further.pop(host_settings.FURTHER, b"").decode()
+    files = {"status": b"", "sources.list": text.encode(), "preferences": _DEBIAN_FIRST.encode(), **further}
+    for name, content in files.items():
+        write_atomically(folder / name, content)
     values = {
         "Dir::State": folder / "state",
         "Dir::State::status": folder / "status",

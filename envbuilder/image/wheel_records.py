@@ -15,18 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
-from packaging.tags import Tag, compatible_tags, cpython_tags
 
-from envbuilder.image.lockfile import Locked
+from envbuilder.image.lockfile import Locked, supported_tags
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import MAX_MEMBER, with_own
 from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
 from envbuilder.support import decoding
-from envbuilder.versions import distribution, minor, numbers, same
+from envbuilder.versions import distribution, same
 from envbuilder.workspace import Workspace, cache_dir, digest, read_document, write_atomically
-
-_NEWEST_GLIBC = 45
-"""The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
 
 _KIND = "wheel-record-2"
 
@@ -240,21 +236,6 @@ class WheelRecords:
             elif file.sha256 and same("".join(file.filename.split("-")[1:2]), package.version):
                 found = WheelRecord(why=f"the index has another {file.filename} than the lock names", refuted="lock")
         return found
-
-
-def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[Tag, ...]:
-    """List the tags of wheels that a CPython takes on Linux: the most specific for Python first, then the oldest glibc.
-
-    So environments on several systems take the same wheel. ``glibc`` is the minor version of the GNU C library.
-    """
-    version = numbers(minor(python))
-    platforms = [f"{old}_{arch}" for old in ("linux", "manylinux1", "manylinux2010", "manylinux2014")]
-    platforms += [f"manylinux_2_{number}_{arch}" for number in range(5, glibc + 1)]
-    tags = itertools.chain(
-        cpython_tags(version, platforms=platforms),
-        compatible_tags(version, f"cp{version[0]}{version[1]}", platforms),
-    )
-    return tuple(dict.fromkeys(tags))
 
 
 def wheel_tags(filename: str) -> frozenset[str]:

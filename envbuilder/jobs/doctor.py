@@ -19,7 +19,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Severity, compatible
-from envbuilder.image.lock import uv_binary
+from envbuilder.image.lockfile import uv_binary
 from envbuilder.support.console import table
 from envbuilder.verdict import HostRef
 

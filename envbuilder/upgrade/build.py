@@ -14,7 +14,6 @@ from envbuilder.image import lockfile, system_lock
 from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
-from envbuilder.image.lock import lock
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
 from envbuilder.pypi.client import open_index
@@ -95,7 +94,9 @@ class ImageBuilder:
     def _lock(self, environment: Environment, keep: str) -> str:
         with self.console.task(environment.id) as task:
             task.update("locking")
-            return lock(environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels)
+            return lockfile.resolve(
+                environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels
+            )
 
     def _store_lock(self, environment: Environment, text: str) -> LockedImage:
         """Store a lock immediately: later steps may fail, and the next search starts from the same lock."""

@@ -13,7 +13,7 @@ import msgspec
 
 from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.image.lock import uv_binary
+from envbuilder.image.lockfile import uv_binary
 from envbuilder.support import decoding, subprocesses
 from envbuilder.upgrade.compare import THE_RUN
 from envbuilder.upgrade.observe import Output, ProbeTarget, run_probe

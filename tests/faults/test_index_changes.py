@@ -17,7 +17,7 @@ from index_server import Site, serving, wheel
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
-from envbuilder.image.lock import uv_binary, with_hashes
+from envbuilder.image.lockfile import uv_binary, with_hashes
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
 from envbuilder.pypi.index_config import IndexConfig

@@ -133,7 +133,7 @@ def configuration(data: bytes) -> None:
 
 def apt_settings(data: bytes) -> None:
     file("envbuilder/config.toml", data)
-    host_settings.named_repository("nvidia-bookworm", {"XDG_CONFIG_HOME": str(folder())})
+    host_settings.repository_files("nvidia-bookworm", "/k", {"XDG_CONFIG_HOME": str(folder())})
 
 
 def apt_seeds() -> list[bytes]:

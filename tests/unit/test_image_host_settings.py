@@ -21,7 +21,7 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
 from envbuilder.image import debian, system_lock
 from envbuilder.image.context import templates
-from envbuilder.image.host_settings import apt, host_files, named_repository
+from envbuilder.image.host_settings import apt, host_files, repository_files
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.index_config import configured
@@ -87,14 +87,14 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
     config.write_text(
         f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/cuda/x86_64/"\nkey = "{key}"\n'
     )
-    found = named_repository("nvidia-bullseye")
     name = f"nvidia-bullseye.{'asc' if armoured else 'gpg'}"
-    assert found.line("/k") == f"deb [arch=amd64 signed-by=/k/{name}] https://p.example.org/cuda/x86_64 /\n"
+    line = f"deb [arch=amd64 signed-by=/k/{name}] https://p.example.org/cuda/x86_64 /\n"
+    assert repository_files("nvidia-bullseye", "/k") == {"further.list": line.encode(), name: key.read_bytes()}
     files = host_files({"XDG_CONFIG_HOME": str(config.parents[1])}, repository="nvidia-bullseye")
-    assert files["host/apt/further.list"].decode() == found.line("/run/host/apt")
+    assert files["host/apt/further.list"].decode() == line.replace("/k/", "/run/host/apt/")
     assert files[f"host/apt/{name}"] == key.read_bytes()
     config.write_text(config.read_text() + 'suite = "stable main"\n')
-    assert named_repository("nvidia-bullseye").line("/k").endswith("x86_64 stable main\n")
+    assert repository_files("nvidia-bullseye", "/k")["further.list"].endswith(b"x86_64 stable main\n")
 
 
 TABLES = [
@@ -147,7 +147,7 @@ def test_a_table_of_another_form_is_refused(config: Path, text: str) -> None:
 def test_a_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
     config.write_text(f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\n')
     with pytest.raises(UsageError, match=key):
-        named_repository("nvidia-bullseye")
+        repository_files("nvidia-bullseye", "/k")
 
 
 def environment(os: str, tensorflow: str) -> Environment:

@@ -15,7 +15,6 @@ from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.errors import UnsatisfiableError
 from envbuilder.image import lockfile
-from envbuilder.image.lock import lock
 
 FRAMEWORK = "tensorflow-cpu"
 
@@ -77,7 +76,7 @@ def test_a_public_package_of_a_higher_version_is_not_taken(indexes: Indexes) -> 
     for site in (indexes.mirror, indexes.public):
         put(site, "team-tool", "9.9")
         put(site, "team-base", "9.9")
-    text = lock(environment(indexes.own, "team-tool>=1"), "2.36")
+    text = lockfile.resolve(environment(indexes.own, "team-tool>=1"), "2.36")
     found = {package.name: package.version for package in lockfile.parse(text)}
     assert found == {FRAMEWORK: "2.20.0", "team-tool": "1.0", "team-base": "1.0"}
     assert all(len(package.hashes) == 1 for package in lockfile.parse(text))
@@ -87,7 +86,8 @@ def test_what_the_own_index_lacks_comes_from_the_hosts(indexes: Indexes) -> None
     put(indexes.own, "team-tool", "1.0", "plain")
     put(indexes.public, "plain", "3.0")
     found = {
-        package.name: package.version for package in lockfile.parse(lock(environment(indexes.own, "team-tool"), "2.36"))
+        package.name: package.version
+        for package in lockfile.parse(lockfile.resolve(environment(indexes.own, "team-tool"), "2.36"))
     }
     assert found["plain"] == "3.0"
 
@@ -97,7 +97,7 @@ def test_a_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes:
     put(indexes.own, "team-tool", "1.0")
     put(indexes.public, "team-tool", "9.9")
     with pytest.raises(UnsatisfiableError, match="team-tool"):
-        lock(environment(indexes.own, "team-tool>=2"), "2.36")
+        lockfile.resolve(environment(indexes.own, "team-tool>=2"), "2.36")
 
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64

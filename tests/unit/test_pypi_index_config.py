@@ -17,7 +17,7 @@ from factories import environment
 from index_server import Site, serving, wheel
 
 from envbuilder.errors import InfrastructureError, UsageError, redacted
-from envbuilder.image import lock
+from envbuilder.image import lockfile
 from envbuilder.image.host_settings import host_files
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import Client
@@ -217,7 +217,7 @@ def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
     found = []
     (root / "wishes.in").write_text("probe\n")
     for _ in range(6):
-        words = [lock.uv_binary(), "pip", "compile", str(root / "wishes.in"), "--no-header", "--no-annotate"]
+        words = [lockfile.uv_binary(), "pip", "compile", str(root / "wishes.in"), "--no-header", "--no-annotate"]
         words += ["--quiet", "--python", sys.executable, "--no-cache"]
         done = subprocess.run(
             words, env=own, cwd=root / "project", capture_output=True, text=True, timeout=60, check=False
@@ -402,7 +402,7 @@ def test_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in [name for name in os.environ if name.startswith("PIP_") or name == "UV_OFFLINE"]:
             monkeypatch.delenv(name)
         monkeypatch.chdir(tmp_path / "project")
-        text = lock.lock(environment(package="tensorflow-cpu", requirements=("tensorflow-cpu==2.20.0",)), "2.36")
+        text = lockfile.resolve(environment(package="tensorflow-cpu", requirements=("tensorflow-cpu==2.20.0",)), "2.36")
     assert text.startswith("tensorflow-cpu==2.20.0 --hash=sha256:")
     assert "s3cret" not in text
     assert "http" not in text
