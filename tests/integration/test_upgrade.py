@@ -42,7 +42,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("workspace")
-    for name in (OLD, NEW):
+    for name in (OLD, NEW, "shared"):
         shutil.copytree(ROOT / "images" / name, root / "images" / name)
     (root / "users").mkdir()
     (root / "users" / "test_users.py").write_text(USERS_TESTS)
