@@ -23,7 +23,7 @@ from envbuilder.image.build import Built, build_logged, ensure
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import CONTROL_LABEL, CONTROLS
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, steps
@@ -197,7 +197,7 @@ def from_wheel(index: PackageIndex, wanted: FromWheel) -> bytes:
     start = f"{wanted.project.replace('-', '_')}-{wanted.version}-"
     for file in index.files(wanted.project):
         if file.filename.startswith(start) and file.filename.endswith("x86_64.whl"):
-            found = next((member for member in index.members(file) if member.name == wanted.member), None)
+            found = next((member for member in index.members(file) if member.filename == wanted.member), None)
             if found is not None:
                 return b"".join(index.stream(file, found))  # parts of cuDNN are larger than what is kept in a cache
     raise InfrastructureError(

@@ -31,7 +31,7 @@ from envbuilder.image.host_settings import host_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, TOOLS_SYSTEM, reference
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding, subprocesses, terminal_text
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import (

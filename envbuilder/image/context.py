@@ -19,8 +19,7 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
-from envbuilder.pypi.client import open_index, with_own
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex, open_index
 from envbuilder.support import decoding
 from envbuilder.versions import pin_or_none, pins, same
 from envbuilder.workspace import (
@@ -193,8 +192,7 @@ def ensure_packages(
     for layer in missing:
         folder = users.get(layer)
         if folder is None:
-            index = index or open_index()
-            opened = opened or with_own(index, environment.added.indexes) or index
+            opened = opened or (index or open_index()).with_indexes(environment.added.indexes)
             folder = make_folder(layer, environment, catalog, opened, stored[layer])
         for name, text in folder.files(layer.folder).items():
             write_atomically(workspace.images / name, text.encode())

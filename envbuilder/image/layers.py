@@ -19,7 +19,7 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.removed_files import REMOVED, Wheel, cuts, removed
 from envbuilder.image.wheel_records import read_record
 from envbuilder.probes.slimming.remove_files import Row, parse_row
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding
 from envbuilder.versions import pins
 

@@ -22,7 +22,8 @@ from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
 from envbuilder.probes.slimming import remove_files
 from envbuilder.probes.slimming.remove_files import Row
-from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.pypi.client import PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 from envbuilder.workspace import temporary_folder
 
@@ -144,7 +145,7 @@ def _first(rows: Iterable[LeaveOut], path: str) -> LeaveOut | None:
 
 def cuts(wheel: Wheel) -> Iterator[Row]:
     """Yield the shared objects of a wheel whose symbol tables are worth cutting off; reads each from the index."""
-    members = {_INSTALLED.sub("", member.name): member for member in wheel.index.members(wheel.file)}
+    members = {_INSTALLED.sub("", member.filename): member for member in wheel.index.members(wheel.file)}
     for path in sorted(members):
         digest, size = wheel.files.get(path, ("", 0))
         if not _OBJECT.search(path) or size < remove_files.WORTH:

@@ -18,8 +18,8 @@ import msgspec
 
 from envbuilder.image.lockfile import Locked, supported_tags
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import MAX_MEMBER, with_own
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.pypi.client import MAX_MEMBER, IndexUnavailableError, PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 from envbuilder.versions import distribution, same
 from envbuilder.workspace import Workspace, cache_dir, digest, read_document, write_atomically
@@ -142,7 +142,7 @@ class WheelRecords:
         pins: Mapping[str, Pin] | None = None,
         own: tuple[str, ...] = (),
     ) -> None:
-        self._index = with_own(index, own)
+        self._index = index.with_indexes(own) if index is not None else None
         self._unproved = f"{_KIND} of {' '.join(own)}" if own else _KIND
         self._pins = pins or {}
         self._cache = cache or Cache(cache_dir() / "wheels")
@@ -254,7 +254,7 @@ def read_record(index: PackageIndex, file: DistFile, package: Locked) -> bytes |
     if (record := index.member(file, f"{folder}/RECORD")) is not None:
         return record
     # Some wheels spell the folder in another way than their own name.
-    name = next((one.name for one in index.members(file) if _is_record(one.name, package)), None)
+    name = next((one.filename for one in index.members(file) if _is_record(one.filename, package)), None)
     return index.member(file, name) if name is not None else None
 
 

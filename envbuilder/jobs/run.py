@@ -18,7 +18,7 @@ from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.support.console import Console, steps, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest

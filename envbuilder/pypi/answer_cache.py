@@ -26,13 +26,6 @@ class Cache:
         """Store an answer atomically."""
         cache(self._path(key, kind), content)
 
-    def age_stamp(self, key: str, kind: str) -> float:
-        """Return the time of an answer in seconds since the epoch; 0 if there is none."""
-        try:
-            return self._path(key, kind).stat().st_mtime
-        except OSError:
-            return 0.0
-
     def used(self, key: str, kind: str) -> None:
         """Mark an answer as recently used, so that `trim` removes it last."""
         with suppress(OSError):

@@ -27,7 +27,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.pypi import index_config, pages
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig, origin
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member, PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 from envbuilder.support.byte_stream import ByteStream
 from envbuilder.workspace import cache_dir, read_kept
@@ -60,14 +60,9 @@ _PIECE, _LARGE_PIECE = 1 << 16, 1 << 20
 _HINT = "check the network, the index that pip or uv is configured for, and SSL_CERT_FILE"
 
 
-def open_index(*, fresh: bool = False) -> Client:
+def open_index(*, fresh: bool = False) -> PackageIndex:
     """Return a client for the user's indexes with the user's cache; ``fresh`` reads projects' pages again."""
-    return Client(index_config.read(), Cache(cache_dir() / "index"), page_life_s=0.0 if fresh else PAGE_LIFE_S)
-
-
-def with_own(index: PackageIndex | None, addresses: tuple[str, ...]) -> PackageIndex | None:
-    """Return an index that also asks a matrix's own indexes; one that is not a client is returned as it is."""
-    return index.with_indexes(addresses) if isinstance(index, Client) else index
+    return PackageIndex(index_config.read(), Cache(cache_dir() / "index"), page_life_s=0.0 if fresh else PAGE_LIFE_S)
 
 
 def evidence() -> Cache:
@@ -75,29 +70,33 @@ def evidence() -> Cache:
     return Cache(cache_dir() / "evidence")
 
 
-class Client:
-    """`PackageIndex` over every configured index, the main one first.
+class IndexUnavailableError(InfrastructureError):
+    """The index did not answer, or its answer cannot be used."""
 
-    ``now`` returns seconds; pages older than ``page_life_s`` are read again.
+
+class _Page(msgspec.Struct, frozen=True):
+    """A project's page in the cache; ``read_at`` in seconds since the epoch."""
+
+    read_at: float
+    files: tuple[DistFile, ...]
+
+
+class PackageIndex:
+    """Every configured index, the main one first, for several threads; pages are read again after ``page_life_s``.
+
+    Every method raises IndexUnavailableError if the index fails.
     """
 
-    def __init__(
-        self,
-        config: IndexConfig,
-        cache: Cache,
-        *,
-        page_life_s: float = PAGE_LIFE_S,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._config, self._cache, self._page_life_s, self._now = config, cache, page_life_s, now
+    def __init__(self, config: IndexConfig, cache: Cache, *, page_life_s: float = PAGE_LIFE_S) -> None:
+        self._config, self._cache, self._page_life_s = config, cache, page_life_s
         self._transport = Transport(config)
         self._without_metadata: set[str] = set()
         self._directories: dict[str, dict[str, ZipInfo]] = {}
         self._locks: dict[str, Lock] = {}
         self._guard = Lock()
 
-    def with_indexes(self, addresses: tuple[str, ...]) -> Client:
-        """Return a client that asks these indexes first: a file that several have is taken from them.
+    def with_indexes(self, addresses: tuple[str, ...]) -> PackageIndex:
+        """Return a package index that asks these indexes first: a file that several have is taken from them.
 
         The files of a project are those of all indexes; a lock names them by hash, so that any index may serve them.
         """
@@ -105,9 +104,10 @@ class Client:
             return self
         first, *rest = dict.fromkeys((*addresses, *self._config.urls))
         config = replace(self._config, url=first, extra=tuple(rest))
-        return Client(config, self._cache, page_life_s=self._page_life_s, now=self._now)
+        return PackageIndex(config, self._cache, page_life_s=self._page_life_s)
 
     def files(self, project: str) -> tuple[DistFile, ...]:
+        """List a project's files; none if the index does not know it."""
         found: dict[str, DistFile] = {}
         for url in self._config.addresses:
             for file in self._page(project, f"{url}/{project}/"):
@@ -118,32 +118,34 @@ class Client:
         """Return a wheel's METADATA, from the index's own copy or from the wheel."""
         return decoding.lossy(self._cached(file, "METADATA", lambda: self._metadata(file)))
 
-    def members(self, file: DistFile) -> tuple[Member, ...]:
-        rows = self._directory(file).values()
-        return tuple(Member(name=row.filename, packed=row.compress_size, size=row.file_size) for row in rows)
+    def members(self, file: DistFile) -> tuple[ZipInfo, ...]:
+        """List the files in a wheel; only its directory is read."""
+        return tuple(self._directory(file).values())
 
     def member(self, file: DistFile, name: str) -> bytes | None:
+        """Return one file of a wheel; None if the wheel has no such file."""
         content = self._cached(file, f"member/{name}", lambda: self._member(file, name))
         return content[1:] if content[:1] == b"+" else None
 
-    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
+    def stream(self, file: DistFile, member: ZipInfo) -> Iterator[bytes]:
+        """Yield one file of a wheel, unpacked, piece by piece; only its own bytes are read."""
         with _unpacking(file):
-            info = self._directory(file)[member.name]
-            at = info.header_offset + _LOCAL_HEADER
-            header = self._transport.read(file.url, info.header_offset, at)
+            at = member.header_offset + _LOCAL_HEADER
+            header = self._transport.read(file.url, member.header_offset, at)
             if header[:4] != b"PK\x03\x04":
-                raise ValueError(f"{member.name}: no file header where the directory says")
+                raise ValueError(f"{member.filename}: no file header where the directory says")
             at += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-            pieces = self._transport.stream(file.url, at, at + info.compress_size)
+            pieces = self._transport.stream(file.url, at, at + member.compress_size)
             size = 0
-            with ZipExtFile(ByteStream(pieces), "r", info) as content:  # it checks the CRC, and stops at the size
+            with ZipExtFile(ByteStream(pieces), "r", member) as content:  # it checks the CRC, and stops at the size
                 while piece := content.read(_LARGE_PIECE):
                     size += len(piece)
                     yield piece
-            if size < info.file_size:
-                raise ValueError(f"{member.name} ends after {size} of {info.file_size} bytes")
+            if size < member.file_size:
+                raise ValueError(f"{member.filename} ends after {size} of {member.file_size} bytes")
 
     def whole(self, file: DistFile) -> Iterator[bytes]:
+        """Yield a file as it is, piece by piece; its hash is not checked."""
         yield from self._transport.stream(file.url, 0, self.size(file))
 
     def size(self, file: DistFile) -> int:
@@ -154,20 +156,15 @@ class Client:
 
     def _page(self, project: str, address: str) -> tuple[DistFile, ...]:
         with self._alone(address):
-            cached = self._cache.get(address, "page")
-            age = self._now() - self._cache.age_stamp(address, "page")
-            if cached is not None and 0 <= age < self._page_life_s:  # a clock that was set back gives a negative age
-                with suppress(decoding.DamagedError):  # written by another version: the page is read again
-                    found: tuple[DistFile, ...] = decoding.from_msgpack(cached, tuple[DistFile, ...])
-                    return found
+            with suppress(decoding.DamagedError):  # written by another version: the page is read again
+                page: _Page = decoding.from_msgpack(self._cache.get(address, "page") or b"", _Page)
+                if 0 <= time.time() - page.read_at < self._page_life_s:  # a clock that was set back: a negative age
+                    return page.files
             files: tuple[DistFile, ...] = ()
             if (answer := self._transport.page(address, pages.ACCEPT)) is not None:
-                try:
-                    with decoding.damaged(address):
-                        files = pages.parse(project, *answer)
-                except ValueError as error:
-                    raise IndexUnavailableError(str(error), hint="check which index pip or uv uses") from error
-            self._cache.put(address, "page", msgspec.msgpack.encode(files))
+                with reading(address, "check which index pip or uv uses"), decoding.damaged("its page is damaged"):
+                    files = pages.parse(project, *answer)
+            self._cache.put(address, "page", msgspec.msgpack.encode(_Page(time.time(), files)))
             return files
 
     def _metadata(self, file: DistFile) -> bytes:
@@ -203,7 +200,7 @@ class Client:
             raise IndexUnavailableError(
                 f"{file.filename}: {name} has {info.file_size} bytes, more than are read at once"
             )
-        return b"+" + b"".join(self.stream(file, Member(name=name, packed=info.compress_size, size=info.file_size)))
+        return b"+" + b"".join(self.stream(file, info))
 
     def _cached(self, file: DistFile, kind: str, make: Callable[[], bytes]) -> bytes:
         """Answer from the cache; threads with the same question share one answer."""

@@ -21,7 +21,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from envbuilder.errors import UsageError
-from envbuilder.support import decoding, subprocesses
+from envbuilder.support import decoding
+
+DEFAULT_INDEX = "https://pypi.org/simple"
+"""The default of pip and of uv."""
 
 _BUNDLE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -109,24 +112,9 @@ def configured(
 
 
 def read(environ: Mapping[str, str] = os.environ) -> IndexConfig:
-    """Return `configured`, with the clients' default index if no main index is set. Raises UsageError as both."""
+    """Return `configured`, with the clients' default index if no main index is set. Raises UsageError as it does."""
     found = configured(environ)
-    return found if found.url else replace(found, url=default_index())
-
-
-def default_index() -> str:
-    """Return the default index of pip, or else of uv. Raises UsageError if neither has one."""
-    with suppress(ImportError, AttributeError):
-        from pip._internal.models.index import PyPI  # noqa: PLC0415 - pip may be absent
-
-        return str(PyPI.simple_url)
-    with suppress(ImportError, OSError, subprocesses.ProgramError):
-        from uv import find_uv_bin  # noqa: PLC0415 - needed only if pip is absent
-
-        usage = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
-        if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", usage):
-            return found[1]
-    raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to the simple API of an index")
+    return found if found.url else replace(found, url=DEFAULT_INDEX)
 
 
 def for_uv(config: IndexConfig, environ: Mapping[str, str] = os.environ, *, local: bool = False) -> dict[str, str]:

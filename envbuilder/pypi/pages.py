@@ -8,12 +8,30 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import msgspec
 
-from envbuilder.pypi.package_index import DistFile
 from envbuilder.support import decoding
 
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 ACCEPT = f"{JSON_TYPE}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 """A client's header that accepts both forms."""
+
+
+class DistFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a project on an index; ``size`` in bytes.
+
+    ``sha256`` is '' if the index has none. ``has_metadata`` says if the index serves ``<url>.metadata``, None if
+    unknown; ``metadata_sha256`` is the digest of that, '' if unknown.
+    """
+
+    project: str
+    filename: str
+    url: str
+    sha256: str = ""
+    requires_python: str = ""
+    has_metadata: bool | None = None
+    metadata_sha256: str = ""
+    size: int | None = None
+    uploaded: str = ""
+    yanked: bool = False
 
 
 class _JsonFile(msgspec.Struct, rename="kebab"):
@@ -42,12 +60,12 @@ def parse(project: str, content: bytes, content_type: str, url: str) -> tuple[Di
     """
     marks = ((b'"filename"', 1), (b"<a", 1), (b"<", 4), (b",", 24))
     if any(content.count(mark) > each * MAX_FILES for mark, each in marks):
-        raise ValueError(f"{url}: more than {MAX_FILES:,} files")
+        raise ValueError(f"more than {MAX_FILES:,} files")
     return (_json if "json" in content_type else _html)(project, content, url)
 
 
 def _json(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
-    page = decoding.from_json(content, _JsonPage, f"{url}: not a page of the simple API")
+    page = decoding.from_json(content, _JsonPage, "not a page of the simple API")
     return tuple(
         DistFile(
             project=project,
@@ -69,7 +87,7 @@ def _html(project: str, content: bytes, url: str) -> tuple[DistFile, ...]:
     links = _Links()
     links.feed(decoding.lossy(content))
     if not links.found and not links.is_index:
-        raise ValueError(f"{url}: lists no files and is not a page of an index: a login page, or a proxy's message?")
+        raise ValueError("lists no files and is not a page of an index: a login page, or a proxy's message?")
     return tuple(_from_link(project, attributes, links.base or url) for attributes in links.found)
 
 

@@ -15,7 +15,8 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 
 from envbuilder import versions
 from envbuilder.catalog.rows import WheelSet
-from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.pypi.client import PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 
 EXTRA = "and-cuda"

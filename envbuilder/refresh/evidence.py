@@ -17,7 +17,8 @@ from envbuilder.catalog import library_search
 from envbuilder.catalog.rows import Kernels, Search
 from envbuilder.probes.suite import fatbin
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import device_code, ptx_text, section_table
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged
@@ -100,20 +101,20 @@ def read(
 
 
 def _read(index: PackageIndex, file: DistFile, progress: Progress) -> Evidence:
-    members = [member for member in index.members(file) if _LIBRARY.search(member.name)]
+    members = [member for member in index.members(file) if _LIBRARY.search(member.filename)]
     texts: dict[str, ObjectTexts] = {}
     libraries = []
     began = time.monotonic()
     for member in members:
-        progress(f"{file.filename}: {member.name} ({member.packed / 1e6:.0f} MB)")
-        pieces, name = index.stream(file, member), member.name.rpartition("/")[2]
+        progress(f"{file.filename}: {member.filename} ({member.compress_size / 1e6:.0f} MB)")
+        pieces, name = index.stream(file, member), member.filename.rpartition("/")[2]
         if name.startswith(library_search.OBJECTS):
             texts[name] = ObjectTexts()
             pieces = texts[name].over(pieces)
         try:
             groups = device_code.groups(pieces)
         except ValueError as error:
-            raise IndexUnavailableError(f"{file.filename}: {member.name}: {error}") from error
+            raise IndexUnavailableError(f"{file.filename}: {member.filename}: {error}") from error
         if groups:
             libraries.append(groups)
     openers = {one for name, text in texts.items() if name.startswith(library_search.OPENER) for one in text.openers}
@@ -123,7 +124,7 @@ def _read(index: PackageIndex, file: DistFile, progress: Progress) -> Evidence:
         kernels=device_code.kernels(libraries),
         searches=tuple(Search(object=name, folders=texts[name].folders or ()) for name in sorted(texts)[::-1]),
         openers=tuple(sorted(openers)),
-        bytes_read=sum(member.packed for member in members),
+        bytes_read=sum(member.compress_size for member in members),
         seconds=round(time.monotonic() - began, 1),
     )
 

@@ -9,7 +9,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from envbuilder import versions
-from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.pypi.client import PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact
 
 JOBS = 16

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.refresh.holdings import Holdings, newest_python
 
 RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
@@ -96,7 +96,7 @@ def _sonames(pins: Iterable[Requirement], known: tuple[str, ...], held: Holdings
         fitting = list(pin.specifier.filter(held.versions(pin.name)))
         file = newest_python(held.wheels(pin.name, fitting[-1])) if fitting else None
         members = held.index.members(file) if file is not None else ()
-        found = (one.name.rpartition("/")[2] for one in members if ".so." in one.name)
+        found = (one.filename.rpartition("/")[2] for one in members if ".so." in one.filename)
         names.update({stem(name): name for name in found if stem(name) in wanted})
     return names
 

@@ -17,7 +17,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Contradiction, CudaToolkit, Cudnn, CudnnWheel, Row, TensorflowRelease, WheelSet
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.package_index import DistFile, PackageIndex
+from envbuilder.pypi.client import PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, evidence, new_lines
 from envbuilder.refresh.holdings import Holdings, newest_python
 from envbuilder.refresh.rows_file import as_yaml

@@ -13,7 +13,8 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudnnWheel, PackageRelease, TensorflowRelease
 from envbuilder.errors import NoClaimError, UsageError
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, PackageIndex
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Compared, Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Evidence, read

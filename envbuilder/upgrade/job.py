@@ -17,7 +17,7 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
 from envbuilder.pypi.client import open_index
-from envbuilder.pypi.package_index import DistFile
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh.propose import Proposer, today
 from envbuilder.support import decoding
 from envbuilder.support.console import Console

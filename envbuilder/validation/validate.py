@@ -23,7 +23,7 @@ from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_records import Pin, WheelRecords
 from envbuilder.matrix import Budgets
-from envbuilder.pypi.package_index import PackageIndex
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan

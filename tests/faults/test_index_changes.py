@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -19,9 +20,8 @@ from envbuilder.choice import choose
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.image.lockfile import uv_binary, with_hashes
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.package_index import IndexUnavailableError
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def test_locked_wheel_is_installed_or_nothing(site: Site, change: Callable[[Site
 def test_client_reads_one_wheel_or_fails(
     site: Site, change: Callable[[Site], None], after: int, tmp_path: Path
 ) -> None:
-    client = Client(IndexConfig(url=site.url), Cache(tmp_path))
+    client = PackageIndex(IndexConfig(url=site.url), Cache(tmp_path))
     changes(site, change, after)
     found, refused = set(), None
     try:
@@ -175,29 +175,26 @@ def test_client_reads_one_wheel_or_fails(
 )
 def test_metadata_of_another_wheel_is_refused(site: Site, beside: bytes, digest: str, tmp_path: Path) -> None:
     site.beside[NAME] = (beside, digest)
-    client = Client(IndexConfig(url=site.url), Cache(tmp_path))
+    client = PackageIndex(IndexConfig(url=site.url), Cache(tmp_path))
     (file,) = client.files("demo")
     assert "Summary: old" in client.metadata(file)
-    assert "Summary: old" in Client(IndexConfig(url=site.url), Cache(tmp_path)).metadata(file)
+    assert "Summary: old" in PackageIndex(IndexConfig(url=site.url), Cache(tmp_path)).metadata(file)
 
 
 def test_metadata_with_the_stated_digest_is_used(site: Site, tmp_path: Path) -> None:
     own = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nSummary: beside\n"
     site.beside[NAME] = (own, hashlib.sha256(own).hexdigest())
-    client = Client(IndexConfig(url=site.url), Cache(tmp_path))
+    client = PackageIndex(IndexConfig(url=site.url), Cache(tmp_path))
     (file,) = client.files("demo")
     assert "Summary: beside" in client.metadata(file)
     assert not [path for path, _ in site.asked if path.endswith(".whl")]
 
 
-def test_cached_page_from_the_future_is_read_again(site: Site, tmp_path: Path) -> None:
-    times = [2e9]
-    client = Client(IndexConfig(url=site.url), Cache(tmp_path), now=lambda: times[0])
+def test_cached_page_from_the_future_is_read_again(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = PackageIndex(IndexConfig(url=site.url), Cache(tmp_path))
+    monkeypatch.setattr(time, "time", lambda: 2e9)
     assert len(client.files("demo")) == 1
-    for path in tmp_path.rglob("*"):
-        if path.is_file():
-            os.utime(path, (2e9, 2e9))
     vanished(site)
     assert len(client.files("demo")) == 1
-    times[0] = 1e9
+    monkeypatch.undo()
     assert client.files("demo") == ()

@@ -44,7 +44,7 @@ from envbuilder.matrix import Matrix
 from envbuilder.probes.suite import elf, fatbin
 from envbuilder.publish import journal
 from envbuilder.pypi import answer_cache, client, index_config, pages
-from envbuilder.pypi.package_index import DistFile
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
 from envbuilder.registry.client import Repository
@@ -211,7 +211,7 @@ def wheel(data: bytes) -> None:
     """Read the directory of a wheel, and the beginning of each file."""
     path = file("a-1-py3-none-any.whl", data)
     served = DistFile(project="a", filename=path.name, url=path.as_uri(), size=len(data))
-    reader = client.Client(index_config.IndexConfig(url=""), answer_cache.Cache(folder() / "cache"))
+    reader = client.PackageIndex(index_config.IndexConfig(url=""), answer_cache.Cache(folder() / "cache"))
     for member in reader.members(served)[:50]:
         with contextlib.suppress(*REFUSED):
             for _ in zip(reader.stream(served, member), range(40), strict=False):

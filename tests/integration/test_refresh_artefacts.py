@@ -12,7 +12,7 @@ from envbuilder.catalog import store
 from envbuilder.catalog.model import Catalog
 from envbuilder.pypi import index_config
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.refresh.verify_catalog import verify
 
 pytestmark = pytest.mark.network
@@ -23,13 +23,13 @@ SAMPLE = ("1.15.0", "2.4.1", "2.12.1", "2.15.0", "2.16.2", "2.20.0", "2.21.0")
 def test_rows_agree_with_their_artefacts(tmp_path: Path) -> None:
     catalog = store.load()
     rows = tuple(row for row in catalog.tensorflow if row.version in SAMPLE)
-    index = Client(index_config.read(), Cache(tmp_path))
+    index = PackageIndex(index_config.read(), Cache(tmp_path))
     found = verify(catalog, index, rows)
     assert [one for one in found if one.outcome == "disagrees"] == []
     assert [one for one in found if one.outcome == "unchecked" and one.field in {"requires", "cuda_wheels"}] == []
     assert sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file()) < 20_000_000
     started = time.monotonic()
-    again = verify(catalog, Client(index_config.read(), Cache(tmp_path)), rows)
+    again = verify(catalog, PackageIndex(index_config.read(), Cache(tmp_path)), rows)
     assert again == found
     assert time.monotonic() - started < 10
 
@@ -38,5 +38,5 @@ def test_a_wrong_row_is_found_in_the_real_artefact(tmp_path: Path) -> None:
     row = store.load().release("2.20.0")
     assert row is not None
     wrong = msgspec.structs.replace(row, cubins=(*row.cubins, "12.0"))
-    found = verify(Catalog(), Client(index_config.read(), Cache(tmp_path)), (wrong,))
+    found = verify(Catalog(), PackageIndex(index_config.read(), Cache(tmp_path)), (wrong,))
     assert [one.field for one in found if one.outcome == "disagrees"] == ["cubins"]

@@ -7,11 +7,13 @@ import io
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from zipfile import ZipInfo
 
 from envbuilder.environment import Environment
 from envbuilder.image.layers import PackageFolder, package_layers
 from envbuilder.probes.slimming.remove_files import written
-from envbuilder.pypi.package_index import DistFile, Member
+from envbuilder.pypi.client import PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.workspace import Workspace, write_atomically
 
 COMMITTED = Path(__file__).parents[2] / "images"
@@ -37,7 +39,7 @@ def store_packages(environment: Environment, lock: str, workspace: Workspace) ->
             write_atomically(workspace.images / path, text.encode())
 
 
-class MemoryIndex:
+class MemoryIndex(PackageIndex):
     """A package index of wheels that are held in memory; it has no others."""
 
     def __init__(self, *wheels: tuple[str, Mapping[str, bytes]]) -> None:
@@ -50,16 +52,15 @@ class MemoryIndex:
             if name.partition("-")[0].replace("_", "-") == project
         )
 
-    def members(self, file: DistFile) -> tuple[Member, ...]:
-        infos = self._archive(file).infolist()
-        return tuple(Member(name=one.filename, packed=0, size=one.file_size) for one in infos)
+    def members(self, file: DistFile) -> tuple[ZipInfo, ...]:
+        return tuple(self._archive(file).infolist())
 
     def member(self, file: DistFile, name: str) -> bytes | None:
         archive = self._archive(file)
         return archive.read(name) if name in archive.namelist() else None
 
-    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
-        yield self._archive(file).read(member.name)
+    def stream(self, file: DistFile, member: ZipInfo) -> Iterator[bytes]:
+        yield self._archive(file).read(member)
 
     def _archive(self, file: DistFile) -> zipfile.ZipFile:
         return zipfile.ZipFile(io.BytesIO(self.wheels[file.filename]))

@@ -6,12 +6,12 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import factories
 import pytest
+from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
@@ -24,7 +24,6 @@ from envbuilder.controls.run import STUB, environment_of, from_wheel
 from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
-from envbuilder.pypi.package_index import DistFile, Member
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
@@ -246,23 +245,14 @@ def test_controls_are_selected_by_name_in_the_order_of_the_table() -> None:
     assert "older-cudnn" in refused.value.hint
 
 
-class Shelf:
-    def files(self, project: str) -> tuple[DistFile, ...]:
-        names = ("nvidia_x_cu12-9.1.0-py3-none-manylinux2014_aarch64.whl", "nvidia_x_cu12-9.1.0-py3-none-x86_64.whl")
-        return tuple(DistFile(project=project, filename=name, url=name) for name in names)
-
-    def members(self, file: DistFile) -> tuple[Member, ...]:
-        return (Member(name="lib/a.so", packed=1, size=len(file.filename)),)
-
-    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
-        yield from (file.filename[:9].encode(), file.filename[9 : member.size].encode())
-
-
-SHELF: Any = Shelf()
+SHELF = MemoryIndex(
+    ("nvidia_x_cu12-9.1.0-py3-none-manylinux2014_aarch64.whl", {"lib/a.so": b"aarch64"}),
+    ("nvidia_x_cu12-9.1.0-py3-none-x86_64.whl", {"lib/a.so": b"x86_64"}),
+)
 
 
 def test_one_file_of_a_wheel_is_read_for_this_machine() -> None:
-    assert b"x86_64" in from_wheel(SHELF, FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so", "/a.so"))
+    assert from_wheel(SHELF, FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so", "/a.so")) == b"x86_64"
 
 
 @pytest.mark.parametrize(("version", "member"), [("9.1", "lib/a.so"), ("9.1.0", "b")])

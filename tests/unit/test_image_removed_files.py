@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from factories import environment, lock
@@ -16,7 +15,7 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.layers import PackageLayer, make_folder
 from envbuilder.image.removed_files import Omitted, Wheel, parse, removed, sums
 from envbuilder.probes.slimming import remove_files
-from envbuilder.pypi.package_index import DistFile
+from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 
 LISTS = sorted(COMMITTED.glob("shared/packages/*/removed.tsv"))
@@ -157,7 +156,7 @@ def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
     index = MemoryIndex(("tensorflow_cpu-2.20.0-py3-none-any.whl", files))
     (file,) = index.files("tensorflow-cpu")
     layer = PackageLayer("x", f"tensorflow-cpu==2.20.0 --hash=sha256:{file.sha256}\n", "TensorFlow", "2.20.0")
-    made = make_folder(layer, framework, load(), cast("Any", index))
+    made = make_folder(layer, framework, load(), index)
     ((headers, cut),) = parse(made.removed).values()
     assert (headers.path, headers.reason, headers.size) == ("tensorflow/include/", "compilers", 5)
     assert (cut.path, cut.reason, cut.size) == ("tensorflow/a.so", "symbols", len(library))
@@ -165,4 +164,4 @@ def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
     assert cut.left < len(library)
     removed_size = sum(row.size for row in sums([(headers, cut)]))
     assert made.lock == layer.text(len(library) + 6, removed_size)
-    assert make_folder(layer, framework, load(), cast("Any", MemoryIndex())).removed == ""
+    assert make_folder(layer, framework, load(), MemoryIndex()).removed == ""

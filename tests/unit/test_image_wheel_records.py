@@ -17,7 +17,7 @@ from envbuilder.image import lockfile, wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.wheel_records import Pin, WheelRecord, WheelRecords, add_pins, hashed_rows, read_pins, rows_digest
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.pypi.index_config import IndexConfig
 from envbuilder.validation.installed_files import files
 from envbuilder.workspace import Workspace
@@ -36,8 +36,8 @@ def site() -> Iterator[Site]:
         yield here
 
 
-def client(url: str, folder: Path) -> Client:
-    return Client(IndexConfig(url=url), Cache(folder))
+def client(url: str, folder: Path) -> PackageIndex:
+    return PackageIndex(IndexConfig(url=url), Cache(folder))
 
 
 @pytest.mark.parametrize("stated", [0, 1 << 40, 7], ids=["true", "large", "small"])

@@ -20,9 +20,9 @@ from index_server import Site, serving, wheel
 from envbuilder.pypi import client as pypi
 from envbuilder.pypi import pages
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client, Transport, with_own
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex, Transport
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError
+from envbuilder.pypi.pages import DistFile
 
 NAME = "thing-1.0-py3-none-manylinux2014_x86_64.whl"
 FILLER = random.Random(1).randbytes(600_000)  # noqa: S311 - bytes that do not compress
@@ -36,8 +36,8 @@ def site() -> Site:
     return here
 
 
-def client(url: str, tmp_path: Path, extra: tuple[str, ...] = (), life: float = 3600.0) -> Client:
-    return Client(IndexConfig(url=url, extra=extra), Cache(tmp_path / "cache"), page_life_s=life)
+def client(url: str, tmp_path: Path, extra: tuple[str, ...] = (), life: float = 3600.0) -> PackageIndex:
+    return PackageIndex(IndexConfig(url=url, extra=extra), Cache(tmp_path / "cache"), page_life_s=life)
 
 
 @pytest.mark.parametrize("json", [False, True])
@@ -61,7 +61,7 @@ def test_members_are_read_by_ranges(site: Site, tmp_path: Path) -> None:
         assert index.member(file, "none.txt") == b""
         assert index.member(file, "absent.txt") is None
         assert "numpy>=1.26" in index.metadata(file)
-        big = next(one for one in index.members(file) if one.name == "big.so")
+        big = next(one for one in index.members(file) if one.filename == "big.so")
         assert b"".join(index.stream(file, big)) == FILLER
         assert index.size(file) == len(site.files["thing"][NAME])
         asked = [(path, ranges) for path, ranges in here.asked if path == f"/files/{NAME}"]
@@ -113,11 +113,11 @@ def test_answer_that_breaks_off_is_continued(site: Site, tmp_path: Path) -> None
     with serving(site) as here:
         index = client(here.url, tmp_path)
         (file,) = index.files("thing")
-        big = next(one for one in index.members(file) if one.name == "big.so")
+        big = next(one for one in index.members(file) if one.filename == "big.so")
         site.break_after = 150_000
         assert b"".join(index.stream(file, big)) == FILLER
         starts = [ranges for path, ranges in here.asked if path.endswith(".whl") and ranges]
-    assert len(starts) > big.packed // 150_000
+    assert len(starts) > big.compress_size // 150_000
 
 
 def test_unknown_project_has_no_files(site: Site, tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ class InMemory(Transport):
         yield self.content[start:stop]
 
 
-def served(content: bytes) -> tuple[Client, DistFile]:
+def served(content: bytes) -> tuple[PackageIndex, DistFile]:
     """Return a client without a cache on disk, and the one wheel that it serves."""
-    index = Client(IndexConfig(url=""), Cache(Path("/nonsuch")))
+    index = PackageIndex(IndexConfig(url=""), Cache(Path("/nonsuch")))
     index._transport = InMemory(content)
     return index, DistFile(project="demo", filename="demo-1-py3-none-any.whl", url="x", size=len(content))
 
@@ -176,9 +176,9 @@ def test_members_are_those_of_the_archive(members: dict[str, bytes], *, stored: 
         for name, content in members.items():
             archive.writestr(name, content)
     index, file = served(packed.getvalue())
-    found = {member.name: b"".join(index.stream(file, member)) for member in index.members(file)}
-    assert found == members
-    assert {member.name: member.size for member in index.members(file)} == {k: len(v) for k, v in members.items()}
+    infos = index.members(file)
+    assert {info.filename: b"".join(index.stream(file, info)) for info in infos} == members
+    assert [info.file_size for info in infos] == list(map(len, members.values()))
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -306,14 +306,12 @@ def test_index_of_the_matrix_is_asked_first(tmp_path: Path) -> None:
         here.add(name, f"{name}-1.0-py3-none-any.whl", wheel(name, "1.0", {"a.txt": text}))
     with serving(public) as main, serving(private) as own:
         index = client(main.url, tmp_path)
-        both = with_own(index, (own.url,))
-        assert both is not None
+        both = index.with_indexes((own.url,))
         for asked, said in ((index, b"taken"), (both, b"meant")):
             (file,) = asked.files("ours")
             assert asked.member(file, "a.txt") == said
         assert [file.filename for file in both.files("theirs")] == ["theirs-1.0-py3-none-any.whl"]
-        assert with_own(index, ()) is index
-    assert with_own(None, ("https://pypi.example.org/simple",)) is None
+        assert index.with_indexes(()) is index
 
 
 def test_cache_removes_the_least_recently_used_answers(tmp_path: Path) -> None:

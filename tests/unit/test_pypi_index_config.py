@@ -20,18 +20,17 @@ from envbuilder.errors import InfrastructureError, UsageError, redacted
 from envbuilder.image import lockfile
 from envbuilder.image.host_settings import host_files
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.index_config import (
+    DEFAULT_INDEX,
     IndexConfig,
     configured,
-    default_index,
     for_uv,
     origin,
     pip_files,
     pip_settings,
     read,
 )
-from envbuilder.pypi.package_index import IndexUnavailableError
 
 ROOT = Path(__file__).parents[2]
 PLACES = {
@@ -134,7 +133,7 @@ def test_pips_settings_are_those_that_pip_has(case: str, python: Path, tmp_path:
     )
     theirs = ast.literal_eval(done.stdout.splitlines()[-1])
     mine = pip_settings(own, python)
-    assert mine.get("index-url", default_index()) == theirs["index_url"]
+    assert mine.get("index-url", DEFAULT_INDEX) == theirs["index_url"]
     assert mine.get("extra-index-url", "").split() == (theirs["extra_index_urls"] or [])
     assert (mine.get("proxy"), mine.get("cert")) == (theirs["proxy"] or None, theirs["cert"])
 
@@ -316,7 +315,7 @@ def test_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None:
     with serving(site):
         scheme, _, rest = site.url.partition("://")
         config = IndexConfig(url=f"{scheme}://{CREDENTIALS}@{rest}")
-        client = Client(config, Cache(tmp_path / "cache"))
+        client = PackageIndex(config, Cache(tmp_path / "cache"))
         (file,) = client.files("probe")
         assert "probe" in client.metadata(file)
     assert set(site.signed) == {SIGNED}
@@ -335,7 +334,7 @@ def test_redirect_takes_no_credentials_along_and_leaves_no_tls(tmp_path: Path, *
         index.send_on = other.url.removesuffix("/simple")
         scheme, _, rest = index.url.partition("://")
         config = IndexConfig(url=f"{scheme}://{CREDENTIALS}@{rest}", certificates=str(file) if file else None)
-        client = Client(config, Cache(tmp_path / "cache"))
+        client = PackageIndex(config, Cache(tmp_path / "cache"))
         if by_tls:
             with pytest.raises(IndexUnavailableError, match="from https to http://127") as refused:
                 client.files("probe")
@@ -386,7 +385,7 @@ def test_credentials_are_left_out_of_messages(text: str, shown: str) -> None:
 def test_index_that_fails_is_named_without_credentials(tmp_path: Path) -> None:
     config = IndexConfig(url=f"http://{CREDENTIALS}@127.0.0.1:9/simple", proxy=f"http://{CREDENTIALS}@127.0.0.1:9")
     with pytest.raises(IndexUnavailableError) as caught:
-        Client(config, Cache(tmp_path)).files("probe")
+        PackageIndex(config, Cache(tmp_path)).files("probe")
     assert "127.0.0.1:9" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
@@ -410,4 +409,4 @@ def test_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_configuration_the_clients_own_default_holds() -> None:
-    assert read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url.startswith("https://")
+    assert read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url == DEFAULT_INDEX

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipInfo
 
 import pytest
 from hypothesis import given
@@ -14,9 +15,9 @@ from index_server import wheel
 
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import evidence
 from envbuilder.refresh.device_code import groups, kernels
 from envbuilder.refresh.evidence import ObjectTexts
@@ -27,8 +28,8 @@ OTHER = (DATA / "fatbin" / "libtwice.so").read_bytes()
 NAME = "tensorflow-9.0-cp311-cp311-manylinux2014_x86_64.whl"
 
 
-def client(tmp_path: Path) -> Client:
-    return Client(IndexConfig(url="file:///nowhere"), Cache(tmp_path / "cache"))
+def client(tmp_path: Path) -> PackageIndex:
+    return PackageIndex(IndexConfig(url="file:///nowhere"), Cache(tmp_path / "cache"))
 
 
 def test_every_library_of_a_wheel_is_read(tmp_path: Path) -> None:
@@ -48,14 +49,14 @@ def test_every_library_of_a_wheel_is_read(tmp_path: Path) -> None:
     assert [line.split()[1] for line in said] == [name for name in members if not name.endswith("sorted")]
 
 
-class Hostile(Client):
+class Hostile(PackageIndex):
     """An index with one library that is nothing but fat binaries of different kinds."""
 
-    def members(self, file: DistFile) -> tuple[Member, ...]:
+    def members(self, file: DistFile) -> tuple[ZipInfo, ...]:
         """List the one library."""
-        return (Member(name=f"{file.project}.so", packed=1, size=1),)
+        return (ZipInfo(f"{file.project}.so"),)
 
-    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
+    def stream(self, file: DistFile, member: ZipInfo) -> Iterator[bytes]:
         """Yield its fat binaries."""
         del file, member
         for number in range(2000):

@@ -27,9 +27,9 @@ from envbuilder.catalog.rows import (
 )
 from envbuilder.errors import NoClaimError
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.client import Client
+from envbuilder.pypi.client import PackageIndex
 from envbuilder.pypi.index_config import IndexConfig
-from envbuilder.pypi.package_index import DistFile
+from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import agreement
 from envbuilder.refresh.agreement import Comparison
 from envbuilder.refresh.evidence import read
@@ -102,7 +102,7 @@ HEAD = "Requires-Python: >=3.9\nRequires-Dist: numpy>=1.26.0\n" + EXTRA
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Client:
+def index(tmp_path: Path) -> PackageIndex:
     root = tmp_path / "simple"
     for version, info in (("2.20.0", INFO), ("2.21.0rc0", SILENT)):
         members = {BUILD_INFO: info, "tensorflow/libtensorflow_framework.so.2": CODE}
@@ -110,22 +110,22 @@ def index(tmp_path: Path) -> Client:
             add(root, "tensorflow", version, members, HEAD, python)
     for project, version in (("nvidia-cudnn-cu12", "9.3.0.75"), ("nvidia-cuda-runtime-cu12", "12.5.82")):
         add(root, project, version, {"a": b"b"})
-    return Client(IndexConfig(url=root.as_uri()), Cache(tmp_path / "cache"))
+    return PackageIndex(IndexConfig(url=root.as_uri()), Cache(tmp_path / "cache"))
 
 
-def compared(index: Client, **changes: Any) -> dict[str, Comparison]:
+def compared(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
     """Compare the row, with some fields changed, with the index."""
     row = msgspec.structs.replace(ROW, **changes)
     return {one.field: one for one in verify(Catalog(tensorflow=(row,)), index)}
 
 
-def by_binary(index: Client, **changes: Any) -> dict[str, Comparison]:
+def by_binary(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
     """Compare the row, with some fields changed, with its wheel's libraries."""
     row = msgspec.structs.replace(ROW, **changes)
     return {one.field: one for one in verify_binary(row, Holdings(index), partial(read, index))[0]}
 
 
-def test_true_row_agrees_in_every_field(index: Client) -> None:
+def test_true_row_agrees_in_every_field(index: PackageIndex) -> None:
     found = {field: one.outcome for field, one in compared(index).items()}
     assert found.pop("released") == "unchecked"  # these pages state no day
     assert set(found.values()) == {"agrees"}
@@ -158,7 +158,9 @@ NOT_THERE = {"and_cuda": (*ROW.and_cuda, "tensorrt-libs==8.6.1")}
         ("extra_fails_on", (), NOT_THERE, "disagrees"),
     ],
 )
-def test_field_is_compared(index: Client, field: str, wrong: object, others: dict[str, object], outcome: str) -> None:
+def test_field_is_compared(
+    index: PackageIndex, field: str, wrong: object, others: dict[str, object], outcome: str
+) -> None:
     found = compared(index, **{field: wrong}, **others)[field]
     assert found.outcome == outcome
     if others:
@@ -166,7 +168,7 @@ def test_field_is_compared(index: Client, field: str, wrong: object, others: dic
 
 
 @pytest.mark.parametrize(("says", "outcome"), [("12.5.1", "recorded"), ("12.4", "disagrees")])
-def test_contradiction_is_recorded_for_exactly_this_text(index: Client, says: str, outcome: str) -> None:
+def test_contradiction_is_recorded_for_exactly_this_text(index: PackageIndex, says: str, outcome: str) -> None:
     known = Contradiction(field="cuda", says=says, but="means 12.3", source="a test")
     assert compared(index, cuda="12.3", contradictions=(known,))["cuda"].outcome == outcome
 
@@ -181,7 +183,7 @@ def test_wheels_are_compared_as_sets_of_pythons() -> None:
     assert agreement.with_wheels(ROW, ()).outcome == "disagrees"
 
 
-def test_row_without_wheels_is_unchecked(index: Client) -> None:
+def test_row_without_wheels_is_unchecked(index: PackageIndex) -> None:
     found = compared(index, version="2.19.0")
     assert (found["wheels"].outcome, found["requires"].outcome) == ("disagrees", "unchecked")
 
@@ -210,14 +212,14 @@ HAND, GENERATED = ROW.kernels
         *(("openers", wrong, "Cudnn Cupti") for wrong in ((), ("Cudnn",), ("Cudnn", "Cupti", "Nvrtc"))),
     ],
 )
-def test_field_is_compared_with_the_library(index: Client, field: str, wrong: object, artefact: str) -> None:
+def test_field_is_compared_with_the_library(index: PackageIndex, field: str, wrong: object, artefact: str) -> None:
     found = by_binary(index, **{field: wrong})
     assert {name for name, one in found.items() if one.outcome == "disagrees"} == {field}
     assert found[field].artefact.endswith(artefact)
     assert found["kernels"].note == "2 fat binaries in 1 shared objects"
 
 
-def test_true_row_agrees_with_the_library(index: Client) -> None:
+def test_true_row_agrees_with_the_library(index: PackageIndex) -> None:
     found = by_binary(index)
     assert set(found) == {"kernels", "cubins", "ptx", "searches", "finds_cuda", "openers"}
     assert {one.outcome for one in found.values()} == {"agrees"}
@@ -225,13 +227,13 @@ def test_true_row_agrees_with_the_library(index: Client) -> None:
         by_binary(index, version="2.19.0")
 
 
-def test_opened_library_without_a_searched_folder_disagrees(index: Client) -> None:
+def test_opened_library_without_a_searched_folder_disagrees(index: PackageIndex) -> None:
     found = by_binary(index, libraries=(*ROW.libraries, "libcusolver.so.11"))
     assert (found["searches"].outcome, found["finds_cuda"].outcome) == ("agrees", "disagrees")
     assert (found["finds_cuda"].catalog, found["finds_cuda"].artefact) == ("wheels", "partly")
 
 
-def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Client, tmp_path: Path) -> None:
+def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: PackageIndex, tmp_path: Path) -> None:
     """Without versions all GPU builds are read; a second run reads nothing anew and gives the same comparisons."""
     gone = msgspec.structs.replace(ROW, version="2.19.0")
     catalog = Catalog(tensorflow=(gone, ROW))
@@ -241,7 +243,7 @@ def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Cl
         ("tensorflow 2.20.0", "agrees"),
     ]
     (reading,) = first.readings
-    packed = sum(one.packed for one in index.members(wheel_of(index)) if one.name.endswith(".so.2"))
+    packed = sum(one.compress_size for one in index.members(wheel_of(index)) if one.filename.endswith(".so.2"))
     assert (reading.bytes_read, reading.kept) == (packed, False)
     second = run(catalog, index, (), Console(), binary=True, kept=Cache(tmp_path))
     assert second.comparisons == first.comparisons
@@ -249,7 +251,7 @@ def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Cl
     assert "1 wheels, 0.0 GB of shared objects, 0 s (1 of them read before)" in agreement.as_text(second)
 
 
-def test_each_distribution_of_a_release_is_read(index: Client, tmp_path: Path) -> None:
+def test_each_distribution_of_a_release_is_read(index: PackageIndex, tmp_path: Path) -> None:
     """tensorflow-gpu's own wheel is asked for, whatever tensorflow's of the same version says; a CPU build is not."""
     twin = msgspec.structs.replace(ROW, package="tensorflow-gpu")
     plain = msgspec.structs.replace(ROW, package="tensorflow-cpu", gpu=False)
@@ -258,7 +260,7 @@ def test_each_distribution_of_a_release_is_read(index: Client, tmp_path: Path) -
     assert outcome == {"tensorflow 2.20.0": "agrees", "tensorflow-gpu 2.20.0": "unchecked"}
 
 
-def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: Client, tmp_path: Path) -> None:
+def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: PackageIndex, tmp_path: Path) -> None:
     """Another digest, no digest and a damaged file are read again."""
     kept, file = Cache(tmp_path / "kept"), wheel_of(index)
     assert [read(index, file, kept)[1] for _ in range(2)] == [False, True]
@@ -270,12 +272,12 @@ def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: Client, tmp_path: 
     assert (was_kept, found.kernels, found.openers) == (False, ROW.kernels, ROW.openers)
 
 
-def wheel_of(index: Client) -> DistFile:
+def wheel_of(index: PackageIndex) -> DistFile:
     """Return the wheel that stands for the row."""
     return next(one for one in index.files("tensorflow") if "2.20.0-cp313" in one.filename)
 
 
-def test_what_is_missing_is_proposed_whole(index: Client) -> None:
+def test_what_is_missing_is_proposed_whole(index: PackageIndex) -> None:
     """A release without a row is proposed with every field, from the library where build_info is silent."""
     assert missing(CATALOG, index) == ("2.21.0rc0",)
     (row,) = refresh(Proposer(CATALOG, index, "2026-11-20"), ()).proposals
@@ -293,7 +295,7 @@ def test_what_is_missing_is_proposed_whole(index: Client) -> None:
     assert store.parse((("tensorflow.yaml", text),)).tensorflow == (row,)
 
 
-def test_a_local_wheel_is_described(index: Client) -> None:
+def test_a_local_wheel_is_described(index: PackageIndex) -> None:
     """A wheel file without an index page gives the same row for its own Python."""
     file = next(one for one in index.files("tensorflow") if "2.21.0rc0-cp313" in one.filename)
     row = Proposer(CATALOG, index, "2026-11-20").describe(file)
@@ -305,7 +307,7 @@ def test_proposed_cpu_build_agrees_with_its_wheel(tmp_path: Path) -> None:
     """The extra of a CPU build is recorded as a contradiction."""
     members = {BUILD_INFO: b"build_info = {'is_cuda_build': False}\n"}
     add(tmp_path, "tensorflow-cpu", "2.22.0", members, EXTRA, "cp313-cp313")
-    index = Client(IndexConfig(url=tmp_path.as_uri()), Cache(tmp_path / "cache"))
+    index = PackageIndex(IndexConfig(url=tmp_path.as_uri()), Cache(tmp_path / "cache"))
     row = Proposer(CATALOG, index, "2026-11-20").propose("2.22.0", "tensorflow-cpu")
     found = {one.field: one.outcome for one in verify(Catalog(tensorflow=(row,)), index)}
     assert found["and_cuda"] == "recorded"
@@ -354,6 +356,6 @@ def test_upload_days_are_compared_if_the_index_states_them(
     (row,) = getattr(DAYS, table)
     catalog = msgspec.structs.replace(DAYS, **{table: (msgspec.structs.replace(row, **{field: wrong}),)})
     with serving(site) as here:
-        found = verify(catalog, Client(IndexConfig(url=here.url), Cache(tmp_path)))
+        found = verify(catalog, PackageIndex(IndexConfig(url=here.url), Cache(tmp_path)))
     days = {one.row: one.outcome for one in found if one.field in {"released", "uploaded"}}
     assert [days[name] for name in ("tensorflow 2.20.0", "nvidia-cudnn-cu12", "numpy 2.0.0")] == outcomes

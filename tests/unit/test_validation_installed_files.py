@@ -21,7 +21,8 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.pypi.package_index import DistFile, IndexUnavailableError, Member
+from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
+from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.host_checks import run_host_checks
@@ -162,7 +163,7 @@ def test_foreign_image_without_tests_of_a_package_is_a_warning() -> None:
     assert errors({**there, f"{SITE}/mine.py": b"x"}, **foreign) == []
 
 
-class Index:
+class Index(PackageIndex):
     def __init__(self, record: str | None, wheel: bytes = b"", size: int = 1 << 30) -> None:
         self.record, self.wheel, self.bytes = record, wheel, size
         self.asked: list[str] = []
@@ -177,18 +178,9 @@ class Index:
     def digest(self) -> str:
         return hashlib.sha256(self.wheel).hexdigest() if self.wheel else DIGEST
 
-    def members(self, file: DistFile) -> tuple[Member, ...]:
-        raise NotImplementedError
-
-    def stream(self, file: DistFile, member: Member) -> Iterator[bytes]:
-        raise NotImplementedError
-
     def whole(self, file: DistFile) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
         self.asked.append("whole")
         yield from (self.wheel[:10], self.wheel[10:])
-
-    def metadata(self, file: DistFile) -> str:
-        raise NotImplementedError
 
     def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
         self.asked.append("range")
