@@ -69,27 +69,6 @@ class BaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         return _MACHINES.get(self.architecture, self.architecture)
 
 
-def refusal(facts: BaseFacts) -> str:
-    """Return the reason why nothing can be built on an image, or ''."""
-    usable = [python for python in facts.pythons if python.venv]
-    if facts.libc != "glibc":
-        return (
-            f"its C library is {facts.libc or 'none that is known'}: TensorFlow's wheels need glibc, "
-            "so take a base of Debian, Ubuntu or Red Hat"
-        )
-    if facts.arch != "x86_64":
-        return f"it is for {facts.arch}, and environments are built for x86_64"
-    if not usable and facts.packages != "apt":
-        has = f"Python {facts.pythons[0].version} without venv" if facts.pythons else "no Python"
-        return (
-            f"it holds {has}, and {facts.packages or 'no program that installs packages'} instead of apt: "
-            "take a base with a Python and its venv module"
-        )
-    if not usable and not (facts.system and facts.release):
-        return "it holds no Python, and its os-release does not say which one its packages would bring"
-    return ""
-
-
 def _brought(facts: BaseFacts, systems: tuple[OperatingSystem, ...]) -> tuple[str, ...]:
     """List the Pythons that apt installs on an image's system."""
     if facts.packages != "apt":

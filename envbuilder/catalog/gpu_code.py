@@ -51,12 +51,3 @@ def compiles_for(one: Ptx, device: str) -> bool:
 def is_alone(one: Ptx) -> bool:
     """Return True if PTX is compiled for its own capability only: ``sm_90a``."""
     return _target(one)[1] == "a"
-
-
-def in_words(kernels: Iterable[Kernels]) -> str:
-    """Write kernels in one line: ``1149 generated: 8.0 8.9, sm_90a 8.5``."""
-    return "; ".join(
-        f"{each.fat_binaries} {each.origin}{f' ({each.without_ptx} without PTX)' if each.without_ptx else ''}: "
-        + ", ".join([" ".join(each.cubins), *(f"{one.target or 'an unreadable target'} {one.isa}" for one in each.ptx)])
-        for each in kernels
-    )

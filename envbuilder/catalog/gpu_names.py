@@ -177,13 +177,6 @@ class GpuNames:
         forms = [(text, row) for row in self._gpus for name in _written(row) for text in _forms(name)]
         return _index([*forms, *((text, row) for row in self._gpus for text in _without_line(row.name))])
 
-    def find(self, text: str) -> Gpu | None:
-        """Return the GPU that a text names; None for no GPU, or several with different compute capabilities."""
-        rows = self.possible(text)
-        if len({row.compute_capability for row in rows}) != 1:
-            return None
-        return min(rows, key=lambda row: (len(row.name), row.name))  # the plainest name
-
     def possible(self, text: str) -> tuple[Gpu, ...]:
         """Return every GPU that a text may name: the complete text, or a name inside it (see `read`)."""
         return self._named(text) or next((rows for name in read(text).names[1:] if (rows := self._named(name))), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 
@@ -25,81 +26,65 @@ class PlainImage(msgspec.Struct, frozen=True):
     python: str | None = None
 
 
-class ImageNames:
-    """Images by their references; a registry's host, ``library/`` and a digest are ignored."""
+def published(images: Iterable[BaseImage], name: str) -> BaseImage | None:
+    """Return a published image with CUDA; a registry's host, ``library/`` and a digest are ignored.
 
-    def __init__(
-        self,
-        images: tuple[BaseImage, ...],
-        systems: tuple[OperatingSystem, ...],
-        others: tuple[OtherSystem, ...],
-    ) -> None:
-        self._images = {row.name: row for row in images}
-        self._pythons = {row.python: row for row in systems if _repository(row) == "python"}
-        self._systems = {
-            (_repository(row), word): row
-            for row in systems
-            if _repository(row) != "python"
-            for word in (row.image.partition(":")[2].removesuffix("-slim"), *row.tags)
-        }
-        self._others = others
-
-    def cuda(self, name: str) -> BaseImage | None:
-        """Return a published image with CUDA.
-
-        The catalogue has the ``runtime`` images with cuDNN. Their siblings (``base``, ``runtime``, ``devel``) are built
-        from the same base image, which sets the start-up requirement; only flavour and cuDNN differ.
-        """
-        bare = _bare(name)
-        return self._images.get(bare) or self._sibling(bare)
-
-    def _sibling(self, name: str) -> BaseImage | None:
-        asked = _VARIANT.fullmatch(name)
-        if asked is None:
-            return None
-        start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
-        rows = self._images.values()
-        row = next((row for row in rows if row.name.startswith(start) and row.name.endswith(end)), None)
-        if row is None:
-            return None
-        cudnn = row.cudnn if asked["cudnn"] else None
-        return msgspec.structs.replace(row, name=name, flavor=asked["flavor"], cudnn=cudnn)
-
-    def plain(self, name: str) -> PlainImage | None:
-        """Return the system and Python of an official image; None if its tag does not determine them.
-
-        A tag of Python without a suite means that Python's own row, although later builds are on newer systems.
-        """
-        repository, _, tag = _bare(name).removeprefix("library/").partition(":")
-        pieces = [piece for piece in tag.split("-") if piece and piece != "slim" and not _DATED.fullmatch(piece)]
-        if repository == "python":
-            return self._python(pieces)
-        other = next((row for row in self._others if row.name == repository), None)
-        if other is not None:
-            return PlainImage(other=other)
-        if len(pieces) != 1:
-            return None
-        found = self._systems.get((repository, pieces[0]))
-        found = found or self._systems.get((repository, pieces[0].partition(".")[0]))
-        return PlainImage(system=found) if found is not None else None
-
-    def _python(self, pieces: list[str]) -> PlainImage | None:
-        if not pieces or not _VERSION.fullmatch(pieces[0]):
-            return None
-        python, suite = versions.minor(pieces[0]), "-".join(pieces[1:])
-        other = next((row for row in self._others if suite.startswith(row.name)), None)
-        if other is not None:
-            return PlainImage(other=other, python=python)
-        row, debian = self._pythons.get(python), self._systems.get(("debian", suite))
-        if row is None or (suite and debian is None):
-            return None
-        if debian is not None and suite not in row.image:
-            row = msgspec.structs.replace(row, glibc=debian.glibc)
-        return PlainImage(system=row, python=python)
+    The catalogue has the ``runtime`` images with cuDNN. Their siblings (``base``, ``runtime``, ``devel``) are built
+    from the same base image, which sets the start-up requirement; only flavour and cuDNN differ.
+    """
+    bare = _bare(name)
+    known = {row.name: row for row in images}
+    asked = _VARIANT.fullmatch(bare)
+    if bare in known or asked is None:
+        return known.get(bare)
+    start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
+    row = next((row for name, row in known.items() if name.startswith(start) and name.endswith(end)), None)
+    if row is None:
+        return None
+    cudnn = row.cudnn if asked["cudnn"] else None
+    return msgspec.structs.replace(row, name=bare, flavor=asked["flavor"], cudnn=cudnn)
 
 
-def _repository(row: OperatingSystem) -> str:
-    return row.image.partition(":")[0]
+def plain(systems: Iterable[OperatingSystem], others: Iterable[OtherSystem], name: str) -> PlainImage | None:
+    """Return the system and Python of an official image; None if its tag does not determine them.
+
+    A tag of Python without a suite means that Python's own row, although later builds are on newer systems.
+    """
+    repository, _, tag = _bare(name).removeprefix("library/").partition(":")
+    pieces = [piece for piece in tag.split("-") if piece and piece != "slim" and not _DATED.fullmatch(piece)]
+    if repository == "python":
+        return _python(systems, others, pieces)
+    other = next((row for row in others if row.name == repository), None)
+    if other is not None:
+        return PlainImage(other=other)
+    if len(pieces) != 1:
+        return None
+    found = _tagged(systems, repository, pieces[0]) or _tagged(systems, repository, pieces[0].partition(".")[0])
+    return PlainImage(system=found) if found is not None else None
+
+
+def _python(systems: Iterable[OperatingSystem], others: Iterable[OtherSystem], pieces: list[str]) -> PlainImage | None:
+    if not pieces or not _VERSION.fullmatch(pieces[0]):
+        return None
+    python, suite = versions.minor(pieces[0]), "-".join(pieces[1:])
+    other = next((row for row in others if suite.startswith(row.name)), None)
+    if other is not None:
+        return PlainImage(other=other, python=python)
+    row = next((row for row in systems if row.python == python and row.image.startswith("python:")), None)
+    debian = _tagged(systems, "debian", suite)
+    if row is None or (suite and debian is None):
+        return None
+    if debian is not None and suite not in row.image:
+        row = msgspec.structs.replace(row, glibc=debian.glibc)
+    return PlainImage(system=row, python=python)
+
+
+def _tagged(systems: Iterable[OperatingSystem], repository: str, tag: str) -> OperatingSystem | None:
+    for row in systems:
+        name, _, own = row.image.partition(":")
+        if name == repository and tag in (own.removesuffix("-slim"), *row.tags):
+            return row
+    return None
 
 
 def _bare(name: str) -> str:

@@ -13,13 +13,13 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 import msgspec
 
 from envbuilder import versions
+from envbuilder.catalog import image_names
 from envbuilder.catalog.gpu_names import GpuNames
-from envbuilder.catalog.image_names import ImageNames, PlainImage
+from envbuilder.catalog.image_names import PlainImage
 from envbuilder.catalog.rows import (
     BaseImage,
     CudaToolkit,
     Cudnn,
-    CudnnWheel,
     DriverBranch,
     FieldReport,
     Gpu,
@@ -33,7 +33,6 @@ from envbuilder.catalog.rows import (
     Tables,
     TensorflowRelease,
 )
-from envbuilder.versions import Key
 
 DISTRIBUTIONS = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 """The distributions, in the order in which one is chosen for a GPU."""
@@ -115,47 +114,36 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         found = ((pin, row) for pin in wheels for row in rows if re.fullmatch(row.package, pin.partition("==")[0]))
         return {pin: row.why for pin, row in found}
 
-    @cached_property
-    def first_drivers(self) -> dict[str, str]:
-        """The oldest driver that runs some GPU of a compute capability."""
-        found: dict[str, str] = {}
-        for row in self.gpus:
-            if row.minimum_driver:
-                known = found.setdefault(row.compute_capability, row.minimum_driver)
-                found[row.compute_capability] = min(known, row.minimum_driver, key=versions.key)
-        return found
+    @_memoized
+    def first_driver(self, capability: str) -> str:
+        """Return the oldest driver that runs some GPU of a compute capability, or ''."""
+        drivers = (row.minimum_driver for row in self.gpus if row.compute_capability == capability)
+        return min(filter(None, drivers), key=versions.key, default="")
 
     @_memoized
-    def version(self, text: str) -> str | None:
-        """Return the full version that a text means: itself, or the newest final one that it shortens."""
-        return _matching(text, self.versions)
+    def version(self, text: str, package: str | None = None, day: str | None = None) -> str | None:
+        """Return the full version that a text means: itself, or the newest final one that it shortens.
 
-    def version_then(self, text: str, package: str | None, day: str | None) -> str | None:
-        """Return the full version that a text means for one distribution (None: any) on a day (None: any).
-
-        A short version is the newest one on the index on that day, or the newest of all if there was none yet.
+        Of one distribution (None: any), and on the index on a day (None: any), or the newest of all if there was none.
         """
         rows = [row for row in self.tensorflow if package in {None, row.package}]
         there = {row.version for row in rows if day is None or not row.released or row.released <= day}
         known = sorted({row.version for row in rows}, key=versions.key)
         return _matching(text, tuple(one for one in known if one in there)) or _matching(text, tuple(known))
 
+    @_memoized
     def release(self, version: str, package: str = "tensorflow") -> TensorflowRelease | None:
         """Return the row of one distribution at exactly this version (``2.20.0``; ``2.20`` means ``2.20.0``)."""
-        wanted = versions.key_or_none(version)
-        return self._releases.get((package, wanted)) if wanted is not None else None
-
-    @cached_property
-    def _releases(self) -> dict[tuple[str, Key], TensorflowRelease]:
-        return {(row.package, versions.key(row.version)): row for row in self.tensorflow}
+        return next((row for row in self.releases(package) if versions.same(row.version, version)), None)
 
     def distributions(self, version: str) -> tuple[TensorflowRelease, ...]:
         found = (self.release(version, package) for package in DISTRIBUTIONS)
         return tuple(row for row in found if row is not None)
 
-    def releases(self, package: str = "tensorflow", *, gpu: bool | None = None) -> tuple[TensorflowRelease, ...]:
-        """Return a distribution's rows, oldest first; with ``gpu`` only those with or without GPU support."""
-        rows = (row for row in self.tensorflow if row.package == package and gpu in (None, row.gpu))
+    @_memoized
+    def releases(self, package: str = "tensorflow") -> tuple[TensorflowRelease, ...]:
+        """Return a distribution's rows, oldest first."""
+        rows = (row for row in self.tensorflow if row.package == package)
         return tuple(sorted(rows, key=lambda row: versions.key(row.version)))
 
     @_memoized
@@ -171,10 +159,6 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         """Return the oldest toolkit whose compiler, and so its driver's, accepts a PTX ISA (``8.3``)."""
         rows = [row for row in self.cuda if row.ptx_isa and versions.at_least(row.ptx_isa, isa)]
         return min(rows, key=lambda row: versions.key(row.version), default=None)
-
-    def newest_toolkit(self, major: int) -> CudaToolkit | None:
-        rows = [row for row in self.cuda if versions.major(row.version) == major]
-        return max(rows, key=lambda row: versions.key(row.version), default=None)
 
     @_memoized
     def cudnn_row(self, text: str | None) -> Cudnn | None:
@@ -201,8 +185,14 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     @_memoized
     def gpu(self, text: str) -> Gpu | None:
-        """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`)."""
-        return self._gpu_names.find(text)
+        """Return the GPU that a text names, as its vendor, ``nvidia-smi`` or a person writes it (see `GpuNames`).
+
+        None for no GPU, or several with different compute capabilities.
+        """
+        rows = self.possible_gpus(text)
+        if len({row.compute_capability for row in rows}) != 1:
+            return None
+        return min(rows, key=lambda row: (len(row.name), row.name))  # the plainest name
 
     @_memoized
     def possible_gpus(self, text: str) -> tuple[Gpu, ...]:
@@ -285,17 +275,14 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
             brings=image,
         )
 
+    @_memoized
     def image(self, name: str) -> BaseImage | None:
-        """Return a published image with CUDA, by its reference (see `ImageNames.cuda`)."""
-        return self._image_names.cuda(name)
+        """Return a published image with CUDA, by its reference (see `image_names.published`)."""
+        return image_names.published(self.images, name)
 
     def plain_image(self, name: str) -> PlainImage | None:
-        """Return the system and Python of an official image without CUDA, by its reference (see `ImageNames.plain`)."""
-        return self._image_names.plain(name)
-
-    @cached_property
-    def _image_names(self) -> ImageNames:
-        return ImageNames(self.images, self.systems, self.other_systems)
+        """Return the system and Python of an official image without CUDA, by its reference (`image_names.plain`)."""
+        return image_names.plain(self.systems, self.other_systems, name)
 
     def flavor(self, image: BaseImage) -> ImageFlavor | None:
         """Return the content of images of this flavour; for an inspected image, its own content."""
@@ -322,24 +309,18 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
             if versions.key(row.first) <= wanted and (row.last is None or wanted <= versions.key(row.last))
         )
 
-    def wheel_line(self, package: str) -> CudnnWheel | None:
-        """Return the row of a cuDNN wheel line (``nvidia-cudnn-cu12``)."""
-        return next((row for row in self.cudnn_wheels if row.package == package), None)
-
-    def wheel_versions(self, package: str) -> tuple[str, ...]:
-        """List the versions of a cuDNN wheel on the index, oldest first."""
-        row = self.wheel_line(package)
-        return row.versions if row is not None else ()
+    def wheel_versions(self, package: str, day: str | None = None) -> tuple[str, ...]:
+        """List the versions of a CUDA wheel that were on the index on a day (None: now), oldest first."""
+        row = next((row for row in self.cudnn_wheels if row.package == package), None)
+        if row is None or day is None or not row.uploaded:
+            return row.versions if row is not None else ()
+        return tuple(text for text, came in zip(row.versions, row.uploaded, strict=True) if came <= day)
 
     @_memoized
     def newest_wheel(self, package: str, bounds: Bounds, day: str | None = None) -> str | None:
         """Return the newest version of a CUDA wheel within bounds that was on the index on a day (None: now)."""
-        row = self.wheel_line(package)
-        if row is None:
-            return None
-        days = row.uploaded or ("",) * len(row.versions)
-        there = (text for text, came in zip(row.versions, days, strict=True) if day is None or came <= day)
-        return max((text for text in there if versions.admits(bounds, text)), key=versions.key, default=None)
+        there = (text for text in self.wheel_versions(package, day) if versions.admits(bounds, text))
+        return max(there, key=versions.key, default=None)
 
     @cached_property
     def read_on(self) -> str:

@@ -362,7 +362,7 @@ class LeaveOut(Row, frozen=True, kw_only=True):
     tensorflow: tuple[str, ...] = ()
 
 
-class Tables(msgspec.Struct, frozen=True, kw_only=True):
+class Tables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every kind of fact under the name of its table, the key in the YAML files."""
 
     tensorflow: tuple[TensorflowRelease, ...] = ()

@@ -134,8 +134,7 @@ def distributions(
     """
     if "+" in version:  # a local version is a private build: the index takes none
         return ()
-    plain = package is None and day is None
-    known = catalog.version(version) if plain else catalog.version_then(version, package, day)
+    known = catalog.version(version, package, day)
     if known is None:
         return ()
     if package is not None:

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.library_search import finds_cuda
-from envbuilder.catalog.rows import CudnnWheel, PackageRelease, Search, TensorflowRelease, WheelSet
+from envbuilder.catalog.rows import CudnnWheel, Kernels, PackageRelease, Search, TensorflowRelease, WheelSet
 from envbuilder.refresh.artefact import BuildInfo, Metadata, normal
 from envbuilder.refresh.evidence import Evidence
 
@@ -129,7 +129,7 @@ def _capabilities(row: TensorflowRelease, cubins: tuple[str, ...], ptx: tuple[st
 
 def with_binary(row: TensorflowRelease, seen: Evidence) -> Iterator[Comparison]:
     """Compare GPU code, searched folders and the functions that open CUDA with a wheel's shared objects."""
-    mine, theirs = gpu_code.in_words(row.kernels), gpu_code.in_words(seen.kernels)
+    mine, theirs = _kernels_text(row.kernels), _kernels_text(seen.kernels)
     note = f"{seen.fat_binaries} fat binaries in {seen.libraries} shared objects"
     for one in (
         judge(row, "kernels", mine, theirs, agrees=row.kernels == seen.kernels),
@@ -139,6 +139,15 @@ def with_binary(row: TensorflowRelease, seen: Evidence) -> Iterator[Comparison]:
     yield judge(row, "searches", _searches_text(row.searches), _searches_text(seen.searches))
     yield judge(row, "finds_cuda", row.finds_cuda or "", finds_cuda(row.libraries, seen.searches) or "")
     yield judge(row, "openers", " ".join(row.openers), " ".join(seen.openers))
+
+
+def _kernels_text(kernels: Iterable[Kernels]) -> str:
+    """Write kernels in one line: ``1149 generated: 8.0 8.9, sm_90a 8.5``."""
+    return "; ".join(
+        f"{each.fat_binaries} {each.origin}{f' ({each.without_ptx} without PTX)' if each.without_ptx else ''}: "
+        + ", ".join([" ".join(each.cubins), *(f"{one.target or 'an unreadable target'} {one.isa}" for one in each.ptx)])
+        for each in kernels
+    )
 
 
 def _searches_text(searches: Iterable[Search]) -> str:

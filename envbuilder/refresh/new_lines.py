@@ -42,14 +42,19 @@ def _wheel_list(row: CudnnWheel, held: Holdings, today: str) -> CudnnWheel:
 
 def toolkits(catalog: Catalog, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
     """Make a row for each line of toolkits with a run time on the index and without a row."""
-    known = ((line, catalog.newest_toolkit(versions.major(line))) for line in _without_row(catalog, held))
+    known = ((line, _newest_of_major(line, catalog)) for line in _without_row(catalog, held))
     return tuple(_toolkit(line, before, held, today) for line, before in known if before is not None)
 
 
 def first_of_major(catalog: Catalog, held: Holdings) -> tuple[str, ...]:
     """List the new lines for which no row can be made: the first of a major has no older row as a model."""
     new = _without_row(catalog, held)
-    return tuple(line for line in new if catalog.newest_toolkit(versions.major(line)) is None)
+    return tuple(line for line in new if _newest_of_major(line, catalog) is None)
+
+
+def _newest_of_major(line: str, catalog: Catalog) -> CudaToolkit | None:
+    rows = [row for row in catalog.cuda if versions.same_major(row.version, line)]
+    return max(rows, key=lambda row: versions.key(row.version), default=None)
 
 
 def _without_row(catalog: Catalog, held: Holdings) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython, refusal
+from envbuilder.catalog.base_facts import BaseFacts, Disagreement, FoundLibrary, FoundPython
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
@@ -79,7 +79,28 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
         require_cuda=image.env.get("NVIDIA_REQUIRE_CUDA", ""),
     )
     facts = msgspec.structs.replace(facts, disagreements=tuple(_disagreements(facts, catalog, name)))
-    return msgspec.structs.replace(facts, refused=refusal(facts))
+    return msgspec.structs.replace(facts, refused=_refusal(facts))
+
+
+def _refusal(facts: BaseFacts) -> str:
+    """Return the reason why nothing can be built on an image, or ''."""
+    usable = [python for python in facts.pythons if python.venv]
+    if facts.libc != "glibc":
+        return (
+            f"its C library is {facts.libc or 'none that is known'}: TensorFlow's wheels need glibc, "
+            "so take a base of Debian, Ubuntu or Red Hat"
+        )
+    if facts.arch != "x86_64":
+        return f"it is for {facts.arch}, and environments are built for x86_64"
+    if not usable and facts.packages != "apt":
+        has = f"Python {facts.pythons[0].version} without venv" if facts.pythons else "no Python"
+        return (
+            f"it holds {has}, and {facts.packages or 'no program that installs packages'} instead of apt: "
+            "take a base with a Python and its venv module"
+        )
+    if not usable and not (facts.system and facts.release):
+        return "it holds no Python, and its os-release does not say which one its packages would bring"
+    return ""
 
 
 def _system(files: ImageFiles) -> tuple[str, str]:

@@ -331,7 +331,7 @@ def test_every_file_of_the_folder_is_read_and_no_table_is_passed_over() -> None:
     """A new file needs no mention anywhere; a table that no field holds is refused instead of dropped."""
     assert {path.name for path in store.files()} == {path.name for path in Path(store.__file__).parent.glob("*.yaml")}
     assert [path.name for path in store.files()[:3]] == [f"{name}.yaml" for name in DISTRIBUTIONS]
-    with pytest.raises(ValueError, match=r"pythons\.yaml: there is no kind of fact called 'pythons'"):
+    with pytest.raises(ValueError, match="unknown field `pythons`"):
         store.parse((("pythons.yaml", b"pythons:\n- version: '3.11'\n"),))
 
 

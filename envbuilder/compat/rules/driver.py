@@ -110,7 +110,7 @@ def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Find
     if not candidate.gpu or candidate.driver is None:
         return
     for device in candidate.devices:
-        first = device.row.minimum_driver if device.row else catalog.first_drivers.get(device.capability, "")
+        first = device.row.minimum_driver if device.row else catalog.first_driver(device.capability)
         variant, fields = _unsupported(candidate, device, first, catalog)
         if variant:
             yield finding(
