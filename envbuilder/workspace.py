@@ -191,6 +191,12 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.replace(path)
 
 
+def remove(path: Path) -> None:
+    """Remove a file if there is one. Raises InfrastructureError if it cannot be removed."""
+    with writing(path):
+        path.unlink(missing_ok=True)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Create a file's folder, and turn an OSError of the block into an InfrastructureError with the file's name."""

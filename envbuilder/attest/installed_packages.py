@@ -9,8 +9,7 @@ from typing import Literal, Protocol
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from envbuilder.image import dpkg_status
-from envbuilder.support import decoding
+from envbuilder.support import decoding, dpkg_status
 from envbuilder.versions import distribution
 
 _METADATA = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO|\.egg-info)\Z")

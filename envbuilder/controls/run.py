@@ -31,7 +31,7 @@ from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import record
 from envbuilder.verdict import Word
-from envbuilder.workspace import Workspace, folder_contents, packaged, write_atomically, writing
+from envbuilder.workspace import Workspace, folder_contents, packaged, remove, write_atomically
 
 MATRIX = "negative-controls"
 
@@ -140,8 +140,7 @@ class Controller:
         context = folder / "context"
         wanted = self._context(control, good)
         for name in folder_contents(context).keys() - wanted.keys() if context.is_dir() else ():
-            with writing(context / name):
-                (context / name).unlink(missing_ok=True)
+            remove(context / name)
         for name, content in wanted.items():
             write_atomically(context / name, content)
         request = BuildRequest(

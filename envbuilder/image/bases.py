@@ -19,7 +19,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.image import debian, names
 from envbuilder.image.host_settings import mirrors
 from envbuilder.support import console, decoding
-from envbuilder.workspace import read_kept, write_atomically, writing
+from envbuilder.workspace import read_kept, remove, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,7 @@ def _root_files(
     if complete and not renew:
         return tar, False
     before = _digest(tar) if complete else ""
-    with writing(note):
-        note.unlink(missing_ok=True)
+    remove(note)
     report(f"bootstrapping {system.name} from signed Debian packages, about half a minute")
     write_atomically(note, debian.bootstrap(system.suite, tar, report).encode())
     return tar, _digest(tar) != before

@@ -41,6 +41,7 @@ from envbuilder.workspace import (
     digest,
     read_document,
     read_users,
+    remove,
     write_document,
     writing,
 )
@@ -237,8 +238,7 @@ def _build(
     """Build an environment, and write ``out/<id>/build.log`` meanwhile and ``out/<id>/image.json`` at the end."""
     ask_for_room(environment.id, NEEDED[environment.flavor], engine)
     path = workspace.image_record(environment.id)
-    with writing(path):
-        path.unlink(missing_ok=True)
+    remove(path)
     began = time.monotonic()
     image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
     seconds, (started, finished), info = time.monotonic() - began, span(began), engine.info()

@@ -29,10 +29,10 @@ from envbuilder.workspace import (
     packaged,
     read_kept,
     read_users,
+    remove,
     shipped,
     users_text,
     write_atomically,
-    writing,
 )
 
 
@@ -197,7 +197,7 @@ def ensure_packages(
         for name, text in folder.files(layer.folder).items():
             write_atomically(workspace.images / name, text.encode())
         if not folder.removed:
-            _remove(workspace.images / PACKAGES / layer.folder / REMOVED)
+            remove(workspace.images / PACKAGES / layer.folder / REMOVED)
     if renewed is not None:
         renewed |= {layer.folder for layer in again}
 
@@ -229,21 +229,21 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
 def write_context(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:
     """Write the files of an environment's build below ``images/``, and return them; equal files are not touched.
 
-    Raises UsageError as `rendered` does.
+    The README of ``images/`` is written as well. Raises UsageError as `rendered` does.
     """
     wanted = rendered(environment, lock_text, workspace)
-    for name, content in wanted.items():
+    for name, content in (wanted | _readme()).items():
         if read_kept(workspace.images / name) != content:
             write_atomically(workspace.images / name, content)
     for name in folder_contents(workspace.context(environment.id)):
         if f"{environment.id}/{name}" not in wanted:
-            _remove(workspace.context(environment.id) / name)
+            remove(workspace.context(environment.id) / name)
     return wanted
 
 
-def _remove(path: Path) -> None:
-    with writing(path):
-        path.unlink(missing_ok=True)
+def _readme() -> dict[str, bytes]:
+    """Return the README of ``images/``, which is in no build."""
+    return {"README.md": read_users(shipped("templates") / "README.md")}
 
 
 _MOUNTED = re.compile(r"\bsource=(shared/[^,\s]+)")
@@ -282,7 +282,7 @@ def standalone(environment: Environment, lock_text: str, workspace: Workspace, f
 
 
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
-    """Compare the stored files of an environment's build with what they should be."""
+    """Compare the stored files of an environment's build, and the README, with what they should be."""
     context = workspace.context(environment.id)
     text, wanted, why = lockfile.of_context(context), None, "missing"
     try:
@@ -291,23 +291,10 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
         why = error.message
     if wanted is None:
         return (Difference(str(context / LOCK), f"{why}: run envbuilder lock -s {environment.id}\n"),)
-    present = build_files(environment.id, workspace)
-    every = sorted(wanted.keys() | present.keys())
-    found = (_difference(workspace.images / name, present.get(name), wanted.get(name)) for name in every)
+    wanted |= _readme()
+    present = {name: read_kept(workspace.images / name) for name in wanted} | build_files(environment.id, workspace)
+    found = (_difference(workspace.images / name, present[name], wanted.get(name)) for name in sorted(present))
     return tuple(one for one in found if one is not None)
-
-
-def write_readme(workspace: Workspace) -> None:
-    """Write the README of ``images/`` if it differs from the template."""
-    if stale_readme(workspace):
-        write_atomically(workspace.images / "README.md", templates()["README.md"].encode())
-
-
-def stale_readme(workspace: Workspace) -> tuple[Difference, ...]:
-    """Compare the README of ``images/`` with the template."""
-    path = workspace.images / "README.md"
-    found = _difference(path, read_kept(path), templates()["README.md"].encode())
-    return (found,) if found is not None else ()
 
 
 def unused(workspace: Workspace, known: Collection[str]) -> tuple[Path, ...]:

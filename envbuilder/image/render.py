@@ -33,12 +33,6 @@ WITH_HOST = """\
 The step, but no layer, gets the build host's files: its certificate bundle and its package index.
 """
 
-_HOST_README = """\
-What the build host adds to the steps that reach the network, and to no layer of the image:
-ca-certificates.crt (its certificate bundle), pip.conf and uv.toml (its package index).
-`envbuilder build` sends its own; in a build by hand, put yours here if you need them.
-"""
-
 _ACCOUNT = "envbuilder"
 """The user of an image if the matrix names none."""
 
@@ -75,8 +69,8 @@ def render_context(
         **system,
     }
     files = {f"{environment.id}/{name}": text for name, text in own.items()}
-    files |= {f"shared/{name}": text for name, text in templates.items() if name.startswith("steps/")}
-    files |= {"shared/tools.lock": templates["tools.lock"], "shared/host/README": _HOST_README}
+    files |= {f"shared/{name}": text for name, text in templates.items() if name.startswith(("steps/", "host/"))}
+    files |= {"shared/tools.lock": templates["tools.lock"]}
     for step in steps:
         files |= step.content.files(step.layer.folder)
     contents = {path: text.encode() for path, text in files.items()}

@@ -14,11 +14,9 @@ from envbuilder.image.context import (
     ensure_lock,
     ensure_packages,
     stale,
-    stale_readme,
     standalone,
     unused,
     write_context,
-    write_readme,
 )
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
@@ -66,7 +64,6 @@ def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Cons
             ensure_packages(environment, text, choice.catalog, workspace)
             write_context(environment, text, workspace)
             count += 1
-    write_readme(workspace)
     return count
 
 
@@ -88,7 +85,6 @@ def stale_all(choices: tuple[Choice, ...], workspace: Workspace, *, whole: bool)
     """Compare every chosen environment's files; with ``whole``, unused folders are differences too."""
     known = {environment.id for choice in choices for environment in choice.environments}
     found = [d for choice in choices for environment in choice.environments for d in stale(environment, workspace)]
-    found += stale_readme(workspace)
     if whole and workspace.images.is_dir():
         found += [
             Difference(str(path), f"{path}: no matrix uses this: delete it\n") for path in unused(workspace, known)

@@ -22,7 +22,7 @@ from envbuilder.upgrade.bisect_search import (
     most_images,
     together,
 )
-from envbuilder.workspace import content_key, read_document, write_document, writing
+from envbuilder.workspace import content_key, read_document, remove, write_document
 
 Axis = Literal["tensorflow", "cuda", "cudnn"]
 
@@ -107,8 +107,7 @@ def bisect(
                 write_document(path, document)
                 return document
             case InvalidEnds():
-                with writing(path):
-                    path.unlink(missing_ok=True)
+                remove(path)
                 raise UsageError(
                     f"{step.candidate}: {step.why}", hint="choose ends that differ in the command's success"
                 )

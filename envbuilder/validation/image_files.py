@@ -13,9 +13,8 @@ import msgspec
 
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
-from envbuilder.image import dpkg_status
 from envbuilder.pypi.answer_cache import Cache
-from envbuilder.support import decoding
+from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.code_text import code_only
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
 from envbuilder.validation.system_packages import SystemPackages, is_list

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from envbuilder.finding import Code, Finding
-from envbuilder.image import dpkg_status, lockfile, system_lock
+from envbuilder.image import lockfile, system_lock
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
-from envbuilder.support import decoding
+from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.file_records import InstalledPackage, distributions_at
 from envbuilder.validation.image_context import OBJECT, SHOWN, ImageContext, error, listed
 from envbuilder.validation.image_files import ImageFiles

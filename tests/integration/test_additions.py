@@ -17,10 +17,11 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.finding import Severity
-from envbuilder.image import dpkg_status, lockfile, system_lock
+from envbuilder.image import lockfile, system_lock
 from envbuilder.image.build import ensure
 from envbuilder.image.context import stale
 from envbuilder.pypi.client import open_index
+from envbuilder.support import dpkg_status
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.workspace import Workspace

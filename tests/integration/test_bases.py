@@ -26,13 +26,14 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError
-from envbuilder.image import dpkg_status, system_lock
+from envbuilder.image import system_lock
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.context import templates
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import loader
+from envbuilder.support import dpkg_status
 from envbuilder.validation.image_files import read_image
 
 pytestmark = pytest.mark.engine

@@ -12,9 +12,9 @@ from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.errors import InfrastructureError, InputError
 from envbuilder.image import system_lock
 from envbuilder.image.context import ensure_system_locks, templates
-from envbuilder.image.dpkg_status import versions
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK, SystemPackage
+from envbuilder.support.dpkg_status import versions
 from envbuilder.workspace import Workspace, write_atomically
 
 CATALOG = load()

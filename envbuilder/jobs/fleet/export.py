@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet.job import Job, name_part
 from envbuilder.support import decoding
-from envbuilder.workspace import read_users, shipped, write_atomically, writing
+from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
 SLURM, KUBERNETES = "slurm", "kubernetes"
 
@@ -59,8 +59,7 @@ def export_jobs(
     marker = f"Written by `envbuilder fleet export {scheduler}`".encode()
     for old in folder.glob(f"*{_SUFFIXES[scheduler]}"):
         if old.name not in files and marker in read_users(old)[:200]:
-            with writing(old):
-                old.unlink(missing_ok=True)
+            remove(old)
     for name, content in files.items():
         write_atomically(folder / name, content.encode())
         yield folder / name
