@@ -5,6 +5,9 @@ PYTHON := $(VENV)/bin/python
 ENVBUILDER := $(VENV)/bin/envbuilder
 PYTEST := $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# Without byte code, every command that a test starts compiles 300 modules first: half a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup run lint test test-full fuzz soak shipped images bench clean
 
 help: ## Show the targets
