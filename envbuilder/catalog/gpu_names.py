@@ -73,13 +73,8 @@ def read(text: str) -> GpuText:
     return GpuText(
         names=names,
         capability=".".join(part for part in stated.groups() if part) if stated else "",
-        series=next((letter for name in names if (letter := _without_cuda(name))), "") if may_be_virtual(text) else "",
+        series=next((letter for name in names if (letter := _without_cuda(name))), ""),
     )
-
-
-def may_be_virtual(text: str) -> bool:
-    """Return True if the text may name a virtual GPU: the names of their types have a dash."""
-    return "-" in text
 
 
 @lru_cache(maxsize=4096)
@@ -99,14 +94,12 @@ _VIRTUAL = (
 )
 """A virtual GPU's type: the board, memory in GB, and the series (NVIDIA's vGPU user guide): ``GRID A100D-3-40C``."""
 
-_BOARD = r"^(.*\d)[a-z]{1,2}$"
+_FORM = r"(?<=\d)[a-z]{1,2}$"
 """Letters after a board's number give its form and memory: ``A100D``, ``A100DX``, ``V100D``, ``H100XM``."""
 
 _COMPUTE_SERIES = frozenset("CQ")
 _LARGEST_ONLY = frozenset({"M6", "M10", "M60"})
 """Boards on which only the type ``8Q`` has CUDA."""
-
-_LARGEST = "8"
 
 
 def _search(pattern: str, text: str) -> re.Match[str] | None:
@@ -128,8 +121,7 @@ def _boards(text: str) -> Iterator[str]:
     if found is None:
         return
     board = found["board"]
-    shorter = _search(_BOARD, board)
-    for name in (board, *((shorter[1],) if shorter else ())):
+    for name in dict.fromkeys((board, re.sub(_FORM, "", board, flags=re.IGNORECASE))):
         if name.upper().startswith("RTX") and "ADA" not in name.upper():  # Ada's boards have it in their name
             yield f"Quadro {name}"
         yield name
@@ -141,7 +133,7 @@ def _without_cuda(name: str) -> str:
     if found is None:
         return ""
     series = found["series"].upper()
-    small = found["board"].upper() in _LARGEST_ONLY and found["memory"] != _LARGEST
+    small = found["board"].upper() in _LARGEST_ONLY and found["memory"] != "8"
     return series if series not in _COMPUTE_SERIES or small else ""
 
 

@@ -21,9 +21,7 @@ OBJECTS = (OPENER, "libtensorflow_cc.so")
 EVERY = "*"
 """Stands for every folder of the wheels."""
 
-_RUN_TIME = "cuda_runtime"
-
-_FOLDERS = {"libcudart": _RUN_TIME, "libcublasLt": "cublas"}
+_FOLDERS = {"libcudart": "cuda_runtime", "libcublasLt": "cublas"}
 """Libraries in a folder of another name; ``libcufft.so.11`` is in ``nvidia/cufft/lib``."""
 
 WHEEL_FOLDERS: Mapping[str, str | None] = {
@@ -76,7 +74,7 @@ def finds_cuda(libraries: Iterable[str], searches: Iterable[Search]) -> FindsCud
         return "system"
     if known == needed:
         return "wheels"
-    return "unfindable" if known == {_RUN_TIME} else "partly"
+    return "unfindable" if known == {"cuda_runtime"} else "partly"
 
 
 def unsearched(release: TensorflowRelease, wheels: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The catalogue: every fact as one value, with the lookups over its rows.
 
-A catalogue is loaded once and passed on. Lookups keep their answers in it.
+A catalogue is loaded once and passed on. Lookups keep their answers in it, and no text makes them raise.
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ def _matching(text: str, known: Iterable[str]) -> str | None:
     return final[-1] if final else None
 
 
+def _covers(row: FieldReport | ProcessorNeed, version: str) -> bool:
+    return versions.at_least(version, row.first) and (row.last is None or versions.at_least(row.last, version))
+
+
 def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
     """Return a system with the CUDA of its own packages, described like an image with these files."""
     brings = BaseImage(
@@ -91,8 +95,6 @@ def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
 class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     """Every fact, as one value; its methods find rows by the words that people use for them."""
 
-    # None, or an empty tuple, means no claim; no text makes a lookup raise.
-
     @cached_property
     def versions(self) -> tuple[str, ...]:
         """Every TensorFlow version, oldest first."""
@@ -111,8 +113,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     def not_installed(self, tensorflow: str, wheels: Iterable[str]) -> dict[str, str]:
         """Return the CUDA wheels (``name==version``) of which ``runtime`` images use nothing, each with the reason."""
         rows = [row for row in self.leave_out if not row.paths and versions.minor(tensorflow) in row.tensorflow]
-        found = ((pin, row) for pin in wheels for row in rows if re.fullmatch(row.package, pin.partition("==")[0]))
-        return {pin: row.why for pin, row in found}
+        return {pin: row.why for pin in wheels for row in rows if re.fullmatch(row.package, pin.partition("==")[0])}
 
     @_memoized
     def first_driver(self, capability: str) -> str:
@@ -230,10 +231,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _systems(self) -> dict[str, OperatingSystem]:
-        found: dict[str, OperatingSystem] = {}
-        for row in self.systems:
-            for name in (row.name, row.short, row.image):
-                found.setdefault(name, row)
+        found = {name: row for row in self.systems for name in (row.name, row.short, row.image)}
         return {row.name: _with_packages(found[row.os], row) for row in self.system_cuda} | found
 
     @cached_property
@@ -294,20 +292,13 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     def report(self, release: TensorflowRelease, capability: str) -> FieldReport | None:
         """Find the report of users about a release on a compute capability."""
-        wanted = versions.key(release.version)
         about = (row for row in self.reports if capability in row.capabilities)
-        return next((row for row in about if versions.key(row.first) <= wanted <= versions.key(row.last)), None)
+        return next((row for row in about if _covers(row, release.version)), None)
 
     def processor_needs_of(self, version: str) -> tuple[ProcessorNeed, ...]:
         """List the instruction sets that a release's wheels need; the release may have no row."""
-        wanted = versions.key_or_none(version)
-        if wanted is None:
-            return ()
-        return tuple(
-            row
-            for row in self.processor_needs
-            if versions.key(row.first) <= wanted and (row.last is None or wanted <= versions.key(row.last))
-        )
+        is_version = versions.key_or_none(version) is not None
+        return tuple(row for row in self.processor_needs if is_version and _covers(row, version))
 
     def wheel_versions(self, package: str, day: str | None = None) -> tuple[str, ...]:
         """List the versions of a CUDA wheel that were on the index on a day (None: now), oldest first."""

@@ -14,8 +14,6 @@ from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.support import decoding
 from envbuilder.workspace import cache, cache_dir, cached, packaged
 
-_FORMAT = b"2"
-
 
 @lru_cache(maxsize=1)
 def load() -> Catalog:
@@ -64,9 +62,9 @@ def path_of(name: str) -> Path:
 
 
 def digest(texts: tuple[tuple[str, bytes], ...]) -> str:
-    """Return a digest of the files' content and of the types of the rows."""
-    total = hashlib.blake2b(_FORMAT, digest_size=16)
-    for module in ("rows.py", "model.py"):
+    """Return a digest of the files' content, and of the code that reads them into rows."""
+    total = hashlib.blake2b(digest_size=16)
+    for module in ("rows.py", "model.py", "store.py"):
         total.update(packaged(path_of(module)))
     for name, text in texts:
         total.update(name.encode() + b"\0" + text + b"\0")

@@ -71,12 +71,12 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.pypi.client import evidence, open_index
-    from envbuilder.refresh import verify_catalog
+    from envbuilder.pypi.client import open_index
+    from envbuilder.refresh import evidence, verify_catalog
     from envbuilder.refresh.agreement import as_text
     from envbuilder.support.console import Console
 
-    kept = None if fresh else evidence()
+    kept = None if fresh else evidence.stored()
     found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary, kept=kept)
     finish(found, form, partial(as_text, everything=everything))
 
@@ -101,11 +101,11 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
     """
     from envbuilder.catalog import store
     from envbuilder.cli.output import finish
-    from envbuilder.pypi.client import evidence, open_index
-    from envbuilder.refresh import propose, rows_file
+    from envbuilder.pypi.client import open_index
+    from envbuilder.refresh import evidence, propose, rows_file
     from envbuilder.support.console import Console
 
-    proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence())
+    proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence.stored())
     found = propose.refresh(proposer, version, package)
     if write:
         for name in rows_file.write(found.tables):

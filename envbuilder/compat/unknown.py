@@ -116,7 +116,7 @@ def _find_device(name: str, catalog: Catalog) -> tuple[Device | None, Finding | 
     """Find one GPU: its row, or the compute capability in a log line that names it."""
     row, rows = catalog.gpu(name), catalog.possible_gpus(name)
     capabilities = {text for one in rows for text in (one.compute_capability, *one.variants)}
-    if row is not None and len(capabilities) == 1 and not gpu_names.may_be_virtual(name):
+    if row is not None and len(capabilities) == 1 and "-" not in name:  # a virtual GPU's name has a dash
         return Device(row.name, row.compute_capability, row), None
     text = gpu_names.read(name)
     if len(capabilities) > 1:

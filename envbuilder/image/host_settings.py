@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
 
 from envbuilder.errors import UsageError
-from envbuilder.pypi.index_config import configured, is_remote, uv_toml
+from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.support import decoding
 from envbuilder.workspace import read_users, users_text
 
@@ -123,6 +123,16 @@ def _table(
         raise UsageError(message, hint=f"write {_EXAMPLES[name]}") from error
 
 
+def _uv_toml(urls: list[str], main: str, proxy: str, links: str) -> Iterator[str]:
+    """Yield the lines of a ``uv.toml`` for these indexes; uv then chooses as pip does, the best version of all."""
+    yield from [f'find-links = ["{links}"]'] if links else []
+    yield from ['index-strategy = "unsafe-best-match"'] if urls else []
+    yield from [f'http-proxy = "{proxy}"', f'https-proxy = "{proxy}"'] if proxy else []
+    for url in urls:
+        yield from ("[[index]]", f'url = "{url}"')
+    yield from ["[[index]]", f'url = "{main}"', "default = true"] if main else []
+
+
 def host_files(
     environ: Mapping[str, str] = os.environ,
     wheels: Path | None = None,
@@ -142,7 +152,7 @@ def host_files(
     extra = list(dict.fromkeys((*indexes, *filter(is_remote, config.extra))))
     options = {"index-url": main, "extra-index-url": " ".join(extra), "proxy": proxy}
     pip = [f"{name} = {value}" for name, value in options.items() if value]
-    uv = list(uv_toml(extra, main, proxy=proxy, links="/run/host/wheels" if wheels else ""))
+    uv = list(_uv_toml(extra, main, proxy, "/run/host/wheels" if wheels else ""))
     texts = {"pip.conf": ["[global]", *pip] if pip else [], "uv.toml": uv}
     files = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts.items() if lines}
     if config.certificates:

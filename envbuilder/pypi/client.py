@@ -65,11 +65,6 @@ def open_index(*, fresh: bool = False) -> PackageIndex:
     return PackageIndex(index_config.read(), Cache(cache_dir() / "index"), page_life_s=0.0 if fresh else PAGE_LIFE_S)
 
 
-def evidence() -> Cache:
-    """Return the user's cache of the contents of wheels' shared objects."""
-    return Cache(cache_dir() / "evidence")
-
-
 class IndexUnavailableError(InfrastructureError):
     """The index did not answer, or its answer cannot be used."""
 

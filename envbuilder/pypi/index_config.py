@@ -64,11 +64,10 @@ class IndexConfig:
     @property
     def credentials(self) -> dict[str, tuple[str, str]]:
         """User and password by `origin`."""
-        parts = {url: urlsplit(url) for url in self.urls}
         return {
             origin(url): (unquote(part.username or ""), unquote(part.password or ""))
-            for url, part in parts.items()
-            if "@" in part.netloc
+            for url in self.urls
+            if "@" in (part := urlsplit(url)).netloc
         }
 
 
@@ -136,16 +135,6 @@ def for_uv(config: IndexConfig, environ: Mapping[str, str] = os.environ, *, loca
     if config.proxy:
         found |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), config.proxy)
     return found
-
-
-def uv_toml(urls: Sequence[str], main: str, *, proxy: str = "", links: str = "") -> Iterator[str]:
-    """Yield the lines of a ``uv.toml`` for these indexes; uv then chooses as pip does, the best version of all."""
-    yield from [f'find-links = ["{links}"]'] if links else []
-    yield from ['index-strategy = "unsafe-best-match"'] if urls else []
-    yield from [f'http-proxy = "{proxy}"', f'https-proxy = "{proxy}"'] if proxy else []
-    for url in urls:
-        yield from ("[[index]]", f'url = "{url}"')
-    yield from ["[[index]]", f'url = "{main}"', "default = true"] if main else []
 
 
 def pip_settings(environ: Mapping[str, str] = os.environ, prefix: Path | None = None) -> dict[str, str]:

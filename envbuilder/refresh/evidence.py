@@ -21,7 +21,7 @@ from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import device_code, ptx_text, section_table
 from envbuilder.support import decoding
-from envbuilder.workspace import packaged
+from envbuilder.workspace import cache_dir, packaged
 
 Progress = Callable[[str], None]
 """Called with the name of each object."""
@@ -80,6 +80,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     openers: tuple[str, ...] = ()
     bytes_read: int = 0
     seconds: float = 0.0
+
+
+def stored() -> Cache:
+    """Return the user's cache of the contents of wheels' shared objects."""
+    return Cache(cache_dir() / "evidence")
 
 
 def read(
