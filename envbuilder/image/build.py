@@ -153,24 +153,8 @@ def ensure(
         return _built(environment, before, files, workspace, fresh=False)
     tools = catalog.system(TOOLS_SYSTEM) if environment.on_registry_base else None
     arguments = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
-    request = _request(environment, files, base, arguments, options)
-    record = _build(environment, workspace, engine, on_step, request, files, base, key)
-    built = _built(environment, record, files, workspace, fresh=True)
-    wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
-    locks = (built.lock, built.system.get(system_lock.CUDNN_LOCK, ""))
-    wheels.keep((one for lock in locks for one in lockfile.parse(lock)), environment.python, environment.arch)
-    return built
-
-
-def _request(
-    environment: Environment,
-    files: Mapping[str, bytes],
-    base: Base,
-    arguments: Mapping[str, str],
-    options: BuildOptions,
-) -> BuildRequest:
     cuda = environment.packaged_cuda
-    return BuildRequest(
+    request = BuildRequest(
         context=files,
         dockerfile=f"{environment.id}/Dockerfile",
         tag=reference(environment.id),
@@ -184,6 +168,12 @@ def _request(
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,
     )
+    record = _build(environment, workspace, engine, on_step, request, files, base, key)
+    built = _built(environment, record, files, workspace, fresh=True)
+    wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
+    locks = (built.lock, built.system.get(system_lock.CUDNN_LOCK, ""))
+    wheels.keep((one for lock in locks for one in lockfile.parse(lock)), environment.python, environment.arch)
+    return built
 
 
 def standing(environment: Environment, workspace: Workspace) -> Built | None:

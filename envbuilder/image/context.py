@@ -129,11 +129,10 @@ def _check(environment: Environment, text: str, path: Path) -> None:
     problems = []
     try:
         pinned = {package.name: package.version for package in lockfile.parse(text)}
-        for pin in map(pin_or_none, (*environment.requirements, *environment.cuda_wheels)):
-            if pin is not None and not same(pinned.get(pin.name), pin.version):
-                message = (
-                    f"pins {pin.name} at {pinned.get(pin.name, 'nothing')}, the environment asks for {pin.version}"
-                )
+        for pin in filter(None, map(pin_or_none, (*environment.requirements, *environment.cuda_wheels))):
+            found = pinned.get(pin.name)
+            if not same(found, pin.version):
+                message = f"pins {pin.name} at {found or 'nothing'}, the environment asks for {pin.version}"
                 problems.append(Problem(str(path), 1, pin.name, message))
     except ValueError as error:
         problems.append(Problem(str(path), 1, "", str(error)))
@@ -145,13 +144,10 @@ def templates() -> dict[str, str]:
     """Read the templates of the package, by their path in ``templates/``: Dockerfile, steps, installer."""
     folder = shipped("templates")
     names = [name for name in folder_contents(folder) if not name.startswith("report/")]
-    programs = resources.files("envbuilder.probes.slimming")
-    steps = {f"steps/{name}": decoding.text(packaged(programs.joinpath(name))) for name in _PROGRAMS}
+    slimming = resources.files("envbuilder.probes.slimming")
+    programs = [slimming.joinpath(name) for name in ("byte_compile.py", "remove_files.py")]
+    steps = {f"steps/{program.name}": decoding.text(packaged(program)) for program in programs}
     return {name: users_text(folder / name) for name in names} | steps
-
-
-_PROGRAMS = ("byte_compile.py", "remove_files.py")
-"""Programs of the steps in Python."""
 
 
 def _stored_packages(

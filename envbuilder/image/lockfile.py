@@ -15,6 +15,7 @@ import msgspec
 from packaging.markers import default_environment
 from packaging.pylock import PackageSdist, PackageWheel, Pylock, PylockSelectError
 from packaging.tags import Tag, compatible_tags, cpython_tags
+from uv import find_uv_bin
 
 from envbuilder import workspace
 from envbuilder.environment import Environment
@@ -188,8 +189,9 @@ def _compiled(
         bounds.write_text("\n".join(environment.constraints) + "\n")
         if keep:
             result.write_text(keep)
-        words = [uv_binary(), "pip", "compile", str(asked), "--constraints", str(bounds), "--output-file", str(result)]
-        words += ["--generate-hashes", "--no-header", "--no-annotate", "--quiet", "--no-python-downloads"]
+        words = [find_uv_bin(), "pip", "compile", str(asked), "--constraints", str(bounds)]
+        words += ["--output-file", str(result), "--generate-hashes", "--no-header", "--no-annotate"]
+        words += ["--quiet", "--no-python-downloads"]
         words += ["--no-deps", "--format", "pylock.toml"] if pylock else []
         words += ["--find-links", str(wheels)] if wheels else []
         words += _target(environment, glibc)
@@ -212,12 +214,6 @@ def _target(environment: Environment, glibc: str) -> list[str]:
     if not is_final(environment.tensorflow):
         words += ["--prerelease", "if-necessary-or-explicit"]
     return words
-
-
-def uv_binary() -> str:
-    from uv import find_uv_bin  # noqa: PLC0415 - only locking needs it
-
-    return find_uv_bin()
 
 
 def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | InfrastructureError:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from uv import find_uv_bin
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
@@ -19,7 +20,6 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Severity, compatible
-from envbuilder.image.lockfile import uv_binary
 from envbuilder.support.console import table
 from envbuilder.verdict import HostRef
 
@@ -131,7 +131,7 @@ def as_text(diagnosis: Diagnosis) -> str:
 
 def find_tools() -> tuple[Tool, ...]:
     try:
-        uv: str | None = uv_binary()
+        uv: str | None = find_uv_bin()
     except FileNotFoundError:
         uv = None
     return (

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from uv import find_uv_bin
 
 from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.image.lockfile import uv_binary
 from envbuilder.support import decoding, subprocesses
 from envbuilder.upgrade.compare import THE_RUN
 from envbuilder.upgrade.observe import Output, ProbeTarget, run_probe
@@ -109,7 +109,7 @@ def pytest_files(python: str) -> dict[str, bytes]:
 
 
 def _fetch_pytest(python: str, folder: Path) -> None:
-    words = [uv_binary(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
+    words = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
     try:
         done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
     except subprocesses.ProgramError as error:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 from index_server import Site, serving, wheel
+from uv import find_uv_bin
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
-from envbuilder.image.lockfile import uv_binary, with_hashes
+from envbuilder.image.lockfile import with_hashes
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.index_config import IndexConfig
@@ -127,8 +128,9 @@ def test_locked_wheel_is_installed_or_nothing(site: Site, change: Callable[[Site
     (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
     (tmp_path / "requirements.lock").write_text(with_hashes(("demo==1.0",), environment, "2.36"))
     change(site)
-    words = [uv_binary(), "pip", "install", "--python", sys.executable, "--no-deps", "--require-hashes", "--link-mode"]
-    words += ["copy", "--no-progress", "--target", str(tmp_path / "site"), "-r", str(tmp_path / "requirements.lock")]
+    words = [find_uv_bin(), "pip", "install", "--python", sys.executable, "--no-deps", "--require-hashes"]
+    words += ["--link-mode", "copy", "--no-progress", "--target", str(tmp_path / "site")]
+    words += ["-r", str(tmp_path / "requirements.lock")]
     done = subprocess.run(words, capture_output=True, check=False, text=True, timeout=100)
     installed = tmp_path / "site" / "demo" / "__init__.py"
     if change in (yanked, html, busy):

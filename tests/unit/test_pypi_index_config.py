@@ -15,6 +15,7 @@ import pytest
 from certificates import certificate
 from factories import environment
 from index_server import Site, serving, wheel
+from uv import find_uv_bin
 
 from envbuilder.errors import InfrastructureError, UsageError, redacted
 from envbuilder.image import lockfile
@@ -216,7 +217,7 @@ def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
     found = []
     (root / "wishes.in").write_text("probe\n")
     for _ in range(6):
-        words = [lockfile.uv_binary(), "pip", "compile", str(root / "wishes.in"), "--no-header", "--no-annotate"]
+        words = [find_uv_bin(), "pip", "compile", str(root / "wishes.in"), "--no-header", "--no-annotate"]
         words += ["--quiet", "--python", sys.executable, "--no-cache"]
         done = subprocess.run(
             words, env=own, cwd=root / "project", capture_output=True, text=True, timeout=60, check=False
