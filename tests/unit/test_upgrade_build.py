@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import factories
 import msgspec
 import pytest
 from factories import pin
 from fake_engine import FakeEngine
+from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
 from envbuilder.environment import Environment
@@ -43,7 +43,7 @@ def old() -> Environment:
 @pytest.fixture
 def workspace(tmp_path: Path, old: Environment, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(context, "open_index", lambda: SimpleNamespace(files=lambda _: ()))
+    monkeypatch.setattr(context, "open_index", MemoryIndex)
     return factories.workspace(tmp_path, old.id, "shared/packages")
 
 

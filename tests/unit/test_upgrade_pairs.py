@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 from factories import pin
 from fake_engine import FakeEngine
 from made_bases import IMAGE, PLAIN, WITH_CUDA, keep
+from package_folders import MemoryIndex
 from upgrades import never, options
 
 from envbuilder.catalog import store
@@ -201,7 +201,7 @@ def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path)
     found = asked(tmp_path, PLAIN, "corp", "cpu", "files: {app.conf: /etc/app.conf}\ntemplate: own.j2\n")
     aside = Workspace(tmp_path).for_upgrades
     lock = pin("tensorflow", "2.13.1")
-    ensure_packages(found.new, lock, CATALOG, aside, cast("Any", SimpleNamespace(files=lambda _: ())))
+    ensure_packages(found.new, lock, CATALOG, aside, MemoryIndex())
     write_context(found.new, lock, aside)
     assert "RUN echo ours" in (aside.context(found.new.id) / "Dockerfile").read_text()
     assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"
