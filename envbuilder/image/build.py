@@ -40,7 +40,7 @@ from envbuilder.workspace import (
     content_key,
     digest,
     read_document,
-    read_users,
+    read_kept,
     remove,
     write_document,
     writing,
@@ -311,8 +311,7 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
 
 def _begins_with_installer(request: BuildRequest) -> bool:
     if isinstance(request.context, Path):
-        path = request.context / request.dockerfile
-        text = read_users(path) if path.is_file() else b""
+        text = read_kept(request.context / request.dockerfile) or b""
     else:
         text = request.context.get(request.dockerfile, b"")
     return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None

@@ -18,9 +18,6 @@ from envbuilder.workspace import read_users, users_text
 
 T = TypeVar("T")
 
-FURTHER = "further.list"
-"""The name of apt's list of a repository."""
-
 _VARIABLE = "ENVBUILDER_MIRRORS"
 
 _EXAMPLES = {
@@ -99,7 +96,7 @@ def repository_files(name: str, folder: str, environ: Mapping[str, str] = os.env
         raise UsageError(f"{found.key} is not a public key of OpenPGP", hint="gpg --export KEY > FILE writes one")
     key_file = f"{name}.{'asc' if armoured else 'gpg'}"  # apt tells a key's two formats by the ending
     line = f"deb [arch=amd64 signed-by={folder}/{key_file}] {found.url.rstrip('/')} {found.suite}\n"
-    return {FURTHER: line.encode(), key_file: key}
+    return {"further.list": line.encode(), key_file: key}
 
 
 def _table(

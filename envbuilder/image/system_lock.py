@@ -179,14 +179,14 @@ def _lines(suite: str) -> tuple[str, ...]:
 
 def _prepared(suite: str, component: str, repository: str, folder: Path) -> list[str]:
     """Return the options for an apt in this folder that knows this suite and repository only, for amd64."""
-    further = host_settings.repository_files(repository, str(folder)) if repository else {}
+    further = host_settings.repository_files(repository, f"{folder}/etc") if repository else {}
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         with writing(folder / name):
             (folder / name).mkdir(parents=True)
     signed = f"deb [signed-by={_KEYRING}] "
     text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in _lines(suite))
-    text += further.pop(host_settings.FURTHER, b"").decode()
-    files = {"status": b"", "sources.list": text.encode(), "preferences": _DEBIAN_FIRST.encode(), **further}
+    files = {"status": b"", "sources.list": text.encode(), "preferences": _DEBIAN_FIRST.encode()}
+    files |= {f"etc/{name}": content for name, content in further.items()}
     for name, content in files.items():
         write_atomically(folder / name, content)
     values = {

@@ -54,8 +54,7 @@ class WheelPins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pins(workspace: Workspace) -> Mapping[str, Pin]:
-    found = read_document(workspace.wheels, WheelPins)
-    return found.wheels if found is not None else {}
+    return (read_document(workspace.wheels, WheelPins) or WheelPins()).wheels
 
 
 def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> None:
