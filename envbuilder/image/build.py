@@ -192,10 +192,9 @@ def _files(environment: Environment, catalog: Catalog, workspace: Workspace, opt
             hint = f"envbuilder render -s {environment.id}"
             raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
         return files
-    if options.lock is None:
+    if (lock := options.lock) is None:
         lock = ensure_lock(environment, catalog, workspace)
     else:
-        lock = options.lock
         ensure_system_locks(environment, catalog, workspace)
     ensure_packages(environment, lock, catalog, workspace, options.index)
     return write_context(environment, lock, workspace)

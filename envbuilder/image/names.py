@@ -22,8 +22,6 @@ BASE_NAME_LABEL = "org.opencontainers.image.base.name"
 BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
 """The base of an image (https://github.com/opencontainers/image-spec/blob/main/annotations.md)."""
 
-_AFTER = "-after-"
-
 
 def reference(environment_id: str) -> str:
     return f"{ENVIRONMENTS}:{environment_id}"
@@ -31,8 +29,8 @@ def reference(environment_id: str) -> str:
 
 def after(environment_id: str, version: str) -> str:
     """Name an environment whose lock was made close to that of another release, for an upgrade."""
-    return f"{environment_id}{_AFTER}{version}"
+    return f"{environment_id}-after-{version}"
 
 
 def is_after(name: str) -> bool:
-    return _AFTER in name
+    return "-after-" in name

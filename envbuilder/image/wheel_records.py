@@ -237,14 +237,10 @@ class WheelRecords:
         return found
 
 
-def wheel_tags(filename: str) -> frozenset[str]:
-    """Return the tags in a wheel's name, each in full (PEP 425's compressed sets)."""
-    parts = filename.removesuffix(".whl").split("-")[-3:]
-    return frozenset("-".join(tag) for tag in itertools.product(*(part.split(".") for part in parts)))
-
-
 def _has(filename: str, tags: frozenset[str]) -> bool:
-    return not tags.isdisjoint(wheel_tags(filename))
+    """Return True if a wheel's name has one of these tags (it has compressed sets of them: PEP 425)."""
+    parts = filename.removesuffix(".whl").split("-")[-3:]
+    return any("-".join(tag) in tags for tag in itertools.product(*(part.split(".") for part in parts)))
 
 
 def read_record(index: PackageIndex, file: DistFile, package: Locked) -> bytes | None:
