@@ -3,7 +3,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 ENVBUILDER := $(VENV)/bin/envbuilder
-PYTEST := $(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 
 # Without byte code, every command that a test starts compiles 300 modules first: half a second.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,11 +35,11 @@ lint: ## Check formats, lint, types and the generated files in images/
 test: ## Run what CI runs: lint, then every test that is not marked `full`
 	@scripts/setup engine dev registry browser
 	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) -m "not full"
+	@$(PYTEST) -n 3 -m "not full"  # on 2 cores: many tests wait for an engine or a registry
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry browser slurm clock trace
-	@timeout --kill-after=60 45m sh -c '$(PYTEST) -m full && $(PYTEST) --hypothesis-profile=explore -m "not full" tests/property'
+	@timeout --kill-after=60 45m sh -c '$(PYTEST) -n 2 -m full && $(PYTEST) -n 2 --hypothesis-profile=explore -m "not full" tests/property'
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz
