@@ -16,15 +16,13 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from envbuilder.errors import UsageError
-from envbuilder.support import decoding
-
-DEFAULT_INDEX = "https://pypi.org/simple"
-"""The default of pip and of uv."""
+from envbuilder.support import decoding, subprocesses
 
 _BUNDLE_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _SYSTEM_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -111,9 +109,20 @@ def configured(
 
 
 def read(environ: Mapping[str, str] = os.environ) -> IndexConfig:
-    """Return `configured`, with the clients' default index if no main index is set. Raises UsageError as it does."""
+    """Return `configured`, with uv's default index if no main index is set. Raises UsageError as both."""
     found = configured(environ)
-    return found if found.url else replace(found, url=DEFAULT_INDEX)
+    return found if found.url else replace(found, url=default_index())
+
+
+@cache
+def default_index() -> str:
+    """Return the index that uv's help names as its default. Raises UsageError if it names none."""
+    from uv import find_uv_bin  # noqa: PLC0415 - not there yet when scripts/setup runs this module
+
+    usage = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
+    if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", usage):
+        return found[1]
+    raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to the simple API of an index")
 
 
 def for_uv(config: IndexConfig, environ: Mapping[str, str] = os.environ, *, local: bool = False) -> dict[str, str]:

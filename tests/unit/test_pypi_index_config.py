@@ -23,9 +23,9 @@ from envbuilder.image.host_settings import host_files
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.index_config import (
-    DEFAULT_INDEX,
     IndexConfig,
     configured,
+    default_index,
     for_uv,
     origin,
     pip_files,
@@ -134,7 +134,7 @@ def test_pips_settings_are_those_that_pip_has(case: str, python: Path, tmp_path:
     )
     theirs = ast.literal_eval(done.stdout.splitlines()[-1])
     mine = pip_settings(own, python)
-    assert mine.get("index-url", DEFAULT_INDEX) == theirs["index_url"]
+    assert mine.get("index-url", default_index()) == theirs["index_url"]
     assert mine.get("extra-index-url", "").split() == (theirs["extra_index_urls"] or [])
     assert (mine.get("proxy"), mine.get("cert")) == (theirs["proxy"] or None, theirs["cert"])
 
@@ -410,4 +410,5 @@ def test_lock_holds_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_configuration_the_clients_own_default_holds() -> None:
-    assert read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url == DEFAULT_INDEX
+    assert read({"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}).url == default_index()
+    assert default_index().startswith("https://")
