@@ -192,9 +192,7 @@ class PackageIndex:
         if info is None:
             return b"-"
         if info.file_size > MAX_MEMBER:
-            raise IndexUnavailableError(
-                f"{file.filename}: {name} has {info.file_size} bytes, more than are read at once"
-            )
+            raise IndexUnavailableError(f"{file.filename}: {name} has {info.file_size} bytes, more than {MAX_MEMBER}")
         return b"+" + b"".join(self.stream(file, info))
 
     def _cached(self, file: DistFile, kind: str, make: Callable[[], bytes]) -> bytes:
@@ -338,10 +336,8 @@ class Transport:
             except IndexUnavailableError:
                 if start == before:
                     raise
-            if start == before:
-                raise IndexUnavailableError(f"{url}: ends before byte {stop}", hint=_HINT)
-            if start > stop:
-                raise IndexUnavailableError(f"{url}: sends more than the requested range", hint=_HINT)
+            if not before < start <= stop:
+                raise IndexUnavailableError(f"{url}: serves {start - before} of {stop - before} bytes", hint=_HINT)
 
     def size(self, url: str) -> int:
         with reading(url):

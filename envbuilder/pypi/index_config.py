@@ -221,17 +221,10 @@ def _uv_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
     user = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or Path.home()) / ".config") / "uv/uv.toml"
     folders = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
     system = (*(Path(one, "uv/uv.toml") for one in folders if one), _UV_SYSTEM_FILE)
-    found = (_uv_project(folder), user, next(filter(Path.is_file, system), None))
+    names = (place / name for place in (folder, *folder.parents) for name in ("uv.toml", "pyproject.toml"))
+    project = next((path for path in names if path.is_file() and (path.name == "uv.toml" or _uv_table(path))), None)
+    found = (project, user, next(filter(Path.is_file, system), None))
     return tuple(path for path in found if path is not None and path.is_file())
-
-
-def _uv_project(folder: Path) -> Path | None:
-    for place in (folder, *folder.parents):
-        if (place / "uv.toml").is_file():
-            return place / "uv.toml"
-        if (place / "pyproject.toml").is_file() and _uv_table(place / "pyproject.toml"):
-            return place / "pyproject.toml"
-    return None
 
 
 def _uv_table(path: Path) -> dict[str, Any]:
@@ -242,11 +235,9 @@ def _uv_table(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, decoding.DamagedError) as error:
         raise UsageError(f"{path}: {error}", hint="fix uv's configuration file") from error
-    if path.name != "pyproject.toml":
-        return found
-    tool = found.get("tool", {})
-    table = tool.get("uv", {}) if isinstance(tool, dict) else {}
-    return table if isinstance(table, dict) else {}
+    for name in ("tool", "uv") if path.name == "pyproject.toml" else ():
+        found = table if isinstance(table := found.get(name), dict) else {}
+    return found
 
 
 def _list(value: object) -> Sequence[Any]:
