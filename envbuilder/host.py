@@ -12,6 +12,7 @@ from typing import Any
 
 import pynvml  # type: ignore[import-untyped]
 
+from envbuilder.matrix import ARCHS
 from envbuilder.verdict import GpuSeen, HostRef, every_on
 
 _Ask = Callable[..., Any]
@@ -46,7 +47,7 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
 def machine() -> str:
     """Return the processor's architecture as in the names of images and wheels: ``x86_64``, ``aarch64``."""
     name = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+    return ARCHS.get(name, name)
 
 
 def has_avx(root: Path = Path("/")) -> bool | None:

@@ -6,8 +6,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.rows import BaseImage, ImageFlavor, OperatingSystem
-
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+from envbuilder.matrix import ARCHS
 
 
 class FoundPython(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +65,7 @@ class BaseFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arch(self) -> str:
-        return _MACHINES.get(self.architecture, self.architecture)
+        return ARCHS.get(self.architecture, self.architecture)
 
 
 def _brought(facts: BaseFacts, systems: tuple[OperatingSystem, ...]) -> tuple[str, ...]:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.matrix import ARCHS
 from envbuilder.validation.image_claims import build_note, without_cuda
 from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile
 from envbuilder.verdict import Measurement
 
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
+_MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 _SOUGHT = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
 """Libraries that TensorFlow, or another of them, opens by name."""
 

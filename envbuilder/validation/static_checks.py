@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.matrix import ARCHS
 from envbuilder.probes.suite import library_conflicts, library_dependencies, packages, xlatools
 from envbuilder.probes.suite.library_conflicts import LOADED, STUB_AT_MOST
 from envbuilder.probes.suite.result import Answer
@@ -26,7 +27,6 @@ from envbuilder.verdict import Measurement
 from envbuilder.versions import key_or_none, minor, order
 
 _GLIBC = "GLIBC_"
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def locked(subject: ImageContext) -> CheckOutput:
@@ -55,7 +55,7 @@ def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
         "python_full_version": version,
         "sys_platform": "linux",
         "platform_system": "Linux",
-        "platform_machine": _MACHINES.get(subject.image.architecture, subject.image.architecture),
+        "platform_machine": ARCHS.get(subject.image.architecture, subject.image.architecture),
         "os_name": "posix",
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",

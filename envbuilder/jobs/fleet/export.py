@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet.job import Job, name_part
+from envbuilder.matrix import ARCHS
 from envbuilder.support import decoding
 from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
@@ -22,7 +23,7 @@ SLURM, KUBERNETES = "slurm", "kubernetes"
 
 _TEMPLATES = {SLURM: "slurm.sbatch.j2", KUBERNETES: "kubernetes-job.yaml.j2"}
 _SUFFIXES = {SLURM: ".sbatch", KUBERNETES: ".yaml"}
-_ARCHS = {"x86_64": "amd64", "aarch64": "arm64"}
+_KUBERNETES_ARCHS = {arch: name for name, arch in ARCHS.items()}
 
 _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 """Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
@@ -132,4 +133,4 @@ def _kubernetes_nodes(job: Job) -> dict[str, str]:
             f"no row of the fleet file has Kubernetes labels for {job.host_class}",
             hint="`kubectl get nodes -o json | envbuilder fleet hosts kubernetes -` writes rows with labels",
         )
-    return {"kubernetes.io/arch": _ARCHS[job.arch], **(labels if job.gpu else {})}
+    return {"kubernetes.io/arch": _KUBERNETES_ARCHS[job.arch], **(labels if job.gpu else {})}

@@ -11,14 +11,13 @@ import msgspec
 
 from envbuilder.compat.fleet import FleetHost, asked_of
 from envbuilder.errors import UsageError
-from envbuilder.matrix import Arch
+from envbuilder.matrix import ARCHS
 from envbuilder.support import decoding
 
 _PRODUCT = "nvidia.com/gpu.product"
 _FULL = "nvidia.com/cuda.driver-version.full"
 _PARTS = tuple(f"nvidia.com/cuda.driver.{part}" for part in ("major", "minor", "rev"))
 _COUNT = "nvidia.com/gpu.count"
-_ARCHS: dict[str, Arch] = {"amd64": "x86_64", "arm64": "aarch64"}
 
 _GRES = re.compile(r"gpu:([A-Za-z][\w.-]*)(?::[0-9]+)?(?:\([^)]*\))?\Z")
 _ANY_GPU = re.compile(r"gpu(?::[0-9]+)?(?:\([^)]*\))?\Z")
@@ -88,7 +87,7 @@ def of_dask(workers: Iterable[Mapping[str, float]]) -> Discovered:
 
 def _of_resources(resources: Mapping[str, float]) -> FleetHost | str:
     """Read a worker's host classes, of which the one with the longest driver is the exact one."""
-    arch = next((machine for machine in _ARCHS.values() if asked_of("", "", machine) in resources), None)
+    arch = next((machine for machine in ARCHS.values() if asked_of("", "", machine) in resources), None)
     if arch is None:
         return "it advertises no host class; start it with `envbuilder fleet worker`"
     kinds = [kind.rpartition("/")[::2] for kind in resources if kind != asked_of("", "", arch)]
@@ -131,7 +130,7 @@ def _name(node: str) -> str:
 def _of_labels(meta: _Meta) -> FleetHost | str:
     labels = meta.labels
     machine = labels.get("kubernetes.io/arch", "")
-    arch = _ARCHS.get(machine)
+    arch = ARCHS.get(machine)
     if arch is None:
         return f"no environment is for its machine type: {machine or 'unknown'}"
     product, driver = labels.get(_PRODUCT, ""), _driver(labels)
