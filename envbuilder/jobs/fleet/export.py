@@ -23,7 +23,7 @@ SLURM, KUBERNETES = "slurm", "kubernetes"
 
 _TEMPLATES = {SLURM: "slurm.sbatch.j2", KUBERNETES: "kubernetes-job.yaml.j2"}
 _SUFFIXES = {SLURM: ".sbatch", KUBERNETES: ".yaml"}
-_KUBERNETES_ARCHS = {arch: name for name, arch in ARCHS.items()}
+_KUBERNETES_ARCHS: dict[str, str] = {arch: name for name, arch in ARCHS.items()}
 
 _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 """Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
