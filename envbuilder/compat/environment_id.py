@@ -6,6 +6,8 @@ import hashlib
 import re
 
 from envbuilder import versions
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.cuda_wheels import CudaStack
 from envbuilder.compat.requirement import parse
 from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination
 
@@ -16,21 +18,15 @@ _LONGEST = 128
 
 
 def environment_id(
-    *,
-    tensorflow: str,
-    python: str,
-    cuda: str | None,
-    cudnn: str | None,
-    system: str,
-    arch: str,
-    extras: tuple[str, ...] = (),
+    combination: Combination, release: TensorflowRelease, python: str, system: str, stack: CudaStack | None
 ) -> str:
     """Compose an id such as ``tf2.18.1-py311-cu12.5-cudnn9.3-bookworm``."""
     py = f"py{python.replace('.', '')}"
-    stack = ["cpu"] if cuda is None else [f"cu{cuda}", *([f"cudnn{cudnn}"] if cudnn else [])]
-    place = system.removeprefix(f"{py}-")
-    machine = [] if arch == "x86_64" else [arch]
-    return _tag("-".join((f"tf{tensorflow}", py, *stack, place, *machine, *extras)))
+    cuda = [f"cu{_short(stack.cuda, combination.cuda)}"] if stack else ["cpu"]
+    cudnn = [f"cudnn{_short(stack.cudnn, combination.cudnn)}"] if stack and stack.cudnn else []
+    machine = [] if combination.arch == "x86_64" else [combination.arch]
+    place = (system.removeprefix(f"{py}-"), *machine)
+    return _tag("-".join((f"tf{release.version}", py, *cuda, *cudnn, *place, *_suffixes(combination, release.package))))
 
 
 def rejected_id(combination: Combination) -> str:
@@ -48,10 +44,10 @@ def rejected_id(combination: Combination) -> str:
         text += f"-{wish.os.removeprefix('debian-')}"
     if wish.arch != "x86_64":
         text += f"-{wish.arch}"
-    return _tag("-".join((text, *suffixes(wish, wish.package))))
+    return _tag("-".join((text, *_suffixes(wish, wish.package))))
 
 
-def suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
+def _suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
     """List the differences from the plain combination: package, requirements, additions, controls and variant."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
@@ -78,7 +74,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def short(version: str, wish: str | None) -> str:
+def _short(version: str, wish: str | None) -> str:
     """Return the version that an id shows: the minor version, or a longer one if the combination has it."""
     longer = wish is not None and len(versions.numbers(wish)) > 2 and versions.is_prefix(wish, version)  # noqa: PLR2004
     return wish if wish is not None and longer else versions.minor(version)

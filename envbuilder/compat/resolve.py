@@ -27,7 +27,7 @@ from envbuilder.compat.cuda_wheels import (
     system_stacks,
     wheel_stacks,
 )
-from envbuilder.compat.environment_id import environment_id, rejected_id, short, suffixes
+from envbuilder.compat.environment_id import environment_id, rejected_id
 from envbuilder.compat.findings import finding
 from envbuilder.compat.requirement import exact_pins, parse
 from envbuilder.compat.rules import evaluate, ordered
@@ -402,15 +402,7 @@ def _environment(
     unused = catalog.not_installed(release.version, wheels) if combination.variant == "runtime" else {}
     unused = {pin: reason for pin, reason in unused.items() if parse(pin).name not in pinned}
     return Environment(
-        id=environment_id(
-            tensorflow=release.version,
-            python=python.python,
-            cuda=short(stack.cuda, combination.cuda) if stack else None,
-            cudnn=short(stack.cudnn, combination.cudnn) if stack and stack.cudnn else None,
-            system=python.system.short,
-            arch=combination.arch,
-            extras=suffixes(combination, release.package),
-        ),
+        id=environment_id(combination, release, python.python, python.system.short, stack),
         tensorflow=release.version,
         package=release.package,
         python=python.python,
