@@ -317,6 +317,17 @@ def test_unreadable_context_is_an_error_not_the_default_engine(
     assert "docker context" in caught.value.hint
 
 
+def test_context_without_a_configuration_is_not_read_from_the_working_folder(
+    tmp_path: Path, docker_config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(tmp_path, {}, far())
+    (tmp_path / "config.json").unlink()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InfrastructureError, match=r"config\.json does not exist") as caught:
+        connect(docker_config | {"DOCKER_CONTEXT": "far"})
+    assert "docker context use far" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "make", [os.mkfifo, lambda path: path.symlink_to("/dev/ptmx"), lambda path: path.symlink_to("/dev/zero")]
 )
