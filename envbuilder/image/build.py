@@ -171,8 +171,7 @@ def ensure(
     record = _build(environment, workspace, engine, on_step, request, files, base, key)
     built = _built(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
-    locks = (built.lock, built.system.get(system_lock.CUDNN_LOCK, ""))
-    wheels.keep((one for lock in locks for one in lockfile.parse(lock)), environment.python, environment.arch)
+    wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
     return built
 
 

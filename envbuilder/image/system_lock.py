@@ -53,6 +53,11 @@ class SystemPackage(msgspec.Struct, frozen=True):
         return f"{self.name}={self.version}"
 
 
+def pinned_wheels(lock: str, system: Mapping[str, str]) -> tuple[lockfile.Locked, ...]:
+    """List the wheels of an environment's lock, and of the system's lock of cuDNN."""
+    return (*lockfile.parse(lock), *lockfile.parse(system.get(CUDNN_LOCK, "")))
+
+
 def parse(text: str) -> tuple[SystemPackage, ...]:
     """List a lock's packages. Raises ValueError for a line that is not one."""
     packages = []

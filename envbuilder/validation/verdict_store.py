@@ -13,8 +13,7 @@ import msgspec
 
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError, InputError, Problem, UsageError
-from envbuilder.image import lockfile
-from envbuilder.image.system_lock import CUDNN_LOCK
+from envbuilder.image.system_lock import pinned_wheels
 from envbuilder.image.wheel_records import WheelRecords, add_pins
 from envbuilder.support import console, decoding
 from envbuilder.validation import suite_plan
@@ -232,8 +231,7 @@ def validate_and_record(
     verdict = validate(engine, request, on_progress=lambda progress: on_progress(progress_text(progress)))
     record(folder, verdict)
     if request.built:
-        locks = (request.lock, request.system.get(CUDNN_LOCK, ""))
-        add_pins(workspace, WheelRecords(None).proved(package for lock in locks for package in lockfile.parse(lock)))
+        add_pins(workspace, WheelRecords(None).proved(pinned_wheels(request.lock, request.system)))
     History(workspace.history).add((verdict,))  # out/<id>/ has only the newest one
     # Last: from now on this verdict is reused, and none of the steps above runs again.
     whole = digest((read_kept(folder / VERDICT)) or b"")
