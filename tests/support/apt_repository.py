@@ -30,7 +30,10 @@ class Signer:
     def gpg(self, *words: str, said: bytes = b"") -> bytes:
         """Run gpg with no key of this host's in reach."""
         command = ["gpg", "--homedir", str(self.home), "--batch", "--yes", "--quiet", "--passphrase", "", *words]
-        return subprocess.run(command, input=said, check=True, capture_output=True).stdout
+        try:
+            return subprocess.run(command, input=said, check=True, capture_output=True).stdout
+        finally:  # gpg leaves its agent behind
+            subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "gpg-agent"], check=True)
 
     def public(self, path: Path, *, armoured: bool = False) -> Path:
         path.write_bytes(self.gpg("--export", *(["--armor"] if armoured else [])))

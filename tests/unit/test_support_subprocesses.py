@@ -20,6 +20,9 @@ from envbuilder.support.subprocesses import ProgramError, run, started
 ENDS_S = 8.0
 """How long an end may take on a busy machine; what it is about sleeps for minutes."""
 
+STARTS_S = 60.0
+"""How long two Pythons may take to start on a busy machine."""
+
 STARTER = """
 import signal, sys
 from envbuilder.support.subprocesses import run
@@ -36,15 +39,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], object]) -> bool:
-    until = time.monotonic() + ENDS_S
+def wait_for(condition: Callable[[], object], within: float = ENDS_S) -> bool:
+    until = time.monotonic() + within
     while not (met := bool(condition())) and time.monotonic() < until:
         time.sleep(0.02)
     return met
 
 
 def number_in(path: Path) -> int:
-    wait_for(lambda: path.exists() and path.read_text().strip())
+    assert wait_for(lambda: path.exists() and path.read_text().strip(), STARTS_S)
     return int(path.read_text())
 
 
@@ -74,9 +77,13 @@ def ends(pid: int) -> bool:
 def test_what_was_started_ends_with_its_starter(line: str, sent: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(subprocesses.__file__).parents[2])}
     with subprocess.Popen([sys.executable, "-c", STARTER, line], cwd=tmp_path, env=environment, stderr=-3) as starter:
-        pid = number_in(tmp_path / "pid")
-        assert alive(pid)
-        starter.send_signal(sent)
+        try:
+            pid = number_in(tmp_path / "pid")
+            assert alive(pid)
+            starter.send_signal(sent)
+            starter.wait(ENDS_S)
+        finally:
+            starter.kill()  # otherwise a failure waits for the program, which sleeps for minutes
     assert ends(pid)
 
 
