@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -13,10 +15,49 @@ from envbuilder.environment import WHOLE, Environment, Flavor
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock
+from envbuilder.validation.image_claims import (
+    ENVIRONMENT_LABEL,
+    FRAMEWORKS,
+    LOCK_LABEL,
+    brings_cuda,
+    build_record,
+    carried_lock,
+)
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import Identity
+
+
+class InstalledFramework(msgspec.Struct, frozen=True, kw_only=True):
+    """The TensorFlow that a Python would import, read from files.
+
+    ``build`` is the build's own record. ``is_for_gpus`` is True for a build with CUDA next to a CUDA runtime or a GPU.
+    """
+
+    python: str = ""
+    package: str = ""
+    version: str = ""
+    build: Mapping[str, Any] = {}
+    is_cuda_build: bool = False
+    is_for_gpus: bool = False
+
+
+def installed_framework(files: ImageFiles, image: Image, gpus: str) -> InstalledFramework:
+    """Return the TensorFlow of an image; ``gpus`` are those of its container."""
+    python, build, brings = ImagePython(files, image), build_record(files), brings_cuda(files)
+    there = {(one.name, one.folder.rpartition("/")[0]): one.version for one in python.distributions()}
+    named = ((name, there.get((name, f"/{site}"))) for site in python.sites for name in FRAMEWORKS)
+    package, version = next(((name, version) for name, version in named if version), ("", ""))
+    folder = re.search(r"/python(3\.\d+)/", "/".join(("", *python.sites[:1], "")))
+    is_cuda_build = brings or build.get("is_cuda_build") == "True"  # the shared objects outrank the record
+    return InstalledFramework(
+        python=folder[1] if folder else "",
+        package=package,
+        version=version,
+        build=build,
+        is_cuda_build=is_cuda_build,
+        is_for_gpus=brings or (is_cuda_build and gpus != "none"),
+    )
 
 
 def of_environment(environment: Environment, lock: str, image: Image, *, profile: Profile, simulated: bool) -> Facts:
@@ -68,29 +109,22 @@ def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
 
 
 def of_foreign(
-    identity: Identity,
-    catalog: Catalog,
-    image: Image | None,
-    *,
-    profile: Profile,
-    simulated: bool,
-    for_gpus: bool = False,
+    installed: InstalledFramework, catalog: Catalog, image: Image | None, *, profile: Profile, simulated: bool
 ) -> Facts:
     """Return the facts of a foreign image, or of a Python of this host, from the build's own record.
 
-    ``for_gpus`` comes from its files, which outrank the record. Missing values come from the catalogue's row of that
-    release; without a row there is no claim.
+    Missing values come from the catalogue's row of that release; without a row there is no claim.
     """
-    row = _row(identity, catalog, for_gpus=for_gpus)
-    flavor: Flavor = "gpu" if for_gpus or identity.is_for_gpus else "cpu"
-    cuda = _dotted(identity.build.get("cuda_version")) or (row.cuda if row else None)
-    cudnn = (row.cudnn if row else None) or _dotted(identity.build.get("cudnn_version"))
+    row = _row(installed, catalog)
+    flavor: Flavor = "gpu" if installed.is_for_gpus else "cpu"
+    cuda = _dotted(installed.build.get("cuda_version")) or (row.cuda if row else None)
+    cudnn = (row.cudnn if row else None) or _dotted(installed.build.get("cudnn_version"))
     toolkit = catalog.toolkit(cuda)
     return Facts(
         flavor=flavor,
-        tensorflow=identity.version or "",
-        python=identity.python,
-        package=identity.package or "",
+        tensorflow=installed.version,
+        python=installed.python,
+        package=installed.package,
         cuda=cuda,
         cudnn=cudnn,
         built_cuda=cuda,
@@ -113,10 +147,10 @@ def with_gpus(facts: Facts, gpus: str) -> Facts:
     return msgspec.structs.replace(facts, gpus_expected=expected)
 
 
-def _row(identity: Identity, catalog: Catalog, *, for_gpus: bool) -> TensorflowRelease | None:
-    rows = catalog.distributions(identity.version or "")
-    exact = [row for row in rows if row.package == identity.package]
-    gpu = [row for row in rows if row.gpu] if for_gpus or identity.is_cuda_build else []
+def _row(installed: InstalledFramework, catalog: Catalog) -> TensorflowRelease | None:
+    rows = catalog.distributions(installed.version)
+    exact = [row for row in rows if row.package == installed.package]
+    gpu = [row for row in rows if row.gpu and installed.is_cuda_build]
     return next(iter(exact or gpu), None)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code, Finding
 from envbuilder.image import lockfile, removed_files, system_lock
+from envbuilder.probes.suite import tensorflow_install
 from envbuilder.support import decoding
 from envbuilder.validation import system_locks
 from envbuilder.validation.file_records import InstalledPackage, distributions
@@ -21,16 +22,19 @@ DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements
 SYSTEM_LABEL = "org.envbuilder.system"
 FORM_LABEL = "org.envbuilder.form"
 
-FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu")
+FRAMEWORKS = tensorflow_install.DISTRIBUTIONS
 _OF_LIBRARIES = ("unimported", "unnamed")
 _FIX = "rebuild the image from its context"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
 _FRAMEWORK_OBJECT = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/.*\.so(?:\.\d+)*\Z")
 _BUILD_INFO = re.compile(r"(?:site|dist)-packages/tensorflow(?:_core)?/python/platform/build_info\.py\Z")
-_SAYS_CUDA = re.compile(
-    rb"[\"']is_cuda_build[\"']\s*[:,]\s*(True|False)|^\s*is_cuda_build\s*=\s*(True|False)", re.MULTILINE
+_BUILD_FACT = re.compile(
+    rb"(?:[\"'](?P<key>is_cuda_build|cuda_version|cudnn_version)[\"']\s*[:,]"
+    rb"|^\s*(?P<name>is_cuda_build|cuda_version|cudnn_version)(?:_number)?\s*=)\s*[\"']?(?P<value>[\w.]+)",
+    re.MULTILINE,
 )
+"""A fact of ``build_info.py``: an entry of a dict, or up to 2.2 a variable."""
 
 
 def document(files: ImageFiles) -> Environment | None:
@@ -191,12 +195,19 @@ def _cuda_objects(files: ImageFiles) -> list[str]:
     ]
 
 
+def build_record(files: ImageFiles) -> dict[str, str]:
+    """Return CUDA and its versions from the build's own record; empty if it does not say."""
+    records = (_BUILD_FACT.finditer(content) for path, content in files.kept() if _BUILD_INFO.search(path))
+    facts = (
+        {decoding.lossy(one["key"] or one["name"]): decoding.lossy(one["value"]) for one in record}
+        for record in records
+    )
+    return next(filter(None, facts), {})
+
+
 def says_cuda(files: ImageFiles) -> bool | None:
     """Return whether the build's own record names CUDA; None if it does not say."""
-    for path, content in files.kept():
-        if _BUILD_INFO.search(path) and (found := _SAYS_CUDA.search(content)):
-            return b"True" in found.groups()
-    return None
+    return {"True": True, "False": False}.get(build_record(files).get("is_cuda_build", ""))
 
 
 def build_note(subject: ImageContext) -> Iterator[Finding]:

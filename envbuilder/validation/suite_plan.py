@@ -104,7 +104,7 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
         for group in GROUPS
         if group.lane != "host" and any(check.group == group.name for check in checks)
     ]
-    return msgspec.json.encode({"groups": groups, "facts": facts, "identify": True})
+    return msgspec.json.encode({"groups": groups, "facts": facts})
 
 
 def _order(check: Check) -> dict[str, object]:

@@ -86,34 +86,13 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
         return measured | {f"phase {name}": (*one.cold_s, *one.warm_s) for name, one in self.phases.items()}
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The Python that the suite runs in, and its TensorFlow (None if there is none), as the runner reports them."""
+class SuiteHost(msgspec.Struct, frozen=True, kw_only=True):
+    """The host of a run, as the runner reports it; ``memory`` in bytes."""
 
-    python: str
-    executable: str
-    machine: str = ""
-    libc: str = ""
-    tensorflow: str | None = None
-    package: str | None = None
-    version: str | None = None
-    build: Mapping[str, Any] = {}
-    cuda: tuple[str, ...] = ()
-    os: Mapping[str, str] = {}
     kernel: str = ""
     cpus: int = 0
     cpu_model: str = ""
     memory: int = 0
-    environment: str = ""
-    lock: str = ""
-
-    @property
-    def is_cuda_build(self) -> bool:
-        """Return True if the build reports that it has CUDA."""
-        return bool(self.build.get("is_cuda_build"))
-
-    @property
-    def is_for_gpus(self) -> bool:
-        return self.is_cuda_build and bool(self.cuda)
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +100,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     text: str = ""
     result: _Result | None = None
-    identity: Identity | None = None
+    host: SuiteHost = SuiteHost()
 
 
 class _Gpu(GpuSeen, frozen=True, kw_only=True):
@@ -157,7 +136,6 @@ class _MessageRules:
     checks: Mapping[str, Check]
     violations: list[str] = field(default_factory=list)
     started: bool = False
-    identified: bool = False
     ended: bool = False
     began: list[str] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -174,10 +152,8 @@ class _MessageRules:
             self.violate("a second start" if self.started else f"{kind!r} before the start")
             self.started = True
             return kind != "start"
-        elif kind == "identity" and self.identified:
-            self.violate("a second identity")
         else:
-            self.started, self.identified = True, self.identified or kind == "identity"
+            self.started = True
             return True
         return False
 
@@ -259,7 +235,7 @@ class Session:
         self._noise = 0
         self._watched = False
         self._rules = _MessageRules({check.name: check for check in checks if check.group not in HOST_GROUPS})
-        self.identity: Identity | None = None
+        self.host = SuiteHost()
         self.stopped: Unfinished | None = None
 
     def order(self, plan: bytes, limit_s: float) -> bytes:
@@ -319,14 +295,12 @@ class Session:
                 if self._rules.result(result, self._clock() - self._begun):
                     self._results[result.name] = result
                     self._on_progress(Progress("ended", result.name, result.outcome, result.duration_s))
-            case "identity" if event.identity is not None:
-                self.identity = event.identity
             case "spoiled":
                 self._rules.violate(f"something else wrote to the results: {event.text}")
             case "end":
                 self._rules.ended = True
-            case "start" | "identity":
-                pass
+            case "start":
+                self.host = event.host
             case _:
                 self._rules.violate(f"{event.event!r} is not a message of a run")
 

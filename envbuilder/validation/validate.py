@@ -17,7 +17,6 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import ContainerSpec, Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.finding import Code
 from envbuilder.image.build import span
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.system_lock import needed
@@ -25,17 +24,18 @@ from envbuilder.image.wheel_records import Pin, WheelRecords
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated.compiler import Simulation
+from envbuilder.support import decoding
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan
 from envbuilder.validation.background_checks import BackgroundChecks, Inspected
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
+from envbuilder.validation.expectations import InstalledFramework
 from envbuilder.validation.host_checks import run_host_checks
 from envbuilder.validation.image_claims import (
     DOCUMENT,
     ENVIRONMENT_LABEL,
-    brings_cuda,
     carried_lock,
     contradicts_itself,
     document,
@@ -47,7 +47,7 @@ from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.judge import budget_results, judge, mark_consequences
 from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import Identity, Progress, Session, Unfinished, check_protocol
+from envbuilder.validation.suite_session import Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.system_locks import carried
 from envbuilder.verdict import LEVELS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
@@ -122,7 +122,7 @@ def validate(
     began = time.monotonic()
     spec = _container(engine, image, request)
     files = cache(lambda: read_image(engine, image))  # takes seconds: while the suite runs, if nothing needs it before
-    subject = _subject(engine, spec, image, files, request)
+    subject = _subject(image, files, spec.gpus, request)
     session, results = _checked(engine, spec, image, files, subject, request, on_progress)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
@@ -155,24 +155,29 @@ def validate_here(
     Raises UsageError if that Python has no TensorFlow.
     """
     began = time.monotonic()
-    identity, silent = _identify(lambda plan, session: here(python, plan, session, time_limit=IDENTIFY_S), python)
-    subject = facts_of.of_foreign(identity, catalog, None, profile=profile, simulated=False)
+    installed = _identify(python)
+    subject = facts_of.of_foreign(installed, catalog, None, profile=profile, simulated=False)
     checks = suite_plan.select(subject)
-    session, results = _run(checks, subject, on_progress, lambda plan, session: silent or here(python, plan, session))
+    session, results = _run(checks, subject, on_progress, lambda plan, session: here(python, plan, session))
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
         results,
         _Subject(None, subject),
         image=ImageRef(id="", reference="here"),
-        engine=EngineRef(name="here", version=identity.python),
+        engine=EngineRef(name="here", version=installed.python),
         times=span(began),
     )
 
 
-IDENTIFY_S = 60.0
-"""Seconds in which a Python must describe itself."""
-
+IDENTITY = Check(
+    name="identity",
+    level="static",
+    group="static",
+    probe="identity:answer",
+    proves="a Python of this host describes its TensorFlow",
+    codes=(),
+)
 CHALLENGE = "challenge"
 """The check whose product the host computes too."""
 
@@ -181,15 +186,11 @@ Runner = Callable[[bytes, Session], Unfinished | None]
 
 @dataclass(frozen=True)
 class _Subject:
-    """The subject of a validation: its environment if it is a managed image, and its expected contents.
-
-    ``silent`` is set if its Python hung when it was asked for its identity: then the run is skipped.
-    """
+    """The subject of a validation: its environment if it is a managed image, and its expected contents."""
 
     environment: Environment | None
     facts: Facts
     lock: str = ""
-    silent: Unfinished | None = None
 
 
 def _layers_below(engine: Engine, image: Image, request: ValidationRequest) -> int:
@@ -248,7 +249,7 @@ def _checked(
     """Run the suite in the container, with the checks of the host and of the users' start next to it."""
     selected = suite_plan.select(subject.facts)
     checks = (*selected, *request.extra)
-    foreign = "" if subject.facts.environment else request.image
+    foreign = "" if subject.environment else request.image
     below = _layers_below(engine, image, request)
 
     def inspect() -> Inspected:
@@ -264,16 +265,14 @@ def _checked(
             checks,
             subject.facts,
             beside.after(checks, on_progress),
-            lambda plan, session: subject.silent or in_container(engine, spec, plan, session, foreign=foreign),
+            lambda plan, session: in_container(engine, spec, plan, session, foreign=foreign),
         )
         results = (*results, *beside.results())
         looked, causes = beside.inspected()
     return session, mark_consequences(_in_order(selected, results, looked), causes)
 
 
-def _subject(
-    engine: Engine, spec: ContainerSpec, image: Image, files: Callable[[], ImageFiles], request: ValidationRequest
-) -> _Subject:
+def _subject(image: Image, files: Callable[[], ImageFiles], gpus: str, request: ValidationRequest) -> _Subject:
     """Return the expectations for an image: from the host's record, else from its labels, else from its files.
 
     An environment document in the image counts only if its label names it; `claims` reports other contradictions.
@@ -291,19 +290,14 @@ def _subject(
         by_host = request.environment is not None or request.removed
         left_out = libraries_left_out(request.removed) if by_host else left_out_of(files(), image.labels, lock)
         own = msgspec.structs.replace(own, left_out=left_out)
-        return _Subject(environment, facts_of.with_gpus(own, spec.gpus), lock)
-    brief = replace(spec, time_limit=IDENTIFY_S)
-    identity, silent = _identify(
-        lambda plan, session: in_container(engine, brief, plan, session, foreign=request.image), request.image
-    )
+        return _Subject(environment, facts_of.with_gpus(own, gpus), lock)
     if request.catalog is None:
         raise ValueError("a foreign image needs a catalogue")
-    foreign = facts_of.of_foreign(
-        identity, request.catalog, image, profile=profile, simulated=simulated, for_gpus=brings_cuda(files())
-    )
+    installed = facts_of.installed_framework(files(), image, gpus)
+    foreign = facts_of.of_foreign(installed, request.catalog, image, profile=profile, simulated=simulated)
     if label or files().file(DOCUMENT) is not None:
         foreign = facts_of.of_claimed(foreign, files(), image)
-    return _Subject(None, facts_of.with_gpus(foreign, spec.gpus), carried_lock(files()) if label else "", silent)
+    return _Subject(None, facts_of.with_gpus(foreign, gpus), carried_lock(files()) if label else "")
 
 
 def _in_order(
@@ -316,15 +310,14 @@ def _in_order(
     return (*table, *(result for result in results if result.name not in named))
 
 
-def _identify(run: Runner, subject: str) -> tuple[Identity, Unfinished | None]:
-    """Return the identity of a Python, empty if it does not answer, and the reason if it hung."""
-    session = Session((), _ignore)
-    why = run(suite_plan.plan((), Facts(flavor="cpu")), session)
-    if session.identity is None:
-        return Identity(python="", executable=""), why if why is not None and why.code is Code.PROBE_TIMEOUT else None
-    if session.identity.tensorflow is None:
-        raise UsageError(f"{subject}: this Python has no TensorFlow", hint="give --python, or install it there")
-    return session.identity, None
+def _identify(python: str) -> InstalledFramework:
+    """Ask a Python of this host for its TensorFlow; empty if it does not answer. Raises UsageError if it has none."""
+    session = Session((IDENTITY,), _ignore)
+    here(python, suite_plan.plan((IDENTITY,), Facts(flavor="cpu")), session, time_limit=2 * IDENTITY.limit_s)
+    data = session.data(IDENTITY.name)
+    if data is None and session.results()[0].outcome == "passed":
+        raise UsageError(f"{python}: this Python has no TensorFlow", hint="give --python, or install it there")
+    return InstalledFramework() if data is None else decoding.converted(data, InstalledFramework)
 
 
 def _run(
@@ -355,11 +348,10 @@ def _verdict(
     engine: EngineRef,
     times: tuple[str, str],
 ) -> Verdict:
-    facts, driver = subject.facts, session.driver()
+    facts, driver, host = subject.facts, session.driver(), session.host
     # The simulated driver may be installed on the host itself: the UUIDs of its GPUs show it.
     simulated = facts.simulated or any_simulated(driver.seen)
     judgement = judge(results, flavor=facts.flavor, gpus=driver.count, simulated=simulated)
-    identity = session.identity
     return Verdict(
         environment=subject.environment,
         image=image,
@@ -370,10 +362,10 @@ def _verdict(
         host=HostRef(
             driver=driver.driver,
             gpus=driver.seen,
-            kernel=identity.kernel if identity else "",
-            cpus=identity.cpus if identity else 0,
-            cpu_model=identity.cpu_model if identity else "",
-            memory=identity.memory if identity else 0,
+            kernel=host.kernel,
+            cpus=host.cpus,
+            cpu_model=host.cpu_model,
+            memory=host.memory,
             persistence=driver.persistence,
         ),
         simulated=simulated,

@@ -69,7 +69,7 @@ INVENTED: tuple[dict[str, Any], ...] = (
     {"event": "result", "result": {"name": "files", "outcome": "passed"}},
     {"event": "result", "result": {"name": "import", "outcome": "passed", "duration_s": -1.0}},
     {"event": "verdict", "text": "PASSED"},
-    {"event": "identity", "identity": {"python": "3", "executable": "x"}},
+    {"event": "start", "host": {"cpus": 1}},
 )
 
 

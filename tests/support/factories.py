@@ -23,21 +23,6 @@ REPOSITORY = Path(__file__).parents[2]
 H100 = GpuSeen(name="NVIDIA H100 80GB HBM3", compute_capability="9.0", memory=80 << 30)
 A100 = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
 
-IDENTITY = {
-    "python": "3.11.9",
-    "executable": "/opt/venv/bin/python",
-    "machine": "x86_64",
-    "libc": "2.36",
-    "tensorflow": "2.20.0",
-    "package": "tensorflow",
-    "version": "2.20.0",
-    "kernel": "6.1.0",
-    "cpus": 2,
-    "cpu_model": "a processor",
-    "memory": 8 << 30,
-}
-"""What the probes' runner says of the Python that it runs in."""
-
 
 def digest(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"

@@ -8,7 +8,8 @@ from typing import Any
 from envbuilder.probes.suite.channel import Reader, message
 
 TOKEN = "token-of-a-test"  # noqa: S105 - it is not a secret
-START = {"event": "start", "python": "3.11.9", "executable": "/opt/venv/bin/python"}
+HOST = {"kernel": "6.1.0", "cpus": 2, "cpu_model": "a processor", "memory": 8 << 30}
+START = {"event": "start", "python": "/opt/venv/bin/python", "host": HOST}
 END = {"event": "end"}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from factories import IDENTITY, resolved, workspace
+from factories import resolved, workspace
 from fake_engine import FakeEngine, Script
 from suite_messages import answer_to
 
@@ -41,11 +41,11 @@ from envbuilder.workspace import Workspace
 
 
 def observe(printed: str, tmp_path: Path) -> RunObservation:
-    """Observe an image whose capture script prints this, and whose probes answer with their identity alone."""
+    """Observe an image whose capture script prints this, and whose probes give no result."""
 
     def script(spec: ContainerSpec) -> Script:
         captured = "capture.py" in spec.command[-1]
-        suite = b"" if captured else answer_to(spec.stdin, {"event": "identity", "identity": IDENTITY})
+        suite = b"" if captured else answer_to(spec.stdin)
         return Script(stdout=printed.encode() if captured else suite, stderr=b"its last words")
 
     engine = FakeEngine(script=script)

@@ -23,7 +23,7 @@ from envbuilder.validation.code_text import code_only
 from envbuilder.validation.host_checks import HOST_CHECKS
 from envbuilder.validation.older_python import without_annotations
 from envbuilder.validation.suite_plan import Facts, digest_of, probe_files
-from envbuilder.validation.suite_session import Progress, Session, Unfinished
+from envbuilder.validation.suite_session import Progress, Session, SuiteHost, Unfinished
 from envbuilder.verdict import LEVELS
 
 ROOT = Path(__file__).parents[2]
@@ -179,17 +179,17 @@ HOSTILE = {
     "a driver that is a list": (
         b'{"event":"result","result":{"name":"driver","tier":"gpu","outcome":"passed","data":[1]}}'
     ),
-    "an identity of another shape": b'{"event":"identity","identity":{"python":3}}',
+    "a host of another shape": b'{"event":"start","host":{"cpus":"many"}}',
 }
 
 
 @pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE.keys())
 def test_malformed_message_is_a_protocol_violation(payload: bytes) -> None:
     made = Session((CHECKS[0],), lambda _: None, token="k")
-    made.feed(b'k {"event":"start"}\nk ' + payload + b"\n")
+    made.feed(b"k " + payload + b"\n")
     assert any("cannot be read" in text for text in made.violations())
     assert made.driver().count == 0
-    assert made.identity is None
+    assert made.host == SuiteHost()
 
 
 def test_base_accepted_without_tools_skips_the_assembly_check() -> None:

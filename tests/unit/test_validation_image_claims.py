@@ -8,11 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from device_code import fat_binary, shared_object
 from made_images import SITE, context_of, image_of, package
 
-from envbuilder.engine.port import Image
+from envbuilder.catalog.store import load
+from envbuilder.engine.port import Image, LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
+from envbuilder.validation.expectations import installed_framework, of_foreign
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,
@@ -42,6 +45,40 @@ from envbuilder.workspace import Workspace, write_atomically
 def test_build_record_of_every_release_is_read(note: str, says: bool | None) -> None:  # noqa: FBT001
     files = image_of({f"{SITE}/tensorflow/python/platform/build_info.py": note.encode()})
     assert says_cuda(files) is says
+
+
+NOTE_2_20 = "build_info = OrderedDict({'cuda_version': '12.5.1', 'cudnn_version': '9', 'is_cuda_build': True})"
+NOTE_2_2 = "is_cuda_build = True\ncuda_version_number = '10.1'\ncudnn_version_number = '7'\n"
+NOTE_CPU = "build_info = OrderedDict({'is_cuda_build': False})"
+
+
+@pytest.mark.parametrize(
+    ("note", "has_code", "gpus", "expected"),
+    [
+        (NOTE_2_20, False, "all", ("gpu", "12.5.1", "9")),
+        (NOTE_2_20, False, "none", ("cpu", "12.5.1", "9")),
+        (NOTE_2_2, False, "0,1", ("gpu", "10.1", "7")),
+        (NOTE_CPU, False, "all", ("cpu", None, None)),
+        (NOTE_CPU, True, "none", ("gpu", None, None)),
+    ],
+)
+def test_facts_of_a_foreign_image_come_from_its_files(
+    note: str,
+    has_code: bool,  # noqa: FBT001
+    gpus: str,
+    expected: tuple[str, str | None, str | None],
+    tmp_path: Path,
+) -> None:
+    named = {"tensorflow/python/platform/build_info.py": note.encode()}
+    if has_code:
+        named["tensorflow/libtensorflow_framework.so.2"] = shared_object(tmp_path, [fat_binary(90)]).read_bytes()
+    folders = {path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/tensorflow")}
+    image = image_of({**package("tensorflow", "1.99", named), **folders, "usr/lib/libcudart.so.12": b"1"})
+    described = context_of(image).image
+    installed = installed_framework(image, described, gpus)
+    facts = of_foreign(installed, load(), described, profile="quick", simulated=False)
+    assert (facts.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
+    assert (facts.flavor, facts.cuda, facts.cudnn) == expected
 
 
 @pytest.mark.parametrize(

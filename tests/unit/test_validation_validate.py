@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import IDENTITY
 from fake_engine import FakeEngine, Script
-from suite_messages import answer_to
+from made_images import SITE, entry
+from suite_messages import HOST, answer_to
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
@@ -38,12 +38,11 @@ def verdict(*gpus: dict[str, Any]) -> Verdict:
         if not spec.stdin:  # a start as users do it
             return Script()
         begin = {"event": "begin", "name": "driver"}
-        cuda = IDENTITY | {"build": {"is_cuda_build": True}, "cuda": ["libcudart.so.12"]}
-        told = ({"event": "identity", "identity": cuda}, begin, {"event": "result", "result": result})
-        return Script(stdout=answer_to(spec.stdin, *told))
+        return Script(stdout=answer_to(spec.stdin, begin, {"event": "result", "result": result}))
 
     engine = FakeEngine(script=script, gpu_runtime=True)
-    engine.add("ours:1")
+    layer = engine.add("ours:1", b"a CUDA build").layers[0].diff_id
+    engine.files[layer] = (entry(f"{SITE}/tensorflow/python/platform/build_info.py", b"is_cuda_build = True\n"),)
     return validate(engine, ValidationRequest(image="ours:1", catalog=load()))
 
 
@@ -62,6 +61,7 @@ def test_persistence_mode_is_recorded(modes: tuple[bool | None, ...], *, recorde
     found = verdict(*(gpu(persistence=mode) for mode in modes))
     assert found.host.persistence is recorded
     assert msgspec.json.decode(msgspec.json.encode(found.host), type=HostRef) == found.host
+    assert msgspec.to_builtins(found.host).items() >= HOST.items()
 
 
 def test_gpus_of_the_host_are_recorded() -> None:
@@ -95,17 +95,16 @@ def ended(name: str, outcome: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_image_that_hung_skips_the_start_of_users() -> None:
-    who = {"event": "identity", "identity": IDENTITY}
-    verdict, starts = told(who, *ended("import", "passed"), *ended("first-op", "timeout"))
+    verdict, starts = told(*ended("import", "passed"), *ended("first-op", "timeout"))
     (start,) = (check for check in verdict.checks if check.name == "user-start")
     assert (start.outcome, "timed out" in start.observed, start.findings) == ("skipped", True, ())
-    healthy, more = told(who, *ended("import", "passed"), *ended("first-op", "passed"))
+    healthy, more = told(*ended("import", "passed"), *ended("first-op", "passed"))
     (start,) = (check for check in healthy.checks if check.name == "user-start")
     assert start.outcome == "failed", "it was made, and this engine computes nothing"
     assert more == starts + 1
 
 
-def test_python_that_hung_is_not_queried_again() -> None:
+def test_image_is_started_once_if_its_python_hangs() -> None:
     starts = []
 
     def script(spec: ContainerSpec) -> Script:

@@ -1,7 +1,7 @@
 """Run a plan of checks so that a crash, a hang or a flood of output in one of them does not affect the others.
 
 Standard input has the order: a token and a plan (``groups`` with name, lane, env and checks; ``facts`` for the probes).
-The messages are ``start``, ``identity``, ``begin`` and ``result`` for every check, ``spoiled`` if something else wrote
+The messages are ``start`` with the host, ``begin`` and ``result`` for every check, ``spoiled`` if something else wrote
 to the results of a check, and ``end``.
 """
 
@@ -15,14 +15,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import known_errors, watchdog
+from . import host, known_errors, watchdog
 from .channel import Writer
 from .result import Answer, Facts, Order, failed, finding, skipped
 from .worker import blocked_by
 from .worker_process import End, WorkerProcess
 
 IMPORT = "import"
-IDENTITY: Order = {"name": "identity", "group": "identity", "probe": "identity:answer", "limit_s": 45.0}
 LOG_KEPT = 6000
 MOST_RESTARTS = 2
 """How often a group goes on in a fresh process after a crash or a timeout: each costs an import."""
@@ -37,10 +36,8 @@ def main() -> int:
     _adopt_orphans()
     plan = order["plan"]
     run = SuiteRun(Writer(_private_output(), order["token"]), plan)
-    run.send({"event": "start", "python": sys.version.split()[0], "executable": sys.executable})
+    run.send({"event": "start", "python": sys.executable, "host": host.describe()})
     lanes: dict[str, list[Order]] = {}
-    if plan.get("identify"):
-        lanes["identity"] = [{"name": "identity", "checks": [IDENTITY]}]
     for group in plan["groups"]:
         lanes.setdefault(group.get("lane", "main"), []).append(group)
     threads = [threading.Thread(target=_run_lane, args=(run, *lane), daemon=True) for lane in lanes.items()]
@@ -86,9 +83,6 @@ class SuiteRun:
 
     def answer(self, check: Order, result: Answer) -> None:
         """Keep and send the result of a check."""
-        if check is IDENTITY:
-            self.send({"event": "identity", "identity": result.get("data")})
-            return
         log = result.get("log", "")
         is_quiet = result["outcome"] in ("passed", "skipped")
         result = dict({"duration_s": 0.0}, **dict(result, name=check["name"], log="" if is_quiet else log[-LOG_KEPT:]))
@@ -100,12 +94,12 @@ class SuiteRun:
     def limit_of(self, check: Order) -> float:
         return self.limits.scaled(float(check["limit_s"]), self.import_s)
 
-    def timed_out(self, check: Order, end: End) -> None:
+    def timed_out(self, end: End) -> None:
         """Shorten the run after a timeout: one wait, not one for each check that hangs.
 
         If a worker did not come to its first check, no other worker will.
         """
-        if check is not IDENTITY and not end.is_cut:
+        if not end.is_cut:
             rest_s = self.limits.scaled(self.limits.rest_s, self.import_s) if end.name else 0.0
             self.stop_at = min(self.stop_at, time.monotonic() + rest_s)
 
@@ -147,7 +141,7 @@ def run_group(run: SuiteRun, group: Order) -> None:
         at_work = next((check for check in left if check["name"] == end.name), left[0])
         run.answer(at_work, timed_out(at_work, end) if end.kind == "timeout" else crashed(at_work, end))
         if end.kind == "timeout":
-            run.timed_out(at_work, end)
+            run.timed_out(end)
         left = [check for check in left if check is not at_work]
     for check in left:
         run.answer(check, _blocked(check, run) or not_run(check, end, run))
@@ -159,7 +153,7 @@ def _run_once(run: SuiteRun, name: str, checks: list[Order], env: Mapping[str, s
     worker = WorkerProcess(order, env, run.limit_of, run.limits.start_s, lambda: run.stop_at)
     named = {check["name"]: check for check in checks}
     for event, value in worker.run():
-        if event == "begin" and named[value] is not IDENTITY:
+        if event == "begin":
             timed = [check["name"] for check in checks if check.get("quiet")]
             if value not in timed and run.outcomes.keys() >= set(timed):
                 run.quiet_over.set()
