@@ -63,6 +63,16 @@ class ImageRef(msgspec.Struct, frozen=True, kw_only=True):
     base: str = ""
 
 
+class Addition(msgspec.Struct, frozen=True, kw_only=True):
+    """A package in the layers above envbuilder's own, or the other files of these layers in a folder; size in bytes."""
+
+    kind: Literal["package", "system package", "files"]
+    name: str
+    version: str = ""
+    files: Count = 0
+    size: Count = 0
+
+
 class EngineRef(msgspec.Struct, frozen=True, kw_only=True):
     """The engine that built or ran it (``here`` without a container)."""
 
@@ -167,6 +177,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     timeline: tuple[Phase, ...] = ()
     findings: tuple[Finding, ...] = ()
     reasons: tuple[str, ...] = ()
+    additions: tuple[Addition, ...] = ()
     started: str
     finished: str
 

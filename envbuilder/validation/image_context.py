@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from envbuilder.engine.port import Image
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
@@ -33,7 +36,8 @@ class ImageContext:
     belong to the base, with or without a package. ``lock_is_carried`` is True if the image itself brought the lock, so
     that other evidence is needed. ``system`` are the locks of system packages by name, of this host or else of the
     image (``system_is_carried``). ``locked_above`` is the number of base layers above which only packages of these
-    locks may be installed; 0 if others may be, or it is unknown.
+    locks may be installed; 0 if others may be, or it is unknown. ``own_layers`` is the number of lowest layers that are
+    those of the environment's image on this host; layers above them are additions. 0 if they are unknown.
     """
 
     image: Image
@@ -48,6 +52,7 @@ class ImageContext:
     system: Mapping[str, str] = field(default_factory=dict)
     system_is_carried: bool = False
     locked_above: int = 0
+    own_layers: int = 0
 
     @property
     def is_managed(self) -> bool:
@@ -62,6 +67,29 @@ class ImageContext:
     def is_of_system(self, path: str) -> bool:
         """Return True if a system package brings a file; in a managed image the lists of conda do not count."""
         return self.files.system.owns(path, conda=not self.is_managed)
+
+    def is_later(self, path: str) -> bool:
+        """Return True if a layer above the known layers of the environment brought a path."""
+        entry = self.files.paths.get(path)
+        return entry is not None and 0 < self.own_layers <= entry.layer
+
+    def is_added(self, path: str) -> bool:
+        """Return True if such a layer brought it where no lower layer had anything."""
+        before = self.files.hidden.get(path, ())[:1]
+        return self.is_later(path) and all(one.layer >= self.own_layers for one in before)
+
+    @cached_property
+    def added(self) -> tuple[InstalledPackage, ...]:
+        """Packages that came whole in such layers, and that the lock does not name."""
+        if not self.own_layers:
+            return ()
+        locked = {package.name for package in lockfile.parse(self.lock)}
+        return tuple(
+            one
+            for one in distributions(self.files)
+            if one.name not in locked and one.rows is not None
+            if self.is_added(f"{one.site}/{one.folder}/METADATA") and self.is_added(f"{one.site}/{one.folder}/RECORD")
+        )
 
 
 @dataclass(frozen=True)

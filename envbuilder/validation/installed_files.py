@@ -83,6 +83,7 @@ def _compared(subject: ImageContext) -> CheckOutput:
     omitted = removed_files.parse(subject.removed)
     there = distributions(subject.files)
     edited = _edited(subject, there)
+    added = {(one.site, one.folder) for one in subject.added}
     findings: list[Finding] = []
     owned: set[str] = set()
     blamed: set[str] = set()
@@ -93,15 +94,20 @@ def _compared(subject: ImageContext) -> CheckOutput:
         *of_python,
         *((one, package, ()) for one, package in cudnn_distributions(subject)),
     ):
+        is_added = (one.site, one.folder) in added
+        if leaves_out and subject.is_later(f"{one.site}/{one.folder}/RECORD"):
+            findings.append(_came_back(one, leaves_out))
+            leaves_out = ()  # noqa: PLW2901 - it is compared as a whole wheel
         wheel = _wheel(subject, one, package)
         if wheel.content is None and package is not None and not leaves_out:
             wheel = _pinned(subject, one, package, wheel)
         compared = _compare(subject, one, wheel, leaves_out)
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
-        is_known = package is not None or not subject.is_managed
+        is_known = package is not None or is_added or not subject.is_managed
         tops = _OF_TOOLS.get(one.name) if subject.is_managed and package is None else None
         every = compared.brought.union(one.rows or ())
         brought = (path for path in every if one.vouches_for(path, in_environment=is_known))
+        brought = (path for path in brought if not is_added or subject.is_added(path))
         owned.update(path for path in brought if tops is None or _is_own(one, path, tops))
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
@@ -112,7 +118,7 @@ def _compared(subject: ImageContext) -> CheckOutput:
             findings.append(_unvouched(one, wheel, package))
         elif compared.unknown and package is not None:
             unknown.setdefault(compared.unknown, []).append(one.name)
-        findings += _findings(subject, one, compared)
+        findings += _findings(subject, one, compared, is_own=subject.is_managed and not is_added)
         blamed.update(compared.changed, compared.missing)
     findings += (*unowned_code(subject, there, owned), *unlocked_libraries(subject, owned), *_unread(subject))
     blamed.update(missing_system_files(subject))
@@ -253,15 +259,13 @@ def _against(one: InstalledPackage, brought: Mapping[str, str], rewritten: froze
     return other + more if one.rows is not None else []
 
 
-def _findings(subject: ImageContext, one: InstalledPackage, found: _Compared) -> Iterator[Finding]:
+def _findings(subject: ImageContext, one: InstalledPackage, found: _Compared, *, is_own: bool) -> Iterator[Finding]:
     name = f"{one.name} {one.version}"
-    strict = subject.is_managed
+    weight = Severity.ERROR if is_own else Severity.WARNING
     if one.rows is None and not _of_the_system(subject, one):
-        weight = subject.severity
         text = f"{name} has no RECORD: its files are unknown"
         yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
     if one.editable:
-        weight = subject.severity
         text = f"{name} is an editable install: its files are in a source folder"
         yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
     if found.changed:
@@ -273,7 +277,7 @@ def _findings(subject: ImageContext, one: InstalledPackage, found: _Compared) ->
     if found.unread:
         text = f"{len(found.unread)} files of {name} cannot be compared: their digests are not SHA-256"
         yield warning(Code.UNKNOWN, one.name, text, found=listed(found.unread))
-    yield from _missing(one, found.missing, strict=strict)
+    yield from _missing(one, found.missing, strict=is_own)
 
 
 def _missing(one: InstalledPackage, missing: list[str], *, strict: bool) -> Iterator[Finding]:
@@ -292,6 +296,12 @@ def _missing(one: InstalledPackage, missing: list[str], *, strict: bool) -> Iter
     if spared:
         text = f"{len(spared)} files of {name} were removed: {listed(spared)}"
         yield warning(Code.FILES_DIFFER, one.name, text)
+
+
+def _came_back(one: InstalledPackage, omitted: Sequence[Removed]) -> Finding:
+    size = sum(row.size - (row.left or 0) for row in omitted) / 1e6
+    text = f"{one.name} {one.version} was installed again: files that this image leaves out are back ({size:.1f} MB)"
+    return warning(Code.FILES_DIFFER, one.name, text, fix="leave out the step that installs it")
 
 
 def _of_the_system(subject: ImageContext, one: InstalledPackage) -> bool:

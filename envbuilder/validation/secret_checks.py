@@ -120,7 +120,8 @@ _TRUSTED = re.compile(r"\Aetc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
     for path, entry in sorted(subject.files.paths.items()):
-        if path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and entry.row.kind == "file":
+        is_one = path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and entry.row.kind == "file"
+        if is_one and not subject.is_added(path):
             text = f"a certificate of the build host is left in {listed([path])}"
             yield error(
                 Code.SECRET_IN_IMAGE, f"/{path}", text, fix="mount it in the steps that need it, copy it into none"
@@ -130,7 +131,7 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
     packaged = {body for path, content in brought if path.startswith(_PACKAGED) for body in certificates(content)}
     bundle = subject.files.content(_BUNDLE)
     extra = [body for body in certificates(bundle or b"") if body not in packaged] if packaged else []
-    if extra:
+    if extra and not subject.is_later(_BUNDLE):
         text = f"the system's bundle holds {len(extra)} authorities that its package did not bring"
         yield error(Code.SECRET_IN_IMAGE, f"/{_BUNDLE}", text, fix="mount it while building")
     yield from _trusted(subject)
@@ -142,7 +143,9 @@ def _trusted(subject: ImageContext) -> Iterator[Finding]:
     for path, entry in sorted(subject.files.paths.items()):
         if not _TRUSTED.match(path) or path == _BUNDLE or entry.row.kind != "file":
             continue
-        if entry.layer >= subject.of_base and entry.row.size and not subject.is_of_system(path):
+        if subject.is_added(path) or subject.is_of_system(path):
+            continue
+        if entry.layer >= subject.of_base and entry.row.size:
             text = f"an authority that no package brought is in {listed([path])}"
             fix = "mount it in the steps that need it, copy it into none"
             yield finding(severity, Code.SECRET_IN_IMAGE, f"/{path}", text, fix=fix)

@@ -32,7 +32,8 @@ _GLIBC = "GLIBC_"
 def locked(subject: ImageContext) -> CheckOutput:
     """Compare every installed version with the lock, including system packages."""
     python = ImagePython(subject.files, subject.image)
-    found = [(one.name, one.version) for one in python.distributions()]
+    added = {one.name for one in subject.added}
+    found = [(one.name, one.version) for one in python.distributions() if one.name not in added]
     output = _converted(packages.as_locked_in(list(subject.facts.locked), found))
     return _with(output, tuple(plain_finding(one) for one in unlocked(subject)))
 

@@ -9,6 +9,7 @@ from envbuilder.image import lockfile, system_lock
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding, dpkg_status
+from envbuilder.validation.additions import system_packages
 from envbuilder.validation.file_records import InstalledPackage, distributions_at
 from envbuilder.validation.image_context import OBJECT, SHOWN, ImageContext, error, listed
 from envbuilder.validation.image_files import ImageFiles
@@ -59,7 +60,10 @@ def unlocked(subject: ImageContext) -> Iterator[Finding]:
         message = f"/{dpkg_status.PATH} is missing: the installed packages of the system are unknown"
         yield error(Code.LOCK_MISMATCH, "system packages", message, requires=SYSTEM_LOCK, found=_ABSENT, fix=_FIX)
         return
-    yield from _differing({**_of_base(subject), **wanted}, there, whole=bool(_of_base(subject)))
+    wanted = {**_of_base(subject), **wanted}
+    before = system_packages(subject, subject.own_layers) if subject.own_layers else there
+    there = {name: version for name, version in there.items() if name in wanted or name in before}
+    yield from _differing(wanted, there, whole=bool(_of_base(subject)))
     if CUDNN_LOCK in subject.system:
         pins = {package.name: package.version for package in lockfile.parse(subject.system[CUDNN_LOCK])}
         found: dict[str, set[str]] = {}
@@ -73,9 +77,7 @@ def _of_base(subject: ImageContext) -> Mapping[str, str]:
 
     A base without Python gets it from the system's packages as of the day of the build.
     """
-    records = subject.files.records[: subject.locked_above]
-    found = next((content for one in reversed(records) if (content := one.contents.get(dpkg_status.PATH))), b"")
-    packages = dpkg_status.versions(decoding.lossy(found))
+    packages = system_packages(subject, subject.locked_above)
     return packages if "python3" in packages else {}
 
 

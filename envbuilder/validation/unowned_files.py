@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from envbuilder.finding import Code, Finding
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
+from envbuilder.validation.additions import hidden_modules
 from envbuilder.validation.file_records import InstalledPackage, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import ImageFiles, StackedFile, is_same
@@ -51,6 +52,7 @@ def unowned_code(subject: ImageContext, there: tuple[InstalledPackage, ...], own
     weight = subject.severity
     sites = {one.site for one in there}
     groups = (
+        ("modules of added packages that hide those of the lock", hidden_modules(subject)),
         ("code of no package on Python's path", sorted({*_unowned(subject, sites, owned), *added(subject, owned)})),
         (
             "byte code that Python runs in place of the source, written by a later layer",
@@ -107,7 +109,7 @@ def _byte_code(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> It
         if match is None:
             continue
         source = paths.get(posixpath.join(match["folder"], match["stem"] + ".py"))
-        if source is None or len(entry.row.head) < 16:  # noqa: PLR2004 - PEP 552
+        if source is None or subject.is_added(source.row.path) or len(entry.row.head) < 16:  # noqa: PLR2004 - PEP 552
             continue
         came = files.since(path)
         if came <= files.since(source.row.path) or _is_installed_in(subject, source, there, came):

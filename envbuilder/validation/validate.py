@@ -27,6 +27,7 @@ from envbuilder.simulated.compiler import Simulation
 from envbuilder.support import decoding
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import suite_plan
+from envbuilder.validation.additions import additions
 from envbuilder.validation.background_checks import BackgroundChecks, Inspected
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
@@ -49,7 +50,7 @@ from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, i
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Progress, Session, Unfinished, check_protocol
 from envbuilder.validation.system_locks import carried
-from envbuilder.verdict import LEVELS, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
+from envbuilder.verdict import LEVELS, Addition, CheckResult, EngineRef, HostRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built
@@ -123,7 +124,8 @@ def validate(
     spec = _container(engine, image, request)
     files = cache(lambda: read_image(engine, image))  # takes seconds: while the suite runs, if nothing needs it before
     subject = _subject(image, files, spec.gpus, request)
-    session, results = _checked(engine, spec, image, files, subject, request, on_progress)
+    context = cache(lambda: _context(engine, image, files(), subject, request))
+    session, results = _checked(engine, spec, image, context, subject, request, on_progress)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -139,6 +141,7 @@ def validate(
         ),
         engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
         times=span(began),
+        added=additions(context()),
     )
 
 
@@ -193,12 +196,11 @@ class _Subject:
     lock: str = ""
 
 
-def _layers_below(engine: Engine, image: Image, request: ValidationRequest) -> int:
-    """Return the number of layers from the image's base; 0 if this host has no record of the base."""
-    base = engine.image(request.base_id) if request.environment is not None and request.base_id else None
-    count = len(base.layers) if base is not None else 0
-    own = [layer.diff_id for layer in image.layers[:count]]
-    return count if base is not None and own == [layer.diff_id for layer in base.layers] else 0
+def common_layers(engine: Engine, image: Image, lower: str) -> int:
+    """Return the number of an image's lowest layers that are exactly those of another image; 0 if that is unknown."""
+    other = engine.image(lower) if lower else None
+    diff_ids = [layer.diff_id for layer in other.layers] if other is not None else []
+    return len(diff_ids) if diff_ids == [layer.diff_id for layer in image.layers[: len(diff_ids)]] else 0
 
 
 def _container(engine: Engine, image: Image, request: ValidationRequest) -> ContainerSpec:
@@ -214,10 +216,11 @@ def _container(engine: Engine, image: Image, request: ValidationRequest) -> Cont
 
 
 def _context(
-    image: Image, files: ImageFiles, subject: _Subject, request: ValidationRequest, *, below: int
+    engine: Engine, image: Image, files: ImageFiles, subject: _Subject, request: ValidationRequest
 ) -> ImageContext:
-    """Return what the checks on the host need; ``below`` is the number of layers from the base."""
+    """Return what the checks on the host need."""
     environment = request.environment  # this host's word, never the image's
+    below = common_layers(engine, image, request.base_id) if environment is not None else 0
     own = environment.added.indexes if environment else ()
     has_no_word = environment is None or (bool(needed(environment)) and not request.system)
     is_locked = environment is not None and not (environment.on_registry_base or environment.added.template)
@@ -234,6 +237,7 @@ def _context(
         system=carried(files) if has_no_word else request.system,
         system_is_carried=has_no_word,
         locked_above=below if is_locked else 0,
+        own_layers=common_layers(engine, image, request.built) if environment is not None else 0,
     )
 
 
@@ -241,7 +245,7 @@ def _checked(
     engine: Engine,
     spec: ContainerSpec,
     image: Image,
-    files: Callable[[], ImageFiles],
+    context: Callable[[], ImageContext],
     subject: _Subject,
     request: ValidationRequest,
     on_progress: Callable[[Progress], None],
@@ -250,11 +254,9 @@ def _checked(
     selected = suite_plan.select(subject.facts)
     checks = (*selected, *request.extra)
     foreign = "" if subject.environment else request.image
-    below = _layers_below(engine, image, request)
 
     def inspect() -> Inspected:
-        context = _context(image, files(), subject, request, below=below)
-        return run_host_checks(context, [check for check in selected if check.group == "host"])
+        return run_host_checks(context(), [check for check in selected if check.group == "host"])
 
     with BackgroundChecks(
         [check for check in selected if check.group == "users"],
@@ -347,6 +349,7 @@ def _verdict(
     image: ImageRef,
     engine: EngineRef,
     times: tuple[str, str],
+    added: tuple[Addition, ...] = (),
 ) -> Verdict:
     facts, driver, host = subject.facts, session.driver(), session.host
     # The simulated driver may be installed on the host itself: the UUIDs of its GPUs show it.
@@ -376,6 +379,7 @@ def _verdict(
         timeline=session.timeline(),
         findings=judgement.findings,
         reasons=judgement.reasons,
+        additions=added,
         started=times[0],
         finished=times[1],
     )

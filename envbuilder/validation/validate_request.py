@@ -23,7 +23,7 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
-from envbuilder.validation.validate import ValidationRequest, validate, validate_here
+from envbuilder.validation.validate import ValidationRequest, common_layers, validate, validate_here
 from envbuilder.validation.verdict_store import progress_text, validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
@@ -71,7 +71,10 @@ def validate_target(
     built = _built(target, matrix, engine, workspace, catalog)
     request = replace(request, index=open_index())
     if built is None:
-        request = replace(request, catalog=catalog, removed=left_out(engine.image(target), workspace))
+        image = engine.image(target)
+        below = _derived_from(image, matrix, engine, workspace, catalog) if image is not None else None
+        removed = left_out(image, workspace)
+        request = request.of(below, image=target) if below else replace(request, catalog=catalog, removed=removed)
     else:
         request = replace(request, budgets=built[1]).of(built[0])
     with console.live(), console.task(target) as task:
@@ -91,11 +94,31 @@ def _built(
                 hint="envbuilder build, or docker pull",
             )
         return None
+    if (found := _of_matrices(target, matrix, workspace, catalog)) is None:
+        raise UsageError(f"{target}: built, but not in any known matrix", hint="name its matrix with --matrix")
+    return found
+
+
+def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: Catalog) -> tuple[Built, Budgets] | None:
     for choice in choose_all((matrix,) if matrix else (), (), workspace.root, catalog):
         for environment in choice.environments:
-            if environment.id == target and (built := standing(environment, workspace)) is not None:
+            if environment.id == name and (built := standing(environment, workspace)) is not None:
                 return built, choice.matrix.budgets
-    raise UsageError(f"{target}: built, but not in any known matrix", hint="name its matrix with --matrix")
+    return None
+
+
+def _derived_from(
+    image: Image, matrix: str | None, engine: Engine, workspace: Workspace, catalog: Catalog
+) -> Built | None:
+    """Return the built environment whose layers are the image's lowest ones; its label only says where to look."""
+    name = image.labels.get(ENVIRONMENT_LABEL, "")
+    if "/" in name or not _NAME.fullmatch(name):
+        return None
+    record = read_document(workspace.image_record(name), ImageRecord)
+    if record is None or not common_layers(engine, image, record.image):
+        return None
+    found = _of_matrices(name, matrix, workspace, catalog)
+    return found[0] if found is not None else None
 
 
 def left_out(image: Image | None, workspace: Workspace) -> str:
@@ -129,6 +152,10 @@ def as_text(verdict: Verdict) -> str:
         lines.append(f"{finding.severity}: {finding.code} {finding.message}")
         lines += [f"  fix: {finding.fix}"] if finding.fix else []
     lines += [f"reason: {reason}" for reason in verdict.reasons]
+    for one in verdict.additions:
+        lines.append(
+            f"added: {one.kind} {one.name} {one.version}".rstrip() + f" ({one.files} files, {one.size / 1e6:.1f} MB)"
+        )
     simulated = ", simulated" if verdict.simulated else ""
     lines.append(f"{verdict.image.reference}: {verdict.verdict} (level {verdict.level}{simulated})")
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.finding import Severity
+from envbuilder.image.build import Built
 from envbuilder.pypi.client import open_index
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.validation import suite_plan
@@ -52,6 +53,8 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     python: str = ""
     codes: tuple[str, ...] = ()
     warns: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    derived: bool = False
     base: Literal["cpu", "gpu"] = "cpu"
 
     @property
@@ -92,11 +95,12 @@ def no_tags_stay(engine: DockerEngine) -> Iterator[None]:
         engine.remove(tag)
 
 
-def validated(engine: DockerEngine, base: str, image: Image, folder: Path) -> Verdict:
-    (folder / "Dockerfile").write_text(f"FROM {base}\n{image.steps}")
+def validated(engine: DockerEngine, good: Built, image: Image, folder: Path) -> Verdict:
+    (folder / "Dockerfile").write_text(f"FROM {good.record.reference}\n{image.steps}")
     built = engine.build(BuildRequest(context=folder, tag=f"{NAME}:{image.name}", network="none"), lambda _: None)
     begun = time.monotonic()
-    verdict = validate(engine, ValidationRequest(built.tags[0], catalog=CATALOG, gpus="none", index=open_index()))
+    request = ValidationRequest(built.tags[0], catalog=CATALOG, gpus="none", index=open_index())
+    verdict = validate(engine, request.of(good, image=built.tags[0]) if image.derived else request)
     assert time.monotonic() - begun < LIMIT_S
     engine.remove(built.tags[0])
     return verdict
@@ -119,10 +123,11 @@ def codes(verdict: Verdict, severity: Severity) -> set[str]:
 def test_adversarial_image_has_its_findings_only(
     engine: DockerEngine, controller: Controller, image: Image, tmp_path: Path
 ) -> None:
-    verdict = validated(engine, controller.good(image.base).record.reference, image, tmp_path)
+    verdict = validated(engine, controller.good(image.base), image, tmp_path)
     good = "INCONCLUSIVE" if image.base == "gpu" else "PASSED"
     assert codes(verdict, Severity.ERROR) == set(image.codes), verdict.reasons
     assert verdict.verdict == ("FAILED" if image.codes else good), verdict.reasons
     assert set(image.warns) <= codes(verdict, Severity.WARNING)
+    assert {one.name for one in verdict.additions if one.kind != "files"} == set(image.added)
     assert not any(line.startswith("::") for reason in verdict.reasons for line in reason.splitlines())
     assert engine.sweep() == 0

@@ -307,6 +307,13 @@ def omitted(**change: Any) -> str:
     return f"{gone.line()}\n{cut.line()}\n"
 
 
+def test_package_that_a_later_layer_installs_again_is_compared_with_its_whole_wheel(tmp_path: Path) -> None:
+    layers = package("numpy", "2.4.6", LEAN), package("numpy", "2.4.6", WHOLE)
+    subject = on_host(Index(wheel(WHOLE)), tmp_path, *layers, removed=omitted())
+    assert [one.severity for one in files(replace(subject, own_layers=1)).findings] == [Severity.WARNING]
+    assert any(one.severity is Severity.ERROR for one in files(subject).findings)
+
+
 def lean_against(listed: str, cache: Path, there: dict[str, bytes]) -> list[Finding]:
     subject = on_host(Index(wheel(WHOLE)), cache, package("numpy", "2.4.6", there), removed=listed)
     return [one for one in files(subject).findings if one.severity is Severity.ERROR]

@@ -1,0 +1,78 @@
+"""What the layers above envbuilder's own bring: packages, packages of the system, and other files by folder."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from envbuilder.support import decoding, dpkg_status
+from envbuilder.validation.file_records import site_of
+from envbuilder.validation.image_context import ImageContext
+from envbuilder.validation.system_packages import is_list
+from envbuilder.verdict import Addition
+
+_Kind = Literal["package", "system package", "files"]
+_Owner = tuple[_Kind, str, str]
+_ORDER: tuple[_Kind, ...] = ("package", "system package", "files")
+_DEEP = 2
+"""Number of folders in the name of an area, as in ``/usr/local``."""
+
+
+def system_packages(subject: ImageContext, layers: int) -> Mapping[str, str]:
+    """Return the versions of the system's packages as of the lowest ``layers`` of an image."""
+    records = reversed(subject.files.records[:layers])
+    found = next((content for one in records if (content := one.contents.get(dpkg_status.PATH))), b"")
+    return dpkg_status.versions(decoding.lossy(found))
+
+
+def additions(subject: ImageContext) -> tuple[Addition, ...]:
+    """List everything that came in a layer above envbuilder's own; nothing if these layers are unknown."""
+    if not subject.own_layers:
+        return ()
+    owner = dict(_owners(subject))
+    found: dict[_Owner, list[int]] = {}
+    for path, entry in subject.files.paths.items():
+        if entry.layer >= subject.own_layers and entry.row.kind in ("file", "link"):
+            area = "/" + "/".join(posixpath.dirname(path).split("/")[:_DEEP])
+            sizes = found.setdefault(owner.get(path, ("files", area, "")), [])
+            sizes.append(entry.row.size)
+    return tuple(
+        Addition(kind=kind, name=name, version=version, files=len(sizes), size=sum(sizes))
+        for (kind, name, version), sizes in sorted(found.items(), key=lambda one: (_ORDER.index(one[0][0]), one[0]))
+    )
+
+
+def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
+    before = system_packages(subject, subject.own_layers)
+    now = system_packages(subject, len(subject.files.records))
+    for path, content in subject.files.kept():
+        name = posixpath.basename(path).removesuffix(".list").partition(":")[0]
+        if is_list(path) and now.get(name, "") != before.get(name, ""):
+            lines = (subject.files.resolve(line) for line in decoding.lossy(content).splitlines())
+            yield from ((line, ("system package", name, now.get(name, ""))) for line in lines)
+    for one in subject.added:
+        yield from ((path, ("package", one.name, one.version)) for path in one.rows or ())
+
+
+def hidden_modules(subject: ImageContext) -> list[str]:
+    """Return code of added packages that Python imports in place of a module next to it, in a lower layer."""
+    files, own = subject.files, set[tuple[str, str]]()
+    for path, entry in files.paths.items() if subject.added else ():
+        if entry.layer < subject.own_layers and (name := _module(subject, path)):
+            own.add((posixpath.dirname(path), name))
+    found = set[str]()
+    for path in (path for one in subject.added for path in one.rows or () if path in files.paths):
+        while subject.is_added(posixpath.dirname(path)):
+            path = posixpath.dirname(path)  # noqa: PLW2901 - the outermost added folder
+        if site_of(path) and subject.is_added(path) and (posixpath.dirname(path), _module(subject, path)) in own:
+            found.add(path)
+    return sorted(found)
+
+
+def _module(subject: ImageContext, path: str) -> str:
+    """Return the name by which Python imports a file or folder; '' if it has none."""
+    name, dot, end = posixpath.basename(path).partition(".")
+    if subject.files.paths[path].row.kind == "folder":
+        return "" if dot else name
+    return name if end.endswith(("py", "pyc", "so")) else ""

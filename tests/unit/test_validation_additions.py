@@ -1,0 +1,102 @@
+"""Images that add layers to those of a known environment: additions are listed, changes are errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
+
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Code, Severity
+from envbuilder.validation.additions import additions
+from envbuilder.validation.host_checks import HOST_CHECKS
+from envbuilder.validation.image_context import ImageContext
+
+NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
+OWN: Layer = {
+    **{path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/numpy")},
+    **SYSTEM,
+    **package("numpy", "2.4.6", NUMPY),
+    "var/lib/dpkg/status": b"Package: all\nVersion: 1\n",
+}
+PANDAS = package(
+    "pandas", "3.0.1", {"pandas/__init__.py": b"x = 1\n", "../../../bin/pandas": b"#!/opt/venv/bin/python\n"}
+)
+LOCK = "numpy==2.4.6\n"
+APT: Layer = {
+    "var/lib/dpkg/status": b"Package: all\nVersion: 1\n\nPackage: git\nVersion: 1:2.39\n",
+    "var/lib/dpkg/info/git.list": b"/usr/bin/git\n",
+    "usr/bin/git": b"\x7fELF",
+}
+CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nTWluZQ==\n-----END CERTIFICATE-----\n"
+PACKAGED = "usr/share/ca-certificates/mozilla/one.crt"
+AUTHORITIES: Layer = {
+    "usr/local/share/ca-certificates/company.crt": CERTIFICATE,
+    "etc/ssl/certs/ca-certificates.crt": CERTIFICATE,
+    "etc/ssl/certs/company.pem": "/usr/local/share/ca-certificates/company.crt",
+}
+
+
+def derived(*layers: Layer, own: int = 1) -> ImageContext:
+    below = {**OWN, PACKAGED: CERTIFICATE.replace(b"TWlu", b"WW91")}
+    subject = context_of(image_of(below, *layers), lock=LOCK, facts={"locked": (("numpy", "2.4.6"),)})
+    return replace(subject, own_layers=own)
+
+
+def found(subject: ImageContext, check: str, severity: Severity = Severity.ERROR) -> list[Code]:
+    return [one.code for one in HOST_CHECKS[check](subject).findings if one.severity is severity]
+
+
+@pytest.mark.parametrize(
+    ("layer", "check", "unknown"),
+    [
+        (PANDAS, "locked", [Code.LOCK_MISMATCH]),
+        (PANDAS, "files", []),
+        (AUTHORITIES, "secrets", [Code.SECRET_IN_IMAGE] * 2),
+    ],
+)
+def test_addition_is_an_error_only_above_unknown_layers(layer: Layer, check: str, unknown: list[Code]) -> None:
+    assert found(derived(layer), check) == []
+    assert found(derived(layer, own=0), check) == unknown
+
+
+def test_packages_and_folders_of_later_layers_are_listed_with_their_sizes() -> None:
+    listed = additions(derived({**PANDAS, **APT, "srv/app/model/weights.bin": bytes(1000)}))
+    named = [(one.kind, one.name, one.version) for one in listed]
+    assert named == [
+        ("package", "pandas", "3.0.1"),
+        ("system package", "git", "1:2.39"),
+        ("files", "/srv/app", ""),
+        ("files", "/var/lib", ""),
+    ]
+    assert [(one.files, one.size) for one in listed][1:3] == [(1, 4), (1, 1000)]
+    assert additions(derived(PANDAS, own=0)) == ()
+    assert additions(derived()) == ()
+
+
+@pytest.mark.parametrize(
+    ("layer", "check", "code"),
+    [
+        ({f"{SITE}/numpy/__init__.py": b"version = 1\n"}, "files", Code.FILES_DIFFER),
+        (package("pandas", "3", {"numpy/__init__.py": b"version = 3\n"}), "files", Code.FILES_DIFFER),
+        (package("pandas", "3", {"numpy/core.py": b"x = 1\n"}), "files", Code.FILES_DIFFER),
+        (package("pandas", "3", {"numpy.py": b"x = 1\n"}), "files", Code.FILES_DIFFER),
+        ({**PANDAS, f"{SITE}/pandas/__init__.py": b"x = 2\n"}, "files", Code.FILES_DIFFER),
+        (package("pip", "99", {"zz.pth": b"import os\n"}), "files", Code.FILES_DIFFER),
+        (package("numpy", "2.0.0", {}), "locked", Code.LOCK_MISMATCH),
+        (
+            {f"{SITE}/tf_nightly-2.21.0.dist-info/METADATA": b"Name: tf-nightly\nVersion: 2\n"},
+            "locked",
+            Code.LOCK_MISMATCH,
+        ),
+    ],
+)
+def test_addition_that_changes_or_hides_a_lower_layer_is_an_error(layer: Layer, check: str, code: Code) -> None:
+    assert code in found(derived(layer), check)
+
+
+def test_editable_install_is_a_warning() -> None:
+    layer = package("team", "1", {"team-1.dist-info/direct_url.json": b'{"dir_info": {"editable": true}}'})
+    assert found(derived(layer), "files") == []
+    assert Code.FILES_DIFFER in found(derived(layer), "files", Severity.WARNING)
