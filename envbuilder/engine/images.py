@@ -8,8 +8,7 @@ import msgspec
 
 from envbuilder.engine.port import Image, Layer
 
-# Instructions without a layer, as BuildKit ("ENV A=b") and the classic builder ("/bin/sh -c #(nop)  ENV A=b")
-# write them.
+# Instructions without a layer, of BuildKit ("ENV A=b") and of the classic builder ("/bin/sh -c #(nop)  ENV A=b").
 _METADATA = re.compile(
     r"^(?:/bin/sh -c #\(nop\)\s+)?"
     r"(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL|USER|VOLUME)\b"
@@ -23,6 +22,12 @@ class _Config(msgspec.Struct, rename="pascal"):
     entrypoint: tuple[str, ...] | str | None = None
     cmd: tuple[str, ...] | str | None = None
     working_dir: str | None = None
+    exposed_ports: dict[str, object] | None = None
+    volumes: dict[str, object] | None = None
+    healthcheck: dict[str, object] | None = None
+    on_build: tuple[str, ...] | None = None
+    stop_signal: str | None = None
+    shell: tuple[str, ...] | None = None
 
 
 class _RootFs(msgspec.Struct, rename="pascal"):
@@ -40,8 +45,6 @@ class Inspected(msgspec.Struct, rename="pascal"):
 
 
 class HistoryEntry(msgspec.Struct, rename="pascal"):
-    """One instruction of an image's history; ``size`` in bytes."""
-
     size: int | None = None
     created_by: str | None = None
 
@@ -63,6 +66,7 @@ def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:
         command=_words(config.cmd),
         workdir=config.working_dir or "",
         history=tuple(entry.created_by or "" for entry in history),
+        settings={name: value for name, value in msgspec.structs.asdict(config).items() if value},
     )
 
 

@@ -55,7 +55,7 @@ class Layer:
 class Image:
     """An image in the engine's store; ``size`` in bytes, ``digests`` as ``repository@sha256:…``.
 
-    ``history`` holds all instructions, newest first, also those without a layer.
+    ``history`` are all instructions, newest first; ``settings`` the fields of its configuration that are not empty.
     """
 
     id: str
@@ -71,6 +71,7 @@ class Image:
     command: tuple[str, ...] = ()
     workdir: str = ""
     history: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def pinned(self, name: str) -> str | None:
         """Return its ``repository@sha256:…`` in the repository of ``name``, else in any; None if it was never pushed.
