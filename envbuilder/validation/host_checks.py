@@ -47,9 +47,13 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
     """
     checked = [(check, *_check(subject, check)) for check in checks]
     found = [(result, output) for check, result, output in checked if check.name in CAUSES]
+    findings = [one for result, _ in found for one in result.findings]
+    follow = {name: codes for _, output in found for name, codes in output.follow.items()}
     causes = Causes(
-        tuple(one for result, _ in found for one in result.findings if one.severity is Severity.ERROR),
+        tuple(one for one in findings if one.severity is Severity.ERROR),
         frozenset().union(*(output.blamed for _, output in found)),
+        tuple(one for one in findings if one.severity is not Severity.ERROR and one.subject in follow),
+        follow,
     )
     return tuple(result for _, result, _ in checked), causes
 

@@ -97,6 +97,7 @@ class CheckOutput:
     """The result of one check on the host: findings, the meaning of a pass, counts and seconds.
 
     ``blamed`` are the names (without folders) of all files that its errors are about; a message lists the first few.
+    ``follow`` are the codes that a probe gives if a finding with this subject is its cause.
     ``undecided`` is the reason why a check without an error does not pass.
     """
 
@@ -105,6 +106,7 @@ class CheckOutput:
     observed: str
     measurements: tuple[tuple[str, Measurement], ...] = ()
     blamed: frozenset[str] = frozenset()
+    follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
     undecided: str = ""
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import fnmatch
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from typing import Literal
 
@@ -15,28 +17,66 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
+from envbuilder.validation.image_claims import document
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, escaped, finding, warning
 from envbuilder.validation.image_user import can_start, home, readable, scratch
 from envbuilder.workspace import packaged_yaml
 
+_Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "unknown"]
+_Weight = Literal["error", "warning", "managed"]
+
+
+class _EffectRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    severity: _Weight
+    follow: tuple[Code, ...]
+
 
 class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of the table; the file documents its keys."""
+    """A row of the table; the file documents its keys. Without an effect it only names known variables."""
 
+    source: str
     names: tuple[str, ...]
-    severity: Literal["error", "warning", "managed"]
-    message: str
+    effect: _Effect | None = None
+    message: str = ""
+    severity: _Weight | None = None
     allowed: tuple[str, ...] = ()
     numbers: tuple[int, int] | None = None
     pattern: str = ""
+    absent: bool = False
+    empty: bool = False
+    gpu: bool = False
 
     def applies(self, value: str) -> bool:
-        if not value or value.lower() in self.allowed or not re.search(self.pattern, value):
+        if not (value or self.empty) or value.lower() in self.allowed or not re.search(self.pattern, value):
             return False
         return self.numbers is None or not all(_is_number(one, *self.numbers) for one in value.split(","))
 
 
-_RULES = packaged_yaml(resources.files("envbuilder.validation") / "image_settings.yaml", tuple[_Rule, ...])
+class _KerasRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    usual: tuple[str, ...]
+    effect: _Effect
+    message: str
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    effects: dict[_Effect, _EffectRow]
+    prefixes: tuple[str, ...]
+    unknown_message: str
+    variables: tuple[_Rule, ...]
+    keras: tuple[_KerasRule, ...]
+    files: dict[str, str]
+    template: dict[str, str]
+    template_gpu: dict[str, str]
+
+
+_TABLE = packaged_yaml(resources.files("envbuilder.validation") / "image_settings.yaml", _Table)
+_BY_NAME = {
+    pattern: tuple(rule for rule in _TABLE.variables if pattern in rule.names)
+    for rule in _TABLE.variables
+    for pattern in rule.names
+}
+_KNOWN = re.compile("|".join(fnmatch.translate(pattern) for pattern in _BY_NAME))
 
 _MOST_DIGITS = 12
 
@@ -45,15 +85,29 @@ def _is_number(text: str, least: int, most: int) -> bool:
     return text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """A finding about a setting, and the kind of its effect ('' if no probe can show it)."""
+
+    finding: Finding
+    effect: _Effect | None = "breaks"
+
+
 def configuration(subject: ImageContext) -> CheckOutput:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that cannot start."""
     env = subject.image.env
-    findings = [one for check in (*_VARIABLES, *_OTHER) for one in check(subject, env)]
+    settings = [*_by_table(subject, env), *_in_files(subject), *_of_keras(subject, env)]
+    settings += [_Setting(one) for check in (*_VARIABLES, *_OTHER) for one in check(subject, env)]
     unreadable, blamed = readable(subject)
-    findings += unreadable
+    findings = (*(one.finding for one in settings), *unreadable)
     observed = "; ".join(one.message for one in findings) or f"{len(env)} variables, none of which breaks anything"
+    if differences := ", ".join(_differences(subject, env)):
+        observed += f"; differs from what the template sets: {differences}"
     expected = "a configuration that leaves Python, loader and driver unchanged, and code that its user may read"
-    return CheckOutput(tuple(findings), expected, observed, blamed=blamed)
+    follow = {
+        one.finding.subject: frozenset(_TABLE.effects[one.effect].follow) for one in settings if one.effect is not None
+    }
+    return CheckOutput(findings, expected, observed, blamed=blamed, follow=follow)
 
 
 def _bad(name: str, text: str, fix: str = "") -> Finding:
@@ -64,16 +118,98 @@ def _odd(name: str, text: str) -> Finding:
     return warning(Code.IMAGE_CONFIGURATION, name, text, fix=f"leave {name} out of the image")
 
 
-def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    reported: set[str] = set()
-    severities = {"error": Severity.ERROR, "warning": Severity.WARNING, "managed": subject.severity}
-    for rule in _RULES:
-        for name in rule.names:
-            if name not in reported and rule.applies(env.get(name, "")):
-                reported.add(name)
-                text = rule.message.format(name=name, value=escaped(env[name]))
-                fix = f"leave {name} out of the image"
-                yield finding(severities[rule.severity], Code.IMAGE_CONFIGURATION, name, text, fix=fix)
+def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
+    for name, value in env.items():
+        rule = next((rule for rule in _rules(name) if _applies(subject, rule, value)), None)
+        if rule is not None and rule.effect is not None:
+            weight = rule.severity or _TABLE.effects[rule.effect].severity
+            yield _setting(subject, rule.effect, weight, name, rule.message.format(name=name, value=escaped(value)))
+        elif name.startswith(_TABLE.prefixes) and not _KNOWN.match(name):
+            yield _setting(
+                subject, "unknown", "warning", escaped(name), _TABLE.unknown_message.format(name=escaped(name))
+            )
+
+
+def _rules(name: str) -> Iterator[_Rule]:
+    for rule in _BY_NAME.get(name) or (one for one in _TABLE.variables if one.effect):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.names):
+            yield rule
+
+
+def _applies(subject: ImageContext, rule: _Rule, value: str) -> bool:
+    if rule.effect is None or (rule.gpu and subject.facts.flavor != "gpu"):
+        return False
+    absent = value.startswith("/") and subject.files.resolve(value) not in subject.files.paths
+    return rule.applies(value) and (absent or not rule.absent)
+
+
+def _setting(subject: ImageContext, effect: _Effect, weight: _Weight, name: str, text: str) -> _Setting:
+    severity = subject.severity if weight == "managed" else Severity(weight)
+    code = Code.GPU_NOT_VISIBLE if effect == "devices" and weight == "error" else Code.IMAGE_CONFIGURATION
+    return _Setting(finding(severity, code, name, text, fix=f"leave {name} out of the image"), effect)
+
+
+_ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
+
+
+def _in_files(subject: ImageContext) -> Iterator[_Setting]:
+    """Judge the variables of files that logins and NCCL read, and those that ONBUILD sets, at most as warnings."""
+    texts = {f"/{path}": decoding.lossy(subject.files.content(path) or b"") for path in _TABLE.files}
+    onbuild = subject.image.settings.get("on_build")
+    words = [str(one).partition(" ") for one in onbuild] if isinstance(onbuild, list | tuple) else []
+    texts["ONBUILD"] = "\n".join(rest for instruction, _, rest in words if instruction.upper() == "ENV")
+    for place, text in texts.items():
+        env = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(re.sub(r"(?m)^\s*#.*", "", text))}
+        for one in _by_table(subject, env):
+            name, message = f"{place}: {one.finding.subject}", f"{place}: {one.finding.message}"
+            yield _Setting(warning(Code.IMAGE_CONFIGURATION, name, message, fix=f"leave it out of {place}"), one.effect)
+
+
+def _differences(subject: ImageContext, env: Mapping[str, str]) -> Iterator[str]:
+    """Name what differs from the template in an image of envbuilder; the table says which of it is a finding."""
+    declared = document(subject.files) if subject.is_managed else None
+    if declared is None:
+        return
+    added, image, settings = declared.added, subject.image, subject.image.settings
+    expected = {**_TABLE.template, **(_TABLE.template_gpu if declared.flavor == "gpu" else {}), **dict(added.env)}
+    if not declared.base:
+        known = {*expected, "NVIDIA_REQUIRE_CUDA"}  # the check `start-up-requirement` judges that one
+        yield from (f"ENV {escaped(name)}" for name in env if name not in known)
+    yield from (f"ENV {name}" for name, value in expected.items() if not env.get(name, "").startswith(value))
+    account = added.user or "envbuilder"
+    rows: tuple[tuple[str, object, object], ...] = (
+        ("USER", image.user, account),
+        ("WORKDIR", image.workdir, added.workdir or f"/home/{account}"),
+        ("ENTRYPOINT", image.entrypoint, added.entrypoint),
+        ("CMD", image.command, ("python",)),
+    )
+    yield from (f"{name} {escaped(str(actual))}" for name, actual, wanted in rows if actual != wanted)
+    yield from (name for name, field in _NOT_SET.items() if settings.get(field))
+
+
+_NOT_SET = {
+    "VOLUME": "volumes",
+    "HEALTHCHECK": "healthcheck",
+    "ONBUILD": "on_build",
+    "STOPSIGNAL": "stop_signal",
+    "SHELL": "shell",
+    "EXPOSE": "exposed_ports",
+}
+"""Instructions that the template lacks, each with its name in the engine's description."""
+
+
+def _instructions(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
+    """Find a volume that hides installed files, and a health check, which runs in every container."""
+    volumes = subject.image.settings.get("volumes")
+    for volume in volumes if isinstance(volumes, dict) else ():
+        folder = f"{subject.files.resolve(str(volume))}/"
+        if any("-packages/" in path and path.startswith(folder) for path in subject.files.paths):
+            yield _odd(
+                "VOLUME", f"the volume {escaped(str(volume))} holds the installed packages: an old one hides them"
+            )
+    if check := subject.image.settings.get("healthcheck"):
+        text = f"every container runs the health check {escaped(str(check))}"
+        yield finding(Severity.INFO, Code.IMAGE_CONFIGURATION, "HEALTHCHECK", text)
 
 
 def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
@@ -120,19 +256,10 @@ def _shell_functions(_: ImageContext, env: Mapping[str, str]) -> Iterator[Findin
             yield _bad(escaped(name), text)
 
 
-_CERTIFICATES = (
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "AWS_CA_BUNDLE"),
-    *("GIT_SSL_CAINFO", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS"),
-)
 _ZONE = re.compile(r"[A-Za-z]+/[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)?\Z")
 
 
-def _paths(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find certificates and time zones that are not in the image."""
-    for name in _CERTIFICATES:
-        place = env.get(name, "")
-        if place.startswith("/") and subject.files.resolve(place) not in subject.files.paths:
-            yield _bad(name, f"{name} names {escaped(place)}, which is not in the image")
+def _time_zone(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     zone = env.get("TZ", "").removeprefix(":")
     known = subject.files.resolve(f"usr/share/zoneinfo/{zone}") in subject.files.paths
     if _ZONE.match(zone) and not known and len(subject.files.paths) > 1:
@@ -143,94 +270,58 @@ def _framework(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Findin
     legacy = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
     if legacy and not any(one.name == "tf-keras" for one in distributions(subject.files)):
         yield _bad("TF_USE_LEGACY_KERAS", "TF_USE_LEGACY_KERAS needs tf-keras, which is not installed")
-    for name, prefix in (("XLA_FLAGS", "--xla_"), ("TF_XLA_FLAGS", "--tf_")):
-        yield from _xla_flags(subject, name, prefix, env.get(name, ""))
-    name = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
-    if path := env.get(name, ""):
-        is_error = subject.is_managed or subject.files.file(path) is None
-        yield (_bad if is_error else _odd)(name, f"{name} makes TensorFlow load {escaped(path)} at its import")
-
-
-def _xla_flags(subject: ImageContext, name: str, prefix: str, value: str) -> Iterator[Finding]:
-    option = "--xla_gpu_cuda_data_dir="
-    if value.strip() and not value.strip().startswith("-"):
-        yield _bad(name, f"{name} names the file {escaped(value)}: its flags are unknown")
-        return
-    for word in value.split():
-        if word.startswith(option):
-            folder = word.removeprefix(option)
-            if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
-                text = f"{name} sends XLA to {escaped(folder)} for libdevice, which is not there"
-                fix = f"leave {option} out, or put CUDA's tools there"
-                yield error(Code.XLA_TOOLS_MISSING, name, text, fix=fix)
-        elif not word.startswith(prefix):
-            yield _bad(name, f"{name} contains {escaped(word)}, which XLA does not know: TensorFlow ends with an error")
-        else:
-            yield _odd(name, f"{name} contains {escaped(word)}, which changes how every program computes")
-
-
-_NO_GPU = ("", "void", "none", "nodevfiles", "-1")
-_EVERY_GPU: Mapping[str, tuple[str, ...]] = {"CUDA_VISIBLE_DEVICES": (), "NVIDIA_VISIBLE_DEVICES": ("all",)}
-"""Values that do not name single GPUs of one host."""
-
-
-def _gpus(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    if subject.facts.flavor != "gpu":
-        return
-    hidden: tuple[tuple[str, Callable[[str], bool]], ...] = (
-        ("CUDA_VISIBLE_DEVICES", lambda value: value.startswith("-") or value in _NO_GPU),
-        ("NVIDIA_VISIBLE_DEVICES", lambda value: value in _NO_GPU),
-        ("NVIDIA_DRIVER_CAPABILITIES", lambda value: not {"all", "compute"} & set(value.replace(" ", "").split(","))),
-    )
-    for name, hides in hidden:
-        value = env.get(name, "").strip().lower()
-        if name in env and hides(value):
-            text = f"{name}={escaped(env[name])} hides every GPU from TensorFlow, on any host"
-            yield error(Code.GPU_NOT_VISIBLE, name, text, found=env[name][:100], fix=f"leave {name} out, or name them")
-        elif name in env and value not in _EVERY_GPU.get(name, (value,)):
-            yield _odd(name, f"{name}={escaped(env[name])} hides the other GPUs of every host")
+    for folder in re.findall(r"--xla_gpu_cuda_data_dir=(\S*)", env.get("XLA_FLAGS", "")):
+        if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
+            text = f"XLA_FLAGS sends XLA to {escaped(folder)} for libdevice, which is not there"
+            fix = "leave --xla_gpu_cuda_data_dir out, or put CUDA's tools there"
+            yield error(Code.XLA_TOOLS_MISSING, "XLA_FLAGS", text, fix=fix)
 
 
 KERAS_FILE = "keras.json"
 _MOST_SETTINGS = 1 << 20
 """Bytes of the settings of Keras that are read; Keras writes a hundred."""
 
-_USUAL = {"floatx": "float32", "image_data_format": "channels_last"}
-
 
 def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find a backend other than TensorFlow, and other number types, in the settings file of Keras."""
+    yield from (one.finding for one in _of_keras(subject, env))
+
+
+def _of_keras(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
     folder = env.get("KERAS_HOME") or f"{env.get('HOME') or home(subject)}/.keras"
     path = f"{folder}/{KERAS_FILE}".strip("/")
     if subject.files.file(path) is None:
         return
     shown, content = f"/{escaped(path)}", subject.files.content(path)
     if content is None or len(content) > _MOST_SETTINGS:
-        yield _odd(KERAS_FILE, f"{shown} is too large to be read: its settings are unknown")
+        yield _Setting(_odd(KERAS_FILE, f"{shown} is too large to be read: its settings are unknown"))
         return
     try:
         settings = decoding.from_loose_json(content)
     except decoding.DamagedError as damage:
-        yield _odd(KERAS_FILE, f"{shown} is not JSON, so Keras ignores it: {escaped(str(damage))}")
+        yield _Setting(_odd(KERAS_FILE, f"{shown} is not JSON, so Keras ignores it: {escaped(str(damage))}"))
         return
     if not isinstance(settings, dict):
-        yield _bad(KERAS_FILE, f"{shown} contains no settings: the import of Keras fails")
+        yield _Setting(_bad(KERAS_FILE, f"{shown} contains no settings: the import of Keras fails"))
         return
-    backend = settings.get("backend") or "tensorflow"
-    if backend != "tensorflow" and not env.get("KERAS_BACKEND"):
-        yield _bad(KERAS_FILE, f"{shown} makes Keras use {escaped(str(backend))} instead of TensorFlow")
-    for name, usual in _USUAL.items():
-        value = settings.get(name) or usual
-        if value != usual:
-            yield _odd(KERAS_FILE, f"{shown} makes Keras compute with {name}={escaped(str(value))} instead of {usual}")
+    if not isinstance(settings.get("epsilon", 1e-7), float):
+        yield _Setting(_bad(KERAS_FILE, f"{shown}: Keras does not start with an epsilon that is no decimal number"))
+    reported = {"backend"} if env.get("KERAS_BACKEND") else set()
+    for rule in _TABLE.keras:
+        value = (
+            settings.get(rule.name, rule.usual[0])
+            if rule.name != "backend"
+            else settings.get("backend") or "tensorflow"
+        )
+        if value not in rule.usual and rule.name not in reported:
+            reported.add(rule.name)
+            text = rule.message.format(file=shown, value=escaped(str(value)))
+            yield _setting(subject, rule.effect, _TABLE.effects[rule.effect].severity, KERAS_FILE, text)
 
 
-_VARIABLES = (_by_table, _python, _preloaded, _shell_functions, _paths, _framework, _gpus)
-_OTHER: tuple[Callable[[ImageContext, Mapping[str, str]], Iterator[Finding]], ...] = (
-    keras_settings,
-    can_start,
-    scratch,
-)
+_Check = Callable[[ImageContext, Mapping[str, str]], Iterator[Finding]]
+_VARIABLES: tuple[_Check, ...] = (_python, _preloaded, _shell_functions, _time_zone, _framework)
+_OTHER: tuple[_Check, ...] = (_instructions, can_start, scratch)
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")

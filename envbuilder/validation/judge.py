@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, assert_never
 
 import msgspec
@@ -163,7 +163,6 @@ _LIBRARY = frozenset(
     {Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.XLA_TOOLS_MISSING}
 )
 _START = frozenset({Code.USER_START})
-_KERAS = frozenset({"KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "keras.json"})
 _BUILD_NOTE = frozenset({"build_info.py"})
 _IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH", "python"})
 
@@ -175,7 +174,6 @@ _ROWS: tuple[_Consequence, ...] = (
     _Consequence(_LIBRARY, Code.USER_START, by="file"),
     _Consequence(_START, Code.IMAGE_CONFIGURATION),
     _Consequence(_START, Code.FILES_DIFFER, subjects=_IN_FRONT),
-    _Consequence(frozenset({Code.KERAS_MISMATCH}), Code.IMAGE_CONFIGURATION, subjects=_KERAS),
     _Consequence(_LIBRARY, Code.FILES_DIFFER, by="file"),
     _Consequence(_LIBRARY, Code.MISSING_LIBRARY, by="file"),
     _Consequence(_LIBRARY, Code.CUDA_MISMATCH, by="file"),
@@ -187,18 +185,35 @@ _ROWS: tuple[_Consequence, ...] = (
 
 @dataclass(frozen=True)
 class Causes:
-    """Errors found by the host's checks, and the names of all files that they are about."""
+    """Errors found by the host's checks, and the names of all files that they are about.
+
+    ``suspects`` are their other findings about settings, ``follow`` the codes that follow from a setting, by its name.
+    """
 
     errors: tuple[Finding, ...] = ()
     files: frozenset[str] = frozenset()
+    suspects: tuple[Finding, ...] = ()
+    follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
 
 
 def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[CheckResult, ...]:
     """Return the results with each error that only follows from a cause as a warning that says so.
 
-    No outcome changes: a failed check has failed. The result of the cause itself does not change.
+    Without any such error, a setting that may do what a probe shows becomes an error itself. No outcome improves.
     """
-    return tuple(_with_consequences(result, causes) for result in results)
+    results = tuple(results)
+    effects = [one for x in results for one in x.findings if one.severity is Severity.ERROR and x.outcome != "passed"]
+    proved = [one for one in causes.suspects if any(_is_cause(one, effect, causes) for effect in effects)]
+    raised = {} if causes.errors else {one: msgspec.structs.replace(one, severity=Severity.ERROR) for one in proved}
+    causes = replace(causes, errors=(*causes.errors, *raised.values()))
+    return tuple(_with_consequences(_raised(result, raised), causes) for result in results)
+
+
+def _raised(result: CheckResult, raised: Mapping[Finding, Finding]) -> CheckResult:
+    if not raised.keys() & set(result.findings):
+        return result
+    findings = tuple(raised.get(one, one) for one in result.findings)
+    return msgspec.structs.replace(result, outcome="failed", findings=findings)
 
 
 def _with_consequences(result: CheckResult, causes: Causes) -> CheckResult:
@@ -208,18 +223,20 @@ def _with_consequences(result: CheckResult, causes: Causes) -> CheckResult:
 
 
 def _as_consequence(effect: Finding, causes: Causes) -> Finding:
-    cause = next((one for one in causes.errors if _is_cause(one, effect, causes.files)), None)
+    cause = next((one for one in causes.errors if _is_cause(one, effect, causes)), None)
     if effect.severity is not Severity.ERROR or cause is None:
         return effect
     message = f"{effect.message} (follows from {cause.code}: {cause.subject})"
     return msgspec.structs.replace(effect, severity=Severity.WARNING, message=message)
 
 
-def _is_cause(cause: Finding, effect: Finding, files: frozenset[str]) -> bool:
-    return any(
+def _is_cause(cause: Finding, effect: Finding, causes: Causes) -> bool:
+    if cause.subject in causes.follow and effect.code in causes.follow[cause.subject]:
+        return True
+    return cause.severity is Severity.ERROR and any(
         row.cause is cause.code
         and effect.code in row.effects
         and (not row.subjects or cause.subject in row.subjects)
-        and (row.by != "file" or effect.subject in files)
+        and (row.by != "file" or effect.subject in causes.files)
         for row in _ROWS
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import REPOSITORY
 from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
@@ -97,6 +100,9 @@ def test_foreign_image_needs_no_start_up_requirement() -> None:
         ({"NVIDIA_VISIBLE_DEVICES": "void"}, Code.GPU_NOT_VISIBLE, "NVIDIA_VISIBLE_DEVICES"),
         ({"NVIDIA_DRIVER_CAPABILITIES": "graphics"}, Code.GPU_NOT_VISIBLE, "NVIDIA_DRIVER_CAPABILITIES"),
         ({"PATH": "/usr/bin"}, Code.IMAGE_CONFIGURATION, "PATH"),
+        ({"CUDA_VISIBLE_DEVICES": "all"}, Code.GPU_NOT_VISIBLE, "CUDA_VISIBLE_DEVICES"),
+        ({"PYTHONTRACEMALLOC": "1"}, Code.IMAGE_CONFIGURATION, "PYTHONTRACEMALLOC"),
+        ({"MALLOC_TOP_PAD_": "100000000000"}, Code.IMAGE_CONFIGURATION, "MALLOC_TOP_PAD_"),
         ({"TF_DETERMINISTIC_OPS": "yes"}, Code.IMAGE_CONFIGURATION, "TF_DETERMINISTIC_OPS"),
         (
             {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "/opt/libx.so"},
@@ -136,6 +142,18 @@ def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], 
         {"PYTHONIOENCODING": "utf-8:strict", "PYTHONHASHSEED": "4294967295", "LC_ALL": "xx_YY.UTF-8"},
         {"MALLOC_ARENA_MAX": "1", "TF_NUM_INTEROP_THREADS": "0", "TF_ENABLE_ONEDNN_OPTS": "0", "XLA_FLAGS": ""},
         {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "2", "OMP_NUM_THREADS": "4"},
+        {
+            "PYTHON_VERSION": "3.11.9",
+            "PYTHON_PIP_VERSION": "24.0",
+            "CUDA_HOME": "/usr/local/cuda",
+            "NCCL_VERSION": "2.27",
+        },
+        {
+            "NCCL_DEBUG": "WARN",
+            "NCCL_IB_DISABLE": "1",
+            "TF_GPU_ALLOCATOR": "cuda_malloc_async",
+            "OMP_NUM_THREADS": "4,2",
+        },
         {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
         {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib:/usr/local/nvidia/lib64"},
     ],
@@ -151,6 +169,21 @@ def test_valid_values_have_no_finding(env: dict[str, str], flavor: str) -> None:
         *((name, "/opt/3") for name in ("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL")),
         *((name, "/opt/3") for name in ("PYTHONPYCACHEPREFIX", "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES")),
         *((name, "/opt/3") for name in ("BASH_ENV", "SHELLOPTS")),
+        ("TF2_BEHAVIOR", "0"),
+        ("NPY_DISABLE_CPU_FEATURES", "AVX2"),
+        ("TF_SET_ONEDNN_FPMATH_MODE", "BF16"),
+        ("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
+        ("MALLOC_MMAP_MAX_", "0"),
+        ("MALLOC_TOP_PAD_", "100000"),
+        ("OMP_STACKSIZE", "1000G"),
+        ("OMP_NUM_THREADS", "10000"),
+        ("TF_NUM_INTRAOP_THREADS", "10000"),
+        ("NCCL_SOCKET_IFNAME", "eth7"),
+        ("LD_DEBUG", "all"),
+        ("KERAS_MAX_EPOCHS", "0"),
+        ("TF_ENABLE_ONEDNN_OPT", "0"),
+        ("PYTHONWARNING", "error"),
+        ("NCCL_NO_SUCH", "1"),
         ("CUDA_VISIBLE_DEVICES", "0"),
         ("NVIDIA_VISIBLE_DEVICES", "GPU-8f3c"),
         ("NVIDIA_VISIBLE_DEVICES", "0,1"),
@@ -160,6 +193,68 @@ def test_valid_values_have_no_finding(env: dict[str, str], flavor: str) -> None:
 def test_variable_that_changes_every_program_or_names_gpus_of_one_host_is_a_warning(name: str, value: str) -> None:
     (one,) = configured(ROOT, env={name: value}, flavor="gpu")
     assert (one.severity, one.subject) == (Severity.WARNING, name)
+
+
+def test_variables_of_files_and_of_later_builds_are_judged_by_the_same_table_as_warnings() -> None:
+    files: Layer = {
+        **ROOT,
+        "etc/environment": b'# PYTHONHASHSEED=soup\nPYTHONWARNINGS="error"\nLANG=C.UTF-8\n',
+        "etc/nccl.conf": b"NCCL_NET_PLUGIN=libx.so\nNCCL_DEBUG=WARN\n",
+    }
+    later = {"on_build": ("RUN true", "ENV KERAS_BACKEND=torch LANG=C", "env TF_NO_SUCH=1")}
+    assert [(one.severity.value, one.subject) for one in configured(files, settings=later)] == [
+        ("warning", "/etc/environment: PYTHONWARNINGS"),
+        ("warning", "/etc/nccl.conf: NCCL_NET_PLUGIN"),
+        ("warning", "ONBUILD: KERAS_BACKEND"),
+        ("warning", "ONBUILD: TF_NO_SUCH"),
+    ]
+
+
+def described(context: Path) -> dict[str, Any]:
+    """Return the configuration that the last stage of a committed Dockerfile sets."""
+    lines = (context / "Dockerfile").read_text().replace("\\\n", "").splitlines()
+    words = [shlex.split(line) for line in lines if line.startswith(("ENV ", "USER ", "WORKDIR ", "CMD "))]
+    by_name = {name: rest for name, *rest in words}
+    env = dict(pair.split("=", 1) for name, *pairs in words if name == "ENV" for pair in pairs)
+    command = tuple(by_name["CMD"][0].strip("[]").split(","))
+    return {"env": env, "user": by_name["USER"][0], "workdir": by_name["WORKDIR"][0], "command": command}
+
+
+def differences(context: Path, **image: Any) -> str:
+    document = {"opt/envbuilder/environment.json": (context / "environment.json").read_bytes()}
+    observed = configuration(context_of(image_of(document), **{**described(context), **image})).observed
+    return observed.partition("; differs from what the template sets: ")[2]
+
+
+@pytest.mark.parametrize("context", sorted((REPOSITORY / "images").glob("tf*")), ids=lambda path: path.name)
+def test_configuration_of_the_template_differs_in_nothing(context: Path) -> None:
+    assert differences(context) == ""
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        ({"command": ("jupyter", "lab")}, "CMD ('jupyter', 'lab')"),
+        ({"entrypoint": ("/opt/e",)}, "ENTRYPOINT ('/opt/e',)"),
+        ({"workdir": "/srv"}, "WORKDIR /srv"),
+        ({"user": "1000"}, "USER 1000"),
+        ({"env": {}}, "ENV PATH, ENV VIRTUAL_ENV, ENV PYTHONUNBUFFERED"),
+        ({"settings": {"healthcheck": {"Test": ["NONE"]}, "stop_signal": "SIGKILL"}}, "HEALTHCHECK, STOPSIGNAL"),
+    ],
+)
+def test_each_difference_from_the_template_is_named(image: dict[str, Any], named: str) -> None:
+    assert differences(REPOSITORY / "images/tf2.20.0-py311-cpu-bookworm-runtime", **image) == named
+
+
+def test_variable_beside_the_template_is_listed() -> None:
+    context = REPOSITORY / "images/tf2.20.0-py311-cpu-bookworm-runtime"
+    assert differences(context, env={**described(context)["env"], "APP": "1"}) == "ENV APP"
+
+
+def test_volume_over_packages_is_a_warning_and_a_health_check_is_said() -> None:
+    settings = {"volumes": {"/opt/venv": {}, "/data": {}}, "healthcheck": {"Test": ["CMD", "true"]}}
+    found = configured(ROOT, settings=settings)
+    assert [(one.severity.value, one.subject) for one in found] == [("warning", "VOLUME"), ("info", "HEALTHCHECK")]
 
 
 def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
@@ -224,7 +319,10 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
         (b'{"backend": "jax", "epsilon": NaN}', [Severity.ERROR]),
         (b'{"backend": "jax", "epsilon": -Infinity}', [Severity.ERROR]),
         (b'{"backend": "tensorflow", "backend": "jax"}', [Severity.ERROR]),
-        (b'{"backend": "jax", "floatx": 16}', [Severity.ERROR, Severity.WARNING]),
+        (b'{"backend": "jax", "floatx": 16}', [Severity.ERROR, Severity.ERROR]),
+        (b'{"floatx": "bfloat16"}', [Severity.ERROR]),
+        (b'{"floatx": "float64", "image_data_format": "channels_first"}', [Severity.WARNING, Severity.WARNING]),
+        (b'{"epsilon": 1}', [Severity.ERROR]),
         (b'{"backend": "jax", "more": "\\ud800"}', [Severity.ERROR]),
         (b'{"backend": ["jax"]}', [Severity.ERROR]),
         (b'{"floatx": "float32", "epsilon": NaN}', []),

@@ -132,7 +132,6 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
         (error(Code.PROBE_CRASHED), error(Code.IMAGE_CONFIGURATION)),
         (error(Code.USER_START), error(Code.IMAGE_CONFIGURATION)),
         (error(Code.USER_START), error(Code.FILES_DIFFER, "WORKDIR")),
-        (error(Code.KERAS_MISMATCH), error(Code.IMAGE_CONFIGURATION, "KERAS_BACKEND")),
         (error(Code.MISSING_LIBRARY, "libssl.so.3"), error(Code.FILES_DIFFER)),
         (error(Code.NOT_A_GPU_BUILD), error(Code.IMAGE_CLAIM, "build_info.py")),
         (error(Code.DRIVER_TOO_OLD), error(Code.STUB_LIBCUDA)),
@@ -159,6 +158,34 @@ def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: 
 )
 def test_what_is_a_defect_of_its_own_stays_one(effect: Finding, cause: Finding) -> None:
     assert left(effect, cause, "libssl.so.3") == [effect.code]
+
+
+SETTING = Finding(code=Code.IMAGE_CONFIGURATION, severity=Severity.WARNING, subject="XLA_FLAGS", message="it changes")
+FOLLOW = {"XLA_FLAGS": frozenset({Code.PROBE_TIMEOUT}), "KERAS_BACKEND": frozenset({Code.KERAS_MISMATCH})}
+
+
+@pytest.mark.parametrize("outcome", ["failed", "timeout"])
+def test_setting_is_named_as_the_cause_of_what_it_can_do_to_a_probe(outcome: Outcome) -> None:
+    named = CheckResult(name="configuration", level="static", outcome="passed", findings=(SETTING,))
+    probe = CheckResult(name="import", level="load", outcome=outcome, findings=(error(Code.PROBE_TIMEOUT),))
+    cause, effect = mark_consequences([named, probe], Causes(suspects=(SETTING,), follow=FOLLOW))
+    assert (cause.outcome, cause.findings[0].severity) == ("failed", Severity.ERROR)
+    assert (effect.outcome, effect.findings[0].severity) == (outcome, Severity.WARNING)
+    assert "(follows from IMAGE_CONFIGURATION: XLA_FLAGS)" in effect.findings[0].message
+
+
+def test_setting_stays_a_warning_if_it_explains_nothing_or_an_error_is_known() -> None:
+    named = CheckResult(name="configuration", level="static", outcome="passed", findings=(SETTING,))
+    other, late = failed_result(error(Code.WRONG_NUMBERS)), failed_result(error(Code.PROBE_TIMEOUT))
+    assert mark_consequences([named, other], Causes(suspects=(SETTING,), follow=FOLLOW)) == (named, other)
+    known = Causes((error(Code.FILES_DIFFER),), suspects=(SETTING,), follow=FOLLOW)
+    assert mark_consequences([named, late], known) == (named, late)
+
+
+def test_error_of_a_setting_explains_what_its_row_says() -> None:
+    cause = error(Code.IMAGE_CONFIGURATION, "KERAS_BACKEND")
+    (told,) = mark_consequences([failed_result(error(Code.KERAS_MISMATCH))], Causes((cause,), follow=FOLLOW))
+    assert [one.severity for one in told.findings] == [Severity.WARNING]
 
 
 def test_a_cause_is_never_its_own_excuse() -> None:
