@@ -30,7 +30,7 @@ _Document = TypeVar("_Document")
 
 DEFAULT_MATRIX = "quickstart"
 
-VERDICT = "verdict.json"
+VERDICT, KNOWN = "verdict.json", "image.json"
 _CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED = "controls", "upgrades", "bisects", "reproduce", "attached"
 _NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED})
 """Folders of ``out/`` that are not results of an environment."""
@@ -66,6 +66,10 @@ class Workspace:
 
     def context(self, environment_id: str) -> Path:
         return self.images / environment_id
+
+    def known_image(self, environment_id: str) -> Path:
+        """Return the record of an image without errors; committed next to the lock, and in no build."""
+        return self.context(environment_id) / KNOWN
 
     def results(self, environment_id: str) -> Path:
         return self.out / environment_id

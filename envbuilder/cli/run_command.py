@@ -27,7 +27,9 @@ from envbuilder.cli.options import (
 @profile_option
 @gpus_option
 @pull_option
-@click.option("--fresh", is_flag=True, help="Validate again even if nothing changed.")
+@click.option(
+    "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
+)
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Lock, render, build and validate every selected environment, then print a table.
 

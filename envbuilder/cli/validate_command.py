@@ -39,7 +39,9 @@ from envbuilder.cli.options import (
     metavar="PROFILE",
     help="Use a simulated driver: driver=470.57.02,gpu=A100. The verdict says so and is never PASSED.",
 )
-@click.option("--fresh", is_flag=True, help="Validate again even if nothing changed.")
+@click.option(
+    "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
+)
 @format_option
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Run the validation suite and print the verdict.
@@ -82,8 +84,7 @@ def _validate(form: str, values: dict[str, Any]) -> NoReturn:
     if values["image"] is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
     request = read_options(ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)})
-    matrix, fresh = values["matrix"], values["fresh"]
-    finish(validate_target(request, Workspace(Path.cwd()), console, catalog, matrix=matrix, fresh=fresh), form, as_text)
+    finish(validate_target(request, Workspace(Path.cwd()), console, catalog, matrix=values["matrix"]), form, as_text)
 
 
 def _attach(form: str, values: dict[str, Any]) -> NoReturn:
@@ -110,4 +111,4 @@ def _attach(form: str, values: dict[str, Any]) -> NoReturn:
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
     validate = partial(validate_target, workspace=workspace, console=console, catalog=load())
     request = read_options(ValidationRequest, values)
-    finish(validate_and_attach(request, reference, session, sealer, validate, fresh=values["fresh"]), form, as_text)
+    finish(validate_and_attach(request, reference, session, sealer, validate), form, as_text)

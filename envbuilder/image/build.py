@@ -96,7 +96,7 @@ class Built:
     """An environment, the record of its image and the text of its lock; ``fresh`` if it was built just now.
 
     ``removed`` lists the files that its variant removes, '' if none; ``pins`` are those of large wheels, by their hash;
-    ``system`` are the locks of the system's packages, by name.
+    ``system`` are the locks of the system's packages, by name; ``known`` is the committed record of such an image.
     """
 
     environment: Environment
@@ -106,6 +106,7 @@ class Built:
     removed: str = ""
     pins: Mapping[str, Pin] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
+    known: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,7 @@ def _built(
         removed=carried_out(files, f"{environment.id}/Dockerfile"),
         pins=read_pins(workspace),
         system=system_lock.texts(workspace.context(environment.id), environment),
+        known=read_kept(workspace.known_image(environment.id)) or b"",
     )
 
 

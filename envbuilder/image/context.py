@@ -23,6 +23,7 @@ from envbuilder.pypi.client import PackageIndex, open_index
 from envbuilder.support import decoding
 from envbuilder.versions import pin_or_none, pins, same
 from envbuilder.workspace import (
+    KNOWN,
     Workspace,
     folder_contents,
     folders_in,
@@ -72,8 +73,7 @@ def ensure_lock(
     if present is not None:
         _check(environment, present, path)
     else:
-        others = (name for name in environment.other_variants if name in renewed or not renew)
-        folders = [workspace.context(name) for name in others]
+        folders = [workspace.context(name) for name in environment.other_variants if name in renewed or not renew]
         present = _copied(environment, workspace, folders)
     if present is not None:
         ensure_system_locks(environment, catalog, workspace)
@@ -181,9 +181,8 @@ def ensure_packages(
     stored = _stored_packages(environment, lock_text, workspace)
     again = {layer for layer in stored if renewed is not None and layer.folder not in renewed}
     missing = [layer for layer, folder in stored.items() if folder is None or layer in again]
-    users: dict[PackageLayer, PackageFolder | None] = {}
-    if missing and workspace.given and renewed is None:
-        users = _stored_packages(environment, lock_text, Workspace(workspace.given))
+    given = workspace.given if missing and renewed is None else None
+    users = _stored_packages(environment, lock_text, Workspace(given)) if given else {}
     opened = None
     for layer in missing:
         folder = users.get(layer)
@@ -232,7 +231,7 @@ def write_context(environment: Environment, lock_text: str, workspace: Workspace
         if read_kept(workspace.images / name) != content:
             write_atomically(workspace.images / name, content)
     for name in folder_contents(workspace.context(environment.id)):
-        if f"{environment.id}/{name}" not in wanted:
+        if f"{environment.id}/{name}" not in wanted and name != KNOWN:
             remove(workspace.context(environment.id) / name)
     return wanted
 
@@ -252,7 +251,7 @@ def build_files(environment_id: str, workspace: Workspace) -> dict[str, bytes]:
     Paths are below ``images/``. Empty if there is no such folder.
     """
     own = folder_contents(workspace.context(environment_id))
-    files = {f"{environment_id}/{name}": data for name, data in own.items()}
+    files = {f"{environment_id}/{name}": data for name, data in own.items() if name != KNOWN}
     dockerfile = decoding.lossy(own.get("Dockerfile", b""))
     copied = (name for found in _COPIED.findall(dockerfile) for name in found.split())
     for name in {path.rstrip("/") for path in (*_MOUNTED.findall(dockerfile), *copied)}:

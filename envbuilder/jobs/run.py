@@ -149,12 +149,11 @@ class _Runner:
             budgets=self.choice.matrix.budgets,
             gpus=self.options.gpus,
             index=self.index,
+            fresh=self.options.fresh,
         ).of(built)
         try:
             with self.console.task(environment.id) as task:
-                verdict, fresh = validate_and_record(
-                    request, self.engine, self.workspace, on_progress=task.update, fresh=self.options.fresh
-                )
+                verdict, fresh = validate_and_record(request, self.engine, self.workspace, on_progress=task.update)
         except EnvbuilderError as error:
             return msgspec.structs.replace(_failed(environment, error), built=row.built)
         return msgspec.structs.replace(

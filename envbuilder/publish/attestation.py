@@ -264,11 +264,9 @@ def validate_and_attach(
     session: PublishSession,
     sealer: Sealer,
     validate: Callable[[ValidationRequest], Verdict],
-    *,
-    fresh: bool = False,
 ) -> Verdict:
     """Validate the image of a digest on this host as a request says, and attach the verdict."""
     terms = ValidationTerms(session.host, request.profile, request.gpus)
-    attachment = Attachment(reference, session.workspace.attached(reference.digest), terms, fresh)
+    attachment = Attachment(reference, session.workspace.attached(reference.digest), terms, request.fresh)
     tools = tools_for(reference, session, sealer, lambda image: validate(replace(request, image=str(image))))
     return attach_verdict(attachment, tools)

@@ -13,12 +13,12 @@ from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.validation.checks import Check
 from envbuilder.validation.judge import Causes
 from envbuilder.validation.suite_session import Progress
-from envbuilder.verdict import CheckResult
+from envbuilder.verdict import Addition, CheckResult
 
 START_LIMIT_S = 60.0
 """How long a start of the image, with one import, may take; twice as long on a host with a slow import."""
 
-Inspected = tuple[tuple[CheckResult, ...], Causes]
+Inspected = tuple[tuple[CheckResult, ...], Causes, tuple[Addition, ...]]
 
 
 class BackgroundChecks:

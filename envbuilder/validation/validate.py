@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -26,7 +26,7 @@ from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.support import decoding
 from envbuilder.validation import expectations as facts_of
-from envbuilder.validation import suite_plan
+from envbuilder.validation import known_image, suite_plan
 from envbuilder.validation.additions import additions
 from envbuilder.validation.background_checks import BackgroundChecks, Inspected
 from envbuilder.validation.challenge import check_product, product
@@ -45,7 +45,8 @@ from envbuilder.validation.image_claims import (
 )
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles, read_image
-from envbuilder.validation.judge import budget_results, judge, mark_consequences
+from envbuilder.validation.judge import Causes, budget_results, judge, mark_consequences
+from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Progress, Session, Unfinished, check_protocol
@@ -66,7 +67,9 @@ class ValidationRequest:
     indices, or ``auto`` (all that the engine can pass on). ``base`` and ``base_id`` are reference and id of its base
     image, if known. ``extra`` are checks that the table lacks (of the controls), ``probes`` their files by name.
     ``index`` is queried for the contents of locked wheels that this host does not know. ``built`` is the id of the
-    image that a build on this host made of the lock ('' if none), ``pins`` are proved contents of large wheels by hash.
+    image that a build on this host made of the lock ('' if none), ``context`` the key of the build's files.
+    ``known`` is the record of such an image, ``pins`` are proved contents of large wheels by hash. ``fresh`` repeats
+    all checks: it ignores the stored verdict and the record, as the profile ``full`` ignores the record.
     """
 
     image: str = ""
@@ -86,9 +89,13 @@ class ValidationRequest:
     built: str = ""
     pins: Mapping[str, Pin] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
+    context: str = ""
+    known: KnownImage | None = None
+    fresh: bool = False
 
     def of(self, built: Built, *, image: str = "") -> Self:
         """Return the request for a built image; ``image`` is another reference to it, such as a registry's."""
+        context = known_image.key_of(built.record.context)
         return replace(
             self,
             image=image or built.record.image,
@@ -100,11 +107,13 @@ class ValidationRequest:
             built=built.record.image,
             pins=built.pins,
             system=built.system,
+            context=context,
+            known=known_image.parse(built.known, context),
         )
 
 
-def _ignore(_: Progress) -> None:
-    """Report no progress."""
+def _ignore(_: object) -> None:
+    """Report nothing."""
 
 
 def validate(
@@ -112,9 +121,11 @@ def validate(
     request: ValidationRequest,
     *,
     on_progress: Callable[[Progress], None] = _ignore,
+    on_look: Callable[[KnownImage], None] = _ignore,
 ) -> Verdict:
     """Run the suite in an image's container and evaluate the results.
 
+    ``on_look`` gets the record of an image whose files were read, if all checks of them passed.
     Raises UsageError if the image is missing or has no TensorFlow, InfrastructureError if the engine fails.
     """
     image = engine.image(request.image)
@@ -124,8 +135,8 @@ def validate(
     spec = _container(engine, image, request)
     files = cache(lambda: read_image(engine, image))  # takes seconds: while the suite runs, if nothing needs it before
     subject = _subject(image, files, spec.gpus, request)
-    context = cache(lambda: _context(engine, image, files(), subject, request))
-    session, results = _checked(engine, spec, image, context, subject, request, on_progress)
+    inspect = partial(_inspect, engine, image, files, subject, request, on_look)
+    session, results, added = _checked(engine, spec, image, inspect, subject, request, on_progress)
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -141,7 +152,7 @@ def validate(
         ),
         engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
         times=span(began),
-        added=additions(context()),
+        added=added,
     )
 
 
@@ -216,11 +227,10 @@ def _container(engine: Engine, image: Image, request: ValidationRequest) -> Cont
 
 
 def _context(
-    engine: Engine, image: Image, files: ImageFiles, subject: _Subject, request: ValidationRequest
+    engine: Engine, image: Image, files: ImageFiles, subject: _Subject, request: ValidationRequest, below: int
 ) -> ImageContext:
-    """Return what the checks on the host need."""
+    """Return what the checks on the host need; ``below`` is the number of layers from the base."""
     environment = request.environment  # this host's word, never the image's
-    below = common_layers(engine, image, request.base_id) if environment is not None else 0
     own = environment.added.indexes if environment else ()
     has_no_word = environment is None or (bool(needed(environment)) and not request.system)
     is_locked = environment is not None and not (environment.on_registry_base or environment.added.template)
@@ -241,27 +251,46 @@ def _context(
     )
 
 
+def _inspect(
+    engine: Engine,
+    image: Image,
+    files: Callable[[], ImageFiles],
+    subject: _Subject,
+    request: ValidationRequest,
+    on_look: Callable[[KnownImage], None],
+    checks: tuple[Check, ...],
+) -> Inspected:
+    """Return the results of the checks on the host: by the image's record if it equals that, else by its files."""
+    below = common_layers(engine, image, request.base_id) if request.environment is not None else 0
+    base = engine.image(request.base_id) if below else None
+    known = request.known
+    different = known_image.differences(known, image, base, checks, files) if known else ()
+    if known and not (different or request.fresh or request.profile == "full"):
+        return known_image.passed(known, checks), Causes(), ()
+    context = _context(engine, image, files(), subject, request, below)
+    results, causes = run_host_checks(context, checks)
+    if base is not None and request.context and all(one.outcome == "passed" for one in results):
+        on_look(known_image.describe(image, base, files(), results, request.context))
+    return known_image.noted(results, different), causes, additions(context)
+
+
 def _checked(
     engine: Engine,
     spec: ContainerSpec,
     image: Image,
-    context: Callable[[], ImageContext],
+    inspect: Callable[[tuple[Check, ...]], Inspected],
     subject: _Subject,
     request: ValidationRequest,
     on_progress: Callable[[Progress], None],
-) -> tuple[Session, tuple[CheckResult, ...]]:
+) -> tuple[Session, tuple[CheckResult, ...], tuple[Addition, ...]]:
     """Run the suite in the container, with the checks of the host and of the users' start next to it."""
     selected = suite_plan.select(subject.facts)
     checks = (*selected, *request.extra)
     foreign = "" if subject.environment else request.image
-
-    def inspect() -> Inspected:
-        return run_host_checks(context(), [check for check in selected if check.group == "host"])
-
     with BackgroundChecks(
         [check for check in selected if check.group == "users"],
         lambda check, stopped: check_entrypoint(engine, image, check, stopped),
-        inspect,
+        lambda: inspect(tuple(check for check in selected if check.group == "host")),
     ) as beside:
         session, results = _run(
             checks,
@@ -270,8 +299,8 @@ def _checked(
             lambda plan, session: in_container(engine, spec, plan, session, foreign=foreign),
         )
         results = (*results, *beside.results())
-        looked, causes = beside.inspected()
-    return session, mark_consequences(_in_order(selected, results, looked), causes)
+        looked, causes, added = beside.inspected()
+    return session, mark_consequences(_in_order(selected, results, looked), causes), added
 
 
 def _subject(image: Image, files: Callable[[], ImageFiles], gpus: str, request: ValidationRequest) -> _Subject:

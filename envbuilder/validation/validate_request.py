@@ -55,7 +55,6 @@ def validate_target(
     catalog: Catalog,
     *,
     matrix: str | None = None,
-    fresh: bool = False,
 ) -> Verdict:
     """Validate the image of a request, or the built environment of that id; ``matrix`` is the environment's.
 
@@ -80,7 +79,7 @@ def validate_target(
     with console.live(), console.task(target) as task:
         if built is None or request.simulate is not None:  # a simulated verdict never replaces a real one
             return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
-        return validate_and_record(request, engine, workspace, on_progress=task.update, fresh=fresh)[0]
+        return validate_and_record(request, engine, workspace, on_progress=task.update)[0]
 
 
 def _built(

@@ -17,6 +17,7 @@ from envbuilder.image.system_lock import pinned_wheels
 from envbuilder.image.wheel_records import WheelRecords, add_pins
 from envbuilder.support import console, decoding
 from envbuilder.validation import suite_plan
+from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_session import Progress
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict, contradiction
@@ -212,12 +213,12 @@ def validate_and_record(
     workspace: Workspace,
     *,
     on_progress: Callable[[str], None],
-    fresh: bool = False,
 ) -> tuple[Verdict, bool]:
     """Validate an environment's image and store the verdict; return it and whether checks ran for it.
 
     A stored verdict with the same inputs (image, lock, suite, profile, budgets, engine, driver) is returned unless
-    ``fresh`` is True.
+    the request is ``fresh``. The first image of its build files without errors is recorded next to the lock; a record
+    of the same files is not replaced, because a changed base must not change committed files at each run.
     """
     environment = request.environment
     if environment is None:
@@ -225,11 +226,17 @@ def validate_and_record(
     folder = workspace.results(environment.id)
     key = _key(request, engine)
     stored = read_document(folder / "validated.json", Validated)
-    kept = None if fresh or stored is None or stored.key != key else _unaltered(folder / VERDICT, stored.verdict)
+    kept = (
+        None if request.fresh or stored is None or stored.key != key else _unaltered(folder / VERDICT, stored.verdict)
+    )
     if kept is not None:
         return kept, False
-    verdict = validate(engine, request, on_progress=lambda progress: on_progress(progress_text(progress)))
+    looked: list[KnownImage] = []
+    verdict = validate(engine, request, on_progress=lambda one: on_progress(progress_text(one)), on_look=looked.append)
     record(folder, verdict)
+    for known in looked if request.built == verdict.image.id and verdict.verdict != "FAILED" else ():
+        if request.known is None or known.checks.keys() - request.known.checks.keys():
+            write_document(workspace.known_image(environment.id), known)
     if request.built:
         add_pins(workspace, WheelRecords(None).proved(pinned_wheels(request.lock, request.system)))
     History(workspace.history).add((verdict,))  # out/<id>/ has only the newest one

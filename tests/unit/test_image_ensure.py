@@ -88,6 +88,15 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     assert {step.kind for step in steps} == {"started", "done"}
 
 
+def test_record_of_a_known_image_is_in_no_build_and_stays(workspace: Workspace) -> None:
+    before = made(workspace, engine_with_base())
+    write_atomically(workspace.known_image(vetted().id), b"a record")
+    after = made(workspace, engine_with_base(), BuildOptions(no_cache=True))
+    assert (after.record.key, after.record.context) == (before.record.key, before.record.context)
+    assert (before.known, after.known) == (b"", b"a record")
+    assert stale(vetted(), workspace) == ()
+
+
 def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
     engine = engine_with_base()
     first = made(workspace, engine)

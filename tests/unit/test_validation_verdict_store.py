@@ -221,9 +221,8 @@ class Host:
             path.write_text(f"Model: \t\t {model}\nIRQ:   \t\t {len(self.asked) + 40}\nGPU UUID: \t GPU-{number}\n")
 
     def validate(self, *, image: str = "sha256:1", fresh: bool = False, **given: object) -> bool:
-        request = ValidationRequest(image, environment=environment(), **given)  # type: ignore[arg-type]
-        workspace = Workspace(self.folder)
-        return validate_and_record(request, FakeEngine(), workspace, on_progress=lambda _: None, fresh=fresh)[1]
+        request = ValidationRequest(image, environment=environment(), fresh=fresh, **given)  # type: ignore[arg-type]
+        return validate_and_record(request, FakeEngine(), Workspace(self.folder), on_progress=lambda _: None)[1]
 
 
 @pytest.fixture

@@ -1,0 +1,161 @@
+"""The record of an image in which the checks on the host found no error, and the comparison of an image with it.
+
+An image that equals its record has the same files and configuration above its base, so its files are not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import cast
+
+import msgspec
+
+from envbuilder.engine.port import Image, Layer
+from envbuilder.finding import Finding
+from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL
+from envbuilder.support import decoding
+from envbuilder.validation import suite_plan
+from envbuilder.validation.checks import Check
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.layer_scan import LayerRecord
+from envbuilder.verdict import CheckResult, Measurement
+from envbuilder.workspace import digest
+
+
+class KnownLayer(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer: its instruction, diff id, and a digest of its entries, which is the same with every engine."""
+
+    made_by: str
+    diff_id: str
+    entries: str
+
+
+class PassedCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    findings: tuple[Finding, ...] = ()
+    measurements: dict[str, Measurement] = {}
+
+
+class KnownImage(msgspec.Struct, frozen=True, kw_only=True):
+    """The record, ``images/<id>/image.json``: the layers above the base, and the configuration.
+
+    ``files`` is the digest of the build's files, ``suite`` that of the suite whose checks passed.
+    """
+
+    schema: str = "envbuilder/known-image/v1"
+    files: str
+    suite: str
+    recorded: str
+    layers: tuple[KnownLayer, ...]
+    configuration: dict[str, object]
+    checks: dict[str, PassedCheck]
+
+
+def key_of(context: Mapping[str, str]) -> str:
+    """Return one digest of a build's files, of which ``context`` has the digests by path; '' if they are unknown."""
+    return digest(msgspec.json.encode(context, order="sorted")) if context else ""
+
+
+def parse(content: bytes, context: str) -> KnownImage | None:
+    """Read a record; None if it is damaged, or of other build files: ``context`` is their key."""
+    try:
+        found = decoding.from_json(content, KnownImage)
+    except decoding.DamagedError:
+        return None
+    return found if context and found.files == context else None
+
+
+def describe(image: Image, base: Image, files: ImageFiles, results: Sequence[CheckResult], context: str) -> KnownImage:
+    """Return the record of an image: ``results`` are of the checks on the host, ``context`` is as in `parse`."""
+    pairs = zip(image.layers[len(base.layers) :], files.records[len(base.layers) :], strict=True)
+    return KnownImage(
+        files=context,
+        suite=suite_plan.digest(),
+        recorded=datetime.now(UTC).date().isoformat(),
+        layers=tuple(
+            KnownLayer(made_by=_short(one), diff_id=one.diff_id, entries=entries(read)) for one, read in pairs
+        ),
+        configuration=configuration(image, base),
+        checks={one.name: PassedCheck(findings=one.findings, measurements=one.measurements) for one in results},
+    )
+
+
+def differences(
+    known: KnownImage, image: Image, base: Image | None, checks: Sequence[Check], files: Callable[[], ImageFiles]
+) -> tuple[str, ...]:
+    """Name what differs between an image and its record; files are read only if the diff ids differ.
+
+    ``base`` is None if this host does not have the image's base: its layers are compared with that base only.
+    """
+    if base is None:
+        return ("this host does not have its base",)
+    if not known.checks.keys() >= {one.name for one in checks}:
+        return ("it lacks a check of this suite",)
+    now = configuration(image, base)
+    names = sorted(now.keys() | known.configuration.keys())
+    found = [name for name in names if now.get(name) != known.configuration.get(name)]
+    above = image.layers[len(base.layers) :]
+    if [one.diff_id for one in above] != [one.diff_id for one in known.layers]:
+        records = files().records[len(base.layers) :]
+        for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
+            if record is None or before is None or entries(record) != before.entries:
+                found.append(f"layer {number} above the base ({before.made_by if before else _short(own)})")
+    return tuple(found)
+
+
+def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
+    """Return the results of the checks on the host for an image that equals its record."""
+    text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"
+    return tuple(
+        CheckResult(
+            name=check.name,
+            level=check.level,
+            outcome="passed",
+            expected=check.proves,
+            observed="; ".join((text, *(one.message for one in known.checks[check.name].findings))),
+            findings=known.checks[check.name].findings,
+            measurements=known.checks[check.name].measurements,
+        )
+        for check in checks
+    )
+
+
+def noted(results: tuple[CheckResult, ...], different: tuple[str, ...]) -> tuple[CheckResult, ...]:
+    """Add the differences from the record to the result of the check `claims`."""
+    hint = "to renew it, delete image.json next to the lock and validate with --fresh"
+    text = f"; it differs from its record ({hint}): {', '.join(different)}" if different else ""
+    return tuple(
+        msgspec.structs.replace(one, observed=(one.observed + text)[:4000]) if one.name == "claims" else one
+        for one in results
+    )
+
+
+def configuration(image: Image, base: Image) -> dict[str, object]:
+    """Return every setting by name, variables and labels one by one, and the digest of the instructions above the base.
+
+    Labels of the base and those that name it are left out: they differ between hosts.
+    """
+    count = len(image.history) - len(base.history)
+    own = image.history[:count] if image.history[count:] == base.history else image.history
+    found: dict[str, object] = {"architecture": image.architecture, "history": digest("\n".join(own).encode())}
+    for name, value in image.settings.items():
+        if name == "env":
+            pairs = [text.partition("=")[::2] for text in cast("Sequence[str]", value)]
+            found |= {f"env {key}": [text for other, text in pairs if other == key] for key, _ in pairs}
+        elif name != "labels":
+            found[name] = value
+    own_labels = {key: value for key, value in image.labels.items() if base.labels.get(key) != value}
+    found |= {f"label {key}": own_labels[key] for key in own_labels.keys() - {BASE_NAME_LABEL, BASE_DIGEST_LABEL}}
+    return decoding.from_json(msgspec.json.encode(found, order="sorted"), dict[str, object])  # tuples become lists
+
+
+def entries(record: LayerRecord) -> str:
+    """Return the digest of a layer's entries, in the order of their paths."""
+    names = ("path", "kind", "mode", "uid", "size", "modified", "target", "digest", "has_capabilities")
+    rows = sorted(record.rows, key=lambda row: row.path)
+    return digest(msgspec.msgpack.encode([[getattr(row, name) for name in names] for row in rows]))
+
+
+def _short(layer: Layer) -> str:
+    return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")[:100]

@@ -1,0 +1,242 @@
+"""Known images: what equals a record, what differs from it, and which images are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+from factories import check, digest, environment, failed_verdict, verdict, workspace
+from fake_engine import FakeEngine
+from made_images import record
+
+from envbuilder.engine.port import Image, Layer, LayerStream
+from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL
+from envbuilder.validation import known_image, suite_plan, verdict_store
+from envbuilder.validation.checks import CHECKS
+from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.known_image import KnownImage, describe, differences
+from envbuilder.validation.validate import ValidationRequest, validate
+from envbuilder.validation.verdict_store import validate_and_record
+from envbuilder.verdict import CheckResult, Verdict
+from envbuilder.workspace import read_document
+
+HOST_CHECKS = tuple(one for one in CHECKS if one.group == "host" or one.of_files)
+HOST_NAMES = {one.name for one in HOST_CHECKS}
+RESULTS = tuple(check(one.name, level="static") for one in HOST_CHECKS)
+CONTEXT = digest("the build files")
+SETTINGS: dict[str, object] = {
+    "env": ("PATH=/opt/venv/bin", "TF_CPP_MIN_LOG_LEVEL=1"),
+    "user": "envbuilder",
+    "cmd": ("python",),
+    "working_dir": "/home/envbuilder",
+    "labels": {},
+}
+BASE = Image(
+    id=digest("base"),
+    tags=(),
+    digests=(),
+    size=0,
+    labels={"org.envbuilder.base.key": "of this host"},
+    env={},
+    user="",
+    architecture="amd64",
+    layers=(Layer(digest("base layer"), 1),),
+    history=("",),
+)
+OURS = replace(
+    BASE,
+    id=digest("ours"),
+    labels={**BASE.labels, BASE_NAME_LABEL: "debian:one", BASE_DIGEST_LABEL: digest("one"), "title": "ours"},
+    layers=(
+        *BASE.layers,
+        Layer(digest("b"), 1, "RUN /bin/sh -c install b # buildkit"),
+        Layer(digest("c"), 1, "COPY c /"),
+    ),
+    history=("CMD python", "COPY c /", "RUN install b", *BASE.history),
+    settings=SETTINGS,
+)
+FILES: tuple[dict[str, bytes | str], ...] = ({}, {"usr/lib/b.py": b"b"}, {"c": b"c", "link": "c"})
+
+
+def read(*layers: Any) -> ImageFiles:
+    return ImageFiles(tuple(record(layer) for layer in layers or FILES))
+
+
+def unread() -> ImageFiles:
+    raise AssertionError("the image's files were read")
+
+
+KNOWN = describe(OURS, BASE, read(), RESULTS, CONTEXT)
+
+
+def found(image: Image, files: Callable[[], ImageFiles] = unread, base: Image | None = BASE) -> tuple[str, ...]:
+    return differences(KNOWN, image, base, HOST_CHECKS, files)
+
+
+def test_equal_image_is_not_read() -> None:
+    assert found(OURS) == ()
+    assert found(replace(OURS, labels={**OURS.labels, BASE_NAME_LABEL: "debian:two", BASE_DIGEST_LABEL: ""})) == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"env": ("PATH=/tmp:/opt/venv/bin", "TF_CPP_MIN_LOG_LEVEL=1")}, ("env PATH",)),
+        ({"env": ("PATH=/opt/venv/bin",)}, ("env TF_CPP_MIN_LOG_LEVEL",)),
+        ({"env": ("PATH=/tmp", *SETTINGS["env"])}, ("env PATH",)),  # type: ignore[misc]  # a tuple
+        ({"env": (*SETTINGS["env"], "LD_PRELOAD=/a.so")}, ("env LD_PRELOAD",)),  # type: ignore[misc]
+        ({"user": "root"}, ("user",)),
+        ({"cmd": ("sh",)}, ("cmd",)),
+        ({"working_dir": "/"}, ("working_dir",)),
+        ({"entrypoint": ("sh", "-c")}, ("entrypoint",)),
+        ({"volumes": {"/data": {}}}, ("volumes",)),
+        ({"healthcheck": {"Test": ["CMD", "true"]}}, ("healthcheck",)),
+        ({"on_build": ("RUN true",)}, ("on_build",)),
+        ({"stop_signal": "SIGKILL"}, ("stop_signal",)),
+        ({"shell": ("/bin/bash", "-c")}, ("shell",)),
+        ({"exposed_ports": {"22/tcp": {}}}, ("exposed_ports",)),
+        ({"user": "root", "cmd": ("sh",)}, ("cmd", "user")),
+    ],
+)
+def test_each_different_setting_is_named(settings: dict[str, object], expected: tuple[str, ...]) -> None:
+    assert found(replace(OURS, settings={**SETTINGS, **settings})) == expected
+
+
+def test_labels_architecture_and_instructions_are_compared() -> None:
+    assert found(replace(OURS, labels={**OURS.labels, "title": "others"})) == ("label title",)
+    assert found(replace(OURS, architecture="arm64")) == ("architecture",)
+    assert found(replace(OURS, history=("RUN true", *OURS.history))) == ("history",)
+    assert found(replace(OURS, history=(*OURS.history, "ENV TOKEN=1"))) == ("history",)
+
+
+def with_layers(*names: str) -> Image:
+    return replace(OURS, layers=(*BASE.layers, *(Layer(digest(name), 1, f"COPY {name} /") for name in names)))
+
+
+def test_another_tar_format_of_the_same_entries_is_equal() -> None:
+    swapped_order = {"link": "c", "c": b"c"}
+    assert (
+        found(with_layers("b in another format", "c in another format"), partial(read, *FILES[:2], swapped_order)) == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        (({"usr/lib/b.py": b"bad"}, FILES[2]), ("layer 1 above the base (install b)",)),
+        ((FILES[1], {"c": b"c", "link": "b"}), ("layer 2 above the base (COPY c /)",)),
+        ((FILES[1], FILES[2], {"d": b"d"}), ("layer 3 above the base (COPY 2 /)",)),
+        ((FILES[1],), ("layer 2 above the base (COPY c /)",)),
+        ((), ("layer 1 above the base (install b)", "layer 2 above the base (COPY c /)")),
+    ],
+    ids=["a file", "a link", "one more", "one less", "none"],
+)
+def test_different_layer_is_named(layers: tuple[Any, ...], expected: tuple[str, ...]) -> None:
+    assert found(with_layers(*map(str, range(len(layers)))), partial(read, {}, *layers)) == expected
+
+
+@pytest.mark.parametrize("field", ["mode", "uid", "size", "modified", "has_capabilities"])
+def test_every_property_of_an_entry_counts(field: str) -> None:
+    layer = record({"a": b"a"})
+    changed = msgspec.structs.replace(layer, rows=(msgspec.structs.replace(layer.rows[0], **{field: 7}),))
+    assert known_image.entries(changed) != known_image.entries(layer)
+
+
+def test_unknown_base_or_a_new_check_is_a_difference() -> None:
+    assert found(OURS, base=None) == ("this host does not have its base",)
+    fewer = msgspec.structs.replace(KNOWN, checks={})
+    assert differences(fewer, OURS, BASE, HOST_CHECKS, unread) == ("it lacks a check of this suite",)
+
+
+def test_record_of_other_build_files_or_a_damaged_one_does_not_count() -> None:
+    written = msgspec.json.encode(KNOWN)
+    assert known_image.parse(written, CONTEXT) == KNOWN
+    assert known_image.parse(written, digest("a changed lock")) is None
+    assert known_image.parse(written[:-9], CONTEXT) is None
+    assert known_image.parse(b"", CONTEXT) is None
+    assert known_image.parse(msgspec.json.encode(msgspec.structs.replace(KNOWN, files="")), "") is None
+
+
+@dataclass
+class CountingEngine(FakeEngine):
+    reads: int = 0
+
+    @contextmanager
+    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:
+        self.reads += 1
+        with super().layer_files(reference) as streams:
+            yield streams
+
+
+def validated(image: Image, **given: Any) -> tuple[dict[str, CheckResult], int]:
+    """Validate an image whose record is `KNOWN`; return its checks on the host and how often its files were read."""
+    engine = CountingEngine(_store={"ours:1": image, "base:1": BASE})
+    request = ValidationRequest("ours:1", environment=environment(), base_id=BASE.id, context=CONTEXT, known=KNOWN)
+    found = validate(engine, replace(request, **given))
+    return {one.name: one for one in found.checks if one.name in HOST_NAMES}, engine.reads
+
+
+def test_static_checks_of_a_known_image_pass_by_its_record() -> None:
+    checks, reads = validated(OURS)
+    assert reads == 0
+    assert {one.outcome for one in checks.values()} == {"passed"}
+    suite = suite_plan.digest().removeprefix("sha256:")[:16]
+    assert all(f"suite {suite}" in one.observed for one in checks.values())
+
+
+@pytest.mark.parametrize("given", [{"fresh": True}, {"profile": "full"}, {"known": None}, {"base_id": digest("x")}])
+def test_files_are_read_on_request_and_without_record_or_base(
+    given: dict[str, object], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checks, reads = validated(OURS, **given)
+    assert reads == 1
+    assert "equal the record" not in checks["files"].observed
+
+
+def test_different_image_is_read_and_its_difference_reported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checks, reads = validated(replace(OURS, settings={**SETTINGS, "user": "root"}, user="root"))
+    assert reads == 1
+    assert "differs from its record" in checks["claims"].observed
+    assert checks["claims"].observed.endswith(": user")
+
+
+@pytest.mark.parametrize(
+    ("before", "found", "built", "written"),
+    [
+        (None, verdict(), True, True),
+        (None, verdict(), False, False),
+        (None, failed_verdict(), True, False),
+        (KNOWN, verdict(), True, False),
+        (msgspec.structs.replace(KNOWN, checks={}), verdict(), True, True),
+    ],
+    ids=["none yet", "an image of another build", "a failed image", "of these files", "without a new check"],
+)
+def test_record_is_written_for_new_build_files_only(
+    before: KnownImage | None,
+    found: Verdict,
+    *,
+    built: bool,
+    written: bool,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def looked(engine: object, request: object, *, on_look: Callable[[KnownImage], None], **more: object) -> Verdict:
+        on_look(KNOWN)
+        return found
+
+    monkeypatch.setattr(verdict_store, "validate", looked)
+    assert found.environment is not None
+    place = workspace(tmp_path)
+    request = ValidationRequest(
+        "sha256:1", environment=found.environment, built=found.image.id if built else digest("other"), known=before
+    )
+    validate_and_record(request, FakeEngine(), place, on_progress=lambda _: None)
+    stored = read_document(place.known_image(found.environment.id), KnownImage)
+    assert stored == (KNOWN if written else None)
