@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import shipped
+from factories import workspace
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.image import lockfile
-from envbuilder.workspace import Workspace
+from envbuilder.image.build import digests_of
+from envbuilder.image.context import build_files
+from envbuilder.validation import known_image
+from envbuilder.workspace import Workspace, remove, write_document
 
 LOCK = "numpy==2.1.3\n"
 NAME = "tf2.21.0-py311-cu12.5-cudnn9.3-bookworm"
@@ -53,6 +59,20 @@ def test_an_environment_without_a_good_row_for_its_lock_is_due(
     row: dict[str, str] | None, lock: str, *, due: bool
 ) -> None:
     assert shipped.is_due(row, lock) == due
+
+
+def test_environment_without_a_record_of_its_build_files_is_repeated(tmp_path: Path) -> None:
+    names = ("tf2.20.0-py311-cpu-bookworm", "tf2.20.0-py311-cpu-bookworm-runtime")
+    place = workspace(tmp_path, *names)
+    choice = choose(shipped.MATRIX, ("tf2.20.0-py311-cpu-bookworm*",), place, load())
+    remove(place.known_image(names[0]))
+    key = known_image.key_of(digests_of(build_files(names[1], place)))
+    known = known_image.KnownImage(files=key, suite="", recorded="", layers=(), configuration={}, checks={})
+    write_document(place.known_image(names[1]), known)
+    assert names[0] in shipped.without_record(choice, place)
+    assert names[1] not in shipped.without_record(choice, place)
+    (place.context(names[1]) / lockfile.LOCK).write_text("another lock")
+    assert names[1] in shipped.without_record(choice, place)
 
 
 def test_page_has_every_shipped_environment_and_marks_rows_of_an_old_lock() -> None:
