@@ -99,7 +99,8 @@ def differences(
     if [one.diff_id for one in above] != [one.diff_id for one in known.layers]:
         records = files().records[len(base.layers) :]
         for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
-            if record is None or before is None or entries(record) != before.entries:
+            is_same = own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)
+            if not is_same:
                 found.append(f"layer {number} above the base ({before.made_by if before else _short(own)})")
     return tuple(found)
 
@@ -121,10 +122,9 @@ def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...
     )
 
 
-def noted(results: tuple[CheckResult, ...], different: tuple[str, ...]) -> tuple[CheckResult, ...]:
+def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: str) -> tuple[CheckResult, ...]:
     """Add the differences from the record to the result of the check `claims`."""
-    hint = "to renew it, delete image.json next to the lock and validate with --fresh"
-    text = f"; it differs from its record ({hint}): {', '.join(different)}" if different else ""
+    text = f"; it differs from the environment's record{hint}: {', '.join(different)}" if different else ""
     return tuple(
         msgspec.structs.replace(one, observed=(one.observed + text)[:4000]) if one.name == "claims" else one
         for one in results

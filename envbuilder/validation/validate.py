@@ -271,7 +271,9 @@ def _inspect(
     results, causes = run_host_checks(context, checks)
     if base is not None and request.context and all(one.outcome == "passed" for one in results):
         on_look(known_image.describe(image, base, files(), results, request.context))
-    return known_image.noted(results, different), causes, additions(context)
+    hint = " (to renew it, delete image.json next to the lock and validate with --fresh)"
+    results = known_image.noted(results, different, hint if image.id == request.built else "")
+    return results, causes, additions(context)
 
 
 def _checked(

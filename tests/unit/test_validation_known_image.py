@@ -203,7 +203,7 @@ def test_different_image_is_read_and_its_difference_reported(tmp_path: Any, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     checks, reads = validated(replace(OURS, settings={**SETTINGS, "user": "root"}, user="root"))
     assert reads == 1
-    assert "differs from its record" in checks["claims"].observed
+    assert "differs from the environment's record" in checks["claims"].observed
     assert checks["claims"].observed.endswith(": user")
 
 
