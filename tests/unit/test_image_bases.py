@@ -132,6 +132,17 @@ def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@pytest.mark.parametrize("room", [0, 1 << 60])
+def test_the_tree_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    mirror(tmp_path, monkeypatch, "$TMPDIR")
+    monkeypatch.setattr(debian, "_MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(debian, "_ROOM", room)
+    (tmp_path / "memory").mkdir()
+    debian.bootstrap("bookworm", tmp_path / "root.tar", lambda _: None)
+    assert (tmp_path / "root.tar").read_text().startswith(str(tmp_path / "memory")) == (room == 0)
+    assert list((tmp_path / "memory").iterdir()) == []
+
+
 def test_the_recipe_names_its_suite() -> None:
     assert debian.recipe("bookworm") != debian.recipe("trixie")
 
