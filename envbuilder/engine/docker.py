@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -218,14 +218,15 @@ class DockerEngine:
         return containers.run(self._connection, replace(spec, memory=memory), on_stdout, on_stderr)
 
     @contextmanager
-    def export(self, reference: str) -> Iterator[Iterable[bytes]]:
-        with self._connection.stream(f"save {reference}", "GET", f"/images/{reference}/get") as stream:
+    def export(self, *references: str) -> Iterator[Iterable[bytes]]:
+        action = f"save {', '.join(references)}"
+        with self._connection.stream(action, "GET", "/images/get", params={"names": references}) as stream:
             yield stream.pieces()
 
     @contextmanager
-    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:
-        with self.export(reference) as pieces:
-            yield layers.layers(pieces)
+    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:
+        with self.export(*references) as pieces:
+            yield layers.layers(pieces, without)
 
     def sweep(self) -> int:
         return containers.sweep(self._connection)

@@ -11,7 +11,7 @@ import hashlib
 import io
 import posixpath
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
@@ -32,8 +32,8 @@ _ELSEWHERE = frozenset(f"{place}.overlay.{name}" for place in ("trusted", "user"
 """Attributes of a folder or a file whose content is in another place."""
 
 
-def layers(archive: Iterable[bytes]) -> Iterator[LayerStream]:
-    """Yield each layer of an archive, which is read once from start to end.
+def layers(archive: Iterable[bytes], without: Collection[int] = ()) -> Iterator[LayerStream]:
+    """Yield each layer of an archive, which is read once from start to end; none of a size in ``without``.
 
     The diff id of a layer is its digest, so it is known once its files have been read. Raises InfrastructureError if
     the stream is not such an archive.
@@ -42,10 +42,11 @@ def layers(archive: Iterable[bytes]) -> Iterator[LayerStream]:
     with reading(), tarfile.open(fileobj=ByteStream(archive), mode="r|", bufsize=_PIECE) as outer:
         for member in outer:
             has_manifest = has_manifest or member.name == "manifest.json"
-            if _may_be_layer(member):
+            if _may_be_layer(member) and member.size not in without:
                 source = outer.extractfile(member)
                 stream = _layer(source) if source is not None else None
                 if stream is not None:
+                    stream.size = member.size
                     yield stream
                     for _ in stream.files:
                         pass  # the caller left them; the digest covers them too

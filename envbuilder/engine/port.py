@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,10 +186,14 @@ class LayerFile:
 
 @dataclass
 class LayerStream:
-    """One layer that can be read once: its files in no order, and its diff id, which is set after the last file."""
+    """One layer that can be read once: its files in no order, and its diff id, which is set after the last file.
+
+    ``size`` is that of the layer in the engine's archive.
+    """
 
     files: Iterator[LayerFile]
     diff_id: str = ""
+    size: int = 0
 
 
 class Engine(Protocol):
@@ -222,11 +226,16 @@ class Engine(Protocol):
     def run(self, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:
         """Run a container to its end and stream its output. The container is removed however this returns."""
 
-    def export(self, reference: str) -> AbstractContextManager[Iterable[bytes]]:
-        """Stream an image as ``docker save`` does (an OCI or Docker archive)."""
+    def export(self, *references: str) -> AbstractContextManager[Iterable[bytes]]:
+        """Stream images as ``docker save`` does (an OCI or Docker archive); a layer that they share comes once."""
 
-    def layer_files(self, reference: str) -> AbstractContextManager[Iterator[LayerStream]]:
-        """Yield the layers of an image, file by file. Nothing is unpacked; memory does not grow with the image."""
+    def layer_files(
+        self, *references: str, without: Collection[int] = ()
+    ) -> AbstractContextManager[Iterator[LayerStream]]:
+        """Yield the layers of images, file by file, but none of a size in ``without``.
+
+        Nothing is unpacked; memory does not grow with the image.
+        """
 
     def sweep(self) -> int:
         """Remove the containers of interrupted runs; return their number."""

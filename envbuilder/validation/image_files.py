@@ -31,6 +31,9 @@ _SCANNER = (
 KEPT_RECORDS = 512 << 20
 """Bytes of layer records in the cache of this host: some two hundred images of a few megabytes each."""
 
+_LARGE = 1 << 20
+"""Bytes from which it pays to skip a layer: small ones often have equal sizes."""
+
 _MOST_LINKS = 40
 
 
@@ -226,26 +229,38 @@ def read_image(engine: Engine, image: Image, store: Cache | None = None) -> Imag
 
     Raises InfrastructureError if the engine does not provide every layer of the image.
     """
+    found = read_layers(engine, (image,), store)
+    return ImageFiles(tuple(found[layer.diff_id] for layer in image.layers))
+
+
+def read_layers(engine: Engine, images: tuple[Image, ...], store: Cache | None = None) -> dict[str, LayerRecord]:
+    """Return the layers of images by diff id. Unknown ones are read from one archive, and then known.
+
+    A large layer that has the size of a known one is skipped. If that was wrong, the archive is read again.
+    """
     store = store or Cache(cache_dir() / "layers")
     found: dict[str, LayerRecord] = {}
-    for layer in image.layers:
-        kept = store.get(layer.diff_id, _scanner())
+    for diff_id in {layer.diff_id for image in images for layer in image.layers}:
+        kept = store.get(diff_id, _scanner())
         if kept is not None and (record := _unpacked(kept)) is not None:
-            found[layer.diff_id] = record
-            store.used(layer.diff_id, _scanner())
-    if any(layer.diff_id not in found for layer in image.layers):
-        with engine.layer_files(image.id) as streams:
+            found[diff_id] = record
+            store.used(diff_id, _scanner())
+    for known in ({one.size for one in found.values() if one.size >= _LARGE}, ()):
+        missing = [image.id for image in images if any(layer.diff_id not in found for layer in image.layers)]
+        if not missing:
+            return found
+        with engine.layer_files(*missing, without=known) as streams:
             for stream in streams:
                 record = scan(stream)
                 found[record.diff_id] = record
                 store.put(record.diff_id, _scanner(), zlib.compress(msgspec.msgpack.encode(record), 1))
         store.trim(KEPT_RECORDS)
-    missing = [layer.diff_id for layer in image.layers if layer.diff_id not in found]
-    if missing:
-        raise InfrastructureError(
-            f"{image.id}: the engine did not provide {len(missing)} of its layers", hint="see the engine's log"
-        )
-    return ImageFiles(tuple(found[layer.diff_id] for layer in image.layers))
+    for image in images:
+        if count := sum(layer.diff_id not in found for layer in image.layers):
+            raise InfrastructureError(
+                f"{image.id}: the engine did not provide {count} of its layers", hint="see the engine's log"
+            )
+    return found
 
 
 @cache

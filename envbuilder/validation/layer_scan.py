@@ -81,9 +81,13 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a layer: its rows, the content of the files in `KEPT`, and likely secrets."""
+    """The record of a layer: its rows, the content of the files in `KEPT`, and likely secrets.
+
+    ``size`` is that of the layer in the engine's archive.
+    """
 
     diff_id: str
+    size: int
     rows: tuple[FileRow, ...]
     contents: dict[str, bytes]
     secrets: tuple[Secret, ...]
@@ -108,7 +112,9 @@ def scan(stream: LayerStream) -> LayerRecord:
         secrets += reading.secrets
         if reading.kept is not None:
             contents[file.path] = reading.kept
-    return LayerRecord(diff_id=stream.diff_id, rows=tuple(rows), contents=contents, secrets=tuple(secrets))
+    return LayerRecord(
+        diff_id=stream.diff_id, size=stream.size, rows=tuple(rows), contents=contents, secrets=tuple(secrets)
+    )
 
 
 def _row(file: LayerFile) -> FileRow:

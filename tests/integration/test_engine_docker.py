@@ -181,6 +181,20 @@ def layer_files(saved: bytes) -> list[str]:
             return [member.name for member in layer if not member.isdir()]
 
 
+def test_layer_that_images_share_is_read_once(engine: DockerEngine, base: str, tmp_path: Path) -> None:
+    images = []
+    for name in ("a", "b"):
+        (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN echo {name} > /{name}\n")
+        images.append(engine.build(request(tmp_path, base), lambda _: None))
+    with engine.layer_files(*(image.id for image in images)) as streams:
+        read = list(streams)
+    assert {stream.diff_id for stream in read} == {layer.diff_id for image in images for layer in image.layers}
+    assert len(read) == 3
+    with engine.layer_files(images[0].id, without={max(stream.size for stream in read)}) as streams:
+        (own,) = list(streams)
+    assert own.diff_id == images[0].layers[1].diff_id
+
+
 def test_unchanged_step_is_taken_from_the_cache(engine: DockerEngine, base: str, tmp_path: Path) -> None:
     text = f"FROM {base}\nRUN --mount=type=bind,source=host,target=/run/host cat /run/host/a; echo {uuid.uuid4()}\n"
 

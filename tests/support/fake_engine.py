@@ -9,7 +9,7 @@ import re
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,8 +159,9 @@ class FakeEngine:
         )
 
     @contextmanager
-    def export(self, reference: str) -> Iterator[Iterable[bytes]]:
+    def export(self, *references: str) -> Iterator[Iterable[bytes]]:
         """Stream an archive with only a manifest."""
+        (reference,) = references
         image = self._required(reference, "save")
         manifest = json.dumps([{"Config": image.id, "RepoTags": [reference], "Layers": []}]).encode()
         buffer = io.BytesIO()
@@ -171,9 +172,10 @@ class FakeEngine:
         yield [buffer.getvalue()]
 
     @contextmanager
-    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:
-        layers = self._required(reference, "read the files of").layers
-        yield (LayerStream(iter(self.files.get(layer.diff_id, ())), layer.diff_id) for layer in layers)
+    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:
+        layers = (one for name in references for one in self._required(name, "read the files of").layers)
+        streams = (LayerStream(iter(self.files.get(one.diff_id, ())), one.diff_id, one.size) for one in layers)
+        yield (stream for stream in streams if stream.size not in without)
 
     def sweep(self) -> int:
         count, self.left_behind = self.left_behind, 0

@@ -83,8 +83,9 @@ class LayeredEngine(FakeEngine):
         return digest_of(content)
 
     @contextmanager
-    def export(self, reference: str) -> Iterator[Iterable[bytes]]:
+    def export(self, *references: str) -> Iterator[Iterable[bytes]]:
         """Stream the image's archive in small pieces."""
+        (reference,) = references
         image = self._required(reference, "save")
         data = self.archive(self.layers[image.id])
         yield (data[start : start + 65_537] for start in range(0, len(data), 65_537))

@@ -111,8 +111,8 @@ STRANGE: dict[str, tuple[dict[str, Any], Ask]] = {
         lambda engine, _: engine.push("a:b"),
     ),
     "import an error": ({"images__create": line(error="no space")}, import_base),
-    "export refused": ({"images__a:b__get": lambda handler: handler.send(b"[]", 500)}, export),
-    "export cut": ({"images__a:b__get": lambda handler: cut(handler, b"x")}, export),
+    "export refused": ({"images__get": lambda handler: handler.send(b"[]", 500)}, export),
+    "export cut": ({"images__get": lambda handler: cut(handler, b"x")}, export),
 }
 
 
@@ -177,7 +177,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 STREAMS: dict[str, tuple[str, Ask]] = {
     "build": ("build", build),
-    "export": ("images__a:b__get", export),
+    "export": ("images__get", export),
     "pull": ("images__create", lambda engine, _: engine.pull("a:b")),
     "push": ("images__a__push", lambda engine, _: engine.push("a:b")),
     "import": ("images__create", import_base),

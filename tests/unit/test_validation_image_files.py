@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,9 +101,33 @@ def test_endless_name_in_a_binary_is_cut(tmp_path: Path) -> None:
     assert name == "A" * 4096
 
 
+def test_large_layer_of_a_known_size_is_skipped_unless_it_is_another(tmp_path: Path) -> None:
+    engine, read = FakeEngine(), list[str]()
+
+    def files(name: str) -> Iterator[bytes]:
+        read.append(name)
+        yield b"1"
+
+    sizes = {"known": 1 << 20, "of-that-size": 1 << 20, "small": 7, "as-small": 7}
+    images = {name: engine.add(name, name.encode().ljust(size)[:size]) for name, size in sizes.items()}
+    layers = {name: image.layers[0] for name, image in images.items()}
+    for name in sizes:
+        engine.files[layers[name].diff_id] = (LayerFile(name, "file", pieces=partial(files, name)),)
+    for expected, *names in (
+        (["known", "small"], "known", "small"),
+        (["small", "as-small"], "known", "small", "as-small"),
+        (["small", "known", "small", "of-that-size"], "known", "small", "of-that-size"),
+        ([], "known", "of-that-size"),
+    ):
+        read.clear()
+        engine._store["all"] = replace(engine.add("all"), layers=tuple(layers[name] for name in names))
+        assert set(read_image(engine, engine._store["all"], Cache(tmp_path)).paths) == set(names)
+        assert read == expected
+
+
 class Withholding(FakeEngine):
     @contextmanager
-    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
+    def layer_files(self, *_: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
         yield iter(())
 
 
