@@ -3,7 +3,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 ENVBUILDER := $(VENV)/bin/envbuilder
-PYTEST := $(PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest --dist loadgroup --no-loadscope-reorder
 
 # Without byte code, every command that a test starts compiles 300 modules first: half a second.
 unexport PYTHONDONTWRITEBYTECODE
@@ -39,7 +39,7 @@ test: ## Run what CI runs: lint, then every test that is not marked `full`
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry browser slurm clock trace
-	@timeout --kill-after=60 45m sh -c '$(PYTEST) -n 2 -m full && $(PYTEST) -n 2 --hypothesis-profile=explore -m "not full" tests/property'
+	@timeout --kill-after=60 45m sh -c '$(PYTEST) -n 3 -m full && $(PYTEST) -n 2 --hypothesis-profile=explore -m "not full" tests/property'
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz

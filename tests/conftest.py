@@ -18,10 +18,14 @@ settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile("fixed")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that need the engine and take longest, so that several workers end together."""
+    """Begin with the files that need the engine and take longest; one worker runs a file, or a group of its tests."""
     first = {item.path for item in items if item.get_closest_marker("engine")}
     items.sort(key=lambda item: item.path not in first)
+    for item in items:
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)

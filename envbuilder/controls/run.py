@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
+from itertools import groupby
 from typing import assert_never
 
 import msgspec
@@ -15,7 +16,7 @@ from envbuilder.choice import choose
 from envbuilder.controls.control import Base, Control, FromWheel
 from envbuilder.controls.evaluate import evaluate
 from envbuilder.controls.recipe import broken_lock, broken_system, defect_probes, dockerfile
-from envbuilder.engine.port import BuildRequest, Engine, Step
+from envbuilder.engine.port import BuildRequest, Engine, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.finding import Code
@@ -28,6 +29,7 @@ from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
 from envbuilder.support.console import Console, steps
 from envbuilder.validation.checks import Profile
+from envbuilder.validation.image_files import read_layers
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import record
 from envbuilder.verdict import Word
@@ -65,6 +67,14 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ControlRow, ...]
 
 
+@dataclass(frozen=True)
+class _Broken:
+    control: Control
+    reference: str
+    image: Image
+    build_s: float
+
+
 @dataclass
 class Controller:
     """Builds each good environment once and adds the defects; ``index`` provides single files of wheels."""
@@ -79,15 +89,18 @@ class Controller:
 
     def run(self, controls: tuple[Control, ...]) -> ControlsDocument:
         """Run every control. BuildFailedError and InfrastructureError say nothing about the suite."""
+        rows: list[ControlRow] = []
         with self.console.live():
             self.engine.sweep()
-            rows = []
-            for control in controls:
-                with self.console.task(control.name) as task:
-                    task.update("building")
-                    row = self._row(control, self.good(control.base))
-                rows.append(row)
-                self.console.say(f"{control.name}: {row.wrong or 'ok'}")
+            for base, group in groupby(controls, key=lambda control: control.base):
+                good, broken = self.good(base), [self._break(control, self.good(base)) for control in group]
+                with self.console.task(f"layers of {len(broken)} images"):
+                    # One archive of all: an engine needs 14 s for that of each.
+                    read_layers(self.engine, tuple(one.image for one in broken))
+                for one in broken:
+                    with self.console.task(one.control.name):
+                        rows.append(self._row(one, good))
+                    self.console.say(f"{one.control.name}: {rows[-1].wrong or 'ok'}")
         return ControlsDocument(rows=tuple(rows))
 
     def good(self, base: Base) -> Built:
@@ -99,12 +112,10 @@ class Controller:
                 self._good[base] = ensure(environment, choice.catalog, self.workspace, self.engine, steps(task))
         return self._good[base]
 
-    def _row(self, control: Control, good: Built) -> ControlRow:
-        started = time.monotonic()
-        reference = self._break(control, good) if control.steps else good.record.reference
-        built = time.monotonic()
+    def _row(self, broken: _Broken, good: Built) -> ControlRow:
+        started, control = time.monotonic(), broken.control
         request = ValidationRequest(
-            image=reference,
+            image=broken.reference,
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=broken_lock(control, good.lock),
@@ -131,11 +142,22 @@ class Controller:
             simulated=verdict.simulated,
             right=not result.wrong,
             wrong=result.wrong,
-            build_s=round(built - started, 1),
-            validate_s=round(time.monotonic() - built, 1),
+            build_s=broken.build_s,
+            validate_s=round(time.monotonic() - started, 1),
         )
 
-    def _break(self, control: Control, good: Built) -> str:
+    def _break(self, control: Control, good: Built) -> _Broken:
+        started, reference = time.monotonic(), good.record.reference
+        if control.steps:
+            with self.console.task(control.name) as task:
+                task.update("building")
+                reference = self._build(control, good)
+        image = self.engine.image(reference)
+        if image is None:
+            raise InfrastructureError(f"{reference}: no such image", hint="run the same command again")
+        return _Broken(control, reference, image, round(time.monotonic() - started, 1))
+
+    def _build(self, control: Control, good: Built) -> str:
         folder = self.workspace.control(control.name)
         context = folder / "context"
         wanted = self._context(control, good)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli import exit_codes
 from envbuilder.controls.control import Base, Control, controls
-from envbuilder.controls.run import MATRIX, Controller, ControlRow
+from envbuilder.controls.run import MATRIX, Controller
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
 from envbuilder.image.build import BuildOptions, Built, ensure
@@ -45,23 +46,36 @@ MECHANISMS = {
 }
 """One control for each way in which the suite finds a defect: `make test` runs these."""
 
+OTHERS = {
+    f"{base}-{number}": tuple(one for one in group if one.name not in MECHANISMS)
+    for number, (base, group) in enumerate(groupby(CONTROLS, key=lambda control: control.base))
+}
+"""All other controls, by their base: the layers of several images are read from one archive."""
+
 
 def test_mechanisms_are_controls() -> None:
     assert {control.name for control in CONTROLS} >= MECHANISMS
 
 
 @pytest.mark.parametrize(
-    "control",
-    [pytest.param(one, id=one.name, marks=() if one.name in MECHANISMS else pytest.mark.full) for one in CONTROLS],
+    "group",
+    [
+        *(pytest.param((one,), id=one.name) for one in CONTROLS if one.name in MECHANISMS),
+        *(
+            pytest.param(group, id=name, marks=[pytest.mark.full, pytest.mark.xdist_group(f"controls-{name}")])
+            for name, group in OTHERS.items()
+        ),
+    ],
 )
-def test_each_control_leads_to_its_one_finding(control: Control, controller: Controller) -> None:
-    document = controller.run((control,))
-    row: ControlRow = document.rows[0]
-    assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
+def test_each_control_leads_to_its_one_finding(group: tuple[Control, ...], controller: Controller) -> None:
+    document = controller.run(group)
+    wrong = {row.control: f"{row.wrong}; red: {', '.join(row.red)}" for row in document.rows if not row.right}
+    assert not wrong
     assert exit_codes.of(document) == 0
-    red = control.code is not None and not control.warned
-    assert row.verdict == ("FAILED" if red else "PASSED" if control.base == "cpu" else "INCONCLUSIVE")
-    assert row.simulated is bool(control.simulate)
+    for control, row in zip(group, document.rows, strict=True):
+        red = control.code is not None and not control.warned
+        assert row.verdict == ("FAILED" if red else "PASSED" if control.base == "cpu" else "INCONCLUSIVE"), row
+        assert row.simulated is bool(control.simulate), row
 
 
 def made(controller: Controller, whole: Environment, wanted: Environment) -> Built:
@@ -107,10 +121,10 @@ RUNTIME = (
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", RUNTIME)
-def test_a_runtime_image_fails_as_the_whole_one(name: str, slim: Controller) -> None:
-    (control,) = (one for one in CONTROLS if one.name == name)
-    (row,) = slim.run((control,)).rows
-    assert row.environment.endswith("-runtime")
-    assert row.right, f"{row.wrong}; red: {', '.join(row.red)}"
-    assert row.verdict == ("FAILED" if control.code else "PASSED")
+def test_runtime_images_fail_as_whole_ones(slim: Controller) -> None:
+    group = tuple(one for one in CONTROLS if one.name in RUNTIME)
+    assert len(group) == len(RUNTIME)
+    for control, row in zip(group, slim.run(group).rows, strict=True):
+        assert row.environment.endswith("-runtime")
+        assert row.right, f"{row.control}: {row.wrong}; red: {', '.join(row.red)}"
+        assert row.verdict == ("FAILED" if control.code else "PASSED")
