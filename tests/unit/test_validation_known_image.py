@@ -167,9 +167,9 @@ class CountingEngine(FakeEngine):
     reads: int = 0
 
     @contextmanager
-    def layer_files(self, reference: str) -> Iterator[Iterator[LayerStream]]:
+    def layer_files(self, *references: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:
         self.reads += 1
-        with super().layer_files(reference) as streams:
+        with super().layer_files(*references, without=without) as streams:
             yield streams
 
 
