@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import secrets
 import threading
 import time
@@ -37,7 +38,10 @@ product = tf.matmul(tf.constant(left, tf.float32), tf.constant(right, tf.float32
 product = product.numpy() if hasattr(product, "numpy") else tf.compat.v1.Session().run(product)
 product = product.ravel().tolist()
 preload = [path for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if "/" in path]
-answer = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[])
+answer = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[], script="")
+for path in filter(os.path.isfile, {words}):
+    with open(path, errors="replace") as file:
+        answer["script"] += file.read(8192)
 root = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
 for folder, _, names in os.walk(root, onerror=lambda error: answer["unreadable"].append(error.filename)):
     answer["unreadable"] += [p for p in (os.path.join(folder, n) for n in names)
@@ -51,6 +55,14 @@ class _UserStart(msgspec.Struct, frozen=True):
     product: list[float]
     absent: list[str]
     unreadable: list[str]
+    script: str = ""
+
+
+_NETWORK = re.compile(
+    r"/dev/tcp/|\b(?:curl|dig|dockerize|getent|mysqladmin|nc|ncat|nslookup|pg_isready|ping|redis-cli|telnet|wait-for(?:-it)?"
+    r"|wget|https?://|[Nn]ame resolution|[Nn]etwork is unreachable|resolve host)\b"
+)
+"""What a script that waits for the network starts, or what its programs print. The suite's containers have none."""
 
 
 @dataclass
@@ -82,19 +94,38 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     begun = time.monotonic()
     left = [[secrets.randbelow(16) - 8 for _ in range(_INNER)] for _ in range(_SIZE)]
     right = [[secrets.randbelow(16) - 8 for _ in range(_SIZE)] for _ in range(_INNER)]
-    program = _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK))
+    program = _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK), words=list(image.entrypoint))
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
+    output = _Output(stopped)
+    wrong = terminal_text.line(_wrong(_started(engine, image, check, program, output), output, product))
+    entry, severity = " ".join(image.entrypoint)[:200], Severity.ERROR
+    if wrong and image.entrypoint and not stopped.is_set():
+        plain = _Output(stopped)
+        ended = _started(engine, image, check, program, plain, own=False)
+        if not _wrong(ended, plain, product):
+            wrong += f"; without its entry point {terminal_text.line(entry)} it computes"
+            if _NETWORK.search(_answer(plain).script + decoding.lossy(bytes(output.errors))):
+                severity = Severity.WARNING
+                wrong += ", and that uses the network, which this check does not give"
+    return _result(image, check, wrong, severity, output, begun)
+
+
+def _started(
+    engine: Engine, image: Image, check: Check, program: str, output: _Output, *, own: bool = True
+) -> ContainerResult:
+    """Run the program with the image's Python, which may be called ``python3`` only."""
     for python in ("python", "python3"):
-        output = _Output(stopped)
-        ended = engine.run(
-            _spec(image, check, python, program, output), output.take(output.stdout), output.take(output.errors)
-        )
+        spec = _spec(image, check, python, program, output, own=own)
+        ended = engine.run(spec, output.take(output.stdout), output.take(output.errors))
         if not ended.refusal:
             break
-    wrong = terminal_text.line(_wrong(ended, output, product))
+    return ended
+
+
+def _result(image: Image, check: Check, wrong: str, severity: Severity, output: _Output, begun: float) -> CheckResult:
     finding = Finding(
         code=Code.USER_START,
-        severity=Severity.ERROR,
+        severity=severity,
         subject=_whose(image, check),
         message=wrong,
         requires="a product of TensorFlow",
@@ -104,7 +135,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     return CheckResult(
         name=check.name,
         level=check.level,
-        outcome="failed" if wrong else "passed",
+        outcome="failed" if wrong and severity is Severity.ERROR else "passed",
         duration_s=round(time.monotonic() - begun, 4),
         expected="TensorFlow computes when the image is started by its own entrypoint",
         observed=wrong or f"it does, as {_whose(image, check)}",
@@ -121,13 +152,13 @@ def _whose(image: Image, check: Check) -> str:
     return f"user {FRESH_USER}" if _is_fresh(check) else f"user {image.user or 'root'}"
 
 
-def _spec(image: Image, check: Check, python: str, program: str, output: _Output) -> ContainerSpec:
-    """Describe the container: as restricted as the suite's, with the image's own start."""
-    interpreter = image.entrypoint[-1:] and image.entrypoint[-1].rpartition("/")[2].startswith("python")
+def _spec(image: Image, check: Check, python: str, program: str, output: _Output, *, own: bool) -> ContainerSpec:
+    """Describe the container: as restricted as the suite's, with the image's own start or with ``python`` alone."""
+    interpreter = own and image.entrypoint[-1:] and image.entrypoint[-1].rpartition("/")[2].startswith("python")
     return ContainerSpec(
         image=image.id,
         command=("-c", program) if interpreter else (python, "-c", program),
-        entrypoint=True,
+        entrypoint=own,
         user=FRESH_USER if _is_fresh(check) else "",
         read_only=_is_fresh(check),
         time_limit=check.limit_s,
@@ -147,12 +178,16 @@ def _wrong(ended: ContainerResult, output: _Output, product: list[int]) -> str:
     for holds, text in stopped:
         if holds:
             return text
-    line = next((line for line in reversed(bytes(output.stdout).splitlines()) if line.startswith(_MARK)), b"")
     try:
-        answer = decoding.from_json(line.removeprefix(_MARK), _UserStart)
+        return _wrong_answer(_answer(output), product)
     except decoding.DamagedError:
         return f"its python computed nothing with TensorFlow (exit code {ended.exit_code})"
-    return _wrong_answer(answer, product)
+
+
+def _answer(output: _Output) -> _UserStart:
+    """Return what the program printed. Raises DamagedError if it printed nothing."""
+    line = next((line for line in reversed(bytes(output.stdout).splitlines()) if line.startswith(_MARK)), b"")
+    return decoding.from_json(line.removeprefix(_MARK), _UserStart)
 
 
 def _wrong_answer(answer: _UserStart, product: list[int]) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,13 +17,13 @@ from suite_messages import HOST, answer_to
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
-from envbuilder.finding import Code
+from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite.drawn_product import SHAPE, nibbles
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import CHECKS, Check
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.validate import ValidationRequest, validate
-from envbuilder.verdict import CheckResult, HostRef, Verdict
+from envbuilder.verdict import CheckResult, HostRef, Outcome, Verdict
 
 
 def gpu(*, persistence: bool | None, **more: object) -> dict[str, Any]:
@@ -178,9 +179,11 @@ def printed(spec: ContainerSpec, **more: object) -> bytes:
     return b"Welcome!\nenvbuilder-user-start " + json.dumps(said).encode() + b"\n"
 
 
-def started(script: Callable[[ContainerSpec], Script], check: Check = OWN) -> tuple[CheckResult, list[ContainerSpec]]:
+def started(
+    script: Callable[[ContainerSpec], Script], check: Check = OWN, *entrypoint: str
+) -> tuple[CheckResult, list[ContainerSpec]]:
     engine = FakeEngine(script=script)
-    image = engine.add("some:image")
+    image = replace(engine.add("some:image"), entrypoint=entrypoint)
     return check_entrypoint(engine, image, check, threading.Event()), engine.runs
 
 
@@ -219,6 +222,34 @@ def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpe
     assert result.outcome == "failed"
     assert [found.code for found in result.findings] == [Code.USER_START]
     assert text in result.observed
+
+
+@pytest.mark.parametrize(
+    ("text", "printed_by_it", "outcome"),
+    [
+        ("until nc -z database 5432; do sleep 1; done", b"", "passed"),
+        ("exec /opt/start", b"database: Temporary failure in name resolution", "passed"),
+        ("tail -f /dev/null", b"", "failed"),
+    ],
+)
+def test_entry_point_is_named_if_the_image_computes_without_it(
+    text: str, printed_by_it: bytes, outcome: Outcome
+) -> None:
+    def script(spec: ContainerSpec) -> Script:
+        alone = Script(stdout=printed(spec, script=text))
+        return Script(stderr=printed_by_it, seconds=1e6) if spec.entrypoint else alone
+
+    result, runs = started(script, OWN, "/opt/entry", "--wait")
+    assert (result.outcome, [spec.entrypoint for spec in runs]) == (outcome, [True, False])
+    (finding,) = result.findings
+    assert finding.severity is (Severity.ERROR if outcome == "failed" else Severity.WARNING)
+    assert "without its entry point /opt/entry --wait it computes" in finding.message
+    assert ("uses the network" in finding.message) is (outcome == "passed")
+
+
+def test_image_that_computes_neither_with_nor_without_its_entry_point_fails() -> None:
+    result, _ = started(lambda _: Script(stderr=b"curl: (6) Could not resolve host"), OWN, "/opt/entry")
+    assert (result.outcome, "entry point" in result.observed) == ("failed", False)
 
 
 def test_image_without_python_is_started_with_python3() -> None:
