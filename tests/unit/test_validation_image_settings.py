@@ -102,6 +102,13 @@ def test_foreign_image_needs_no_start_up_requirement() -> None:
         ({"PATH": "/usr/bin"}, Code.IMAGE_CONFIGURATION, "PATH"),
         ({"CUDA_VISIBLE_DEVICES": "all"}, Code.GPU_NOT_VISIBLE, "CUDA_VISIBLE_DEVICES"),
         ({"PYTHONTRACEMALLOC": "1"}, Code.IMAGE_CONFIGURATION, "PYTHONTRACEMALLOC"),
+        (
+            {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "nosuch"},
+            Code.IMAGE_CONFIGURATION,
+            "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
+        ),
+        ({"KERAS_NNX_ENABLED": "true"}, Code.IMAGE_CONFIGURATION, "KERAS_NNX_ENABLED"),
+        ({"TF_ENABLED_DEVICE_TYPES": "GPU"}, Code.IMAGE_CONFIGURATION, "TF_ENABLED_DEVICE_TYPES"),
         ({"MALLOC_TOP_PAD_": "100000000000"}, Code.IMAGE_CONFIGURATION, "MALLOC_TOP_PAD_"),
         ({"TF_DETERMINISTIC_OPS": "yes"}, Code.IMAGE_CONFIGURATION, "TF_DETERMINISTIC_OPS"),
         (
@@ -176,6 +183,8 @@ def test_valid_values_have_no_finding(env: dict[str, str], flavor: str) -> None:
         ("MALLOC_MMAP_MAX_", "0"),
         ("MALLOC_TOP_PAD_", "100000"),
         ("OMP_STACKSIZE", "1000G"),
+        ("TF_ENABLED_DEVICE_TYPES", "CPU"),
+        ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "cpp"),
         ("OMP_NUM_THREADS", "10000"),
         ("TF_NUM_INTRAOP_THREADS", "10000"),
         ("NCCL_SOCKET_IFNAME", "eth7"),
