@@ -43,6 +43,9 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numbers: tuple[int, int] | None = None
     pattern: str = ""
     absent: bool = False
+    below: str = ""
+    holds: str = ""
+    lacks: str = ""
     empty: bool = False
     gpu: bool = False
 
@@ -52,19 +55,11 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.numbers is None or not all(_is_number(one, *self.numbers) for one in value.split(","))
 
 
-class _KerasRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    usual: tuple[str, ...]
-    effect: _Effect
-    message: str
-
-
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effects: dict[_Effect, _EffectRow]
     prefixes: tuple[str, ...]
     unknown_message: str
     variables: tuple[_Rule, ...]
-    keras: tuple[_KerasRule, ...]
     files: dict[str, str]
     template: dict[str, str]
     template_gpu: dict[str, str]
@@ -96,7 +91,7 @@ class _Setting:
 def configuration(subject: ImageContext) -> CheckOutput:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that cannot start."""
     env = subject.image.env
-    settings = [*_by_table(subject, env), *_in_files(subject), *_of_keras(subject, env)]
+    settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject, env)]
     settings += [_Setting(one) for check in (*_VARIABLES, *_OTHER) for one in check(subject, env)]
     unreadable, blamed = readable(subject)
     findings = (*(one.finding for one in settings), *unreadable)
@@ -123,7 +118,8 @@ def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Settin
         rule = next((rule for rule in _rules(name) if _applies(subject, rule, value)), None)
         if rule is not None and rule.effect is not None:
             weight = rule.severity or _TABLE.effects[rule.effect].severity
-            yield _setting(subject, rule.effect, weight, name, rule.message.format(name=name, value=escaped(value)))
+            text = rule.message.format(name=escaped(name), value=escaped(value))
+            yield _setting(subject, rule.effect, weight, escaped(name), text)
         elif name.startswith(_TABLE.prefixes) and not _KNOWN.match(name):
             yield _setting(
                 subject, "unknown", "warning", escaped(name), _TABLE.unknown_message.format(name=escaped(name))
@@ -137,10 +133,15 @@ def _rules(name: str) -> Iterator[_Rule]:
 
 
 def _applies(subject: ImageContext, rule: _Rule, value: str) -> bool:
-    if rule.effect is None or (rule.gpu and subject.facts.flavor != "gpu"):
+    if rule.effect is None or not rule.applies(value) or (rule.gpu and subject.facts.flavor != "gpu"):
         return False
-    absent = value.startswith("/") and subject.files.resolve(value) not in subject.files.paths
-    return rule.applies(value) and (absent or not rule.absent)
+    files, places = subject.files, [one for one in re.split(r"[:\s]+", value) if "/" in one]
+    if rule.absent:
+        return any(files.resolve(f"{rule.below}/{one}") not in files.paths for one in places) and len(files.paths) > 1
+    if rule.holds:
+        folders = tuple(f"{files.resolve(one)}/" for one in places)
+        return any(path.startswith(folders) and path.endswith(rule.holds) for path in files.paths)
+    return not rule.lacks or all(one.name != rule.lacks for one in distributions(files))
 
 
 def _setting(subject: ImageContext, effect: _Effect, weight: _Weight, name: str, text: str) -> _Setting:
@@ -184,18 +185,11 @@ def _differences(subject: ImageContext, env: Mapping[str, str]) -> Iterator[str]
         ("CMD", image.command, ("python",)),
     )
     yield from (f"{name} {escaped(str(actual))}" for name, actual, wanted in rows if actual != wanted)
-    yield from (name for name, field in _NOT_SET.items() if settings.get(field))
+    yield from (name for name in _NOT_SET if settings.get(name))
 
 
-_NOT_SET = {
-    "VOLUME": "volumes",
-    "HEALTHCHECK": "healthcheck",
-    "ONBUILD": "on_build",
-    "STOPSIGNAL": "stop_signal",
-    "SHELL": "shell",
-    "EXPOSE": "exposed_ports",
-}
-"""Instructions that the template lacks, each with its name in the engine's description."""
+_NOT_SET = ("volumes", "healthcheck", "on_build", "stop_signal", "shell", "exposed_ports")
+"""Settings that the template leaves out, as the engine calls them."""
 
 
 def _instructions(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
@@ -207,23 +201,17 @@ def _instructions(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Findi
             yield _odd(
                 "VOLUME", f"the volume {escaped(str(volume))} holds the installed packages: an old one hides them"
             )
+    if subject.files.file("etc/ld.so.preload") is not None and not subject.is_managed:
+        yield _odd("/etc/ld.so.preload", "/etc/ld.so.preload loads libraries into every process")
     if check := subject.image.settings.get("healthcheck"):
         text = f"every container runs the health check {escaped(str(check))}"
         yield finding(Severity.INFO, Code.IMAGE_CONFIGURATION, "HEALTHCHECK", text)
 
 
-def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find an unknown encoding, and byte code that Python runs instead of the sources."""
+def _python(_: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     encoding = env.get("PYTHONIOENCODING", "").partition(":")[0]
     if encoding and not _is_encoding(encoding):
         yield _bad("PYTHONIOENCODING", "PYTHONIOENCODING does not name an encoding: Python does not start")
-    prefix = env.get("PYTHONPYCACHEPREFIX", "")
-    folder = subject.files.resolve(prefix) if prefix.startswith("/") else ""
-    if folder and any(path.startswith(f"{folder}/") and path.endswith(".pyc") for path in subject.files.paths):
-        text = f"PYTHONPYCACHEPREFIX makes Python run the byte code in {escaped(prefix)} instead of its sources"
-        yield _bad("PYTHONPYCACHEPREFIX", text)
-    elif prefix:
-        yield _odd("PYTHONPYCACHEPREFIX", f"PYTHONPYCACHEPREFIX makes Python look for byte code in {escaped(prefix)}")
 
 
 def _is_encoding(name: str) -> bool:
@@ -233,43 +221,7 @@ def _is_encoding(name: str) -> bool:
         return False
 
 
-def _preloaded(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    for name in ("LD_PRELOAD", "LD_AUDIT"):
-        for path in filter(None, re.split(r"[:\s]+", env.get(name, "").strip())):
-            if "/" in path and subject.files.file(path) is None:
-                yield _bad(name, f"{name} names {escaped(path)}, which is not in the image")
-            else:
-                is_error = subject.is_managed or name == "LD_AUDIT"
-                yield (_bad if is_error else _odd)(name, f"{name} loads {escaped(path)} into every process")
-    if subject.files.file("etc/ld.so.preload") is not None and not subject.is_managed:
-        yield _odd("/etc/ld.so.preload", "/etc/ld.so.preload loads libraries into every process")
-
-
-_FUNCTION = re.compile(r"BASH_FUNC_(.+?)(?:%%|\(\))\Z")
-
-
-def _shell_functions(_: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find functions that a shell runs instead of a program; nearly everything is started through a shell."""
-    for name in sorted(env):
-        if (found := _FUNCTION.match(name)) and env[name].startswith("()"):
-            text = f"{escaped(name)} is run by a shell of the image instead of {escaped(found[1])}"
-            yield _bad(escaped(name), text)
-
-
-_ZONE = re.compile(r"[A-Za-z]+/[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)?\Z")
-
-
-def _time_zone(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    zone = env.get("TZ", "").removeprefix(":")
-    known = subject.files.resolve(f"usr/share/zoneinfo/{zone}") in subject.files.paths
-    if _ZONE.match(zone) and not known and len(subject.files.paths) > 1:
-        yield _odd("TZ", f"TZ names {escaped(zone)}, which is not in the image: the C library silently uses UTC")
-
-
-def _framework(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    legacy = env.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-    if legacy and not any(one.name == "tf-keras" for one in distributions(subject.files)):
-        yield _bad("TF_USE_LEGACY_KERAS", "TF_USE_LEGACY_KERAS needs tf-keras, which is not installed")
+def _xla_tools(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     for folder in re.findall(r"--xla_gpu_cuda_data_dir=(\S*)", env.get("XLA_FLAGS", "")):
         if subject.files.file(f"{folder}/nvvm/libdevice/libdevice.10.bc") is None:
             text = f"XLA_FLAGS sends XLA to {escaped(folder)} for libdevice, which is not there"
@@ -282,12 +234,8 @@ _MOST_SETTINGS = 1 << 20
 """Bytes of the settings of Keras that are read; Keras writes a hundred."""
 
 
-def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find a backend other than TensorFlow, and other number types, in the settings file of Keras."""
-    yield from (one.finding for one in _of_keras(subject, env))
-
-
-def _of_keras(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
+def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
+    """Judge the settings file of Keras: each setting is a row of the table, with the file's name before its own."""
     folder = env.get("KERAS_HOME") or f"{env.get('HOME') or home(subject)}/.keras"
     path = f"{folder}/{KERAS_FILE}".strip("/")
     if subject.files.file(path) is None:
@@ -304,23 +252,14 @@ def _of_keras(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Settin
     if not isinstance(settings, dict):
         yield _Setting(_bad(KERAS_FILE, f"{shown} contains no settings: the import of Keras fails"))
         return
-    if not isinstance(settings.get("epsilon", 1e-7), float):
-        yield _Setting(_bad(KERAS_FILE, f"{shown}: Keras does not start with an epsilon that is no decimal number"))
-    reported = {"backend"} if env.get("KERAS_BACKEND") else set()
-    for rule in _TABLE.keras:
-        value = (
-            settings.get(rule.name, rule.usual[0])
-            if rule.name != "backend"
-            else settings.get("backend") or "tensorflow"
-        )
-        if value not in rule.usual and rule.name not in reported:
-            reported.add(rule.name)
-            text = rule.message.format(file=shown, value=escaped(str(value)))
-            yield _setting(subject, rule.effect, _TABLE.effects[rule.effect].severity, KERAS_FILE, text)
+    values = {f"{KERAS_FILE} {name}": str(value) for name, value in settings.items()}
+    values.pop(f"{KERAS_FILE} backend" if env.get("KERAS_BACKEND") else "", None)
+    for one in _by_table(subject, values):
+        yield _Setting(msgspec.structs.replace(one.finding, subject=KERAS_FILE, fix=f"correct {shown}"), one.effect)
 
 
 _Check = Callable[[ImageContext, Mapping[str, str]], Iterator[Finding]]
-_VARIABLES: tuple[_Check, ...] = (_python, _preloaded, _shell_functions, _time_zone, _framework)
+_VARIABLES: tuple[_Check, ...] = (_python, _xla_tools)
 _OTHER: tuple[_Check, ...] = (_instructions, can_start, scratch)
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")

@@ -248,7 +248,7 @@ def test_configuration_of_the_template_differs_in_nothing(context: Path) -> None
         ({"workdir": "/srv"}, "WORKDIR /srv"),
         ({"user": "1000"}, "USER 1000"),
         ({"env": {}}, "ENV PATH, ENV VIRTUAL_ENV, ENV PYTHONUNBUFFERED"),
-        ({"settings": {"healthcheck": {"Test": ["NONE"]}, "stop_signal": "SIGKILL"}}, "HEALTHCHECK, STOPSIGNAL"),
+        ({"settings": {"healthcheck": {"Test": ["NONE"]}, "stop_signal": "SIGKILL"}}, "healthcheck, stop_signal"),
     ],
 )
 def test_each_difference_from_the_template_is_named(image: dict[str, Any], named: str) -> None:
