@@ -18,7 +18,6 @@ from envbuilder.probes.suite import xlatools
 from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import ImageSearch
-from envbuilder.validation.static_checks import cudnn_version
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of an image that does not set it."""
@@ -72,7 +71,7 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
         packages=next((program for program, path in _INSTALLERS if files.file(path) is not None), ""),
         pythons=tuple(_pythons(files, image)),
         cuda=_version(libraries, "libcudart."),
-        cudnn=_cudnn(files, libraries),
+        cudnn=_cudnn(search, libraries),
         libraries=libraries,
         tools=_tools(search, image, _version(libraries, "libcudart.")),
         forward_compat=any(_COMPAT.match(path) for path in files.paths),
@@ -156,9 +155,9 @@ def _version(libraries: tuple[FoundLibrary, ...], beginning: str) -> str:
     return next((one.version for one in libraries if one.soname.startswith(beginning)), "")
 
 
-def _cudnn(files: ImageFiles, libraries: tuple[FoundLibrary, ...]) -> str:
+def _cudnn(search: ImageSearch, libraries: tuple[FoundLibrary, ...]) -> str:
     front = next((one.path for one in libraries if one.soname.startswith("libcudnn.so.")), None)
-    return (cudnn_version(files, front) or "") if front else ""
+    return (search.cudnn_version(front) or "") if front else ""
 
 
 def _tools(search: ImageSearch, image: Image, cuda: str) -> bool:

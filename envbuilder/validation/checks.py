@@ -32,8 +32,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ``probe`` is ``module:function`` ('' in the lane ``host``). ``limit_s`` are the seconds until it is killed.
     Without success of all ``needs`` it is skipped: what trains or converges needs a correct matmul. ``quiet`` checks
     are timed, so nothing runs at the same time. ``proves`` is the meaning of a pass, ``codes`` are its possible
-    findings. ``at_least`` gives measurements and the seconds below which they are impossible. ``of_files`` checks are
-    made by the host if it has the image's files; only ``--here`` runs their probe.
+    findings. ``at_least`` gives measurements and the seconds below which they are impossible.
     """
 
     name: str
@@ -50,7 +49,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     quiet: bool = False
     arguments: tuple[tuple[str, str], ...] = ()
     at_least: tuple[tuple[str, float], ...] = ()
-    of_files: bool = False
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

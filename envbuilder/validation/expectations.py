@@ -31,13 +31,18 @@ from envbuilder.validation.suite_plan import Facts
 class InstalledFramework(msgspec.Struct, frozen=True, kw_only=True):
     """The TensorFlow that a Python would import, read from files.
 
-    ``build`` is the build's own record. ``is_for_gpus`` is True for a build with CUDA next to a CUDA runtime or a GPU.
+    ``build`` is the build's own record. Of a Python of this host, there are also its package folders (``sites``),
+    TensorFlow's folder, and its full version (``release``). ``is_for_gpus`` is True for a build with CUDA next to a
+    CUDA runtime or a GPU.
     """
 
     python: str = ""
     package: str = ""
     version: str = ""
     build: Mapping[str, Any] = {}
+    sites: tuple[str, ...] = ()
+    folder: str = ""
+    release: str = ""
     is_cuda_build: bool = False
     is_for_gpus: bool = False
 

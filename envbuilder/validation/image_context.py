@@ -13,6 +13,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.image_loader import ImagePython, ImageSearch, LocalPython, LocalSearch
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
 
@@ -38,6 +39,7 @@ class ImageContext:
     image (``system_is_carried``). ``locked_above`` is the number of base layers above which only packages of these
     locks may be installed; 0 if others may be, or it is unknown. ``own_layers`` is the number of lowest layers that are
     those of the environment's image on this host; layers above them are additions. 0 if they are unknown.
+    ``local`` is a Python of this host: then there is no image.
     """
 
     image: Image
@@ -53,6 +55,17 @@ class ImageContext:
     system_is_carried: bool = False
     locked_above: int = 0
     own_layers: int = 0
+    local: LocalPython | None = None
+
+    @cached_property
+    def search(self) -> LocalSearch:
+        """The loader's view."""
+        return ImageSearch(self.files, self.image) if self.local is None else LocalSearch()
+
+    @cached_property
+    def python(self) -> LocalPython:
+        """The Python that has TensorFlow."""
+        return self.local or ImagePython(self.files, self.image)
 
     @property
     def is_managed(self) -> bool:

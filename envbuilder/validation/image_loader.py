@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 
 from envbuilder.engine.port import Image
-from envbuilder.probes.suite import installed, tensorflow_install
+from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_install
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
@@ -33,7 +35,31 @@ class RecordedElf(Elf):
         self.defines, self.dynamic = list(binary.defines), binary.is_dynamic
 
 
-class ImageSearch(Search):
+STUB_AT_MOST = 512 * 1024
+"""Bytes of the largest stub: drivers have megabytes, stubs some kilobytes."""
+
+
+class LocalSearch(Search):
+    """The loader's view of this host."""
+
+    def runs(self, path: str) -> bool:
+        """Return True if a path leads to a program that users may start."""
+        return Path(path).is_file() and os.access(path, os.X_OK)
+
+    def is_stub(self, path: str) -> bool:
+        """Recognise a stub of the driver by its folder or its size.
+
+        A file on another file system than the root was mounted, as container runtimes do with the driver.
+        """
+        status = Path(path).stat()
+        is_small = status.st_size < STUB_AT_MOST and status.st_dev == Path("/").stat().st_dev
+        return "/stubs/" in self.real(path) or is_small
+
+    def cudnn_version(self, path: str) -> str | None:
+        return runtime_libraries.cudnn_version(path)
+
+
+class ImageSearch(LocalSearch):
     """The loader's view of an image: its own LD_LIBRARY_PATH, its own cache, its own files."""
 
     def __init__(self, files: ImageFiles, image: Image) -> None:
@@ -67,8 +93,18 @@ class ImageSearch(Search):
         entry = self._files.file(path)
         return entry.row.size if entry is not None else 0
 
+    def is_stub(self, path: str) -> bool:
+        return "/stubs/" in self.real(path) or self.size(self.real(path)) < STUB_AT_MOST
+
+    def cudnn_version(self, path: str) -> str | None:
+        """Return the version of a cuDNN: since 8 only the parts next to the main library have one."""
+        folder = posixpath.dirname(self._files.resolve(path))
+        beside = [one for one in self._files.paths if posixpath.dirname(one) == folder and "/libcudnn" in one]
+        found = (self._files.file(one) for one in sorted(beside))
+        binaries = (entry.row.binary for entry in found if entry is not None)
+        return next((binary.version for binary in binaries if binary is not None and binary.version), None)
+
     def runs(self, path: str) -> bool:
-        """Return True if a path leads to a program that users may start."""
         entry = self._files.file(path)
         return entry is not None and bool(entry.row.mode & 0o111)
 
@@ -81,20 +117,42 @@ class ImageSearch(Search):
         return found
 
 
-class ImagePython:
+class LocalPython:
+    """A Python of this host that has TensorFlow, and its packages."""
+
+    def __init__(self, sites: tuple[str, ...], framework_folder: str | None, release: str) -> None:
+        self.sites = sites
+        self.framework_folder = framework_folder
+        self._release = release
+
+    def version(self, otherwise: str) -> str:
+        """Return its version (``3.11.2``), or the given one."""
+        return self._release or otherwise
+
+    def distributions(self) -> list[installed.Distribution]:
+        """Return every distribution that it finds, sorted by name."""
+        return installed.distributions(self.sites)
+
+    def objects(self, search: Search) -> list[str]:
+        """Return every shared object of its packages, links resolved, sorted."""
+        found = (f"{folder}/{name}" for site in self.sites for folder, _, names in os.walk(site) for name in names)
+        return sorted({search.real(path) for path in found if _OBJECT.search(path)})
+
+    def own(self, search: Search) -> list[Elf]:
+        """Return TensorFlow's own large objects."""
+        return tensorflow_install.callers(search, self.framework_folder) if self.framework_folder else []
+
+
+class ImagePython(LocalPython):
     """The Python of an image that has TensorFlow, and its packages."""
 
     def __init__(self, files: ImageFiles, image: Image) -> None:
+        sites = _sites(files, image)
+        folder = next((f"/{site}/tensorflow" for site in sites if f"{site}/tensorflow" in files.paths), None)
+        super().__init__(sites, folder, "")
         self._files = files
-        self.sites = _sites(files, image)
-
-    @property
-    def framework_folder(self) -> str | None:
-        places = [f"{site}/tensorflow" for site in self.sites]
-        return next((f"/{place}" for place in places if place in self._files.paths), None)
 
     def version(self, otherwise: str) -> str:
-        """Return its version from ``pyvenv.cfg`` (``3.11.2``), or the given one."""
         for site in self.sites:
             found = _VERSION.search(_configuration(self._files, site) or b"")
             if found:
@@ -102,7 +160,6 @@ class ImagePython:
         return otherwise
 
     def distributions(self) -> list[installed.Distribution]:
-        """Return every distribution that it finds, sorted by name."""
         kept: dict[tuple[str, str], bytes] = {}
         for path, content in self._files.kept():
             found = _METADATA.search(path)
@@ -117,17 +174,12 @@ class ImagePython:
         )
         return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
 
-    def objects(self, search: ImageSearch) -> list[str]:
-        """Return every shared object of its packages, links resolved, sorted."""
+    def objects(self, search: Search) -> list[str]:
         found: dict[str, str] = {}
         for path, entry in self._below():
             if entry.row.kind in ("file", "link") and _OBJECT.search(path):
                 found.setdefault(search.real(path), f"/{path}")
         return sorted(found)
-
-    def own(self, search: ImageSearch) -> list[Elf]:
-        folder = self.framework_folder
-        return tensorflow_install.callers(search, folder) if folder else []
 
     def _below(self) -> Iterator[tuple[str, StackedFile]]:
         places = tuple(f"{site}/" for site in self.sites)

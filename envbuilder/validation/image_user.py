@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from envbuilder.finding import Code, Finding
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import ImageContext, error, escaped, listed
-from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.layer_scan import FileRow
 
 _COMPLETE = 1000
@@ -127,7 +126,7 @@ def _closed(subject: ImageContext) -> list[str]:
     user = _user_number(subject)
     if not user:
         return []
-    sites = ImagePython(subject.files, subject.image).sites
+    sites = subject.python.sites
     closed: list[str] = []
     for path in sorted({*_above(sites), *_inside(subject, sites)}):
         entry = subject.files.paths.get(path)

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite import library_dependencies
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile
-from envbuilder.validation.image_loader import ImagePython, ImageSearch
+from envbuilder.validation.library_checks import unmet
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
 _LOCAL = "usr/local"
@@ -170,8 +169,7 @@ def _edited(subject: ImageContext, prefix: str) -> str:
 
 def _unmet(subject: ImageContext, python: str) -> Iterator[Finding]:
     """Find missing libraries of the interpreter itself."""
-    search = ImageSearch(subject.files, subject.image)
-    for name, _, tried in library_dependencies.unmet(search, f"/{subject.files.resolve(python)}"):
+    for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}"):
         text = f"{name}, which the interpreter needs, is not where the loader looks: Python does not start"
         yield error(Code.MISSING_LIBRARY, name, text, requires=name, found=", ".join(tried[:6]), fix=_FIX)
 
@@ -209,7 +207,7 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     if not any(modules.values()):
         return
     names = _installed(subject, sites)
-    own = set(ImagePython(files, subject.image).sites) or sites
+    own = set(subject.python.sites) or sites
     for what, folder in asked:
         if not folder or files.resolve(folder) in own:
             continue

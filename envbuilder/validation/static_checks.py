@@ -1,56 +1,94 @@
-"""Checks of packages and libraries, made of an image's files by the rules of the probes."""
+"""Check the packages of a Python, the place of the driver's libraries, and XLA's tools."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-import msgspec
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import ARCHS
-from envbuilder.probes.suite import library_conflicts, library_dependencies, packages, xlatools
-from envbuilder.probes.suite.library_conflicts import LOADED, STUB_AT_MOST
-from envbuilder.probes.suite.result import Answer
-from envbuilder.support import decoding
+from envbuilder.probes.suite import xlatools
+from envbuilder.probes.suite.installed import normalise
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, finding, listed
-from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.image_loader import ImagePython, ImageSearch
+from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed
+from envbuilder.validation.image_loader import STUB_AT_MOST
+from envbuilder.validation.library_checks import LOADED, output, stubs
 from envbuilder.validation.suite_session import plain_finding
 from envbuilder.validation.system_locks import unlocked
 from envbuilder.validation.unowned_files import loader_folders
 from envbuilder.verdict import Measurement
-from envbuilder.versions import key_or_none, minor, order
+from envbuilder.versions import key_or_none, minor
 
-_GLIBC = "GLIBC_"
+UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
+"""Part of every virtual environment; a lock need not name them."""
+
+_BY_PACKAGE = {"numpy": Code.NUMPY_ABI, "protobuf": Code.PROTOBUF_ABI, "keras": Code.KERAS_MISMATCH}
 
 
 def locked(subject: ImageContext) -> CheckOutput:
     """Compare every installed version with the lock, including system packages."""
-    python = ImagePython(subject.files, subject.image)
+    wanted = {normalise(name): version for name, version in subject.facts.locked}
     added = {one.name for one in subject.added}
-    found = [(one.name, one.version) for one in python.distributions() if one.name not in added]
-    output = _converted(packages.as_locked_in(list(subject.facts.locked), found))
-    return _with(output, tuple(plain_finding(one) for one in unlocked(subject)))
+    there: dict[str, set[str]] = {}
+    for one in subject.python.distributions():
+        if one.name not in added:
+            there.setdefault(one.name, set()).add(one.version)
+    findings = []
+    for name in sorted({*wanted, *(there.keys() - UNLOCKED)}):
+        found = sorted(there.get(name, ()))
+        if name not in wanted:
+            findings.append(_unlike(name, "not in the lock", ", ".join(found)))
+        elif found != [wanted[name]]:
+            findings.append(_unlike(name, wanted[name], ", ".join(found) or "absent"))
+    count = len(subject.facts.locked)
+    counted = (("packages", Measurement(value=sum(map(len, there.values())), unit="1")),)
+    return output([*findings, *unlocked(subject)], f"{count} packages as locked", f"the same {count} packages", counted)
+
+
+def _unlike(name: str, wanted: str, there: str) -> Finding:
+    fix = "install from the lock with hashes, and nothing besides"
+    text = f"{name}: locked {wanted}, installed {there}"
+    return error(Code.LOCK_MISMATCH, name, text, requires=wanted, found=there, fix=fix)
 
 
 def consistent(subject: ImageContext) -> CheckOutput:
-    python = ImagePython(subject.files, subject.image)
-    output = _converted(packages.consistent_in(python.distributions(), _markers(subject, python)))
-    wrong = tuple(for_another_python(subject))
-    if not wrong:
-        return output
-    messages = (*((output.observed,) if output.findings else ()), *(one.message for one in wrong))
-    return replace(output, findings=(*output.findings, *wrong), observed="; ".join(messages))
+    """Check every package's requirements, as ``pip check`` would, and that this Python can import it."""
+    every = subject.python.distributions()
+    there, markers = {one.name: one.version for one in every}, _markers(subject)
+    findings = []
+    for one in every:
+        for text in one.requires:
+            name, problem = unmet_requirement(text, there, markers)
+            if problem:
+                code = _BY_PACKAGE.get(name, Code.PACKAGE_CONFLICT)
+                message = f"{one.name} {one.version} requires {text}, and {problem}"
+                fix = "lock again with both in one solution"
+                findings.append(error(code, one.name, message, requires=text, found=problem, fix=fix))
+    findings += for_another_python(subject)
+    return output(findings, "every requirement met", f"{len(every)} packages fit together")
 
 
-def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
+def unmet_requirement(text: str, there: Mapping[str, str], markers: Mapping[str, str]) -> tuple[str, str]:
+    """Return the package of a requirement, and why it is not met; '' if it is, or if it cannot be read."""
+    try:
+        needed = Requirement(text)
+        applies = needed.marker is None or needed.marker.evaluate({**markers, "extra": ""})
+        name = normalise(needed.name)
+        if not applies or (name in there and needed.specifier.contains(Version(there[name]), prereleases=True)):
+            return name, ""
+    except (InvalidRequirement, InvalidVersion, UndefinedComparison, UndefinedEnvironmentName):
+        return "", ""
+    return name, f"{name} {there[name]} is installed" if name in there else f"{name} is not installed"
+
+
+def _markers(subject: ImageContext) -> dict[str, str]:
     """Return the values for requirement markers of the image's Python, as far as the files tell."""
-    version = python.version(subject.facts.python)
+    version = subject.python.version(subject.facts.python)
     return {
         "python_version": minor(version) if key_or_none(version) else version,
         "python_full_version": version,
@@ -63,91 +101,28 @@ def _markers(subject: ImageContext, python: ImagePython) -> dict[str, str]:
     }
 
 
-def complete(subject: ImageContext) -> CheckOutput:
-    """Find missing dependencies of the packages' shared objects."""
-    search, python = _searched(subject)
-    return _converted(library_dependencies.complete_in(search, python.objects(search), python.own(search)))
-
-
-def versions(subject: ImageContext) -> CheckOutput:
-    """Find symbol versions that the packages need and the system lacks."""
-    search, python = _searched(subject)
-    path, _ = search.find("libc.so.6")
-    libc = search.read(path) if path else None
-    named = [name.removeprefix(_GLIBC) for name in libc.defines if name.startswith(_GLIBC)] if libc is not None else []
-    known = [name for name in named if key_or_none(name)]
-    newest = _GLIBC + max(known, key=order) if known else "no C library that can be read"
-    return _converted(library_dependencies.versions_in(search, python.objects(search), newest))
-
-
-def only_one(subject: ImageContext) -> CheckOutput:
-    """Find a second CUDA or cuDNN on the loader's path."""
-    search, python = _searched(subject)
-
-    def version_of(path: str) -> str | None:
-        return cudnn_version(subject.files, path)
-
-    return _converted(library_conflicts.only_one_in(search, python.own(search), _facts(subject), version_of))
-
-
-def cudnn_version(files: ImageFiles, path: str) -> str | None:
-    """Return the version of a cuDNN: since 8 only the parts next to the main library have one."""
-    folder = posixpath.dirname(files.resolve(path))
-    beside = [one for one in files.paths if posixpath.dirname(one) == folder and "/libcudnn" in one]
-    found = (files.file(one) for one in sorted(beside))
-    binaries = (entry.row.binary for entry in found if entry is not None)
-    return next((binary.version for binary in binaries if binary is not None and binary.version), None)
-
-
 def no_stub(subject: ImageContext) -> CheckOutput:
     """Find a stub of the driver's library, and driver libraries of another host."""
-    search, python = _searched(subject)
-
-    def is_stub(path: str) -> bool:
-        real = search.real(path)
-        return "/stubs/" in real or search.size(real) < library_conflicts.STUB_AT_MOST
-
-    return _with(
-        _converted(library_conflicts.no_stub_in(search, python.own(search), is_stub)), tuple(driver_libraries(subject))
-    )
+    findings = [*stubs(subject), *driver_libraries(subject)]
+    return output(findings, "the driver's own library, or none", "no stub where the driver belongs")
 
 
 def tools(subject: ImageContext) -> CheckOutput:
     """Find ptxas and libdevice in the folders that XLA searches."""
-    search, python = _searched(subject)
-    env = subject.image.env
-    places = xlatools.roots(python.framework_folder or "", subject.facts.built_cuda, env.get("XLA_FLAGS", ""))
-    found = _converted(xlatools.found_in(places, env.get("PATH", "").split(":"), search.runs, search.exists))
-    if not subject.facts.without_tools:
-        return found
-    warnings = (msgspec.structs.replace(one, severity=Severity.WARNING) for one in found.findings)
-    return replace(found, findings=tuple(warnings), expected=f"{found.expected}, or a base that is known to have none")
-
-
-def _searched(subject: ImageContext) -> tuple[ImageSearch, ImagePython]:
-    return ImageSearch(subject.files, subject.image), ImagePython(subject.files, subject.image)
-
-
-def _facts(subject: ImageContext) -> dict[str, Any]:
-    facts: dict[str, Any] = msgspec.to_builtins(subject.facts)
-    return facts
-
-
-def _with(output: CheckOutput, others: tuple[Finding, ...]) -> CheckOutput:
-    """Add further findings to the output of a check."""
-    if not others:
-        return output
-    messages = (*((output.observed,) if output.findings else ()), *(one.message for one in others))
-    return replace(output, findings=(*output.findings, *others), observed="; ".join(messages))
-
-
-def _converted(answer: Answer) -> CheckOutput:
-    return CheckOutput(
-        tuple(plain_finding(one) for one in decoding.converted(answer["findings"], list[Finding])),
-        answer["expected"],
-        answer["observed"],
-        tuple(decoding.converted(answer["measurements"], dict[str, Measurement]).items()),
-    )
+    search, env, facts = subject.search, subject.image.env, subject.facts
+    places = xlatools.roots(subject.python.framework_folder or "", facts.built_cuda, env.get("XLA_FLAGS", ""))
+    ptxas = xlatools.tool("ptxas", places, env.get("PATH", "").split(":"), search.runs)
+    devices = (*(f"{place}/{xlatools.LIBDEVICE}" for place in places), "libdevice.10.bc")
+    device = next((path for path in devices if search.exists(path)), None)
+    severity = Severity.WARNING if facts.without_tools else Severity.ERROR
+    fix = "install the nvidia-cuda-nvcc wheel of this CUDA, or give XLA_FLAGS=--xla_gpu_cuda_data_dir"
+    findings = []
+    for name in (name for name, path in (("ptxas", ptxas), ("libdevice.10.bc", device)) if path is None):
+        text = f"XLA does not find {name}: compiled functions will fail or wait for the driver"
+        looked = "looked in: " + ", ".join(places)
+        findings.append(finding(severity, Code.XLA_TOOLS_MISSING, name, text, requires=name, found=looked, fix=fix))
+    expected = "ptxas and libdevice" + (", or a base that is known to have none" if facts.without_tools else "")
+    return CheckOutput(tuple(map(plain_finding, findings)), expected, f"ptxas {ptxas}, libdevice {device}")
 
 
 _OF_DRIVER = re.compile(

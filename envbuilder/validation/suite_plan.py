@@ -68,12 +68,9 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
 
 def _placed(check: Check, facts: Facts) -> Check:
-    """Return the check for this place: the host reads the files of an image; without a container limits double."""
-    if facts.place == "here":
-        return msgspec.structs.replace(check, limit_s=_HERE_TIMES * check.limit_s)
-    if check.of_files and facts.place == "container":
-        return msgspec.structs.replace(check, group="host", probe="")
-    return check
+    """Return the check for this place: without a container limits double."""
+    times = _HERE_TIMES if facts.place == "here" else 1.0
+    return msgspec.structs.replace(check, limit_s=times * check.limit_s)
 
 
 def _applies(check: Check, facts: Facts) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +48,7 @@ from envbuilder.validation.image_claims import (
 )
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles, read_image
+from envbuilder.validation.image_loader import LocalPython
 from envbuilder.validation.judge import Causes, budget_results, judge, mark_consequences
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
@@ -136,7 +140,15 @@ def validate(
     files = cache(lambda: read_image(engine, image))  # takes seconds: while the suite runs, if nothing needs it before
     subject = _subject(image, files, spec.gpus, request)
     inspect = partial(_inspect, engine, image, files, subject, request, on_look)
-    session, results, added = _checked(engine, spec, image, inspect, subject, request, on_progress)
+    foreign = "" if subject.environment else request.image
+    session, results, added = _checked(
+        (*suite_plan.select(subject.facts), *request.extra),
+        subject.facts,
+        on_progress,
+        lambda plan, session: in_container(engine, spec, plan, session, foreign=foreign),
+        lambda check, stopped: check_entrypoint(engine, image, check, stopped),
+        inspect,
+    )
     results += budget_results(results, request.budgets, image.size)
     info = engine.info()
     return _verdict(
@@ -170,14 +182,23 @@ def validate_here(
     """
     began = time.monotonic()
     installed = _identify(python)
-    subject = facts_of.of_foreign(installed, catalog, None, profile=profile, simulated=False)
-    checks = suite_plan.select(subject)
-    session, results = _run(checks, subject, on_progress, lambda plan, session: here(python, plan, session))
+    facts = facts_of.of_foreign(installed, catalog, None, profile=profile, simulated=False)
+    local = LocalPython(installed.sites, installed.folder, installed.release)
+    image = Image("", (), (), 0, labels={}, env=os.environ, user="", architecture=platform.machine())
+    context = ImageContext(image, ImageFiles(()), facts, "", WheelRecords(None), local=local)
+    session, results, _ = _checked(
+        suite_plan.select(facts),
+        facts,
+        on_progress,
+        lambda plan, session: here(python, plan, session),
+        _no_start,
+        lambda checks: (*run_host_checks(context, checks), ()),
+    )
     results += budget_results(results, budgets or Budgets(), None)
     return _verdict(
         session,
         results,
-        _Subject(None, subject),
+        _Subject(None, facts),
         image=ImageRef(id="", reference="here"),
         engine=EngineRef(name="here", version=installed.python),
         times=span(began),
@@ -277,32 +298,27 @@ def _inspect(
 
 
 def _checked(
-    engine: Engine,
-    spec: ContainerSpec,
-    image: Image,
-    inspect: Callable[[tuple[Check, ...]], Inspected],
-    subject: _Subject,
-    request: ValidationRequest,
+    checks: tuple[Check, ...],
+    facts: Facts,
     on_progress: Callable[[Progress], None],
+    run: Runner,
+    start_image: Callable[[Check, threading.Event], CheckResult],
+    inspect: Callable[[tuple[Check, ...]], Inspected],
 ) -> tuple[Session, tuple[CheckResult, ...], tuple[Addition, ...]]:
-    """Run the suite in the container, with the checks of the host and of the users' start next to it."""
-    selected = suite_plan.select(subject.facts)
-    checks = (*selected, *request.extra)
-    foreign = "" if subject.environment else request.image
+    """Run the suite, with the checks of the host and of the users' start next to it."""
     with BackgroundChecks(
-        [check for check in selected if check.group == "users"],
-        lambda check, stopped: check_entrypoint(engine, image, check, stopped),
-        lambda: inspect(tuple(check for check in selected if check.group == "host")),
+        [check for check in checks if check.group == "users"],
+        start_image,
+        lambda: inspect(tuple(check for check in checks if check.group == "host")),
     ) as beside:
-        session, results = _run(
-            checks,
-            subject.facts,
-            beside.after(checks, on_progress),
-            lambda plan, session: in_container(engine, spec, plan, session, foreign=foreign),
-        )
+        session, results = _run(checks, facts, beside.after(checks, on_progress), run)
         results = (*results, *beside.results())
         looked, causes, added = beside.inspected()
-    return session, mark_consequences(_in_order(selected, results, looked), causes), added
+    return session, mark_consequences(_in_order(checks, results, looked), causes), added
+
+
+def _no_start(check: Check, _: threading.Event) -> CheckResult:
+    raise NotImplementedError(f"{check.name} starts an image, and there is none")
 
 
 def _subject(image: Image, files: Callable[[], ImageFiles], gpus: str, request: ValidationRequest) -> _Subject:
@@ -334,13 +350,11 @@ def _subject(image: Image, files: Callable[[], ImageFiles], gpus: str, request: 
 
 
 def _in_order(
-    selected: tuple[Check, ...], results: tuple[CheckResult, ...], looked: tuple[CheckResult, ...]
+    checks: tuple[Check, ...], results: tuple[CheckResult, ...], looked: tuple[CheckResult, ...]
 ) -> tuple[CheckResult, ...]:
     """Return all results in the order of the table, those of the host's checks included."""
     made = {result.name: result for result in (*results, *looked)}
-    named = [check.name for check in selected]
-    table = tuple(made[name] for name in named if name in made)
-    return (*table, *(result for result in results if result.name not in named))
+    return tuple(made[check.name] for check in checks if check.name in made)
 
 
 def _identify(python: str) -> InstalledFramework:

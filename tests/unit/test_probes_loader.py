@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes.util
+import dataclasses
 import importlib.util
+import platform
 import shutil
 import subprocess
 import sys
@@ -13,16 +15,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from made_images import context_of, image_of
 
-from envbuilder.probes.suite import (
-    elf,
-    library_conflicts,
-    library_dependencies,
-    loader,
-    runtime_libraries,
-    tensorflow_install,
-    xlatools,
-)
+from envbuilder.finding import Code, Severity
+from envbuilder.probes.suite import elf, installed, loader, runtime_libraries, tensorflow_install, xlatools
+from envbuilder.validation.image_context import ImageContext
+from envbuilder.validation.image_loader import LocalPython, LocalSearch
+from envbuilder.validation.library_checks import complete, copies_of, only_one, unmet, versions
+from envbuilder.validation.static_checks import consistent, no_stub, tools
 
 
 def real_object() -> Path:
@@ -254,14 +254,14 @@ def test_links_are_no_copies_of_a_library(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "libcudart.so.12").symlink_to(first)
     folders = [str(tmp_path / name) for name in "abc"]
-    assert library_conflicts.copies_of(loader.Search("", {}, []), "libcudart", folders) == [str(first), str(second)]
-    assert library_conflicts.copies_of(loader.Search("", {}, []), "libcublas", folders) == []
+    assert copies_of(loader.Search("", {}, []), "libcudart", folders) == [str(first), str(second)]
+    assert copies_of(loader.Search("", {}, []), "libcublas", folders) == []
 
 
 def test_stub_is_recognised_by_its_folder(tmp_path: Path) -> None:
     stub = put(tmp_path / "cuda" / "stubs", "libcuda.so")
     (tmp_path / "libcuda.so.1").symlink_to(stub)
-    assert library_conflicts.is_stub(str(tmp_path / "libcuda.so.1"))
+    assert LocalSearch("", {}).is_stub(str(tmp_path / "libcuda.so.1"))
 
 
 @pytest.mark.parametrize(("number", "text"), [(7605, "7.6.5"), (8907, "8.9.7"), (90300, "9.3.0"), (91002, "9.10.2")])
@@ -290,7 +290,7 @@ def known(search: loader.Search, path: Path, *, needed: list[str], rpath: str = 
 def test_unmet_need_is_reported_with_its_user(tmp_path: Path) -> None:
     search = loader.Search("", loader.read_cache())
     known(search, tmp_path / "a.so", needed=["libgone.so.3", "libcuda.so.1", "libc.so.6"])
-    assert [(name, user) for name, user, _ in library_dependencies.unmet(search, str(tmp_path / "a.so"))] == [
+    assert [(name, user) for name, user, _ in unmet(search, str(tmp_path / "a.so"))] == [
         ("libgone.so.3", str(tmp_path / "a.so"))
     ]
 
@@ -302,7 +302,7 @@ def test_rpath_counts_for_needs_of_needs_and_runpath_does_not(tmp_path: Path) ->
         known(search, tmp_path / "module.so", needed=["libsecond.so"], **{kind: "$ORIGIN/libs"})
         known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
         known(search, tmp_path / "libs" / "libthird.so", needed=[])
-        assert [name for name, _, _ in library_dependencies.unmet(search, str(tmp_path / "module.so"))] == lacks
+        assert [name for name, _, _ in unmet(search, str(tmp_path / "module.so"))] == lacks
 
 
 def test_loaded_library_is_not_searched_again(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_loaded_library_is_not_searched_again(tmp_path: Path) -> None:
     known(search, tmp_path / "module.so", needed=["libsecond.so", "libthird.so"], runpath="$ORIGIN/libs")
     known(search, tmp_path / "libs" / "libsecond.so", needed=["libthird.so"])
     known(search, tmp_path / "libs" / "libthird.so", needed=[])
-    assert library_dependencies.unmet(search, str(tmp_path / "module.so")) == []
+    assert unmet(search, str(tmp_path / "module.so")) == []
 
 
 def test_plug_in_finds_the_libraries_that_tensorflow_loaded(tmp_path: Path) -> None:
@@ -326,9 +326,7 @@ def test_plug_in_finds_the_libraries_that_tensorflow_loaded(tmp_path: Path) -> N
     lacks = {
         path.name: [
             name
-            for name, _, _ in library_dependencies.unmet(
-                search, str(path), tensorflow_install.loaded_before(search, str(path), objects)
-            )
+            for name, _, _ in unmet(search, str(path), tensorflow_install.loaded_before(search, str(path), objects))
         ]
         for path in (plugin, module)
     }
@@ -351,6 +349,10 @@ def test_only_the_runpath_of_the_opener_counts(tmp_path: Path) -> None:
     assert tensorflow_install.find(search, "libcusolver.so.11", [code])[0] is not None
 
 
+def subject(python: LocalPython) -> ImageContext:
+    return dataclasses.replace(context_of(image_of({}), facts={"flavor": "gpu", "environment": ""}), local=python)
+
+
 @pytest.mark.parametrize("lacks", ["ptxas", "libdevice.10.bc"])
 def test_xla_tools_are_found_next_to_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     ptxas = tmp_path / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
@@ -360,19 +362,20 @@ def test_xla_tools_are_found_next_to_tensorflow(tmp_path: Path, monkeypatch: pyt
         path.write_text("")
         path.chmod(0o755)
     (tmp_path / "tensorflow").mkdir()
-    monkeypatch.setattr(tensorflow_install, "tensorflow_folder", lambda: str(tmp_path / "tensorflow"))
     monkeypatch.setattr(xlatools, "USUAL", [])
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert xlatools.found({"built_cuda": "99.9"})["outcome"] == "passed"
+    there = subject(LocalPython((str(tmp_path),), str(tmp_path / "tensorflow"), ""))
+    assert tools(there).findings == ()
     (ptxas if lacks == "ptxas" else device).unlink()
-    (found,) = xlatools.found({"built_cuda": "99.9"})["findings"]
-    assert (found["code"], found["subject"]) == ("XLA_TOOLS_MISSING", lacks)
+    (found,) = tools(there).findings
+    assert (found.code, found.subject) == (Code.XLA_TOOLS_MISSING, lacks)
 
 
-def test_this_python_has_no_unmet_need() -> None:
-    answer = library_dependencies.complete({})
-    assert [one for one in answer["findings"] if one["severity"] == "error"] == []
-    assert sys.prefix
+def test_packages_of_this_python_fit_and_find_their_libraries() -> None:
+    here = LocalPython(tuple(installed.site_folders()), None, platform.python_version())
+    for check in (complete, versions, consistent, only_one, no_stub):
+        assert [one for one in check(subject(here)).findings if one.severity is Severity.ERROR] == []
+    assert {"pytest", "msgspec"} <= {one.name for one in here.distributions()}
+    assert complete(subject(here)).measurements[0][1].value > 1
 
 
 def shared_object(folder: Path, name: str, code: str) -> str:

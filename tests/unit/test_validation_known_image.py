@@ -25,7 +25,7 @@ from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import CheckResult, Verdict
 from envbuilder.workspace import read_document
 
-HOST_CHECKS = tuple(one for one in CHECKS if one.group == "host" or one.of_files)
+HOST_CHECKS = tuple(one for one in CHECKS if one.group == "host")
 HOST_NAMES = {one.name for one in HOST_CHECKS}
 RESULTS = tuple(check(one.name, level="static") for one in HOST_CHECKS)
 CONTEXT = digest("the build files")

@@ -17,15 +17,14 @@ from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import MAX_KEPT
+from envbuilder.validation.library_checks import complete, only_one, versions
 from envbuilder.validation.static_checks import (
-    complete,
     consistent,
     for_another_python,
     locked,
     no_stub,
-    only_one,
     tools,
-    versions,
+    unmet_requirement,
 )
 
 VENV = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\nversion_info = 3.11.2\ninclude-system-site-packages = false\n"}
@@ -66,6 +65,7 @@ def codes(
         ({f"{SITE}/numpy-2.4.6.dist-info": None}, ["numpy"]),
         ({f"{SITE}/numpy-2.4.6.dist-info/METADATA": b"Name: numpy\nVersion: 2.1.3\n"}, ["numpy"]),
         (package("numpy", "2.1.3", {}), ["numpy"]),
+        (package("pip", "24.0", {}), []),
         ({"usr/lib/python3/dist-packages/six-1.egg-info": b"Name: six\nVersion: 1\n"}, []),
     ],
 )
@@ -228,3 +228,30 @@ def test_loader_cache_too_large_to_read_is_reported() -> None:
         if one.subject == "unread files"
     )
     assert "etc/ld.so.conf.d/x.conf" in one.message
+
+
+MARKERS = {"python_version": "3.11", "sys_platform": "linux", "platform_system": "Linux"}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "problem"),
+    [
+        ("numpy<2.0,>=1.26", ""),
+        ("numpy>=2", "numpy 1.26.4 is installed"),
+        ("absl-py", "absl-py is not installed"),
+        ("NumPy (>=1.0)", ""),
+        ("tensorflow==2.20.0", ""),
+        ("tensorflow<2.20", "tensorflow 2.20.0+nv23 is installed"),
+        ("numpy<1.26.4rc1", "numpy 1.26.4 is installed"),
+        ("old>=2004", ""),
+        ("numpy>>1", ""),
+        ("gone; unknown == '1'", ""),
+        ("tensorboard~=2.20; extra == 'board'", ""),
+        ("gone; python_version < '3.0'", ""),
+        ("gone; sys_platform == 'linux' and python_version >= '3.0'", "gone is not installed"),
+        ("gone; sys_platform == 'win32' or platform_system == 'Linux'", "gone is not installed"),
+    ],
+)
+def test_requirement_is_met_or_names_the_problem(requirement: str, problem: str) -> None:
+    there = {"numpy": "1.26.4", "tensorflow": "2.20.0+nv23", "old": "2004d-1"}
+    assert unmet_requirement(requirement, there, MARKERS)[1] == problem

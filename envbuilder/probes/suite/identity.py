@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 
-from . import driver, library_conflicts, tensorflow_install
+from . import driver, installed, tensorflow_install
 from .result import Answer, Facts, passed
 
 
@@ -21,14 +22,18 @@ def answer(facts: Facts) -> Answer:
         "package": name or "",
         "version": version or "",
         "build": build,
+        "sites": installed.site_folders(),
+        "folder": folder,
+        "release": platform.python_version(),
         "is_cuda_build": is_cuda_build,
-        "is_for_gpus": is_cuda_build and bool(_cuda_runtimes() or driver.device_nodes()),
+        "is_for_gpus": is_cuda_build and (_has_cuda_runtime() or bool(driver.device_nodes())),
     }
     return passed(data=data)
 
 
-def _cuda_runtimes() -> list[str]:
-    """Return the CUDA runtimes that TensorFlow could load."""
+def _has_cuda_runtime() -> bool:
+    """Return True if TensorFlow could load a CUDA runtime."""
     search = tensorflow_install.new_search()
     folders = tensorflow_install.search_path(search, tensorflow_install.callers(search))
-    return library_conflicts.copies_of(search, "libcudart", folders + tensorflow_install.wheel_folders())
+    folders += tensorflow_install.wheel_folders()
+    return any(name.startswith("libcudart.so.") for folder in folders for name in search.names(folder))

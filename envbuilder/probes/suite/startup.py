@@ -46,9 +46,11 @@ def import_tensorflow(facts: Facts) -> Answer:
 
 def same_release(wheel: str, module: str) -> bool:
     """Compare a wheel's version with ``tf.__version__``: ``2.21.0rc1`` is ``2.21.0-rc1``, a post-release its base."""
-    from .packages import key  # not before the import is timed
+    return _plain(wheel.split(".post", maxsplit=1)[0]) == _plain(module)
 
-    return key(wheel.split(".post", maxsplit=1)[0]) == key(module)
+
+def _plain(version: str) -> str:
+    return version.partition("+")[0].replace("-", "").replace(".dev", "dev")
 
 
 class Objects:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from . import tensorflow_install
 from .elf import Elf, NotElfError
-from .result import Answer, Facts, Finding, finding, judged, skipped
+from .result import Answer, Facts, finding, judged, skipped
 
 # tsl/platform/default/cuda_root_path.cc: the wheel of nvcc next to TensorFlow's folder, the copy of libdevice in
 # TensorFlow's own wheel, then the toolkit's usual places; executables are looked up on PATH last.
@@ -31,10 +31,6 @@ def roots(folder: str, cuda: str | None, flags: str) -> list[str]:
         found.append(USUAL[0] + "-" + ".".join(cuda.split(".")[:2]))
     found += USUAL
     return list(dict.fromkeys(os.path.normpath(path) for path in found))
-
-
-def found(facts: Facts) -> Answer:
-    return found_in(_places(facts), _path(), _runs, os.path.isfile)
 
 
 def _places(facts: Facts) -> list[str]:
@@ -165,28 +161,6 @@ def _output(command: Sequence[str]) -> str:
 
 def tool(name: str, places: Iterable[str], on_path: Iterable[str], runs: Callable[[str], bool]) -> str | None:
     """Return the program that XLA would start, None if it finds none; ``runs`` returns True for a program."""
-    candidates = _candidates(places, os.path.join("bin", name)) + [os.path.join(folder, name) for folder in on_path]
+    folders = [os.path.join(place, "bin") for place in places] + list(on_path)
+    candidates = [os.path.join(folder, name) for folder in folders]
     return next((path for path in candidates if runs(path)), None)
-
-
-def found_in(
-    places: Sequence[str], on_path: Iterable[str], runs: Callable[[str], bool], is_file: Callable[[str], bool]
-) -> Answer:
-    """Look in these places, then on PATH; ``runs`` returns True for a program, ``is_file`` for a file."""
-    ptxas = tool("ptxas", places, on_path, runs)
-    device = next((path for path in [*_candidates(places, LIBDEVICE), "libdevice.10.bc"] if is_file(path)), None)
-    findings = []
-    for name, path in (("ptxas", ptxas), ("libdevice.10.bc", device)):
-        if path is None:
-            findings.append(_missing(name, places))
-    return judged(findings, "ptxas and libdevice", "ptxas {0}, libdevice {1}".format(ptxas, device))
-
-
-def _candidates(places: Iterable[str], leaf: str) -> list[str]:
-    return [os.path.join(place, leaf) for place in places]
-
-
-def _missing(name: str, places: Sequence[str]) -> Finding:
-    text = "XLA does not find {0}: compiled functions will fail or wait for the driver".format(name)
-    fix = "install the nvidia-cuda-nvcc wheel of this CUDA, or give XLA_FLAGS=--xla_gpu_cuda_data_dir"
-    return finding("XLA_TOOLS_MISSING", name, text, name, "looked in: " + ", ".join(places), fix)
