@@ -18,7 +18,7 @@ from suite_messages import lines as message_lines
 
 from envbuilder.finding import Code
 from envbuilder.validation import suite_plan
-from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, HOST_GROUPS, Check
+from envbuilder.validation.checks import CHECKS, GROUPS, HOST_GROUPS, Check
 from envbuilder.validation.code_text import code_only
 from envbuilder.validation.host_checks import HOST_CHECKS
 from envbuilder.validation.older_python import without_annotations
