@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 from envbuilder.probes.suite import installed, operations, startup, tensorflow1_compat, xlatools
+from envbuilder.probes.suite.cuda_timeline import Timeline
 
 
 @pytest.mark.parametrize(
@@ -235,12 +236,13 @@ def framework() -> Any:
 
 
 def test_parts_of_a_session_are_timed() -> None:
-    times = startup._session(framework(), "/CPU:0")
-    assert [name for name, _ in times] == ["first session", "first run", "second run"]
-    assert all(seconds >= 0 for _, seconds in times)
+    line = Timeline("GPU ")
+    startup._session(framework(), "/CPU:0", line)
+    assert [row["phase"] for row in line.phases] == ["GPU first session", "GPU first run", "GPU second run"]
+    assert all(row["seconds"] >= 0 for row in line.phases)
 
 
 def test_wrong_product_of_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "product", 63.0)
     with pytest.raises(ArithmeticError, match="63 where 64"):
-        startup._session(framework(), "/CPU:0")
+        startup._session(framework(), "/CPU:0", Timeline())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.probes.suite import cuda_timeline, stall_rules, startup_diagnosis, startup_timing
+from envbuilder.probes.suite import cuda_timeline, stall_rules, startup_diagnosis
 
 STEPS = 160
 
@@ -95,7 +95,8 @@ def document(*, grew: int = 0, gpus: int = 1, imported: float = 2.5, **changes: 
     phases = {"process start": 0.02, "import": imported, "device listing": 0.3, "contexts and allocator": 0.4}
     phases |= {"GPU first op": 0.02, "GPU first matmul": 0.1, "GPU first convolution": 0.2, "GPU first function": 0.05}
     phases |= {name.replace("_", " ").replace("GPU", "GPU "): value for name, value in changes.items()}
-    return {"phases": list(phases.items()), "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
+    rows = [{"phase": name, "seconds": seconds} for name, seconds in phases.items()]
+    return {"phases": rows, "gpus": gpus, "cache_grew": grew, "peak_memory": 10**9}
 
 
 PTX = document(GPUfirst_op=140.0)
@@ -131,7 +132,7 @@ def test_slow_start_has_its_cause(
 
 
 def test_phases_keep_every_sample() -> None:
-    phases = startup_timing.phases([document(), document(imported=3.0)], [document(imported=2.0)])
+    phases = startup_diagnosis.phases([document(), document(imported=3.0)], [document(imported=2.0)])
     assert phases["import"] == {"cold_s": [2.5, 3.0], "warm_s": [2.0]}
     assert list(phases)[:2] == ["process start", "import"]
 

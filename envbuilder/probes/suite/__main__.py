@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> Any:
     if arguments[:1] == ["--worker"]:
         return importlib.import_module(PACKAGE + ".worker").main(int(arguments[1]))
     if arguments[:1] == ["--sample"]:
-        return importlib.import_module(PACKAGE + ".startup_sample").main(int(arguments[1]), STARTED)
+        return importlib.import_module(PACKAGE + ".startup").sample(STARTED)
     return importlib.import_module(PACKAGE + ".runner").main()
 
 

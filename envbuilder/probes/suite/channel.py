@@ -14,6 +14,13 @@ LONGEST = 4 * 1024 * 1024
 _STRANGE_LINES, _STRANGE_LENGTH = 40, 300
 
 
+def private_output() -> int:
+    """Keep standard output for messages only: other output goes to standard error, which is only a log."""
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return private
+
+
 def message(token: str, document: Mapping[str, Any]) -> bytes:
     """Return the line of a message. JSON escapes every line end in the document."""
     return token.encode() + b" " + json.dumps(document, default=str).encode() + b"\n"

@@ -51,17 +51,21 @@ class DriverError(Exception):
 
 
 class Timeline:
-    """Phases in order, each with its seconds."""
+    """Phases in order, each with its seconds; ``prefix`` begins every name."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
         self.phases: list[dict[str, Any]] = []
         self.facts: dict[str, Any] = {}
 
     def timed(self, name: str, action: Callable[[], Any]) -> Any:
         begun = time.perf_counter()
         value = action()
-        self.phases.append({"phase": name, "seconds": time.perf_counter() - begun})
+        self.add(name, time.perf_counter() - begun)
         return value
+
+    def add(self, name: str, seconds: float) -> None:
+        self.phases.append({"phase": self.prefix + name, "seconds": seconds})
 
 
 def call(library: Any, name: str, *arguments: Any) -> None:

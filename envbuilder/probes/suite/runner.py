@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import host, known_errors, watchdog
-from .channel import Writer
+from .channel import Writer, private_output
 from .result import Answer, Facts, Order, failed, finding, skipped
 from .worker import blocked_by
 from .worker_process import End, WorkerProcess
@@ -35,7 +35,7 @@ def main() -> int:
         watchdog.end_after(order["limit_s"])
     _adopt_orphans()
     plan = order["plan"]
-    run = SuiteRun(Writer(_private_output(), order["token"]), plan)
+    run = SuiteRun(Writer(private_output(), order["token"]), plan)
     run.send({"event": "start", "python": sys.executable, "host": host.describe()})
     lanes: dict[str, list[Order]] = {}
     for group in plan["groups"]:
@@ -48,13 +48,6 @@ def main() -> int:
     run.send({"event": "end"})
     watchdog.kill_descendants()
     return 0
-
-
-def _private_output() -> int:
-    """Keep standard output for messages only: other output goes to standard error, which is only a log."""
-    private = os.dup(1)
-    os.dup2(2, 1)
-    return private
 
 
 def _adopt_orphans() -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.machinery
+import json
+import os
+import resource
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from . import tensorflow1_compat
+from .channel import private_output
+from .cuda_timeline import Timeline
 from .result import Answer, Facts, finding, judged, measure, phase
 
 
@@ -86,56 +91,77 @@ def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
     """Time the first operation, the first and the steady matmul, and the first traced function."""
     import tensorflow as tf
 
+    line = Timeline(prefix)
     with tf.device(device):
-        times, (three, product, total) = first_operations(tf)
-    times += _session(tf, device) if tensorflow1_compat.is_first(tf) else []
+        three, product, total = first_operations(tf, line)
+    if tensorflow1_compat.is_first(tf):
+        _session(tf, device, line)
     right = three == 3.0 and abs(product - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
     more = {
-        "measurements": {prefix + name.replace(" ", "_"): measure(value, "s") for name, value in times},
-        "phases": {prefix + name: phase([value]) for name, value in times},
+        "measurements": {_underscored(row["phase"], prefix): measure(row["seconds"], "s") for row in line.phases},
+        "phases": {row["phase"]: phase([row["seconds"]]) for row in line.phases},
     }
     observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(three, product, total)
     findings = [] if right else [finding("WRONG_NUMBERS", prefix + "first operations", observed)]
     return judged(findings, "1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)
 
 
-def first_operations(tf: Any) -> tuple[list[tuple[str, float]], tuple[float, float, float]]:
-    """Return the seconds of the first operations by name, and their results: a sum, a product, a reduced product."""
-    clock = time.perf_counter
-    begun = clock()
-    three = float(tf.add(tf.constant(1.0), tf.constant(2.0)).numpy())
-    times = [("first op", clock() - begun)]
+def _underscored(name: str, prefix: str) -> str:
+    return prefix + name[len(prefix) :].replace(" ", "_")
+
+
+def first_operations(tf: Any, line: Timeline) -> tuple[float, float, float]:
+    """Time the first operations; return their results: a sum, a product, a reduced product."""
+    three = line.timed("first op", lambda: float(tf.add(tf.constant(1.0), tf.constant(2.0)).numpy()))
     matrix = tf.fill((256, 256), 0.5)
-    begun = clock()
-    product = tf.matmul(matrix, matrix).numpy()
-    times.append(("first matmul", clock() - begun))
-    steady = []
+    product = line.timed("first matmul", lambda: tf.matmul(matrix, matrix).numpy())
+    later = Timeline()
     for _ in range(20):
-        begun = clock()
-        tf.matmul(matrix, matrix).numpy()
-        steady.append(clock() - begun)
-    times.append(("steady matmul", sorted(steady)[10]))
+        later.timed("", lambda: tf.matmul(matrix, matrix).numpy())
+    line.add("steady matmul", sorted(row["seconds"] for row in later.phases)[10])
     traced = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
-    begun = clock()
-    total = float(traced(matrix))
-    times.append(("first function", clock() - begun))
-    return times, (three, float(product[0, 0]), total)
+    total = line.timed("first function", lambda: float(traced(matrix)))
+    return three, float(product[0, 0]), total
 
 
-def _session(tf: Any, device: str) -> list[tuple[str, float]]:
+def _session(tf: Any, device: str, line: Timeline) -> None:
     """Time the start of a TensorFlow 1 program: a session, its first run, a later one. Raises for a wrong product."""
-    clock = time.perf_counter
     with tf.Graph().as_default() as graph, tf.device(device):
         given = tf.compat.v1.placeholder(tf.float32, [256, 256])
         product = tf.matmul(given, given)
-        begun = clock()
-        with tf.compat.v1.Session(graph=graph) as session:
-            made = clock()
+        with line.timed("first session", lambda: tf.compat.v1.Session(graph=graph)) as session:
             values = [[0.5] * 256] * 256
-            first = session.run(product, {given: values})
-            ran = clock()
-            session.run(product, {given: values})
-            again = clock()
+            first = line.timed("first run", lambda: session.run(product, {given: values}))
+            line.timed("second run", lambda: session.run(product, {given: values}))
     if abs(float(first[0, 0]) - 64.0) >= 1e-3:
         raise ArithmeticError("a session multiplies to {0:g} where 64 is right".format(float(first[0, 0])))
-    return [("first session", made - begun), ("first run", ran - made), ("second run", again - ran)]
+
+
+def sample(started: float) -> NoReturn:
+    """Time a start-up in this fresh process, from its first line to steady work; print the phases and exit at once."""
+    order, output = json.loads(sys.stdin.read()), private_output()
+    line = Timeline()
+    line.add("process start", started - order["spawned"])
+    tf = line.timed("import", lambda: importlib.import_module("tensorflow"))
+    if tensorflow1_compat.is_older(tf.__version__):
+        tf = tensorflow1_compat.as_later(tf)
+    gpus = line.timed("device listing", lambda: tf.config.list_physical_devices("GPU"))
+    for gpu in gpus if order.get("growth") else ():
+        tf.config.experimental.set_memory_growth(gpu, True)
+    line.timed("contexts and allocator", tf.config.list_logical_devices)
+    work = Timeline("GPU " if gpus else "")
+    with tf.device("/GPU:0" if gpus else "/CPU:0"):
+        first_operations(tf, work)
+        if gpus:
+            image, kernel = tf.fill((1, 32, 32, 3), 0.5), tf.fill((3, 3, 3, 8), 0.1)
+            work.timed("first convolution", lambda: tf.nn.conv2d(image, kernel, 1, "SAME").numpy())
+        from .cpu_checks import jit  # not before the import of TensorFlow is timed
+
+        matrix = tf.fill((256, 256), 0.5)
+        compiled = jit(tf, lambda x: tf.reduce_sum(tf.matmul(x, x) * 2.0))
+        if compiled is not None:
+            work.timed("first XLA compile", lambda: compiled(matrix))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    document = {"phases": line.phases + work.phases, "gpus": len(gpus), "peak_memory": peak}
+    os.write(output, json.dumps(document).encode())
+    os._exit(0)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Dict
 
 from . import driver
-from .result import Answer, Finding, finding, judged, measure, phase
+from .result import Answer, Finding, Phase, finding, judged, measure, phase
 
 Sample = Dict[str, Any]
-"""The document of one start-up, as ``startup_timing.sample`` returns it."""
+"""The document of one start-up, with rows of ``phase`` and ``seconds``."""
 GREW_AT_LEAST = 1024 * 1024
 FIRST_USE = ("first op", "first matmul", "first convolution", "first function")
 
@@ -27,9 +27,13 @@ def median(values: Iterable[float]) -> float:
 
 def of(documents: Iterable[Sample], name: str) -> list[float]:
     """Return the seconds of a phase in every document that has it, with or without the GPU prefix."""
-    return [
-        seconds for one in documents for phase_name, seconds in one["phases"] if phase_name in (name, "GPU " + name)
-    ]
+    return [row["seconds"] for one in documents for row in one["phases"] if row["phase"] in (name, "GPU " + name)]
+
+
+def phases(cold: list[Sample], warm: list[Sample], prefix: str = "") -> dict[str, Phase]:
+    """Return every phase with its seconds, cold and warm."""
+    names = dict.fromkeys(row["phase"] for one in cold + warm for row in one["phases"])
+    return {prefix + name: phase(_times(cold, name), _times(warm, name)) for name in names}
 
 
 def causes(
@@ -99,15 +103,13 @@ def broken(log: str) -> Finding:
     return finding("PROBE_CRASHED", "sample of start-up", "a fresh process gave no answer", found=log[-1500:])
 
 
-def cuda_answer(runs: Mapping[str, list[dict[str, Any]]]) -> Answer:
+def cuda_answer(runs: Mapping[str, list[Sample]]) -> Answer:
     """Return the result for runs of the timeline without a framework, cold and warm."""
     errors = [one["error"] for one in runs["cold"] + runs["warm"] if one["error"]]
     if errors:
         text = errors[0]["text"]
         _, code = driver.RESULTS.get(errors[0].get("code"), ("", "GPU_NOT_VISIBLE"))
         return judged([finding(code, "CUDA driver", text, fix=driver.FIXES.get(code, ""))], "every phase", text)
-    names = list(dict.fromkeys(row["phase"] for one in runs["cold"] + runs["warm"] for row in one["phases"]))
-    phases = {"CUDA: " + name: phase(_times(runs["cold"], name), _times(runs["warm"], name)) for name in names}
     wrong = [gpu["name"] for one in runs["warm"] for gpu in one["facts"]["gpus"] if not gpu.get("kernel_right")]
     findings = [finding("WRONG_NUMBERS", "PTX kernel", "wrong on " + ", ".join(wrong))] if wrong else []
     to_context = median(
@@ -118,7 +120,7 @@ def cuda_answer(runs: Mapping[str, list[dict[str, Any]]]) -> Answer:
         findings,
         "every phase, and a kernel that computes",
         "{0:.2f} s to the contexts".format(to_context),
-        phases=phases,
+        phases=phases(runs["cold"], runs["warm"], "CUDA: "),
         measurements={"context": measure(to_context, "s"), "kernel_cache_grew": measure(grew, "B")},
     )
 
@@ -127,7 +129,7 @@ def _before_work(name: str) -> bool:
     return name in ("driver open", "cuInit", "device enumeration") or name.startswith("primary context")
 
 
-def _times(documents: Iterable[dict[str, Any]], name: str) -> list[float]:
+def _times(documents: Iterable[Sample], name: str) -> list[float]:
     return [row["seconds"] for one in documents for row in one["phases"] if row["phase"] == name]
 
 

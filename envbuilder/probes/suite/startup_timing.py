@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from . import cuda_timeline, driver, startup_diagnosis, tensorflow_install
-from .result import Answer, Facts, Measurement, Phase, judged, measure, phase, skipped
+from .result import Answer, Facts, Measurement, judged, measure, phase, skipped
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE_LIMIT_S = 240.0
@@ -38,31 +38,28 @@ class SampleError(Exception):
 
 
 def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> startup_diagnosis.Sample:
-    """Run one sample in a fresh process and return its document. Raises SampleError with the end of its log."""
-    reading, writing = os.pipe()
-    order = dict(options or {}, spawned=time.monotonic())
+    """Time one start-up in a fresh process."""
+    return _timed([HERE, "--sample"], env, dict(options or {}, spawned=time.monotonic()))
+
+
+def _timed(arguments: list[str], env: Mapping[str, str], order: Mapping[str, Any]) -> startup_diagnosis.Sample:
+    """Run a fresh Python and return the document that it prints. Raises SampleError with the end of its log."""
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            [sys.executable, HERE, "--sample", str(writing)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            pass_fds=(writing,),
-            env=dict(os.environ, **env),
-        )
-        os.close(writing)
-        with os.fdopen(reading, "rb") as answers:
-            try:
-                process.communicate(json.dumps(order).encode(), timeout=SAMPLE_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            text = answers.read()
-        if not text:
+        try:
+            printed = subprocess.run(
+                [sys.executable, *arguments],
+                input=json.dumps(order).encode(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=dict(os.environ, **env),
+                timeout=SAMPLE_LIMIT_S,
+                check=False,
+            ).stdout
+            document: startup_diagnosis.Sample = json.loads(printed.decode())
+            return document
+        except (ValueError, subprocess.TimeoutExpired):
             log.seek(0)
             raise SampleError(log.read()[-2000:].decode("utf-8", "replace"))
-        document: startup_diagnosis.Sample = json.loads(text.decode())
-        return document
 
 
 def measured(facts: Facts) -> Answer:
@@ -95,7 +92,7 @@ def measured(facts: Facts) -> Answer:
         findings,
         "{0} cold and {0} warm samples, no slow phase".format(count),
         "; ".join(one["message"] for one in findings) or _summary(warm),
-        phases=phases(cold, warm),
+        phases=startup_diagnosis.phases(cold, warm),
         measurements=_measurements(warm, knobs),
     )
 
@@ -112,29 +109,23 @@ def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, startup_diagno
     return found
 
 
-def phases(cold: list[startup_diagnosis.Sample], warm: list[startup_diagnosis.Sample]) -> dict[str, Phase]:
-    names = list(dict.fromkeys(name for document in cold + warm for name, _ in document["phases"]))
-    return {name: phase(_seconds(cold, name), _seconds(warm, name)) for name in names}
-
-
-def _seconds(documents: Iterable[startup_diagnosis.Sample], wanted: str) -> list[float]:
-    return [seconds for document in documents for name, seconds in document["phases"] if name == wanted]
-
-
 def _measurements(
     warm: list[startup_diagnosis.Sample], knobs: Mapping[str, startup_diagnosis.Sample]
 ) -> dict[str, Measurement]:
     found = {"peak_memory": measure(max(one["peak_memory"] for one in warm), "B")}
     for name, document in knobs.items():
         if "phases" in document:
-            found["knob: " + name] = measure(sum(seconds for _, seconds in document["phases"]), "s")
-    base = sorted(sum(seconds for _, seconds in one["phases"]) for one in warm)
-    found["knob: none"] = measure(base[len(base) // 2], "s")
+            found["knob: " + name] = measure(_total(document), "s")
+    found["knob: none"] = measure(startup_diagnosis.median(map(_total, warm)), "s")
     return found
 
 
+def _total(document: startup_diagnosis.Sample) -> float:
+    return float(sum(row["seconds"] for row in document["phases"]))
+
+
 def _summary(warm: list[startup_diagnosis.Sample]) -> str:
-    imports = sorted(_seconds(warm, "import"))
+    imports = sorted(startup_diagnosis.of(warm, "import"))
     spread = imports[-1] - imports[0]
     return "import {0:.2f} s (median of {1} warm, spread {2:.2f} s)".format(
         imports[len(imports) // 2], len(imports), spread
@@ -176,23 +167,15 @@ def cuda_level(facts: Facts) -> Answer:
     if facts.get("simulated"):
         return skipped("a simulated driver's times say nothing")
     folder = tempfile.mkdtemp(prefix="kernels-")
-    runs: dict[str, list[dict[str, Any]]] = {"cold": [], "warm": []}
+    runs: dict[str, list[startup_diagnosis.Sample]] = {"cold": [], "warm": []}
     try:
         for index in range(int(facts.get("samples", 5))):
             cache = os.path.join(folder, str(index))
             for kind in ("cold", "warm"):
-                runs[kind].append(_cuda_run({"CUDA_CACHE_PATH": cache}))
+                runs[kind].append(_timed([cuda_timeline.__file__], {"CUDA_CACHE_PATH": cache}, {}))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return startup_diagnosis.cuda_answer(runs)
-
-
-def _cuda_run(env: Mapping[str, str]) -> dict[str, Any]:
-    text = subprocess.check_output(
-        [sys.executable, cuda_timeline.__file__], env=dict(os.environ, **env), timeout=SAMPLE_LIMIT_S
-    )
-    document: dict[str, Any] = json.loads(text.decode())
-    return document
 
 
 def loading(facts: Facts) -> Answer:
