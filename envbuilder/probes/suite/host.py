@@ -1,4 +1,4 @@
-"""Describe the machine that a run is on."""
+"""Describe the machine that a run is on, and what this process used of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,20 @@ def describe() -> dict[str, Any]:
         "kernel": os.uname().release,
         "cpus": len(os.sched_getaffinity(0)),
         "cpu_model": _first("/proc/cpuinfo", "model name"),
-        "memory": int((_first("/proc/meminfo", "MemTotal") or "0").split()[0]) * 1024,
+        "memory": _bytes("/proc/meminfo", "MemTotal"),
     }
+
+
+def peak_memory() -> int:
+    """Return the peak of this process's resident memory in bytes; 0 if the kernel does not report it.
+
+    Unlike ``ru_maxrss`` it does not include what the process was before ``exec``.
+    """
+    return _bytes("/proc/self/status", "VmHWM")
+
+
+def _bytes(path: str, key: str) -> int:
+    return int((_first(path, key) or "0").split()[0]) << 10
 
 
 def _first(path: str, key: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.machinery
 import json
 import os
-import resource
 import sys
 import time
 from typing import Any, NoReturn
 
-from . import tensorflow1_compat
+from . import host, tensorflow1_compat
 from .channel import private_output
 from .cuda_timeline import Timeline
 from .result import Answer, Facts, finding, judged, measure, phase
@@ -161,7 +160,6 @@ def sample(started: float) -> NoReturn:
         compiled = jit(tf, lambda x: tf.reduce_sum(tf.matmul(x, x) * 2.0))
         if compiled is not None:
             work.timed("first XLA compile", lambda: compiled(matrix))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    document = {"phases": line.phases + work.phases, "gpus": len(gpus), "peak_memory": peak}
+    document = {"phases": line.phases + work.phases, "gpus": len(gpus), "peak_memory": host.peak_memory()}
     os.write(output, json.dumps(document).encode())
     os._exit(0)

@@ -6,11 +6,14 @@ seconds: other processes on the machine only ever add time, and rarely for so lo
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..suite.cuda_timeline import Timeline
+from ..suite.host import peak_memory
 from .output import Channel
 
 DEFAULTS = {
@@ -30,21 +33,12 @@ SECONDS = 3.0
 def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     durations = start_up(channel.started)
-    memory = {"memory.start": peak()}
+    memory = {"memory.start": peak_memory()}
     durations["start.first_step"], workloads = made(wanted)
     durations.update(work(wanted, workloads))
-    memory["memory.work"] = peak()
+    memory["memory.work"] = peak_memory()
     memory.update(of_gpu())
     channel.say({"seconds": durations, "bytes": {name: size for name, size in memory.items() if size > 0}})
-
-
-def peak() -> int:
-    """Return the peak of this process's resident memory in bytes; 0 if the kernel does not report it."""
-    try:
-        with open("/proc/self/status") as stream:
-            return next((int(line.split()[1]) << 10 for line in stream if line.startswith("VmHWM:")), 0)
-    except OSError:
-        return 0
 
 
 def of_gpu() -> dict[str, int]:
@@ -59,26 +53,14 @@ def of_gpu() -> dict[str, int]:
 
 def start_up(started: float) -> dict[str, float]:
     """Time the phases from nothing to the first eager result and the first traced function."""
-    durations = {}
-    last = [time.perf_counter()]
-
-    def phase(name: str) -> None:
-        now = time.perf_counter()
-        durations["start." + name] = now - last[0]
-        last[0] = now
-
-    import tensorflow as tf
-
-    phase("import")
-    tf.config.list_physical_devices()
-    tf.add(tf.ones([4]), 1.0).numpy()
-    phase("first_op")
-    assert tf.keras.layers.Dense is not None
-    phase("keras")
-    tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))(tf.ones([16, 16])).numpy()
-    phase("first_function")
-    durations["start.total"] = last[0] - started
-    return durations
+    line = Timeline("start.")
+    tf = line.timed("import", lambda: importlib.import_module("tensorflow"))
+    line.timed("first_op", lambda: (tf.config.list_physical_devices(), tf.add(tf.ones([4]), 1.0).numpy()))
+    line.timed("keras", lambda: tf.keras.layers.Dense)
+    traced = tf.function(lambda x: tf.reduce_sum(tf.matmul(x, x)))
+    line.timed("first_function", lambda: traced(tf.ones([16, 16])).numpy())
+    line.add("total", time.perf_counter() - started)
+    return {row["phase"]: row["seconds"] for row in line.phases}
 
 
 def made(wanted: Mapping[str, Any]) -> tuple[float, dict[str, Callable[[], object]]]:
