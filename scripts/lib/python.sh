@@ -23,11 +23,20 @@ python_packages() {
   find_python >/dev/null || fail "this system's Python is older than 3.11" "PYTHON=/path/to/python make setup"
 }
 
+# Run pip for .venv from the wheels of ensurepip, which Debian keeps in a folder of its own: installing it takes longer
+# than everything else in .venv.
+carried_pip() {
+  local python=.venv/bin/python wheels
+  wheels=$(find "$($python -c 'import ensurepip; print(*ensurepip.__path__)')" /usr/share/python-wheels -name '*.whl' \
+    2>/dev/null | tr '\n' :)
+  PYTHONPATH=$wheels $python -m pip "$@"
+}
+
 # Install by uv, with pip's settings, which uv does not read; by pip if uv fails.
 install() {
   local python=.venv/bin/python uv settings
   export PIP_DISABLE_PIP_VERSION_CHECK=1
-  have uv || [ -x .venv/bin/uv ] || $python -m pip install --quiet uv || return 1
+  have uv || [ -x .venv/bin/uv ] || carried_pip install --quiet --no-compile uv || return 1
   uv=$(command -v uv || echo .venv/bin/uv)
   if settings=$(PYTHONPATH=. $python -m envbuilder.pypi.index_config) &&
     (eval "$settings" && "$uv" pip install --quiet --python $python "$@" >&2); then
@@ -35,7 +44,7 @@ install() {
   fi
   say "uv could not install $*; trying pip"
   # --group needs pip 25.1; Debian 12 has 23.0.
-  $python -m pip install --quiet --upgrade 'pip>=25.1' && $python -m pip install --quiet "$@"
+  carried_pip install --quiet --upgrade 'pip>=25.1' && $python -m pip install --quiet "$@"
 }
 
 # Make .venv for `run` (the project) or `dev` (with the development tools), unless it is current.
@@ -47,7 +56,7 @@ make_venv() {
   if ! .venv/bin/python -c '' 2>/dev/null; then
     say "creating .venv with $("$python" --version)"
     rm -rf .venv
-    "$python" -m venv .venv
+    "$python" -m venv --without-pip .venv
   fi
   [ "$1" = run ] || options=(--group dev)
   install --editable . "${options[@]}" || fail "the project's dependencies could not be installed" "see the messages above"
