@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -24,58 +25,47 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(control: Control, verdict: Verdict) -> Evaluation:
     """Compare a verdict with the result that the control must have."""
     red = tuple(check for check in verdict.checks if check.outcome in _RED)
-    codes = _distinct(code for check in red for code in _codes(check, Severity.ERROR))
-    wrong = _unexplained(verdict, red) or (_too_severe(control, red, codes) if control.warned else "")
-    if not wrong and control.warned:
-        codes = _warnings(control, verdict)
-    wrong = wrong or _unexpected(control, verdict, codes)
-    if not wrong and control.simulate and not verdict.simulated:
-        wrong = "the verdict does not say that the driver was simulated"
+    codes = _codes(red, Severity.ERROR)
+    if control.warned and not red:  # a package without a known wheel is expected if the control locks packages
+        expected = {Code.UNKNOWN} if control.lock and control.code is not Code.UNKNOWN else set()
+        codes = tuple(code for code in _codes(verdict.checks, Severity.WARNING) if code not in expected)
+    wrong = next(chain(_unexplained(verdict, red), _unexpected(control, verdict, red, codes)), "")
     return Evaluation(codes=codes, red=tuple(check.name for check in red), wrong=wrong)
 
 
-def _distinct(codes: Iterable[Code]) -> tuple[Code, ...]:
-    return tuple(dict.fromkeys(codes))
+def _codes(checks: Iterable[CheckResult], severity: Severity) -> tuple[Code, ...]:
+    found = (finding.code for check in checks for finding in check.findings if finding.severity is severity)
+    return tuple(dict.fromkeys(found))
 
 
-def _codes(check: CheckResult, severity: Severity) -> tuple[Code, ...]:
-    return tuple(finding.code for finding in check.findings if finding.severity is severity)
-
-
-def _warnings(control: Control, verdict: Verdict) -> tuple[Code, ...]:
-    """Return the codes of the warnings. A package without a known wheel is expected if the control adds packages."""
-    found = _distinct(code for check in verdict.checks for code in _codes(check, Severity.WARNING))
-    expected = {Code.UNKNOWN} if control.changes_lock and control.code is not Code.UNKNOWN else set()
-    return tuple(code for code in found if code not in expected)
-
-
-def _unexplained(verdict: Verdict, red: tuple[CheckResult, ...]) -> str:
+def _unexplained(verdict: Verdict, red: tuple[CheckResult, ...]) -> Iterator[str]:
     """Name checks that failed without a finding above info, and checks that passed with an error.
 
     A consequence of another check's error is an explanation: it is a warning.
     """
     silent = [check.name for check in red if all(finding.severity is Severity.INFO for finding in check.findings)]
     if silent:
-        return f"failed without a finding: {', '.join(silent)}"
-    passed = [check.name for check in verdict.checks if check not in red and _codes(check, Severity.ERROR)]
-    return f"an error in a check that did not fail: {', '.join(passed)}" if passed else ""
+        yield f"failed without a finding: {', '.join(silent)}"
+    passed = [check.name for check in verdict.checks if check not in red and _codes((check,), Severity.ERROR)]
+    if passed:
+        yield f"an error in a check that did not fail: {', '.join(passed)}"
 
 
-def _too_severe(control: Control, red: tuple[CheckResult, ...], codes: tuple[Code, ...]) -> str:
-    if control.code in codes:
-        return f"{control.code} must be a warning, and became an error"
-    return f"{control.code} must be a warning, and {', '.join(check.name for check in red)} failed" if red else ""
-
-
-def _unexpected(control: Control, verdict: Verdict, codes: tuple[Code, ...]) -> str:
-    if control.code is None:
-        failed = codes or verdict.verdict == "FAILED"
-        return f"a good environment failed: {', '.join(codes)}" if failed else ""
-    if control.code not in codes:
-        found = f" with {', '.join(codes)}" if codes else ""
-        return f"{control.code} was not found; the verdict is {verdict.verdict}{found}"
-    others = [code for code in codes if code != control.code]
-    if others:
-        return f"next to {control.code} also {', '.join(others)}"
-    right = (verdict.verdict == "FAILED") is not control.warned
-    return "" if right else f"{control.code} was found and the verdict is {verdict.verdict}"
+def _unexpected(
+    control: Control, verdict: Verdict, red: tuple[CheckResult, ...], codes: tuple[Code, ...]
+) -> Iterator[str]:
+    code, word, found = control.code, verdict.verdict, ", ".join(codes)
+    others = [one for one in codes if one != code]
+    if control.warned and red:
+        failed = ", ".join(check.name for check in red)
+        yield f"{code} must be a warning, and {'became an error' if code in codes else f'{failed} failed'}"
+    elif code is None and (codes or word == "FAILED"):
+        yield f"a good environment failed: {found}"
+    elif code and code not in codes:
+        yield f"{code} was not found; the verdict is {word}{f' with {found}' if found else ''}"
+    elif code and others:
+        yield f"next to {code} also {', '.join(others)}"
+    elif code and (word == "FAILED") is control.warned:
+        yield f"{code} was found and the verdict is {word}"
+    if control.simulate and not verdict.simulated:
+        yield "the verdict does not say that the driver was simulated"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
 from itertools import groupby
-from typing import assert_never
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
-from envbuilder.controls.control import Base, Control, FromWheel
+from envbuilder.controls.control import Base, Control, ControlStep, FromWheel
 from envbuilder.controls.evaluate import evaluate
-from envbuilder.controls.recipe import broken_lock, broken_system, defect_probes, dockerfile
-from envbuilder.engine.port import BuildRequest, Engine, Image, Step
+from envbuilder.controls.recipe import broken_locks, dockerfile
+from envbuilder.engine.port import BuildRequest, Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.finding import Code
@@ -33,7 +31,7 @@ from envbuilder.validation.image_files import read_layers
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import record
 from envbuilder.verdict import Word
-from envbuilder.workspace import Workspace, folder_contents, packaged, remove, write_atomically
+from envbuilder.workspace import Workspace, packaged
 
 MATRIX = "negative-controls"
 
@@ -41,6 +39,7 @@ STUB = "libcuda.so"
 """The compiled link-time stub of the driver, in the build context."""
 
 _NUMPY_1 = "2.15.1"
+_DEFECTS = package_files("envbuilder.controls") / "defects"
 
 
 class ControlRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,16 +113,18 @@ class Controller:
 
     def _row(self, broken: _Broken, good: Built) -> ControlRow:
         started, control = time.monotonic(), broken.control
+        probes = {f"{check.probe.partition(':')[0]}.py" for check in control.extra}
+        locks = broken_locks(control, {LOCK: good.lock, **good.system})
         request = ValidationRequest(
             image=broken.reference,
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
-            lock=broken_lock(control, good.lock),
+            lock=locks.pop(LOCK),
             removed=good.removed,
-            system=broken_system(control, good.system),
+            system=locks,
             base_id=good.record.base_id,
             extra=control.extra,
-            probes=defect_probes(control),
+            probes={name: packaged(_DEFECTS / name) for name in probes},
             index=self.index,
             simulate=compiler.simulation(profiles.parse(control.simulate, self.catalog)) if control.simulate else None,
         )
@@ -158,59 +159,41 @@ class Controller:
         return _Broken(control, reference, image, round(time.monotonic() - started, 1))
 
     def _build(self, control: Control, good: Built) -> str:
-        folder = self.workspace.control(control.name)
-        context = folder / "context"
-        wanted = self._context(control, good)
-        for name in folder_contents(context).keys() - wanted.keys() if context.is_dir() else ():
-            remove(context / name)
-        for name, content in wanted.items():
-            write_atomically(context / name, content)
+        locks = {LOCK: good.lock, **good.system}
+        files = {name: text.encode() for name, text in broken_locks(control, locks).items()}
+        files |= {step.file: self._content(step) for step in control.steps if step.file}
+        files["Dockerfile"] = dockerfile(control, good.environment.python, locks).encode()
         request = BuildRequest(
-            context=context,
+            context=files,
             tag=f"{CONTROLS}:{control.name}",
             extra=host_files(),
             build_args={"BASE": good.record.reference},
             labels={CONTROL_LABEL: control.name},
         )
-        build_logged(request, self.engine, folder / "build.log", _ignore)
+        log = self.workspace.control(control.name) / "build.log"
+        build_logged(request, self.engine, log, lambda _: None)  # it takes seconds
         return request.tag
 
-    def _context(self, control: Control, good: Built) -> Mapping[str, bytes]:
-        lock, system = broken_lock(control, good.lock), broken_system(control, good.system)
-        files = {"Dockerfile": dockerfile(control, good.environment.python, lock, system).encode()}
-        if control.changes_lock:
-            files[LOCK] = lock.encode()
-        if control.changes_system:
-            files |= {name: text.encode() for name, text in system.items()}
-        files |= {step.source: from_wheel(self.index, step) for step in control.steps if isinstance(step, FromWheel)}
-        defects = package_files("envbuilder.controls") / "defects"
-        for name in control.sources:
-            files[name] = compiler.stub() if name == STUB else packaged(defects / name)
-        return files
-
-
-def _ignore(_: Step) -> None:
-    """Show no progress: the build of a broken image takes seconds."""
+    def _content(self, step: ControlStep) -> bytes:
+        if step.wheel:
+            return from_wheel(self.index, step.wheel)
+        return compiler.stub() if step.file == STUB else packaged(_DEFECTS / step.file)
 
 
 def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environment:
     """Return the good environment that a control breaks. Raises UnsatisfiableError if the matrix has none."""
-    for environment in environments:
-        match base:
-            case "numpy-1":
-                fits = environment.flavor == "cpu" and environment.tensorflow == _NUMPY_1
-            case "told-gpu":
-                fits = bool(environment.loader_folders)
-            case "system-gpu":
-                fits = environment.packaged_cuda is not None
-            case "cpu" | "gpu":
-                special = environment.loader_folders or environment.packaged_cuda or environment.tensorflow == _NUMPY_1
-                fits = environment.flavor == base and not special
-            case _:
-                assert_never(base)
-        if fits:
-            return environment
-    raise UnsatisfiableError(f"matrix {MATRIX} has no environment for the {base} controls", hint="see its include list")
+    found = next((environment for environment in environments if _base_of(environment) == base), None)
+    if found is None:
+        raise UnsatisfiableError(f"matrix {MATRIX} has no environment for {base} controls", hint="see its include list")
+    return found
+
+
+def _base_of(environment: Environment) -> Base:
+    if environment.packaged_cuda:
+        return "system-gpu"
+    if environment.loader_folders:
+        return "told-gpu"
+    return "numpy-1" if environment.tensorflow == _NUMPY_1 else environment.flavor
 
 
 def from_wheel(index: PackageIndex, wanted: FromWheel) -> bytes:

@@ -14,7 +14,7 @@ from registries import docker_registry
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.controls.control import Control, FromWheel, RunCommand
+from envbuilder.controls.control import Control, FromWheel, instruction, of_wheel, steps
 from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
@@ -143,7 +143,7 @@ def broken(case: Case) -> tuple[Control, ...]:
         base="system-gpu",
         code=Code.MISSING_LIBRARY,
         broken="a library of the base's CUDA is gone",
-        steps=(RunCommand(f"rm {case.folder}/libcufft.so* && ldconfig"),),
+        steps=(instruction(f"RUN rm {case.folder}/libcufft.so* && ldconfig"),),
     )
     on_top = Control(
         name="base-and-wheels",
@@ -151,10 +151,10 @@ def broken(case: Case) -> tuple[Control, ...]:
         code=Code.TWO_CUDA_STACKS,
         broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
         steps=(
-            RunCommand(ON_TOP, network=True),
-            RunCommand("echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
+            *steps({"network": ON_TOP}),
+            instruction("RUN echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
         ),
-        added={"nvidia-cuda-runtime-cu11": "11.7.99"},
+        lock=("nvidia-cuda-runtime-cu11==11.7.99",),
     )
     swapped = Control(
         name="base-cudnn-swapped",
@@ -162,7 +162,10 @@ def broken(case: Case) -> tuple[Control, ...]:
         code=Code.CUDNN_MISMATCH,
         broken="an older minor of cuDNN is in the place of the base's",
         steps=tuple(
-            FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}", f"/usr/lib/x86_64-linux-gnu/{name}")
+            of_wheel(
+                FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}"),
+                f"/usr/lib/x86_64-linux-gnu/{name}",
+            )
             for name in CUDNN
         ),
     )

@@ -65,11 +65,11 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
     system = next(row for row in load().systems if row.name == name)
     base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
     checks = [
-        check("well", "misbehave:well"),
-        check("flood", "misbehave:flood", arguments={"megabytes": 8}),
-        check("segfault", "misbehave:segfault"),
-        check("hang", "misbehave:hang", limit_s=2),
-        check("throw", "misbehave:throw"),
+        check("well", "misbehaving_probes:well"),
+        check("flood", "misbehaving_probes:flood", arguments={"megabytes": 8}),
+        check("segfault", "misbehaving_probes:segfault"),
+        check("hang", "misbehaving_probes:hang", limit_s=2),
+        check("throw", "misbehaving_probes:throw"),
         check("identity", "identity:answer"),
         check("driver", "driver:identity"),
     ]
@@ -127,7 +127,7 @@ def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
         name="extra",
         level="cpu",
         group="framework",
-        probe="misbehave:well",
+        probe="misbehaving_probes:well",
         proves="nothing",
         codes=(),
         needs=("import",),

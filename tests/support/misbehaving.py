@@ -7,7 +7,11 @@ from pathlib import Path
 import envbuilder
 from envbuilder.validation.suite_plan import probe_files
 
-MISBEHAVE = {"misbehave.py": (Path(envbuilder.__file__).parent / "controls" / "defects" / "misbehave.py").read_bytes()}
+PROBES = (
+    Path(envbuilder.__file__).parent / "controls/defects/misbehave.py",
+    Path(__file__).with_name("misbehaving_probes.py"),
+)
+MISBEHAVE = {path.name: path.read_bytes() for path in PROBES}
 
 
 def write_suite(folder: Path) -> Path:

@@ -17,18 +17,19 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.compat.plan import plan
 from envbuilder.controls import control as control_module
-from envbuilder.controls.control import RECORD_TOOL, Control, Copy, Env, FromWheel, RunCommand, controls, named
+from envbuilder.controls.control import RECORD_TOOL, Control, FromWheel, controls, instruction, named, of_wheel, steps
 from envbuilder.controls.evaluate import evaluate
-from envbuilder.controls.recipe import broken_lock, dockerfile
+from envbuilder.controls.recipe import broken_locks, dockerfile
 from envbuilder.controls.run import STUB, environment_of, from_wheel
 from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.image import lockfile
+from envbuilder.image import lockfile, system_lock
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 
 LOCK = "absl-py==2.1.0 \\\n    --hash=sha256:" + "a" * 64 + "\nnumpy==1.26.4 \\\n    --hash=sha256:" + "b" * 64 + "\n"
+LOCKS = {lockfile.LOCK: LOCK}
 MATRIX = Path(__file__).parents[2] / "matrices" / "negative-controls.yaml"
 PACKAGE = Path(control_module.__file__).parents[1]
 DEFECTS = PACKAGE / "controls" / "defects"
@@ -99,10 +100,12 @@ def test_simulated_hosts_of_controls_are_valid(one: Control) -> None:
 
 def test_every_copied_file_exists_and_every_locked_version_is_installed() -> None:
     for one in CONTROLS:
-        assert all(name == STUB or (DEFECTS / name).is_file() for name in one.sources), one.name
-        installed = " ".join(step.command for step in one.steps if isinstance(step, RunCommand))
-        repacked = any(isinstance(step, FromWheel) for step in one.steps) and " update " in installed
-        assert repacked or all(f"{name}=={version}" in installed for name, version in one.locked.items()), one.name
+        files = [step.file for step in one.steps if step.file and not step.wheel]
+        assert all(name == STUB or (DEFECTS / name).is_file() for name in files), one.name
+        installed = " ".join(step.instruction for step in one.steps)
+        repacked = any(step.wheel for step in one.steps) and " update " in installed
+        own = {f"{word.replace('_', '-')}==1.0" for word in installed.split()}
+        assert repacked or all(pin in own or pin in installed for pin in one.lock), one.name
 
 
 def test_the_matrix_has_a_good_environment_for_every_control() -> None:
@@ -118,18 +121,18 @@ def test_the_matrix_has_a_good_environment_for_every_control() -> None:
 
 
 def test_a_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
-    steps = (
-        Copy("a.so", "{site}/a.so"),
-        RunCommand("rm b", folder="{site}"),
-        FromWheel("x", "1", "lib/c.so", "/lib/c.so"),
-        Env("LD_LIBRARY_PATH", "/c"),
+    made = (
+        instruction("COPY a.so {site}/a.so"),
+        *steps({"record": ["b"], "folder": "/x"}),
+        of_wheel(FromWheel("x", "1", "lib/c.so"), "/lib/c.so"),
+        instruction("ENV LD_LIBRARY_PATH=/c"),
     )
-    assert dockerfile(control(steps=steps), "3.13", LOCK).splitlines()[1:] == [
+    assert dockerfile(control(steps=made), "3.13", LOCKS).splitlines()[1:] == [
         "ARG BASE",
         "FROM ${BASE}",
         "USER root",
         "COPY a.so /opt/venv/lib/python3.13/site-packages/a.so",
-        "RUN cd /opt/venv/lib/python3.13/site-packages && rm b",
+        "RUN --mount=type=bind,source=record.py,target=/run/record.py cd /x && python3 -IS /run/record.py update b",
         "COPY c.so /lib/c.so",
         "ENV LD_LIBRARY_PATH=/c",
         "USER envbuilder",
@@ -137,9 +140,9 @@ def test_a_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
 
 
 def test_only_steps_with_network_get_the_certificates_and_index_of_the_host() -> None:
-    text = dockerfile(control(steps=(RunCommand("pip install x", network=True), RunCommand("rm y"))), "3.11", LOCK)
-    steps = text.replace(" \\\n", " ").splitlines()  # as BuildKit reads it
-    with_network, without = (line for line in steps if line.startswith("RUN"))
+    text = dockerfile(control(steps=(*steps({"network": "pip install x"}), instruction("RUN rm y"))), "3.11", LOCKS)
+    lines = text.replace(" \\\n", " ").splitlines()  # as BuildKit reads it
+    with_network, without = (line for line in lines if line.startswith("RUN"))
     assert "--mount=type=bind,source=host" in with_network
     assert re.search(r";\s+pip install x\Z", with_network)
     assert without == "RUN rm y"
@@ -165,22 +168,27 @@ def test_record_tool_writes_the_record_of_a_new_package_and_updates_it(tmp_path:
 
 
 def test_changed_packages_are_in_the_lock_and_in_the_label() -> None:
-    broken = control(locked={"numpy": "2.0.2"})
-    lock = broken_lock(broken, LOCK)
+    broken = control(lock=("numpy==2.0.2", "mine==1.0"))
+    lock = broken_locks(broken, LOCKS)["requirements.lock"]
     before, after = lockfile.parse(LOCK), lockfile.parse(lock)
-    assert [(one.name, one.version) for one in after] == [("absl-py", "2.1.0"), ("numpy", "2.0.2")]
+    assert [one.text for one in after[1:]] == ["numpy==2.0.2", "mine==1.0"]
     assert after[0] == before[0]
-    assert f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"' in dockerfile(broken, "3.11", lock)
-    assert broken_lock(control(), LOCK) == LOCK
-    assert "LABEL" not in dockerfile(control(), "3.11", LOCK)
-    swapped = broken_lock(control(swapped={"numpy": "numpy-cpu"}), LOCK)
-    assert [(one.name, one.version, one.hashes) for one in lockfile.parse(swapped)][1] == ("numpy-cpu", "1.26.4", ())
+    assert f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"' in dockerfile(broken, "3.11", LOCKS)
+    assert broken_locks(control(), LOCKS) == LOCKS
+    assert "LABEL" not in dockerfile(control(), "3.11", LOCKS)
+    swapped = broken_locks(control(lock=("numpy-cpu==1.26.4",), unlock=("numpy",)), LOCKS)["requirements.lock"]
+    assert [f"{one.name}=={one.version}" for one in lockfile.parse(swapped)] == ["absl-py==2.1.0", "numpy-cpu==1.26.4"]
 
 
-@pytest.mark.parametrize("change", [{"locked": {"scipy": "1.0"}}, {"swapped": {"scipy": "scipy-cpu"}}])
-def test_a_package_that_the_lock_lacks_cannot_be_replaced(change: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="scipy"):
-        broken_lock(control(**change), LOCK)
+def test_packages_of_the_system_leave_its_lock_and_a_pin_stays_in_the_lock_of_its_package() -> None:
+    system = f"{'c' * 64}  libx10_1.0_amd64.deb\n{'d' * 64}  libx10-dev_1.0_amd64.deb\n"
+    locks = LOCKS | {"system.lock": system, "cudnn.lock": f"cudnn-cu11==8.6 \\\n    --hash=sha256:{'e' * 64}\n"}
+    broken = control(lock=("cudnn-cu11==8.5",), unlock=("libx10",))
+    changed = {"cudnn.lock": "cudnn-cu11==8.5\n", "system.lock": system.partition("\n")[2]}
+    assert broken_locks(broken, locks) == LOCKS | changed
+    text = dockerfile(broken, "3.11", locks)
+    assert f'LABEL org.envbuilder.system="{system_lock.digest(changed)}"' in text
+    assert "envbuilder.lock" not in text
 
 
 FOUND = check("a", "failed", Code.MISSING_LIBRARY)
@@ -191,7 +199,7 @@ SLOW = warned("start-up", Code.SLOW_PHASE)
 TOO_SLOW = check("start-up", "failed", Code.SLOW_PHASE)
 NEW_WHEEL = warned("files", Code.UNKNOWN)
 OF_AN_ERROR = control()
-OF_A_WARNING = control(Code.SLOW_PHASE, warned=True, added={"mine": "1.0"})
+OF_A_WARNING = control(Code.SLOW_PHASE, warned=True, lock=("mine==1.0",))
 SIMULATED = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
 
 
@@ -211,7 +219,7 @@ SIMULATED = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
             "also IMAGE_CLAIM",
         ),
         (OF_A_WARNING, verdict("PASSED", SLOW, NEW_WHEEL), ""),
-        (control(Code.UNKNOWN, warned=True, added={"mine": "1.0"}), verdict("PASSED", NEW_WHEEL), ""),
+        (control(Code.UNKNOWN, warned=True, lock=("mine==1.0",)), verdict("PASSED", NEW_WHEEL), ""),
         (OF_A_WARNING, verdict("PASSED", NEW_WHEEL), "was not found"),
         (OF_A_WARNING, verdict("FAILED", SLOW), "is FAILED"),
         (OF_A_WARNING, verdict("PASSED", SLOW, warned("secrets", Code.IMAGE_CONFIGURATION)), "IMAGE_CONFIGURATION"),
@@ -252,10 +260,10 @@ SHELF = MemoryIndex(
 
 
 def test_one_file_of_a_wheel_is_read_for_this_machine() -> None:
-    assert from_wheel(SHELF, FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so", "/a.so")) == b"x86_64"
+    assert from_wheel(SHELF, FromWheel("nvidia-x-cu12", "9.1.0", "lib/a.so")) == b"x86_64"
 
 
 @pytest.mark.parametrize(("version", "member"), [("9.1", "lib/a.so"), ("9.1.0", "b")])
 def test_an_unknown_file_of_a_wheel_is_an_error_of_the_index(version: str, member: str) -> None:
     with pytest.raises(InfrastructureError, match="nvidia-x-cu12"):
-        from_wheel(SHELF, FromWheel("nvidia-x-cu12", version, member, "/a.so"))
+        from_wheel(SHELF, FromWheel("nvidia-x-cu12", version, member))

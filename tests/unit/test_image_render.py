@@ -12,6 +12,7 @@ from factories import lock
 from envbuilder.controls.control import named
 from envbuilder.controls.recipe import dockerfile
 from envbuilder.environment import Environment
+from envbuilder.image import lockfile
 from envbuilder.image.context import templates
 from envbuilder.image.render import WITH_HOST, render_context, required_cuda
 from envbuilder.reproduce import rebuild
@@ -75,7 +76,7 @@ def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_opens() -> None:
 
 def network_steps() -> dict[str, str]:
     return {
-        "a control": dockerfile(named(("numpy-2",))[0], "3.11", LOCK),
+        "a control": dockerfile(named(("numpy-2",))[0], "3.11", {lockfile.LOCK: LOCK}),
         "a reproduction": rebuild.on_top(("numpy==2.0.0",)),
         "a published image": rebuild.on_image("nvidia/cuda:12.5.1-base", "tensorflow==2.20.0", (), ()),
     }

@@ -26,7 +26,7 @@ Results = dict[str, dict[str, Any]]
 
 
 def check(function: str, name: str = "", **more: Any) -> Check:
-    return {"name": name or function, "group": "g", "probe": f"misbehave:{function}", "limit_s": 20} | more
+    return {"name": name or function, "group": "g", "probe": f"misbehaving_probes:{function}", "limit_s": 20} | more
 
 
 def group(*checks: Check, name: str = "g", lane: str = "main") -> dict[str, Any]:
@@ -253,7 +253,7 @@ def test_messages_arrive_in_pieces_of_any_size() -> None:
 
 
 START = Path(__file__).parents[2] / "envbuilder/probes/suite/start.sh"
-CHECK = {"name": "well", "tier": "cpu", "group": "g", "probe": "misbehave:well", "limit_s": 60}
+CHECK = {"name": "well", "tier": "cpu", "group": "g", "probe": "misbehaving_probes:well", "limit_s": 60}
 PLAN = {"facts": {}, "groups": [{"name": "g", "lane": "main", "env": {}, "checks": [CHECK]}]}
 
 

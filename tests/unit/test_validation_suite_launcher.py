@@ -165,7 +165,15 @@ def test_error_of_the_reader_ends_the_process(tmp_path: Path) -> None:
 
 def checks(*names: str) -> tuple[Check, ...]:
     return tuple(
-        Check(name=name, level="static", group="static", probe=f"misbehave:{name}", proves="x", codes=(), limit_s=600)
+        Check(
+            name=name,
+            level="static",
+            group="static",
+            probe=f"misbehaving_probes:{name}",
+            proves="x",
+            codes=(),
+            limit_s=600,
+        )
         for name in names
     )
 

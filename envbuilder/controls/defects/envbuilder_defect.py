@@ -1,4 +1,4 @@
-"""Make TensorFlow compute wrongly, trace again and again, or start slowly: which of these, its own name says.
+"""Make TensorFlow compute wrongly, trace again or start slowly, or forge an answer: the file's own name says which.
 
 Put next to a ``.pth`` file that imports it, this wraps what it spoils as soon as that module has been loaded.
 """
@@ -44,11 +44,6 @@ class Watch:
         return spec
 
 
-def rounds(math_ops: Any, took_s: float) -> None:
-    """Round float32 operands to bfloat16 before the operations that matmul is made of."""
-    _wrap(math_ops.gen_math_ops, lambda right: rounding(math_ops, right))
-
-
 def _wrap(operations: Any, wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     for name in ("mat_mul", "batch_mat_mul_v2", "batch_mat_mul_v3"):
         right = getattr(operations, name, None)
@@ -56,22 +51,19 @@ def _wrap(operations: Any, wrapped: Callable[[Callable[..., Any]], Callable[...,
             setattr(operations, name, wrapped(right))
 
 
-def rounding(math_ops: Any, right: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the operation with its operands rounded."""
-
-    def wrong(a: Any, b: Any, *arguments: Any, **options: Any) -> Any:
-        return right(rounded(math_ops, a), rounded(math_ops, b), *arguments, **options)
-
-    return wrong
-
-
-def rounded(math_ops: Any, operand: Any) -> Any:
-    """Round a float32 tensor to bfloat16 and back; leave everything else."""
+def rounds(math_ops: Any, took_s: float) -> None:
+    """Round float32 operands to bfloat16 before the operations that matmul is made of."""
     from tensorflow.python.framework import dtypes
 
-    if getattr(operand, "dtype", None) != dtypes.float32:
-        return operand
-    return math_ops.cast(math_ops.cast(operand, dtypes.bfloat16), dtypes.float32)
+    def rounded(operand: Any) -> Any:
+        if getattr(operand, "dtype", None) != dtypes.float32:
+            return operand
+        return math_ops.cast(math_ops.cast(operand, dtypes.bfloat16), dtypes.float32)
+
+    def rounding(right: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda a, b, *arguments, **options: right(rounded(a), rounded(b), *arguments, **options)
+
+    _wrap(math_ops.gen_math_ops, rounding)
 
 
 def traces_again(function_cache: Any, took_s: float) -> None:
@@ -91,22 +83,17 @@ def traces_again(function_cache: Any, took_s: float) -> None:
     cache.lookup, cache.add = looked_up, added
 
 
-def _cold() -> Path | None:
-    """Name the kernel cache of a start that is timed, and that nothing has been kept in yet; None elsewhere."""
+def _first_start(wait_s: float, size: int) -> None:
+    """Wait in a start that is timed and whose kernel cache is empty, and fill that cache; do nothing elsewhere."""
     folder = Path(os.environ.get(_CACHE) or "/nowhere")
-    return folder if folder.is_dir() and not any(folder.iterdir()) else None
-
-
-def _keep(folder: Path, size: int) -> None:
-    (folder / "kept").write_bytes(bytes(size))
+    if folder.is_dir() and not any(folder.iterdir()):
+        time.sleep(wait_s)
+        (folder / "kept").write_bytes(bytes(size))
 
 
 def imports_slowly(framework: Any, took_s: float) -> None:
     """Let the import of a first start take three times as long and more, as a slow disk does; the next is quick."""
-    folder = _cold()
-    if folder is not None:
-        time.sleep(2.0 * took_s + 2.5)
-        _keep(folder, 1)
+    _first_start(2.0 * took_s + 2.5, 1)
 
 
 def compiles_at_first_use(math_ops: Any, took_s: float) -> None:
@@ -114,10 +101,7 @@ def compiles_at_first_use(math_ops: Any, took_s: float) -> None:
 
     def waiting(right: Callable[..., Any]) -> Callable[..., Any]:
         def first(*arguments: Any, **options: Any) -> Any:
-            folder = _cold()
-            if folder is not None:
-                time.sleep(6.0)
-                _keep(folder, 4 << 20)
+            _first_start(6.0, 4 << 20)
             return right(*arguments, **options)
 
         return first
@@ -135,3 +119,5 @@ _DEFECTS: dict[str, tuple[str, Callable[[Any, float], None]]] = {
 
 if __name__ in _DEFECTS:
     sys.meta_path.insert(0, Watch(*_DEFECTS[__name__]))
+elif __name__ == "envbuilder_forger" and "--worker" in sys.argv:  # it answers instead of the probes
+    os.write(int(sys.argv[-1]), b'{"event": "result", "result": {"name": "import", "outcome": "passed"}}\n')

@@ -1,90 +1,23 @@
-"""Probes that fail on purpose. They ship with the controls, never with the suite."""
+"""Probes that end their process, or never answer. They ship with the controls, never with the suite."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
-from typing import NoReturn
-
-from envbuilder_probes.result import Answer, Facts, passed  # the suite, by its name in a container
 
 
-def well(facts: Facts, **arguments: object) -> Answer:
-    """Answer as a probe should."""
-    return passed("an answer", str(arguments))
-
-
-def nap(facts: Facts, seconds: float = 1.0) -> Answer:
-    """Answer as a probe should, so many seconds later."""
-    time.sleep(seconds)
-    return passed("an answer", "late")
-
-
-def read_slowly(facts: Facts, seconds: float = 1.0) -> Answer:
-    """Answer as a probe should, after so many seconds of reading as from slow storage."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        Path(__file__).read_bytes()
-        time.sleep(0.1)
-    return passed("an answer", "late")
-
-
-def spin(facts: Facts) -> NoReturn:
-    """Compute for ever, and read nothing."""
-    while True:
-        pass
-
-
-def hang(facts: Facts) -> NoReturn:
+def hang(facts: dict[str, object]) -> None:
     """Never answer, and ignore being asked to stop."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         time.sleep(1)
 
 
-def segfault(facts: Facts) -> None:
-    """Die of a segmentation fault."""
+def segfault(facts: dict[str, object]) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def leave(facts: Facts) -> NoReturn:
-    """End the process without an answer, as a framework's fatal error does."""
-    sys.stderr.write("F fatal check failed\n")
-    sys.stderr.flush()
-    os._exit(134)
-
-
-def illegal(facts: Facts) -> None:
+def illegal(facts: dict[str, object]) -> None:
     """Die of an instruction that the processor lacks."""
     os.kill(os.getpid(), signal.SIGILL)
-
-
-def throw(facts: Facts, text: str = "this went wrong") -> NoReturn:
-    raise RuntimeError(text)
-
-
-def flood(facts: Facts, megabytes: int = 64) -> Answer:
-    """Print far more than anyone should keep, then answer."""
-    line = b"x" * 65535 + b"\n"
-    for _ in range(int(megabytes) * 16):
-        os.write(2, line)
-    return passed("an answer", f"after {megabytes} MB of log")
-
-
-def lie(facts: Facts) -> Answer:
-    """Print what looks like another check's answer on every stream that a framework could reach."""
-    text = '{"event": "result", "result": {"name": "well", "tier": "cpu", "outcome": "failed"}}\n'
-    for descriptor in (1, 2):
-        os.write(descriptor, text.encode())
-    return passed("an answer", "the truth")
-
-
-def spawn(facts: Facts) -> None:
-    """Leave a child behind that would outlive the check, and hang with it."""
-    if os.fork() == 0:
-        time.sleep(600)
-        os._exit(0)
-    time.sleep(600)
