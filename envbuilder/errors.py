@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import ClassVar
 
 
@@ -54,6 +54,49 @@ _VERDICTS = {"PASSED": ExitCode.DONE, "FAILED": ExitCode.FAILED, "INCONCLUSIVE":
 
 def verdict_exit_code(word: str) -> int:
     return _VERDICTS[word]
+
+
+class Reason(StrEnum):
+    """Why a statement was not accepted, or why there is no answer; from UNREACHABLE on, faults of a registry."""
+
+    KIND_MISSING = "KIND_MISSING"
+    NO_IMAGE = "NO_IMAGE"
+    NO_STATEMENT = "NO_STATEMENT"
+    TAG_MOVED = "TAG_MOVED"
+    AMBIGUOUS = "AMBIGUOUS"
+    MANY_PLATFORMS = "MANY_PLATFORMS"
+    OTHER_ENVIRONMENT = "OTHER_ENVIRONMENT"
+    UNREADABLE = "UNREADABLE"
+    NEWER_SCHEMA = "NEWER_SCHEMA"
+    UNKNOWN_WORD = "UNKNOWN_WORD"
+    INCONSISTENT = "INCONSISTENT"
+    UNTRUSTED_KEY = "UNTRUSTED_KEY"
+    EXPIRED_KEY = "EXPIRED_KEY"
+    TOO_FEW_KEYS = "TOO_FEW_KEYS"
+    BAD_SIGNATURE = "BAD_SIGNATURE"
+    WRONG_SUBJECT = "WRONG_SUBJECT"
+    SIMULATED = "SIMULATED"
+    FAILED = "FAILED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    EXPIRED = "EXPIRED"
+    LEVEL_TOO_LOW = "LEVEL_TOO_LOW"
+    OTHER_DRIVER = "OTHER_DRIVER"
+    OTHER_GPU = "OTHER_GPU"
+    UNREACHABLE = "UNREACHABLE"
+    TLS_FAILED = "TLS_FAILED"
+    BAD_CERTIFICATE = "BAD_CERTIFICATE"
+    SERVER_ERROR = "SERVER_ERROR"
+    THROTTLED = "THROTTLED"
+    TOO_SLOW = "TOO_SLOW"
+    ACCESS_DENIED = "ACCESS_DENIED"
+    NOT_THERE = "NOT_THERE"
+    REJECTED = "REJECTED"
+    BAD_ANSWER = "BAD_ANSWER"
+    BAD_REDIRECT = "BAD_REDIRECT"
+    BAD_LINK = "BAD_LINK"
+    TOO_LARGE = "TOO_LARGE"
+    TOO_MANY = "TOO_MANY"
+    ALTERED = "ALTERED"
 
 
 @dataclass(frozen=True, order=True)

@@ -12,14 +12,13 @@ import msgspec
 from envbuilder.attest.requirements import (
     DRIVER_PATTERN,
     Refusal,
-    RefusalReason,
     Requirement,
     SameGpu,
     age_s,
     gpu_matches,
 )
 from envbuilder.attest.trust_policy import ELSEWHERE, Decision, TrustedStatement, decide
-from envbuilder.errors import UsageError
+from envbuilder.errors import Reason, UsageError
 from envbuilder.verdict import KindStanding
 
 
@@ -106,7 +105,7 @@ def _reasons(decision: Decision) -> tuple[Refusal, ...]:
         case "failed":
             return decision.failures
         case "missing":
-            return (Refusal(reason=RefusalReason.KIND_MISSING, message=_NOTHING_REAL),)
+            return (Refusal(reason=Reason.KIND_MISSING, message=_NOTHING_REAL),)
         case "stale" | "inconclusive" | "refused":
             elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE}
             return tuple(one for one in decision.refusals if not one.statement or one.statement not in elsewhere)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 import msgspec
 
 from envbuilder import versions
+from envbuilder.errors import Reason
 from envbuilder.support import decoding
 from envbuilder.verdict import LEVELS, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
@@ -21,56 +21,10 @@ DRIVER_PATTERN = rf"^{DOTTED}\Z"
 """The form of a required driver: a branch (``535``) or a release (``535.104.05``)."""
 
 
-class RefusalReason(StrEnum):
-    """Why a statement was not accepted, or why there is no answer; stable names for scripts.
-
-    Those from UNREACHABLE on have the names of the registry's `Fault`.
-    """
-
-    KIND_MISSING = "KIND_MISSING"
-    NO_IMAGE = "NO_IMAGE"
-    NO_STATEMENT = "NO_STATEMENT"
-    TAG_MOVED = "TAG_MOVED"
-    AMBIGUOUS = "AMBIGUOUS"
-    MANY_PLATFORMS = "MANY_PLATFORMS"
-    OTHER_ENVIRONMENT = "OTHER_ENVIRONMENT"
-    UNREADABLE = "UNREADABLE"
-    NEWER_SCHEMA = "NEWER_SCHEMA"
-    UNKNOWN_WORD = "UNKNOWN_WORD"
-    INCONSISTENT = "INCONSISTENT"
-    UNTRUSTED_KEY = "UNTRUSTED_KEY"
-    EXPIRED_KEY = "EXPIRED_KEY"
-    TOO_FEW_KEYS = "TOO_FEW_KEYS"
-    BAD_SIGNATURE = "BAD_SIGNATURE"
-    WRONG_SUBJECT = "WRONG_SUBJECT"
-    SIMULATED = "SIMULATED"
-    FAILED = "FAILED"
-    INCONCLUSIVE = "INCONCLUSIVE"
-    EXPIRED = "EXPIRED"
-    LEVEL_TOO_LOW = "LEVEL_TOO_LOW"
-    OTHER_DRIVER = "OTHER_DRIVER"
-    OTHER_GPU = "OTHER_GPU"
-    UNREACHABLE = "UNREACHABLE"
-    TLS_FAILED = "TLS_FAILED"
-    BAD_CERTIFICATE = "BAD_CERTIFICATE"
-    SERVER_ERROR = "SERVER_ERROR"
-    THROTTLED = "THROTTLED"
-    TOO_SLOW = "TOO_SLOW"
-    ACCESS_DENIED = "ACCESS_DENIED"
-    NOT_THERE = "NOT_THERE"
-    REJECTED = "REJECTED"
-    BAD_ANSWER = "BAD_ANSWER"
-    BAD_REDIRECT = "BAD_REDIRECT"
-    BAD_LINK = "BAD_LINK"
-    TOO_LARGE = "TOO_LARGE"
-    TOO_MANY = "TOO_MANY"
-    ALTERED = "ALTERED"
-
-
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """One reason against one statement (``statement`` is the digest that it is stored under; '' if there is none)."""
 
-    reason: RefusalReason
+    reason: Reason
     message: str
     statement: str = ""
 
@@ -102,29 +56,29 @@ def shortcomings(
     gpus = tuple(gpu.name for gpu in verdict.host.gpus)
     broken = inconsistent(verdict)
     checks = (
-        (RefusalReason.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
-        (RefusalReason.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
-        (RefusalReason.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
+        (Reason.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
+        (Reason.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
+        (Reason.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
         (
-            RefusalReason.INCONCLUSIVE,
+            Reason.INCONCLUSIVE,
             verdict.verdict == "INCONCLUSIVE",
             _because("the verdict is INCONCLUSIVE", verdict),
         ),
-        (RefusalReason.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken}"),
-        (RefusalReason.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
-        (RefusalReason.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
+        (Reason.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken}"),
+        (Reason.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
+        (Reason.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
         (
-            RefusalReason.LEVEL_TOO_LOW,
+            Reason.LEVEL_TOO_LOW,
             rank(verdict.level) < rank(demand.level),
             f"validated up to {verdict.level}; {demand.level} is required",
         ),
         (
-            RefusalReason.OTHER_DRIVER,
+            Reason.OTHER_DRIVER,
             demand.driver is not None and not _driver_matches(demand.driver, verdict.host.driver),
             f"validated on driver {verdict.host.driver or 'none'}; {demand.driver} is required",
         ),
         (
-            RefusalReason.OTHER_GPU,
+            Reason.OTHER_GPU,
             demand.gpu is not None and not any(same_gpu(demand.gpu, name) for name in gpus),
             f"validated on {', '.join(gpus) or 'no GPU'}; {demand.gpu} is required",
         ),
@@ -134,7 +88,7 @@ def shortcomings(
         Refusal(
             reason=reason,
             statement=stored,
-            message=f"{message} ({where})" if reason is RefusalReason.FAILED else message,
+            message=f"{message} ({where})" if reason is Reason.FAILED else message,
         )
         for reason, holds, message in checks
         if holds

@@ -11,7 +11,6 @@ from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
     Refusal,
-    RefusalReason,
     Requirement,
     SameGpu,
     driver_branch,
@@ -22,6 +21,7 @@ from envbuilder.attest.requirements import (
     shortcomings,
 )
 from envbuilder.attest.statements import OURS, VERDICT, Statement, VerdictPredicate, digest_hex
+from envbuilder.errors import Reason
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.verdict import LEVELS, SCHEMA, CheckLevel, KindState, Verdict
 
@@ -65,7 +65,7 @@ class _Judged(msgspec.Struct, frozen=True, kw_only=True):
 class _Unread:
     """Why a trusted statement gives no verdict, and whether that refuses the image."""
 
-    reason: RefusalReason
+    reason: Reason
     message: str
     blocks: bool = True
 
@@ -140,10 +140,10 @@ def _too_few(signers: tuple[str, ...], threshold: int) -> tuple[Refusal, ...]:
     if len(signers) >= threshold:
         return ()
     text = f"{len(signers)} of the {threshold} required keys signed a verdict that meets the requirement"
-    return (Refusal(reason=RefusalReason.TOO_FEW_KEYS, message=text),)
+    return (Refusal(reason=Reason.TOO_FEW_KEYS, message=text),)
 
 
-ELSEWHERE = frozenset((RefusalReason.OTHER_DRIVER, RefusalReason.OTHER_GPU))
+ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
 """The reasons of a verdict that was reached on another host class than the required one."""
 
 
@@ -164,9 +164,9 @@ def _state_without(judged: list[_Judged]) -> KindState:
     """Return in a word why no verdict is accepted. Simulated verdicts do not count."""
     reasons = [{refusal.reason for refusal in one.found} for one in judged if not one.verdict.unreal]
     here = [found for found in reasons if not found & ELSEWHERE]
-    if any(found == {RefusalReason.EXPIRED} for found in here):
+    if any(found == {Reason.EXPIRED} for found in here):
         return "stale"
-    if any(RefusalReason.INCONCLUSIVE in found for found in here):
+    if any(Reason.INCONCLUSIVE in found for found in here):
         return "inconclusive"
     return "refused" if here else "missing"
 
@@ -177,7 +177,7 @@ def _standing_failure(one: _Judged, all_of_them: list[_Judged], now: datetime) -
         return ()
     if any(other.signers and supersedes(other.verdict, one.verdict, now) for other in all_of_them):
         return ()
-    return tuple(refusal for refusal in one.found if refusal.reason is RefusalReason.FAILED)
+    return tuple(refusal for refusal in one.found if refusal.reason is Reason.FAILED)
 
 
 def _judge(item: TrustedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
@@ -187,7 +187,7 @@ def _judge(item: TrustedStatement, verdict: Verdict, found: tuple[Refusal, ...],
     in_time = any(not one.expires or then <= moment(one.expires) for one in item.signed_by)
     if not signers:
         text = f"signed by {item.signed_by[0].name[:16]}, which was trusted until {item.signed_by[0].expires}"
-        found = (*found, Refusal(reason=RefusalReason.EXPIRED_KEY, statement=item.stored, message=text))
+        found = (*found, Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
     return _Judged(
         verdict=verdict,
         stored=item.stored,
@@ -206,32 +206,28 @@ def _read(digest: str, item: TrustedStatement) -> Verdict | _Unread | None:
         return None
     if all(subject.digest.get("sha256", "").lower() != digest_hex(digest) for subject in item.statement.subject):
         about = ", ".join(f"sha256:{subject.digest.get('sha256', '?')}" for subject in item.statement.subject)
-        return _Unread(RefusalReason.WRONG_SUBJECT, f"the statement is about {about or 'nothing'}", blocks=False)
+        return _Unread(Reason.WRONG_SUBJECT, f"the statement is about {about or 'nothing'}", blocks=False)
     try:
         return _verdict(digest, item.statement)
     except (MalformedError, ValueError, OverflowError) as error:
-        return _Unread(RefusalReason.UNREADABLE, f"a trusted statement cannot be read: {error}")
+        return _Unread(Reason.UNREADABLE, f"a trusted statement cannot be read: {error}")
 
 
 def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
     """Read a trusted statement about this digest. One that cannot be read refuses the image."""
     kind = statement.predicate_type
     if kind != VERDICT:
-        return _Unread(
-            RefusalReason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read"
-        )
+        return _Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
     header: _VerdictHeader = parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
     if header.schema != SCHEMA:
         text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
-        return _Unread(RefusalReason.NEWER_SCHEMA, text)
+        return _Unread(Reason.NEWER_SCHEMA, text)
     if header.verdict not in _WORDS:
-        return _Unread(
-            RefusalReason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word"
-        )
+        return _Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word")
     verdict: Verdict = parsed(statement.predicate, VerdictPredicate, "a verdict").verdict
     moment(verdict.finished)
     if verdict.image.digest != digest:
-        return _Unread(RefusalReason.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
+        return _Unread(Reason.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
     return verdict
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from envbuilder.attest import statements
 from envbuilder.attest.envelope import Opener, Rejected, UnknownFormError
-from envbuilder.attest.requirements import Refusal, RefusalReason
+from envbuilder.attest.requirements import Refusal
 from envbuilder.attest.statements import VerdictPredicate
 from envbuilder.attest.trust_policy import TrustedStatement
-from envbuilder.errors import PublishError
+from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import in_parallel
-from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, platforms
 from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
 from envbuilder.verdict import Verdict
@@ -124,11 +124,11 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
 def _unclear(manifest: Manifest) -> Iterator[AttachedDocument]:
     """Yield reasons why a verdict about this digest may be about several images."""
     if why := ambiguity(manifest):
-        yield _unknown(RefusalReason.AMBIGUOUS, "", f"{manifest.digest}: {why}")
+        yield _unknown(Reason.AMBIGUOUS, "", f"{manifest.digest}: {why}")
     named = platforms(manifest)
     if len(named) > 1:
         text = f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one: verify "
-        yield _unknown(RefusalReason.MANY_PLATFORMS, "", f"{text}the deployed one by its own digest")
+        yield _unknown(Reason.MANY_PLATFORMS, "", f"{text}the deployed one by its own digest")
 
 
 def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str) -> AttachedDocument:
@@ -138,31 +138,31 @@ def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: O
     except RegistryRefusedError as error:
         return _not_fetched(error, stored, claimed=stored in listed.claimed)
     except UnknownFormError as error:
-        return _unknown(RefusalReason.NEWER_SCHEMA, stored, error.message)
+        return _unknown(Reason.NEWER_SCHEMA, stored, error.message)
     except PublishError as error:
-        return _ignored(RefusalReason.UNREADABLE, stored, error.message)
+        return _ignored(Reason.UNREADABLE, stored, error.message)
     if isinstance(opened, Rejected):
-        reason = RefusalReason.UNTRUSTED_KEY if opened.unknown_signer else RefusalReason.BAD_SIGNATURE
+        reason = Reason.UNTRUSTED_KEY if opened.unknown_signer else Reason.BAD_SIGNATURE
         return _ignored(reason, stored, opened.message)
     try:
         statement = statements.parse(opened.payload)
     except PublishError as error:
         text = f"a trusted key signed a document that is not a statement: {error.message}"
-        return _unknown(RefusalReason.UNREADABLE, stored, text)
+        return _unknown(Reason.UNREADABLE, stored, text)
     return AttachedDocument(TrustedStatement(stored=stored, signed_by=opened.signed_by, statement=statement))
 
 
 def _not_fetched(error: RegistryRefusedError, stored: str, *, claimed: bool) -> AttachedDocument:
-    if isinstance(error, NotADocumentError) or error.fault is Fault.TOO_LARGE:
-        return _ignored(RefusalReason.UNREADABLE, stored, error.message)  # envbuilder publishes no such document
-    if claimed and error.fault is Fault.NOT_THERE:
-        return _ignored(RefusalReason.NOT_THERE, stored, error.message)
-    return _unknown(RefusalReason(error.fault.value), stored, error.message)
+    if isinstance(error, NotADocumentError) or error.fault is Reason.TOO_LARGE:
+        return _ignored(Reason.UNREADABLE, stored, error.message)  # envbuilder publishes no such document
+    if claimed and error.fault is Reason.NOT_THERE:
+        return _ignored(Reason.NOT_THERE, stored, error.message)
+    return _unknown(error.fault, stored, error.message)
 
 
-def _unknown(reason: RefusalReason, stored: str, message: str) -> AttachedDocument:
+def _unknown(reason: Reason, stored: str, message: str) -> AttachedDocument:
     return AttachedDocument(refusal=Refusal(reason=reason, statement=stored, message=message), unknown=True)
 
 
-def _ignored(reason: RefusalReason, stored: str, message: str) -> AttachedDocument:
+def _ignored(reason: Reason, stored: str, message: str) -> AttachedDocument:
     return AttachedDocument(refusal=Refusal(reason=reason, statement=stored, message=message))

@@ -11,7 +11,6 @@ from envbuilder.attest.envelope import Opener
 from envbuilder.attest.host_classes import ClassDecision, HostClass, decide_by_class, reasons
 from envbuilder.attest.requirements import (
     Refusal,
-    RefusalReason,
     Requirement,
     SameGpu,
     age_s,
@@ -19,7 +18,7 @@ from envbuilder.attest.requirements import (
     rank,
 )
 from envbuilder.attest.trust_policy import ELSEWHERE, Decision, decide
-from envbuilder.errors import EnvbuilderError, InfrastructureError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
 from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.verification import Verification
 from envbuilder.registry.client import Repository
@@ -58,7 +57,7 @@ def verify(
         return within(repository.transport.deadline, lambda: _verify(repository, openers, question, now))
     except (RegistryFailedError, RegistryRefusedError) as error:
         text = f"{error.message} (next: {error.hint})" if error.hint else error.message
-        refusal = Refusal(reason=RefusalReason(error.fault.value), message=text)
+        refusal = Refusal(reason=error.fault, message=text)
         failed = isinstance(error, InfrastructureError)
         return _refused(repository, question, (refusal,), unanswered=failed)
 
@@ -87,7 +86,7 @@ def _verify(
     reference = repository.reference
     manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if manifest is None:
-        refusal = Refusal(reason=RefusalReason.NO_IMAGE, message=f"the registry has no {reference}")
+        refusal = Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}")
         return _refused(repository, question, (refusal,))
     found = read_statements(repository, manifest, openers)
     requirement, threshold, same_gpu = question.requirement, question.threshold, question.same_gpu
@@ -111,11 +110,11 @@ def _verify(
 def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> Refusal:
     """Return the refusal of an image without a verdict; it says if the tag was probably moved after publishing."""
     if attached:
-        return Refusal(reason=RefusalReason.NO_STATEMENT, message="no attached document holds a verdict")
+        return Refusal(reason=Reason.NO_STATEMENT, message="no attached document holds a verdict")
     if repository.reference.digest or not _others_have_statements(repository, manifest.digest):
-        return Refusal(reason=RefusalReason.NO_STATEMENT, message=f"nothing is attached to {manifest.digest}")
+        return Refusal(reason=Reason.NO_STATEMENT, message=f"nothing is attached to {manifest.digest}")
     return Refusal(
-        reason=RefusalReason.TAG_MOVED,
+        reason=Reason.TAG_MOVED,
         message=f"{repository.reference} points at {manifest.digest}, to which nothing is attached, while other images "
         f"of this repository have statements: the tag was moved to an image that was never validated",
     )

@@ -18,9 +18,9 @@ import msgspec
 
 from envbuilder.engine.layers import reading
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import PublishError, UsageError
+from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Descriptor, digest_of, digest_of_file
 from envbuilder.support import decoding
 from envbuilder.workspace import temporary_folder, writing
@@ -114,7 +114,7 @@ class ZstdPusher:
         try:
             self.repository.put_manifest(tag, content, OCI_MANIFEST)
         except RegistryRefusedError as error:
-            if error.fault is not Fault.REJECTED:
+            if error.fault is not Reason.REJECTED:
                 raise
             hint = "if this registry accepts no layers in zstd: --compression gzip"
             raise PublishError(error.message, hint=hint) from error

@@ -9,9 +9,10 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from envbuilder.errors import Reason
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.deadline import Deadline
-from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import (
     DOCKER_LIST,
     DOCKER_MANIFEST,
@@ -69,7 +70,7 @@ class Repository:
         """Store a manifest under a tag or its digest; True if the registry supports referrers."""
         if len(content) > MAX_DOCUMENT:
             raise RegistryRefusedError(
-                Fault.TOO_LARGE, f"a manifest of {len(content)} bytes is too large: readers refuse it"
+                Reason.TOO_LARGE, f"a manifest of {len(content)} bytes is too large: readers refuse it"
             )
         response = self._put(
             target, content, {"Content-Type": media_type}, expect=(_CREATED, _ACCEPTED, _OK), repeat=True
@@ -120,7 +121,7 @@ class Repository:
         """Store a small blob, unless it is there."""
         if len(content) > MAX_DOCUMENT:
             raise RegistryRefusedError(
-                Fault.TOO_LARGE, f"a document of {len(content)} bytes is too large: readers refuse it"
+                Reason.TOO_LARGE, f"a document of {len(content)} bytes is too large: readers refuse it"
             )
         digest = digest_of(content)
         self._upload(digest, content, repeat=True)
@@ -159,9 +160,9 @@ class Repository:
             try:
                 names += parsed(response.content, _TagList, "a list of tags").tags or ()
             except MalformedError as error:
-                raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self.reference.name}: {error.message}") from error
+                raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self.reference.name}: {error.message}") from error
             if len(names) > MAX_TAGS:
-                raise RegistryRefusedError(Fault.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
+                raise RegistryRefusedError(Reason.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
         return tuple(sorted(names))
 
 
@@ -178,7 +179,7 @@ def _with_digest(location: str, digest: str) -> str:
 def _agree(computed: str, stated: str | None, what: str) -> None:
     if stated is not None and stated != computed:
         raise RegistryRefusedError(
-            Fault.ALTERED,
+            Reason.ALTERED,
             f"{what}: the registry says {stated}, the bytes have {computed}",
             hint="something between here and the registry alters content: do not use this image",
         )

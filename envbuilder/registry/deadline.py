@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from envbuilder.registry.errors import Fault, RegistryFailedError
+from envbuilder.errors import Reason
+from envbuilder.registry.errors import RegistryFailedError
 
 WORKERS = 16
 """Threads, and so documents in memory at once: each may have `manifests.MAX_DOCUMENT` bytes."""
@@ -35,7 +36,7 @@ class Deadline:
     def passed(self) -> RegistryFailedError:
         """Return the error for an answer that is too late."""
         return RegistryFailedError(
-            Fault.TOO_SLOW,
+            Reason.TOO_SLOW,
             f"the registry took more than {self.seconds:g} s",
             hint="try again; is it overloaded, or are thousands of documents attached to this image?",
         )
@@ -83,4 +84,4 @@ def within(deadline: Deadline, work: Callable[[], _Result]) -> _Result:
     try:
         return in_parallel(lambda _: work(), (None,), Deadline(deadline.seconds + 1))[0]
     except RegistryFailedError as error:
-        raise (deadline.passed() if error.fault is Fault.TOO_SLOW else error) from error
+        raise (deadline.passed() if error.fault is Reason.TOO_SLOW else error) from error

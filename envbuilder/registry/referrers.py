@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import MAX_LIST, Repository
 from envbuilder.registry.deadline import in_parallel
-from envbuilder.registry.errors import Fault, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 
 EMPTY = b"{}"
@@ -91,7 +91,7 @@ class NotADocumentError(RegistryRefusedError):
     """A listed document exists but is not about this subject, or not one document."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(Fault.BAD_ANSWER, message)
+        super().__init__(Reason.BAD_ANSWER, message)
 
 
 def fallback_tag(digest: str) -> str:
@@ -190,7 +190,7 @@ def document(repository: Repository, stored: str, subject: str, media_type: str)
     """
     manifest = repository.manifest(stored)
     if manifest is None:
-        raise RegistryRefusedError(Fault.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
+        raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     try:
         artifact: _Stored = parsed(manifest.content, _Stored, "an attached document")
         layers = [parsed(layer, _DocumentLayer, "a descriptor") for layer in artifact.layers or ()]
@@ -213,10 +213,10 @@ def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | N
             if first:
                 return None
             raise RegistryRefusedError(
-                Fault.BAD_ANSWER, f"the registry names a page that it does not have: {answer.address}"
+                Reason.BAD_ANSWER, f"the registry names a page that it does not have: {answer.address}"
             )
         if answer.headers.get("OCI-Filters-Applied", "").strip():
-            raise RegistryRefusedError(Fault.BAD_ANSWER, "the registry filters its list, which was not requested")
+            raise RegistryRefusedError(Reason.BAD_ANSWER, "the registry filters its list, which was not requested")
         found += _entries(_decode(answer.content))
         first = False
         if len(found) > MAX_ENTRIES:
@@ -235,7 +235,7 @@ def _from_own_tags(repository: Repository, digest: str, listed: Iterable[Descrip
     try:
         tags = repository.tags()
     except RegistryRefusedError as error:
-        if error.fault in (Fault.ACCESS_DENIED, Fault.REJECTED):
+        if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED):
             return ()  # the registry does not list tags
         raise
     lost = [tag for tag in tags if (own := _OWN_TAG.match(tag)) and subject_of(tag) == digest and own[2] not in have]
@@ -282,7 +282,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
             index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
             repository.replace_manifest(fallback_tag(subject), current, index, OCI_INDEX)
         except RegistryFailedError as error:
-            if error.fault not in (Fault.SERVER_ERROR, Fault.UNREACHABLE):
+            if error.fault not in (Reason.SERVER_ERROR, Reason.UNREACHABLE):
                 raise
         if attempt < attempts - 1:
             time.sleep(random.uniform(0.01, 0.05) * 2 ** min(attempt, 4))  # noqa: S311 - spreads writers
@@ -293,7 +293,7 @@ def _decode(content: bytes) -> _Index:
         index: _Index = parsed(content, _Index, "a list of attached documents")
     except MalformedError as error:
         raise RegistryRefusedError(
-            Fault.BAD_ANSWER, f"the registry's list of attached documents: {error.message}"
+            Reason.BAD_ANSWER, f"the registry's list of attached documents: {error.message}"
         ) from error
     return index
 
@@ -319,4 +319,4 @@ def _parsed(entries: Iterable[msgspec.Raw]) -> list[Descriptor]:
 
 
 def _too_many(digest: str) -> RegistryRefusedError:
-    return RegistryRefusedError(Fault.TOO_MANY, f"more than {MAX_ENTRIES} documents are attached to {digest}")
+    return RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_ENTRIES} documents are attached to {digest}")

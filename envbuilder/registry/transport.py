@@ -19,11 +19,11 @@ import urllib3
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 from urllib3.exceptions import HTTPError, LocationValueError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
 
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry import credentials
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.deadline import Deadline
-from envbuilder.registry.errors import Fault, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
 
 CONNECT_S, SILENCE_S = 10.0, 60.0
@@ -100,7 +100,7 @@ class RegistryTransport:
         try:
             address = urljoin(f"{self._find_base()}/v2/", path)
         except ValueError as error:
-            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}") from error
+            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}") from error
 
         def once() -> Response:
             sent = self._with_login(address, headers, scope)
@@ -128,9 +128,9 @@ class RegistryTransport:
             if not following:
                 return
             if following in visited:
-                raise RegistryRefusedError(Fault.BAD_LINK, f"the registry's pages lead in a circle: {following[:200]}")
+                raise RegistryRefusedError(Reason.BAD_LINK, f"the registry's pages lead in a circle: {following[:200]}")
             visited.add(following)
-        raise RegistryRefusedError(Fault.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
+        raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
     def close(self) -> None:
         """Close every connection."""
@@ -150,7 +150,7 @@ class RegistryTransport:
         try:
             self._exchange("HEAD", f"{base}/v2/", {}, limit=SMALL, repeat=False)
         except RegistryFailedError as error:
-            return error.fault is Fault.BAD_CERTIFICATE
+            return error.fault is Reason.BAD_CERTIFICATE
         except RegistryRefusedError:
             return True
         return True
@@ -172,7 +172,7 @@ class RegistryTransport:
             try:
                 answer = self._follow(method, address, headers, body, limit)
             except RegistryFailedError as error:
-                if last or attempt or error.fault is not Fault.UNREACHABLE:
+                if last or attempt or error.fault is not Reason.UNREACHABLE:
                     raise
                 self._wait(PAUSE_S)
                 continue
@@ -188,7 +188,7 @@ class RegistryTransport:
             return usual
         if not re.fullmatch("[0-9]{1,6}", wanted) or int(wanted) > LONGEST_PAUSE_S:
             raise RegistryFailedError(
-                Fault.THROTTLED,
+                Reason.THROTTLED,
                 f"{self._reference.host} answered {answer.status} and asks to come back after {wanted[:40]!r}",
                 hint="try again later",
             )
@@ -212,7 +212,7 @@ class RegistryTransport:
                 sent = {name: value for name, value in sent.items() if name != "Authorization"}
             here = following
         text = f"{self._reference.host} redirects {method} {address} again and again"
-        raise RegistryRefusedError(Fault.BAD_REDIRECT, text)
+        raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
 
     def _redirected(self, here: str, location: str) -> str:
         """Resolve a redirect. Raises RegistryRefusedError for one without a host, or out of TLS."""
@@ -224,9 +224,9 @@ class RegistryTransport:
         except ValueError:
             valid = False
         if not valid:
-            raise RegistryRefusedError(Fault.BAD_REDIRECT, text)
+            raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
         if here.startswith("https:") and parts.scheme != "https":
-            raise RegistryRefusedError(Fault.BAD_REDIRECT, f"{text}, which is not TLS")
+            raise RegistryRefusedError(Reason.BAD_REDIRECT, f"{text}, which is not TLS")
         return following
 
     def _once(
@@ -255,16 +255,16 @@ class RegistryTransport:
                 raise
             answer.release_conn()
         except LocationValueError as error:  # an address that the registry named
-            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{host}: {error}") from error
+            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{host}: {error}") from error
         except SSLError as error:
             raise self._untrusted(error) from error
         except TimeoutError as error:
             self.deadline.left(1)
-            raise RegistryFailedError(Fault.TOO_SLOW, f"{host}: no answer: {error}", hint=_REACHABLE) from error
+            raise RegistryFailedError(Reason.TOO_SLOW, f"{host}: no answer: {error}", hint=_REACHABLE) from error
         except (HTTPError, OSError) as error:
-            raise RegistryFailedError(Fault.UNREACHABLE, f"{host}: no answer: {error}", hint=_REACHABLE) from error
+            raise RegistryFailedError(Reason.UNREACHABLE, f"{host}: no answer: {error}", hint=_REACHABLE) from error
         except ValueError as error:  # a header that cannot be sent: made of what the registry answered
-            raise RegistryRefusedError(Fault.BAD_ANSWER, f"{host}: {error}") from error
+            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{host}: {error}") from error
         return Response(answer.status, answer.headers, content, address)
 
     def _pieces(self, answer: urllib3.BaseHTTPResponse, limit: int) -> Iterator[bytes]:
@@ -272,7 +272,7 @@ class RegistryTransport:
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             text = f"{self._reference.host} answers in {encoding[:40]!r}, which was not requested"
-            raise RegistryRefusedError(Fault.BAD_ANSWER, text)
+            raise RegistryRefusedError(Reason.BAD_ANSWER, text)
         declared = answer.headers.get("Content-Length", "")
         read = bound + 1 if declared.isdigit() and (len(declared) > 18 or int(declared) > bound) else 0  # noqa: PLR2004
         while read <= bound and (chunk := answer.read1(_CHUNK)):
@@ -282,11 +282,11 @@ class RegistryTransport:
                 self.deadline.left(1)
         if read > bound:
             text = f"{self._reference.host} sends more than {bound} bytes where no more were expected"
-            raise RegistryRefusedError(Fault.TOO_LARGE, text)
+            raise RegistryRefusedError(Reason.TOO_LARGE, text)
 
     def _untrusted(self, error: SSLError) -> RegistryFailedError:
         reason = error.args[0] if error.args else None
-        fault = Fault.BAD_CERTIFICATE if isinstance(reason, ssl.SSLCertVerificationError) else Fault.TLS_FAILED
+        fault = Reason.BAD_CERTIFICATE if isinstance(reason, ssl.SSLCertVerificationError) else Reason.TLS_FAILED
         hint = "for a private authority set SSL_CERT_FILE to its bundle"
         return RegistryFailedError(fault, f"{self._reference.host}: TLS failed: {error}", hint=hint)
 
@@ -327,7 +327,7 @@ class RegistryTransport:
         realm = challenge.get("realm", "")
         if not realm.startswith("https://") and not (self._reference.loopback and realm.startswith("http://")):
             text = f"{self._reference.host} wants the login sent to {realm[:200]!r}, which is not TLS"
-            raise RegistryRefusedError(Fault.BAD_ANSWER, text)
+            raise RegistryRefusedError(Reason.BAD_ANSWER, text)
         query = {
             "service": challenge.get("service", ""),
             "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",
@@ -347,7 +347,7 @@ class RegistryTransport:
             token: _Token = parsed(answer.content, _Token, "a token")
         except MalformedError as error:
             text = f"{realm}: the answer holds no token: {error.message}"
-            raise RegistryFailedError(Fault.BAD_ANSWER, text) from error
+            raise RegistryFailedError(Reason.BAD_ANSWER, text) from error
         return token.token or token.access_token
 
     def _refused(self, method: str, path: str, answer: Response, scope: str) -> Exception:
@@ -357,13 +357,13 @@ class RegistryTransport:
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN):
             right = ", with the right to push" if "push" in scope else ""
             excuse = f"; no login was sent, for {self._excuse}" if self._excuse else ""
-            return RegistryRefusedError(Fault.ACCESS_DENIED, text, hint=f"docker login {host}{right}{excuse}")
+            return RegistryRefusedError(Reason.ACCESS_DENIED, text, hint=f"docker login {host}{right}{excuse}")
         if answer.status == _THROTTLED:
-            return RegistryFailedError(Fault.THROTTLED, text, hint="try again later")
+            return RegistryFailedError(Reason.THROTTLED, text, hint="try again later")
         if answer.status >= _SERVER_ERROR:
             hint = "the registry failed: look at its log, then run again"
-            return RegistryFailedError(Fault.SERVER_ERROR, text, hint=hint)
-        fault = Fault.NOT_THERE if answer.status == _MISSING else Fault.REJECTED
+            return RegistryFailedError(Reason.SERVER_ERROR, text, hint=hint)
+        fault = Reason.NOT_THERE if answer.status == _MISSING else Reason.REJECTED
         hint = "the registry's log says why; a new run restores what it has lost"
         return RegistryRefusedError(fault, text, hint=hint)
 
@@ -411,7 +411,7 @@ def _next_page(answer: Response) -> str:
         related = only_links and all(_RELATION.search(parameters) for _, parameters in links)
         if header.strip() and ("next" in header.casefold() or not related):
             text = f"the registry names its next page in an unknown form: {header[:200]!r}"
-            raise RegistryRefusedError(Fault.BAD_LINK, text)
+            raise RegistryRefusedError(Reason.BAD_LINK, text)
         return ""
     try:
         following = urljoin(answer.address, link)
@@ -419,5 +419,5 @@ def _next_page(answer: Response) -> str:
     except ValueError:
         same = False
     if not link or not same:
-        raise RegistryRefusedError(Fault.BAD_LINK, f"the registry's next page is elsewhere: {link[:200]!r}")
+        raise RegistryRefusedError(Reason.BAD_LINK, f"the registry's next page is elsewhere: {link[:200]!r}")
     return following

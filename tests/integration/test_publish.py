@@ -20,10 +20,10 @@ from registries import docker_registry
 from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import ENVELOPE, KeyOpener, KeySealer
 from envbuilder.attest.keys import create
-from envbuilder.attest.requirements import RefusalReason, Requirement
+from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.statements import VerdictPredicate
 from envbuilder.engine.docker import connect
-from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish.attached_statements import published as read_repository
 from envbuilder.publish.journal import Journal, exclusively
 from envbuilder.publish.publish import publish
@@ -58,7 +58,7 @@ def _tags_of(world: World) -> list[str]:
     return [name for name in names if name.startswith(prefixes)]
 
 
-def reasons(found: Verification) -> set[RefusalReason]:
+def reasons(found: Verification) -> set[Reason]:
     assert found.accepted == (not found.refusals)
     return {refusal.reason for refusal in found.refusals}
 
@@ -85,8 +85,8 @@ def test_a_published_image_is_accepted_by_every_name(world) -> None:
 def test_refused_image_pushed_again_under_the_tag(world) -> None:
     first = published(world)
     assert world.push("something else", ENVIRONMENT) != first
-    assert reasons(world.verified()) == {RefusalReason.TAG_MOVED}
-    assert reasons(world.verified("never")) == {RefusalReason.NO_IMAGE}
+    assert reasons(world.verified()) == {Reason.TAG_MOVED}
+    assert reasons(world.verified("never")) == {Reason.NO_IMAGE}
     assert world.verified(first).accepted
 
 
@@ -99,7 +99,7 @@ def test_refused_inconclusive(world) -> None:
     row = publish(world.publication(image, allow=("inconclusive",)), tools)
     assert (row.published, row.allowed) == (True, ("inconclusive",))
     for level in ("none", "static", "load", "gpu"):
-        assert RefusalReason.INCONCLUSIVE in reasons(world.verified(demand=Requirement(level=level)))
+        assert Reason.INCONCLUSIVE in reasons(world.verified(demand=Requirement(level=level)))
     stated = [
         json.loads(bytes(statements.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
@@ -118,7 +118,7 @@ def test_refused_simulated(world) -> None:
     verdict = answering(simulated=True)(Reference("x", "x", digest=manifest.digest))
     forged = statements.about("x", manifest.digest, statements.VERDICT, VerdictPredicate(verdict=verdict))
     attach(world.client(), manifest, KeySealer(world.key).seal(statements.encode(forged)), ENVELOPE, {})
-    assert reasons(world.verified(f"staging-{ENVIRONMENT}")) == {RefusalReason.SIMULATED}
+    assert reasons(world.verified(f"staging-{ENVIRONMENT}")) == {Reason.SIMULATED}
 
 
 def test_an_immutable_tag_is_never_overwritten(world) -> None:

@@ -35,11 +35,11 @@ from envbuilder.attest import envelope, host_classes, statements
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.requirements import RefusalReason, Requirement, same_model
+from envbuilder.attest.requirements import Requirement, same_model
 from envbuilder.attest.statements import VERDICT, VerdictPredicate, about, result_statement, verdict_statement
 from envbuilder.attest.trust_policy import TrustedStatement, decide
 from envbuilder.catalog.store import load
-from envbuilder.errors import PublishError, UsageError
+from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.finding import Code, Severity
 from envbuilder.verdict import HostRef, ImageRef, Verdict
 
@@ -164,7 +164,7 @@ def evidence(value: Verdict, subject: str = SUBJECT) -> TrustedStatement:
     return TrustedStatement(stored=digest(repr(value)), signed_by=(SignedBy(name="key"),), statement=statement)
 
 
-def reasons(value: Verdict, demand: Requirement | None = None) -> list[RefusalReason]:
+def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
     decision = decide(SUBJECT, (evidence(value),), demand or Requirement(), NOW)
     assert decision.accepted == (not decision.refusals)
     return [refusal.reason for refusal in decision.refusals]
@@ -175,22 +175,22 @@ def reasons(value: Verdict, demand: Requirement | None = None) -> list[RefusalRe
     [
         (verdict(), Requirement(level="cpu"), []),
         (verdict(), Requirement(level="load"), []),
-        (verdict(), Requirement(level="gpu"), [RefusalReason.LEVEL_TOO_LOW]),
+        (verdict(), Requirement(level="gpu"), [Reason.LEVEL_TOO_LOW]),
         (gpu_verdict(), Requirement(level="gpu", driver="535", gpu="H100"), []),
         (gpu_verdict(), Requirement(level="gpu", driver="535.104.05", gpu="nvidia h100"), []),
-        (gpu_verdict(), Requirement(level="gpu", driver="550"), [RefusalReason.OTHER_DRIVER]),
-        (gpu_verdict(), Requirement(level="gpu", driver="53"), [RefusalReason.OTHER_DRIVER]),
-        (gpu_verdict(), Requirement(level="gpu", gpu="A100"), [RefusalReason.OTHER_GPU]),
-        (gpu_verdict(), Requirement(level="gpu", gpu="H10"), [RefusalReason.OTHER_GPU]),
-        (verdict(), Requirement(driver="535", gpu="H100"), [RefusalReason.OTHER_DRIVER, RefusalReason.OTHER_GPU]),
-        (failed_verdict(), Requirement(level="static"), [RefusalReason.FAILED]),
-        (inconclusive_verdict(), Requirement(level="load"), [RefusalReason.INCONCLUSIVE]),
-        (verdict(simulated=True), Requirement(), [RefusalReason.SIMULATED]),
-        (verdict(finished="2026-06-01T00:00:00+00:00"), Requirement(), [RefusalReason.EXPIRED]),
-        (verdict(finished="2026-12-01T00:00:00+00:00"), Requirement(), [RefusalReason.EXPIRED]),
-        (verdict(finished="yesterday"), Requirement(), [RefusalReason.UNREADABLE]),
-        (verdict(finished="2026-11-20T00:00:00"), Requirement(), [RefusalReason.UNREADABLE]),
-        (verdict(image=ImageRef(id="x", digest=digest("other"))), Requirement(), [RefusalReason.WRONG_SUBJECT]),
+        (gpu_verdict(), Requirement(level="gpu", driver="550"), [Reason.OTHER_DRIVER]),
+        (gpu_verdict(), Requirement(level="gpu", driver="53"), [Reason.OTHER_DRIVER]),
+        (gpu_verdict(), Requirement(level="gpu", gpu="A100"), [Reason.OTHER_GPU]),
+        (gpu_verdict(), Requirement(level="gpu", gpu="H10"), [Reason.OTHER_GPU]),
+        (verdict(), Requirement(driver="535", gpu="H100"), [Reason.OTHER_DRIVER, Reason.OTHER_GPU]),
+        (failed_verdict(), Requirement(level="static"), [Reason.FAILED]),
+        (inconclusive_verdict(), Requirement(level="load"), [Reason.INCONCLUSIVE]),
+        (verdict(simulated=True), Requirement(), [Reason.SIMULATED]),
+        (verdict(finished="2026-06-01T00:00:00+00:00"), Requirement(), [Reason.EXPIRED]),
+        (verdict(finished="2026-12-01T00:00:00+00:00"), Requirement(), [Reason.EXPIRED]),
+        (verdict(finished="yesterday"), Requirement(), [Reason.UNREADABLE]),
+        (verdict(finished="2026-11-20T00:00:00"), Requirement(), [Reason.UNREADABLE]),
+        (verdict(image=ImageRef(id="x", digest=digest("other"))), Requirement(), [Reason.WRONG_SUBJECT]),
     ],
 )
 def test_each_shortcoming_has_its_reason(value, demand, expected) -> None:
@@ -202,7 +202,7 @@ def test_a_later_failure_revokes_an_earlier_pass() -> None:
     earlier = failed_verdict(finished="2026-11-01T20:00:00+00:00")
     for items in ((verdict(), later), (later, verdict())):
         decision = decide(SUBJECT, tuple(map(evidence, items)), Requirement(), NOW)
-        assert [refusal.reason for refusal in decision.refusals] == [RefusalReason.FAILED]
+        assert [refusal.reason for refusal in decision.refusals] == [Reason.FAILED]
         assert not decision.accepted
     assert decide(SUBJECT, (evidence(earlier), evidence(verdict())), Requirement(), NOW).accepted
 
@@ -326,7 +326,7 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 def test_a_reason_belongs_to_its_kind() -> None:
     found = decide_by_class(SUBJECT, (evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
-    assert [[one.reason for one in host_classes.reasons(kind)] for kind in found] == [[], [RefusalReason.KIND_MISSING]]
+    assert [[one.reason for one in host_classes.reasons(kind)] for kind in found] == [[], [Reason.KIND_MISSING]]
     assert host_classes.reasons(found[1])[0].message.startswith("A100/550: ")
 
 

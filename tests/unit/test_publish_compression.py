@@ -18,13 +18,13 @@ from publishing_world import ENVIRONMENT, World, public_tags
 from registries import State, modern_registry
 
 from envbuilder.attest.keys import create
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, Reason, UsageError
 from envbuilder.publish import zstd_push
 from envbuilder.publish.publish import publish
 from envbuilder.publish.results import PublishRow
 from envbuilder.publish.zstd_push import ZSTD_LAYER, ZstdPusher
 from envbuilder.registry.client import Repository
-from envbuilder.registry.errors import Fault, RegistryRefusedError
+from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
@@ -200,7 +200,7 @@ def test_a_registry_that_refuses_layers_in_zstd_is_named_with_a_next_step(bench:
 
     def picky(self: Repository, target: str, content: bytes, media_type: str) -> bool:
         if ZSTD_LAYER.encode() in content:
-            raise RegistryRefusedError(Fault.REJECTED, "the registry answered 400: MANIFEST_INVALID")
+            raise RegistryRefusedError(Reason.REJECTED, "the registry answered 400: MANIFEST_INVALID")
         return accepted(self, target, content, media_type)
 
     monkeypatch.setattr(Repository, "put_manifest", picky)
