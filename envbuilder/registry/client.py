@@ -68,14 +68,8 @@ class Repository:
 
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
         """Store a manifest under a tag or its digest; True if the registry supports referrers."""
-        if len(content) > MAX_DOCUMENT:
-            raise RegistryRefusedError(
-                Reason.TOO_LARGE, f"a manifest of {len(content)} bytes is too large: readers refuse it"
-            )
-        response = self._put(
-            target, content, {"Content-Type": media_type}, expect=(_CREATED, _ACCEPTED, _OK), repeat=True
-        )
-        return "OCI-Subject" in response.headers
+        _check_size(content)
+        return "OCI-Subject" in self._put(target, content, {"Content-Type": media_type}, repeat=True).headers
 
     def replace_manifest(self, tag: str, old: Manifest | None, content: bytes, media_type: str) -> bool:
         """Replace a manifest (None: create it); False if it has changed meanwhile.
@@ -84,17 +78,14 @@ class Repository:
         the content may be stale by then.
         """
         condition = {"If-Match": old.etag} if old and old.etag else {} if old else {"If-None-Match": "*"}
-        headers = {"Content-Type": media_type, **condition}
-        response = self._put(tag, content, headers, expect=(_CREATED, _ACCEPTED, _OK, _CHANGED), repeat=False)
+        response = self._put(tag, content, {"Content-Type": media_type, **condition}, repeat=False)
         return response.status != _CHANGED
 
-    def _put(
-        self, target: str, content: bytes, headers: Mapping[str, str], *, expect: tuple[int, ...], repeat: bool
-    ) -> Response:
+    def _put(self, target: str, content: bytes, headers: Mapping[str, str], *, repeat: bool) -> Response:
         response = self.transport.send(
             "PUT",
             f"{self._path}manifests/{target}",
-            expect=expect,
+            expect=(_CREATED, _ACCEPTED, _OK, *(() if repeat else (_CHANGED,))),
             headers=headers,
             body=content,
             scope="pull,push",
@@ -119,10 +110,7 @@ class Repository:
 
     def put_blob(self, content: bytes, media_type: str) -> Descriptor:
         """Store a small blob, unless it is there."""
-        if len(content) > MAX_DOCUMENT:
-            raise RegistryRefusedError(
-                Reason.TOO_LARGE, f"a document of {len(content)} bytes is too large: readers refuse it"
-            )
+        _check_size(content)
         digest = digest_of(content)
         self._upload(digest, content, repeat=True)
         return Descriptor(media_type=media_type, digest=digest, size=len(content))
@@ -168,6 +156,12 @@ class Repository:
 
 class _TagList(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] | None = None
+
+
+def _check_size(content: bytes) -> None:
+    if len(content) > MAX_DOCUMENT:
+        text = f"a document of {len(content)} bytes is too large: readers refuse it"
+        raise RegistryRefusedError(Reason.TOO_LARGE, text)
 
 
 def _with_digest(location: str, digest: str) -> str:

@@ -90,10 +90,6 @@ class _Blobs(msgspec.Struct, frozen=True):
     layers: tuple[_Blob, ...] | None = None
 
 
-class _WithConfig(msgspec.Struct, frozen=True):
-    config: _Blob
-
-
 def ambiguity(manifest: Manifest) -> str:
     """Return why a manifest can be read in two ways, so that readers may run different images; '' if it cannot.
 
@@ -114,20 +110,23 @@ def ambiguity(manifest: Manifest) -> str:
 
 def config_digest(manifest: Manifest) -> str:
     """Return the digest of an image's configuration, which an engine uses as the image's id; '' for an index."""
-    try:
-        return str(parsed(manifest.content, _WithConfig, "an image's manifest").config.digest)
-    except MalformedError:
-        return ""
+    blobs = _blobs(manifest)
+    return blobs.config.digest if blobs.config else ""
 
 
 def blob_digests(manifest: Manifest) -> tuple[str, ...]:
     """Return the blobs that a manifest needs in its registry; empty for an index."""
-    try:
-        blobs: _Blobs = parsed(manifest.content, _Blobs, "a manifest")
-    except MalformedError:
-        return ()
+    blobs = _blobs(manifest)
     every = (blobs.config, *(blobs.layers or ()))
     return tuple(dict.fromkeys(blob.digest for blob in every if blob is not None and not blob.urls))
+
+
+def _blobs(manifest: Manifest) -> _Blobs:
+    try:
+        found: _Blobs = parsed(manifest.content, _Blobs, "a manifest")
+    except MalformedError:
+        return _Blobs()
+    return found
 
 
 def platforms(manifest: Manifest) -> tuple[str, ...]:

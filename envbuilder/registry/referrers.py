@@ -137,13 +137,10 @@ def attach(
 def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
     """Read back until every document is listed and stored. Raises InfrastructureError if one is still missing."""
     for attempt in range(ATTEMPTS):
-        from_api = _from_api(repository, subject)
-        if from_api is None:
+        if _from_api(repository, subject) is None:
             _list_under_tag(repository, subject, documents, attempts=ATTEMPTS)
         listed = {item.digest for item in listing(repository, subject).items}
-        if listed.issuperset(item.digest for item in documents) and all(
-            _is_stored(repository, one) for one in documents
-        ):
+        if all(one.digest in listed and _is_stored(repository, one) for one in documents):
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
     raise InfrastructureError(
@@ -212,12 +209,11 @@ def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | N
         if answer.status != _OK:
             if first:
                 return None
-            raise RegistryRefusedError(
-                Reason.BAD_ANSWER, f"the registry names a page that it does not have: {answer.address}"
-            )
+            text = f"the registry names a page that it does not have: {answer.address}"
+            raise RegistryRefusedError(Reason.BAD_ANSWER, text)
         if answer.headers.get("OCI-Filters-Applied", "").strip():
             raise RegistryRefusedError(Reason.BAD_ANSWER, "the registry filters its list, which was not requested")
-        found += _entries(_decode(answer.content))
+        found += _parsed(_decode(answer.content))
         first = False
         if len(found) > MAX_ENTRIES:
             raise _too_many(digest)
@@ -226,7 +222,7 @@ def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | N
 
 def _from_tag(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
     manifest = repository.manifest(fallback_tag(digest), limit=MAX_LIST)
-    return () if manifest is None else tuple(_entries(_decode(manifest.content)))
+    return () if manifest is None else tuple(_parsed(_decode(manifest.content)))
 
 
 def _from_own_tags(repository: Repository, digest: str, listed: Iterable[Descriptor]) -> tuple[Descriptor, ...]:
@@ -241,9 +237,8 @@ def _from_own_tags(repository: Repository, digest: str, listed: Iterable[Descrip
     lost = [tag for tag in tags if (own := _OWN_TAG.match(tag)) and subject_of(tag) == digest and own[2] not in have]
     if len(lost) > MAX_ENTRIES:
         raise _too_many(digest)
-    return tuple(
-        filter(None, in_parallel(lambda tag: _described(repository, tag), lost, repository.transport.deadline))
-    )
+    found = in_parallel(lambda tag: _described(repository, tag), lost, repository.transport.deadline)
+    return tuple(filter(None, found))
 
 
 def _described(repository: Repository, tag: str) -> Descriptor | None:
@@ -272,7 +267,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     for attempt in range(attempts):
         try:
             current = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
-            entries = _decode(current.content).manifests or () if current else ()
+            entries = _decode(current.content) if current else ()
             have = {item.digest for item in _parsed(entries)}
             wanted = {item.digest: item for item in documents if item.digest not in have}
             if not wanted:
@@ -288,18 +283,13 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
             time.sleep(random.uniform(0.01, 0.05) * 2 ** min(attempt, 4))  # noqa: S311 - spreads writers
 
 
-def _decode(content: bytes) -> _Index:
+def _decode(content: bytes) -> tuple[msgspec.Raw, ...]:
     try:
         index: _Index = parsed(content, _Index, "a list of attached documents")
     except MalformedError as error:
-        raise RegistryRefusedError(
-            Reason.BAD_ANSWER, f"the registry's list of attached documents: {error.message}"
-        ) from error
-    return index
-
-
-def _entries(index: _Index) -> list[Descriptor]:
-    return _parsed(index.manifests or ())
+        text = f"the registry's list of attached documents: {error.message}"
+        raise RegistryRefusedError(Reason.BAD_ANSWER, text) from error
+    return index.manifests or ()
 
 
 def _parsed(entries: Iterable[msgspec.Raw]) -> list[Descriptor]:
