@@ -310,8 +310,6 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
 
 
 def _begins_with_installer(request: BuildRequest) -> bool:
-    if isinstance(request.context, Path):
-        text = read_kept(request.context / request.dockerfile) or b""
-    else:
-        text = request.context.get(request.dockerfile, b"")
+    context, name = request.context, request.dockerfile
+    text = (read_kept(context / name) if isinstance(context, Path) else context.get(name)) or b""
     return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None

@@ -54,7 +54,6 @@ class SystemPackage(msgspec.Struct, frozen=True):
 
 
 def pinned_wheels(lock: str, system: Mapping[str, str]) -> tuple[lockfile.Locked, ...]:
-    """List the wheels of an environment's lock, and of the system's lock of cuDNN."""
     return (*lockfile.parse(lock), *lockfile.parse(system.get(CUDNN_LOCK, "")))
 
 
