@@ -95,12 +95,10 @@ def steps(row: str | dict[str, Any]) -> tuple[ControlStep, ...]:
 
 
 def instruction(text: str) -> ControlStep:
-    """Return an instruction as a step."""
     return ControlStep(text, text.split()[1] if text.startswith("COPY ") else "")
 
 
 def of_wheel(wheel: FromWheel, to: str) -> ControlStep:
-    """Return a step that copies a file of a wheel."""
     name = to.rpartition("/")[2]
     return ControlStep(f"COPY {name} {to}", name, wheel)
 

@@ -14,7 +14,7 @@ from envbuilder.choice import choose
 from envbuilder.controls.control import Base, Control, ControlStep, FromWheel
 from envbuilder.controls.evaluate import evaluate
 from envbuilder.controls.recipe import broken_locks, dockerfile
-from envbuilder.engine.port import BuildRequest, Engine, Image
+from envbuilder.engine.port import BuildRequest, Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.finding import Code
@@ -66,14 +66,6 @@ class ControlsDocument(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ControlRow, ...]
 
 
-@dataclass(frozen=True)
-class _Broken:
-    control: Control
-    reference: str
-    image: Image
-    build_s: float
-
-
 @dataclass
 class Controller:
     """Builds each good environment once and adds the defects; ``index`` provides single files of wheels."""
@@ -92,14 +84,16 @@ class Controller:
         with self.console.live():
             self.engine.sweep()
             for base, group in groupby(controls, key=lambda control: control.base):
-                good, broken = self.good(base), [self._break(control, self.good(base)) for control in group]
+                good = self.good(base)
+                broken = [(control, *self._break(control, good)) for control in group]
                 with self.console.task(f"layers of {len(broken)} images"):
                     # One archive of all: an engine needs 14 s for that of each.
-                    read_layers(self.engine, tuple(one.image for one in broken))
-                for one in broken:
-                    with self.console.task(one.control.name):
-                        rows.append(self._row(one, good))
-                    self.console.say(f"{one.control.name}: {rows[-1].wrong or 'ok'}")
+                    images = (self.engine.image(reference) for _, reference, _ in broken)
+                    read_layers(self.engine, tuple(image for image in images if image))
+                for control, reference, build_s in broken:
+                    with self.console.task(control.name):
+                        rows.append(self._row(control, good, reference, build_s))
+                    self.console.say(f"{control.name}: {rows[-1].wrong or 'ok'}")
         return ControlsDocument(rows=tuple(rows))
 
     def good(self, base: Base) -> Built:
@@ -111,12 +105,12 @@ class Controller:
                 self._good[base] = ensure(environment, choice.catalog, self.workspace, self.engine, steps(task))
         return self._good[base]
 
-    def _row(self, broken: _Broken, good: Built) -> ControlRow:
-        started, control = time.monotonic(), broken.control
+    def _row(self, control: Control, good: Built, reference: str, build_s: float) -> ControlRow:
+        started = time.monotonic()
         probes = {f"{check.probe.partition(':')[0]}.py" for check in control.extra}
         locks = broken_locks(control, {LOCK: good.lock, **good.system})
         request = ValidationRequest(
-            image=broken.reference,
+            image=reference,
             environment=good.environment,
             profile="full" if "full" in (control.profile, self.profile) else "quick",
             lock=locks.pop(LOCK),
@@ -143,22 +137,15 @@ class Controller:
             simulated=verdict.simulated,
             right=not result.wrong,
             wrong=result.wrong,
-            build_s=broken.build_s,
+            build_s=build_s,
             validate_s=round(time.monotonic() - started, 1),
         )
 
-    def _break(self, control: Control, good: Built) -> _Broken:
-        started, reference = time.monotonic(), good.record.reference
-        if control.steps:
-            with self.console.task(control.name) as task:
-                task.update("building")
-                reference = self._build(control, good)
-        image = self.engine.image(reference)
-        if image is None:
-            raise InfrastructureError(f"{reference}: no such image", hint="run the same command again")
-        return _Broken(control, reference, image, round(time.monotonic() - started, 1))
-
-    def _build(self, control: Control, good: Built) -> str:
+    def _break(self, control: Control, good: Built) -> tuple[str, float]:
+        """Build a broken image; return its reference and the seconds."""
+        if not control.steps:
+            return good.record.reference, 0.0
+        started = time.monotonic()
         locks = {LOCK: good.lock, **good.system}
         files = {name: text.encode() for name, text in broken_locks(control, locks).items()}
         files |= {step.file: self._content(step) for step in control.steps if step.file}
@@ -171,8 +158,10 @@ class Controller:
             labels={CONTROL_LABEL: control.name},
         )
         log = self.workspace.control(control.name) / "build.log"
-        build_logged(request, self.engine, log, lambda _: None)  # it takes seconds
-        return request.tag
+        with self.console.task(control.name) as task:
+            task.update("building")
+            build_logged(request, self.engine, log, lambda _: None)  # it takes seconds
+        return request.tag, round(time.monotonic() - started, 1)
 
     def _content(self, step: ControlStep) -> bytes:
         if step.wheel:
