@@ -155,7 +155,7 @@ def test_fault_ends_with_its_code_and_a_next_step(
     }
     script = f". {HERE / 'prelude.sh'}\n{fault.line}"
     done = subprocess.run(
-        ["bash", "-c", script], cwd=disk, env=environment, capture_output=True, timeout=120, check=False
+        ["bash", "-c", script], cwd=disk, env=environment, capture_output=True, timeout=600, check=False
     )
     printed = (done.stdout + done.stderr).decode(errors="replace")
     assert done.returncode in fault.row.codes, printed
