@@ -106,7 +106,7 @@ def port(fault: Fault, tmp_path: Path) -> Iterator[str]:
     command = (sys.executable, HERE / "strange_server.py", fault.server, file)
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests/support")}) as server:
         try:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 300
             while not (file.exists() and file.read_text()):
                 assert time.monotonic() < until
                 time.sleep(0.02)

@@ -15,9 +15,10 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli import exit_codes
 from envbuilder.controls.control import Base, Control, controls
-from envbuilder.controls.run import MATRIX, Controller
+from envbuilder.controls.run import MATRIX, Controller, ControlsDocument
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
+from envbuilder.finding import Code
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import ensure_lock
 from envbuilder.pypi.client import open_index
@@ -68,11 +69,13 @@ def test_mechanisms_are_controls() -> None:
     ],
 )
 def test_each_control_leads_to_its_one_finding(group: tuple[Control, ...], controller: Controller) -> None:
-    document = controller.run(group)
-    wrong = {row.control: f"{row.wrong}; red: {', '.join(row.red)}" for row in document.rows if not row.right}
-    assert not wrong
-    assert exit_codes.of(document) == 0
-    for control, row in zip(group, document.rows, strict=True):
+    rows = {row.control: row for row in controller.run(group).rows}
+    late = tuple(one for one in group if Code.PROBE_TIMEOUT in set(rows[one.name].found) - {one.code})
+    rows |= {row.control: row for row in controller.run(late).rows}  # the machine was busy: once more
+    assert not {row.control: f"{row.wrong}; red: {', '.join(row.red)}" for row in rows.values() if not row.right}
+    assert exit_codes.of(ControlsDocument(rows=tuple(rows.values()))) == 0
+    for control in group:
+        row = rows[control.name]
         red = control.code is not None and not control.warned
         assert row.verdict == ("FAILED" if red else "PASSED" if control.base == "cpu" else "INCONCLUSIVE"), row
         assert row.simulated is bool(control.simulate), row
