@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +19,27 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerSpec
+from envbuilder.engine.port import BuildRequest, ContainerSpec, Image, LayerStream
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity
 from envbuilder.image.bases import ensure_base
+from envbuilder.pypi.answer_cache import Cache
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
+from envbuilder.validation.image_files import read_image
+from envbuilder.validation.known_image import KnownImage, describe, differences
 from envbuilder.validation.suite_launcher import START, SUITE_S, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Session
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
+from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, cache_dir
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
-FOREIGN = "scratch-suite:foreign"
+FOREIGN, DERIVED, SWAPPED = "scratch-suite:foreign", "scratch-suite:derived", "scratch-known"
 PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))
 
 
@@ -118,6 +125,88 @@ def test_our_image_passes_and_its_verdict_stands(
     assert any("keras: passed" in line for line in said)
     again, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
     assert (again, fresh) == (verdict, False)
+
+
+@pytest.fixture(scope="module")
+def known(engine: DockerEngine, request_for_cpu: ValidationRequest) -> KnownImage:
+    """Read the good image, and return its record."""
+    looked: list[KnownImage] = []
+    validate(engine, replace(request_for_cpu, fresh=True), on_look=looked.append)
+    return looked[0]
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """List the images whose files the engine is asked for."""
+    found: list[str] = []
+    read = DockerEngine.layer_files
+
+    def noted(engine: DockerEngine, reference: str) -> AbstractContextManager[Iterator[LayerStream]]:
+        found.append(reference)
+        return read(engine, reference)
+
+    monkeypatch.setattr(DockerEngine, "layer_files", noted)
+    return found
+
+
+def claims(verdict: Verdict) -> str:
+    return next(one.observed for one in verdict.checks if one.name == "claims")
+
+
+def test_known_image_passes_without_being_read(
+    engine: DockerEngine,
+    request_for_cpu: ValidationRequest,
+    known: KnownImage,
+    reads: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    verdict = validate(engine, replace(request_for_cpu, known=known))
+    assert (verdict.verdict, reads, list(tmp_path.rglob("layers"))) == ("PASSED", [], []), verdict.reasons
+    assert f"equal the record of {known.recorded}" in claims(verdict)
+
+
+def test_image_with_one_more_layer_is_read(
+    engine: DockerEngine, request_for_cpu: ValidationRequest, known: KnownImage, reads: list[str], tmp_path: Path
+) -> None:
+    assert request_for_cpu.environment is not None
+    good = f"envbuilder/tensorflow:{request_for_cpu.environment.id}"
+    (tmp_path / "Dockerfile").write_text(f"FROM {good}\nRUN date +%N > more\n")
+    image = engine.build(BuildRequest(context=tmp_path, tag=DERIVED, no_cache=True), lambda _: None)
+    try:
+        verdict = validate(engine, replace(request_for_cpu, image=image.id, known=known))
+        assert reads == [image.id]
+        assert claims(verdict).endswith(f"history, layer {len(known.layers) + 1} above the base (date +%N > more)")
+    finally:
+        engine.remove(DERIVED)
+
+
+def test_swapped_layer_is_named_and_an_equal_one_is_not_read(
+    engine: DockerEngine, reads: list[str], tmp_path: Path
+) -> None:
+    def built(tag: str, text: str) -> Image:
+        (tmp_path / "Dockerfile").write_text(text)
+        return engine.build(BuildRequest(context=tmp_path, tag=f"{SWAPPED}:{tag}", no_cache=True), lambda _: None)
+
+    (tmp_path / "a").write_text("a")
+    base = built("base", "FROM scratch\nCOPY a /\n")
+    dockerfile = f"FROM {SWAPPED}:base\nCOPY b /\nCOPY a /c\nCMD sh\n"
+    found = []
+    for tag in ("first", "again", "swapped"):
+        (tmp_path / "b").write_text("swapped" if tag == "swapped" else "b")
+        found.append(built(tag, dockerfile))
+    first, again, swapped = found
+    try:
+        record = describe(first, base, read_image(engine, first, Cache(tmp_path / "layers")), (), "sha256:1")
+        reads.clear()
+        assert differences(record, again, base, (), lambda: read_image(engine, again)) == ()
+        assert reads == []
+        files = partial(read_image, engine, swapped, Cache(tmp_path / "layers"))
+        assert differences(record, swapped, base, (), files) == ("layer 1 above the base (COPY b /)",)
+    finally:
+        for tag in ("first", "again", "swapped", "base"):
+            engine.remove(f"{SWAPPED}:{tag}")
 
 
 def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
