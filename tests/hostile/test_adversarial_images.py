@@ -132,7 +132,7 @@ def prepare(
 @pytest.fixture
 def files_only(monkeypatch: pytest.MonkeyPatch, image: Image) -> None:
     """Run only the checks of the host for images that their files alone give away."""
-    if image.dockerfile and image.codes and set(image.codes) <= FOUND_BY_FILES:
+    if image.dockerfile and image.codes and {*image.codes, *image.warns} <= FOUND_BY_FILES:
         every = suite_plan.select
         monkeypatch.setattr(suite_plan, "select", lambda facts: tuple(c for c in every(facts) if c.group == "host"))
 
