@@ -56,7 +56,7 @@ class LocalSearch(Search):
         return "/stubs/" in self.real(path) or is_small
 
     def cudnn_version(self, path: str) -> str | None:
-        return runtime_libraries.cudnn_version(path)
+        return runtime_libraries.ask_cudnn(path)[0]
 
 
 class ImageSearch(LocalSearch):

@@ -150,16 +150,8 @@ def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | Non
     )
 
 
-def cudnn_version(path: str) -> str | None:
-    """Return the version of a cuDNN library as text; None if it does not answer."""
-    return ask_cudnn(path)[0]
-
-
 def ask_cudnn(path: str) -> tuple[str | None, str]:
     """Ask a cuDNN library for its version in another process; return it or None, and the text of a failure."""
-    import subprocess
-    import sys
-
     code = (
         "import ctypes, sys; ask = ctypes.CDLL(sys.argv[1]).cudnnGetVersion;ask.restype = ctypes.c_size_t; print(ask())"
     )

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .channel import Reader
 from .log_capture import LogByCheck
@@ -22,20 +22,19 @@ _POLL_S = 1.0
 """How often the end of the run is checked: another lane may have moved it."""
 
 
-class End:
+class End(NamedTuple):
     """How a worker ended: ``done``, ``crash``, ``timeout``, or ``spoiled`` if something else wrote to its results.
 
     ``name`` is the check that was running, None if there was none; ``log`` what it printed; ``limit_s`` how many
     seconds it had before it was killed; ``is_cut`` whether that was the end of the run and not its own limit.
     """
 
-    def __init__(self, kind: str, name: str | None = None, exit_code: int | None = None, log: str = "") -> None:
-        self.kind = kind
-        self.name = name
-        self.exit_code = exit_code
-        self.log = log
-        self.limit_s = 0.0
-        self.is_cut = False
+    kind: str
+    name: str | None = None
+    exit_code: int | None = None
+    log: str = ""
+    limit_s: float = 0.0
+    is_cut: bool = False
 
 
 class WorkerProcess:
@@ -173,10 +172,9 @@ class WorkerProcess:
             kind = "done"
         else:
             kind = "timeout" if timed_out else "crash"
-        log = self.log.text(self.current or "")
-        self.end = End(kind, self.current, code, self.spoiled + "\n" + log if kind == "spoiled" else log)
-        self.end.is_cut = timed_out and self.stop_at() < self.deadline
-        self.end.limit_s = min(self.limit_s, max(0.0, self.stop_at() - self.begun))
+        log = (self.spoiled + "\n" if kind == "spoiled" else "") + self.log.text(self.current or "")
+        limit_s = min(self.limit_s, max(0.0, self.stop_at() - self.begun))
+        self.end = End(kind, self.current, code, log, limit_s, timed_out and self.stop_at() < self.deadline)
 
 
 def _give(process: subprocess.Popen[bytes], data: bytes) -> None:
