@@ -3,7 +3,7 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 ENVBUILDER := $(VENV)/bin/envbuilder
-PYTEST := $(PYTHON) -m pytest --dist loadgroup --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
 
 # Without byte code, every command that a test starts compiles 300 modules first: half a second.
 unexport PYTHONDONTWRITEBYTECODE

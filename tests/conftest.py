@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from closed import closed
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from envbuilder.controls.run import Controller
@@ -18,14 +20,22 @@ settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile("fixed")
 
 
-@pytest.hookimpl(tryfirst=True)
+class FilesAndGroups(LoadScopeScheduling):  # type: ignore[misc]
+    """One worker runs a file, or a group of its tests: `[name@group-1]`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = re.search(r"@[\w-]+-\d+\]\Z", nodeid)
+        return nodeid.partition("::")[0] + (group[0] if group else "")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGroups | None:
+    return FilesAndGroups(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that need the engine and take longest; one worker runs a file, or a group of its tests."""
+    """Begin with the files that need the engine and take longest, so that several workers end together."""
     first = {item.path for item in items if item.get_closest_marker("engine")}
     items.sort(key=lambda item: item.path not in first)
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.hookimpl(wrapper=True)

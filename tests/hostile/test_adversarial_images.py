@@ -110,7 +110,7 @@ def prepare(
     """Build the images of a group together: one archive has the layers of all, since an engine needs 15 s for each."""
     folder = tmp_path_factory.mktemp("context")
     items = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
-    chosen = {item.callspec.id for item in items}
+    chosen = {item.callspec.id.partition("@")[0] for item in items}
     waiting = [one for one in IMAGES if one.name in chosen]
 
     def prepared(image: Image) -> str:
@@ -142,9 +142,7 @@ def codes(verdict: Verdict, severity: Severity) -> set[str]:
 
 
 @pytest.mark.usefixtures("files_only")
-@pytest.mark.parametrize(
-    "image", [pytest.param(one, id=one.name, marks=pytest.mark.xdist_group(GROUPS[one.name])) for one in IMAGES]
-)
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: f"{image.name}@{GROUPS[image.name]}")
 def test_adversarial_image_has_its_findings_only(
     engine: DockerEngine, controller: Controller, prepare: Prepare, image: Image
 ) -> None:

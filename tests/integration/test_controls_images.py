@@ -62,10 +62,7 @@ def test_mechanisms_are_controls() -> None:
     "group",
     [
         *(pytest.param((one,), id=one.name) for one in CONTROLS if one.name in MECHANISMS),
-        *(
-            pytest.param(group, id=name, marks=[pytest.mark.full, pytest.mark.xdist_group(f"controls-{name}")])
-            for name, group in OTHERS.items()
-        ),
+        *(pytest.param(group, id=f"others@{name}", marks=pytest.mark.full) for name, group in OTHERS.items()),
     ],
 )
 def test_each_control_leads_to_its_one_finding(group: tuple[Control, ...], controller: Controller) -> None:
