@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml  # type: ignore[import-untyped]
 
-from envbuilder.matrix import ARCHS
+from envbuilder.support.architectures import ARCHS
 from envbuilder.verdict import GpuSeen, HostRef, every_on
 
 _Ask = Callable[..., Any]

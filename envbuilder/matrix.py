@@ -25,8 +25,6 @@ OsText = Annotated[
     ),
 ]
 Arch = Literal["x86_64", "aarch64"]
-ARCHS: dict[str, Arch] = {"amd64": "x86_64", "arm64": "aarch64"}
-"""The architectures by their names in image manifests and Kubernetes."""
 DriverText = Annotated[
     str,
     msgspec.Meta(pattern=rf"^[Rr]?{DOTTED}\Z", description="a driver, such as 535.104.05, or its branch, such as 535"),

@@ -258,6 +258,19 @@ def _literal(name: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", name)
 
 
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
+
+
+def place_in_memory(needed: int) -> Path | None:
+    """Return a folder in memory with room for so many bytes, for programs that wait for a disk; else None."""
+    with suppress(OSError):
+        found = os.statvfs(_MEMORY)
+        free = min(found.f_bavail * found.f_frsize, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        if free > needed and os.access(_MEMORY, os.W_OK) and not found.f_flag & (os.ST_NOEXEC | os.ST_NODEV):
+            return _MEMORY
+    return None
+
+
 @contextmanager
 def temporary_folder(purpose: str, within: Path | None = None) -> Iterator[Path]:
     """Create a folder that is removed at the end of the block, with those of killed processes for the same purpose.

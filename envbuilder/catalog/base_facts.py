@@ -6,7 +6,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.rows import BaseImage, ImageFlavor, OperatingSystem
-from envbuilder.matrix import ARCHS
+from envbuilder.support.architectures import ARCHS
 
 
 class FoundPython(msgspec.Struct, frozen=True, kw_only=True):

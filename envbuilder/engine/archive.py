@@ -15,21 +15,18 @@ _CHUNK = 1 << 20
 Source = Path | bytes
 
 
-def context_entries(context: Path | Mapping[str, bytes], extra: Mapping[str, bytes]) -> dict[str, Source]:
+def context_entries(context: Path | Mapping[str, Source], extra: Mapping[str, bytes]) -> dict[str, Source]:
     """Return a build context's files by their path in it; ``extra`` adds or replaces files.
 
     Raises UsageError if an extra path is outside the context.
     """
-    found: dict[str, Source] = dict(context) if not isinstance(context, Path) else _files_below(context)
+    if isinstance(context, Path):
+        files = (path for path in context.rglob("*") if path.is_symlink() or path.is_file())
+        return context_entries({str(path.relative_to(context)): path for path in files}, extra)
     for name in extra:
         if name.startswith("/") or ".." in PurePosixPath(name).parts:
             raise UsageError(f"{name!r} is not a path inside a build context")
-    return found | dict(extra)
-
-
-def _files_below(folder: Path) -> dict[str, Source]:
-    every = (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-    return {path.relative_to(folder).as_posix(): path for path in every}
+    return {**context, **extra}
 
 
 def stream(entries: Mapping[str, Source], *, mode: int | None = None) -> Iterator[bytes]:

@@ -233,11 +233,9 @@ def _arguments(environment: Mapping[str, str]) -> dict[str, Any]:
     name = environment.get("DOCKER_CONTEXT") or current or "default"
     if environment.get("DOCKER_HOST") or name == "default":
         return {**kwargs_from_env(dict(environment))}
-    if not config.exists():  # the SDK would search the working folder for contexts
-        raise InfrastructureError(
-            f"context {name!r} cannot be read: {config} does not exist, and Docker's SDK finds contexts by it",
-            hint=f"docker context use {name} writes it; or set DOCKER_HOST, or unset DOCKER_CONTEXT",
-        )
+    if not config.exists():  # the SDK finds contexts by it, and would search the working folder
+        text = f"context {name!r} cannot be read: {config} does not exist"
+        raise InfrastructureError(text, hint=f"docker context use {name} writes it; or set DOCKER_HOST")
     try:
         context = ContextAPI.get_context(name)
         host, tls = (context.Host, context.TLSConfig) if context is not None else (None, None)

@@ -28,7 +28,6 @@ from envbuilder.support import decoding, subprocesses
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
 STARTED_LABEL = "org.envbuilder.started"
-_NOT_FOUND = 127
 _ENDING_S = 60
 """Limit for the engine to end a container after its time limit, and to report its end."""
 
@@ -105,7 +104,7 @@ def run(connection: Connection, spec: ContainerSpec, on_stdout: Sink, on_stderr:
         try:
             if refusal := _start(api, container):
                 on_stderr(refusal.encode() + b"\n")
-                return ContainerResult(exit_code=_NOT_FOUND, refusal=refusal)
+                return ContainerResult(exit_code=127, refusal=refusal)
             # The engine ends a container at its limit; the stream's watch notices an engine that does not.
             with (
                 Stream(api, "run the container", output._response, spec.time_limit + _ENDING_S),  # noqa: SLF001
@@ -212,20 +211,20 @@ def _fed(api: APIClient, container: str, data: bytes) -> Iterator[None]:
         yield
         return
     with calling("attach to the container's input"):
-        stream = api.attach_socket(container, params={"stdin": 1, "stream": 1})
-    threading.Thread(target=_feed, args=(stream, data), daemon=True).start()
+        stream: Any = api.attach_socket(container, params={"stdin": 1, "stream": 1})
+
+    def feed() -> None:
+        connection = getattr(stream, "_sock", stream)  # docker gives a file, or the socket itself
+        with contextlib.suppress(OSError, ValueError):
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+
+    threading.Thread(target=feed, daemon=True).start()
     try:
         yield
     finally:
         with contextlib.suppress(OSError, DockerException):
             stream.close()
-
-
-def _feed(stream: Any, data: bytes) -> None:  # noqa: ANN401 - docker gives a file, or the socket itself
-    connection = getattr(stream, "_sock", stream)
-    with contextlib.suppress(OSError, ValueError):
-        connection.sendall(data)
-        connection.shutdown(socket.SHUT_WR)
 
 
 @contextlib.contextmanager

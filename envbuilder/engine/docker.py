@@ -51,8 +51,7 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 _LOOPBACK = re.compile(r"^(?:\w+://)?(?:[^/@]*@)?(?:localhost|127\.[\d.]+|\[::1\])(?::|/|$)")
 _REACH_S = 20
 _LAST_LINES = 20
-_STEP_WIDTH = 80
-"""Characters of a step's name in an error: an instruction may have ten lines; build.log has all of it."""
+_STEP_WIDTH = 80  # characters of a step's name in an error: an instruction may have ten lines; build.log has them
 
 _EXECUTOR = re.compile(r"\Aexecutor failed running \[.*\]: ", re.DOTALL)
 """BuildKit's prefix of an exit code: it repeats the instruction."""
@@ -110,7 +109,6 @@ class DockerEngine:
     def __init__(self, connection: Connection, environment: Mapping[str, str]) -> None:
         self._connection, self._api = connection, connection.api
         self._swept = False
-        self._memory: int | None = None
         self._proxies = {key: value for key, value in environment.items() if key.upper() in _PROXIES and value}
 
     def info(self) -> EngineInfo:
@@ -212,10 +210,8 @@ class DockerEngine:
             self._swept = True
             with suppress(InfrastructureError):
                 self.sweep()
-        if self._memory is None:
-            self._memory = self.info().memory
-        memory = min(spec.memory, self._memory * 3 // 4) if self._memory else spec.memory
-        return containers.run(self._connection, replace(spec, memory=memory), on_stdout, on_stderr)
+        most = self.info().memory * 3 // 4 or spec.memory
+        return containers.run(self._connection, replace(spec, memory=min(spec.memory, most)), on_stdout, on_stderr)
 
     @contextmanager
     def export(self, *references: str) -> Iterator[Iterable[bytes]]:

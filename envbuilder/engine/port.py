@@ -186,10 +186,7 @@ class LayerFile:
 
 @dataclass
 class LayerStream:
-    """One layer that can be read once: its files in no order, and its diff id, which is set after the last file.
-
-    ``size`` is that of the layer in the engine's archive.
-    """
+    """One layer that can be read once: files in no order, size in the archive; diff id, set after the last file."""
 
     files: Iterator[LayerFile]
     diff_id: str = ""
@@ -232,10 +229,7 @@ class Engine(Protocol):
     def layer_files(
         self, *references: str, without: Collection[int] = ()
     ) -> AbstractContextManager[Iterator[LayerStream]]:
-        """Yield the layers of images, file by file, but none of a size in ``without``.
-
-        Nothing is unpacked; memory does not grow with the image.
-        """
+        """Yield the layers of images, file by file, unpacking nothing; without those of a size in ``without``."""
 
     def sweep(self) -> int:
         """Remove the containers of interrupted runs; return their number."""

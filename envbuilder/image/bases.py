@@ -15,7 +15,7 @@ from typing import Literal
 
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import Engine, Image
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import BaseUnavailableError, InfrastructureError
 from envbuilder.image import debian, names
 from envbuilder.image.host_settings import mirrors
 from envbuilder.support import console, decoding
@@ -29,17 +29,6 @@ class Base:
     reference: str
     id: str
     origin: Literal["registry", "bootstrapped"]
-
-
-class BaseUnavailableError(InfrastructureError):
-    """A system's base is not here, and neither its registry nor its packages are available; with both reasons."""
-
-    def __init__(self, system: OperatingSystem, registry: InfrastructureError, bootstrap: InfrastructureError) -> None:
-        self.system, self.registry, self.bootstrap = system.name, registry.message, bootstrap.message
-        super().__init__(
-            f"there is no base for {self.system}:\n  registry: {self.registry}\n  bootstrap: {self.bootstrap}",
-            hint=bootstrap.hint or f"docker pull {system.image} where a registry is reachable",
-        )
 
 
 def ensure_base(
@@ -68,7 +57,7 @@ def ensure_base(
             try:
                 return _bootstrap(engine, system, cache, report, renew=renew)
             except InfrastructureError as error:
-                raise BaseUnavailableError(system, unreachable, error) from error
+                raise BaseUnavailableError(system.name, system.image, unreachable, error) from error
 
 
 def held(engine: Engine, reference: str) -> Image | None:

@@ -237,7 +237,6 @@ def write_context(environment: Environment, lock_text: str, workspace: Workspace
 
 
 def _readme() -> dict[str, bytes]:
-    """Return the README of ``images/``, which is in no build."""
     return {"README.md": read_users(shipped("templates") / "README.md")}
 
 

@@ -19,7 +19,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.image import host_settings
 from envbuilder.pypi.index_config import without_credentials
 from envbuilder.support import decoding, subprocesses
-from envbuilder.workspace import temporary_folder, writing
+from envbuilder.workspace import place_in_memory, temporary_folder, writing
 
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 # Documentation and translations are left out; copyright files stay, because licences ask for them.
@@ -48,9 +48,7 @@ _CLEAN = (
 )
 # Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged.
 _MERGED_USR = {"bookworm": ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include=usr-is-merged")}
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _ROOM = 2 << 30
-_LAST_LINES = 12
 _MOST_OF_A_LINE = 1 << 16
 
 
@@ -127,8 +125,8 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         *mirrors,
     ]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8"}
-    last: deque[str] = deque(maxlen=_LAST_LINES)
-    with temporary_folder("bootstrap", within=_place_in_memory()) as folder:
+    last: deque[str] = deque(maxlen=12)
+    with temporary_folder("bootstrap", within=place_in_memory(_ROOM)) as folder:
         folder.chmod(0o755)  # mmdebstrap unpacks its tree (240 MB) there, perhaps as another user, in a namespace
         with subprocesses.started(
             command,
@@ -148,16 +146,6 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
             f"mmdebstrap could not make {suite}:\n" + "\n".join(f"  | {line}" for line in last),
             hint="check the mirror in apt's configuration, and that debian-archive-keyring knows this suite",
         )
-
-
-def _place_in_memory() -> Path | None:
-    """Return a folder in memory, because dpkg waits for a disk again and again; None if there is no room."""
-    with suppress(OSError):
-        found = os.statvfs(_MEMORY)
-        free = min(found.f_bavail * found.f_frsize, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-        if free > _ROOM and os.access(_MEMORY, os.W_OK) and not found.f_flag & (os.ST_NOEXEC | os.ST_NODEV):
-            return _MEMORY
-    return None
 
 
 def _codename() -> str:

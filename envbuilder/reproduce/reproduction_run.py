@@ -11,9 +11,8 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import BaseUnavailableError, InfrastructureError
 from envbuilder.image import lockfile, system_lock
-from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import build_logged, ensure
 from envbuilder.image.context import templates
 from envbuilder.image.host_settings import host_files

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.image.bases import BaseUnavailableError
+from envbuilder.errors import BaseUnavailableError
 from envbuilder.image.build import span
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.compare import differences

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.matrix import ARCHS
+from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.image_claims import build_note, without_cuda
 from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile

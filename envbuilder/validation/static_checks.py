@@ -11,9 +11,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.matrix import ARCHS
 from envbuilder.probes.suite import xlatools
 from envbuilder.probes.suite.installed import normalise
+from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed
 from envbuilder.validation.image_loader import STUB_AT_MOST

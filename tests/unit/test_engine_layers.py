@@ -100,7 +100,7 @@ def test_damaged_layer_is_an_error_or_has_another_diff_id() -> None:
                 found.append(stream.diff_id)
         except InfrastructureError:
             refused += 1
-        assert diff_id not in found
+        assert diff_id not in found or gzip.decompress(flipped) == layer  # a bit that fills a byte means nothing
     assert refused > 10
 
 

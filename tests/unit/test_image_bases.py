@@ -14,9 +14,9 @@ from fake_engine import FakeEngine
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import EngineInfo
-from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.errors import BaseUnavailableError, InfrastructureError, UsageError
 from envbuilder.image import debian
-from envbuilder.image.bases import NEEDED, BaseUnavailableError, ask_for_room, ensure_base, fetched, sources
+from envbuilder.image.bases import NEEDED, ask_for_room, ensure_base, fetched, sources
 from envbuilder.image.host_settings import mirrors
 from envbuilder.image.names import BASE_FROM_LABEL, BASE_KEY_LABEL
 
@@ -135,7 +135,7 @@ def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("room", [0, 1 << 60])
 def test_the_tree_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     mirror(tmp_path, monkeypatch, "$TMPDIR")
-    monkeypatch.setattr(debian, "_MEMORY", tmp_path / "memory")
+    monkeypatch.setattr("envbuilder.workspace._MEMORY", tmp_path / "memory")
     monkeypatch.setattr(debian, "_ROOM", room)
     (tmp_path / "memory").mkdir()
     debian.bootstrap("bookworm", tmp_path / "root.tar", lambda _: None)

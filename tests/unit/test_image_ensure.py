@@ -17,9 +17,8 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import BuildFailedError, InputError, UsageError
+from envbuilder.errors import BaseUnavailableError, BuildFailedError, InputError, UsageError
 from envbuilder.image import context, debian, lockfile
-from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, standing
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL

@@ -18,9 +18,8 @@ from envbuilder.catalog import store
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_matrix
-from envbuilder.errors import InfrastructureError, NothingSelectedError, UnsatisfiableError
+from envbuilder.errors import BaseUnavailableError, InfrastructureError, NothingSelectedError, UnsatisfiableError
 from envbuilder.image import debian
-from envbuilder.image.bases import BaseUnavailableError
 from envbuilder.image.context import ensure_packages, write_context
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Axes, Matrix, Targets

@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from envbuilder.errors import UsageError
 from envbuilder.jobs.fleet.job import Job, name_part
-from envbuilder.matrix import ARCHS
 from envbuilder.support import decoding
+from envbuilder.support.architectures import ARCHS
 from envbuilder.workspace import read_users, remove, shipped, write_atomically
 
 SLURM, KUBERNETES = "slurm", "kubernetes"

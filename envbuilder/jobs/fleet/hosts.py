@@ -11,8 +11,8 @@ import msgspec
 
 from envbuilder.compat.fleet import FleetHost, asked_of
 from envbuilder.errors import UsageError
-from envbuilder.matrix import ARCHS
 from envbuilder.support import decoding
+from envbuilder.support.architectures import ARCHS
 
 _PRODUCT = "nvidia.com/gpu.product"
 _FULL = "nvidia.com/cuda.driver-version.full"
