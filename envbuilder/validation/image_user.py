@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from envbuilder.finding import Code, Finding
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import ImageContext, error, escaped, listed
+from envbuilder.validation.file_records import distributions
+from envbuilder.validation.image_context import ImageContext, error, escaped, listed, warning
 from envbuilder.validation.layer_scan import FileRow
 
 _COMPLETE = 1000
 """An image with fewer files has no system."""
+
+ENVIRONMENT = "opt/venv"
+"""Folder in which every build makes its environment."""
 
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
@@ -25,9 +29,12 @@ def _bad(name: str, text: str, fix: str) -> Finding:
 def _account(subject: ImageContext) -> list[str]:
     """Return the fields of passwd(5) for the image's user, padded; all empty if it is not there."""
     user = subject.image.user.partition(":")[0] or "root"
+    return [*next((row for row in _accounts(subject) if user in (row[0], row[2])), []), *[""] * 7][:7]
+
+
+def _accounts(subject: ImageContext) -> list[list[str]]:
     lines = decoding.lossy(subject.files.content("etc/passwd") or b"").splitlines()
-    rows = [line.split(":") for line in lines if line.count(":") >= 2]  # noqa: PLR2004 - name and number
-    return [*next((row for row in rows if user in (row[0], row[2])), []), *[""] * 7][:7]
+    return [line.split(":") for line in lines if line.count(":") >= 2]  # noqa: PLR2004 - name and number
 
 
 def home(subject: ImageContext) -> str:
@@ -35,7 +42,7 @@ def home(subject: ImageContext) -> str:
     return _account(subject)[5]
 
 
-def _user_number(subject: ImageContext) -> int | None:
+def user_number(subject: ImageContext) -> int | None:
     """Return the image's user by number; None if it is unknown, 0 for root."""
     name = subject.image.user.partition(":")[0]
     if name.isdecimal() or not name:
@@ -76,6 +83,10 @@ def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
             found_at = f"/{own}" if own else "not found"
             text = f"the python of the image's PATH ({found_at}) is not the one that has TensorFlow"
             yield _bad("PATH", text, "put the environment's bin folder first in PATH")
+        made_at = f"{ENVIRONMENT}/bin/python"
+        if installed and own and not own.startswith(ENVIRONMENT) and subject.files.paths.get(ENVIRONMENT) is None:
+            text = f"the environment was moved from /{ENVIRONMENT}: its programs start /{made_at}, which is gone"
+            yield _bad(ENVIRONMENT, text, f"leave it in /{ENVIRONMENT}")
 
 
 def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
@@ -90,18 +101,36 @@ def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | 
 
 
 def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
-    """Find a /tmp that the image's user may not write to."""
-    user = _user_number(subject)
-    folder = subject.files.paths.get(subject.files.resolve("tmp"))
-    if not user or len(subject.files.paths) < _COMPLETE:
+    """Find a /tmp or a home that the image's user may not write to, and further accounts with root's number."""
+    user = user_number(subject)
+    if len(subject.files.paths) < _COMPLETE:
         return
-    if folder is None or folder.row.kind != "folder" or not (folder.row.mode & 0o002 or folder.row.uid == user):
+    roots = [row[0] for row in _accounts(subject) if row[2] == "0" and row[0] != "root"]
+    if roots:
+        text = f"accounts with the number of root: {escaped(', '.join(roots))}"
+        yield warning(Code.IMAGE_CONFIGURATION, "accounts", text, fix="give every account a number of its own")
+    if user and not _may_write(subject, "tmp", user):
         text = f"its user {escaped(subject.image.user)} may not write to /tmp"
         yield _bad("/tmp", text, "mkdir -p /tmp && chmod 1777 /tmp")  # noqa: S108 - the image's
+    if user and subject.is_managed and (own := home(subject)) and not _may_write(subject, own, user):
+        text = f"its user {escaped(subject.image.user)} may not write to its home, {escaped(own)}"
+        yield warning(Code.IMAGE_CONFIGURATION, "HOME", text, fix=f"chown {user} {escaped(own)}")
+
+
+def _may_write(subject: ImageContext, path: str, user: int) -> bool:
+    folder = subject.files.paths.get(subject.files.resolve(path))
+    if folder is None or folder.row.kind != "folder":
+        return False
+    return bool(folder.row.mode & 0o002 or (folder.row.uid == user and folder.row.mode & 0o200))
 
 
 _READ, _ENTER = 0o4, 0o5
 _CODE = re.compile(r"\.(?:py|so(?:\.[\w.]+)?)\Z")
+_OF_SYSTEM = re.compile(
+    r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?|etc/ld\.so\.cache"
+    r"|etc/ssl/(?:openssl\.cnf|certs/ca-certificates\.crt)|etc/(?:passwd|nsswitch\.conf)|(?:usr/)?bin/(?:sh|dash|bash|env))\Z"
+)
+"""Files of the system that Python, its libraries and entry points need."""
 
 
 def readable(subject: ImageContext) -> tuple[list[Finding], frozenset[str]]:
@@ -123,12 +152,13 @@ def _closed(subject: ImageContext) -> list[str]:
 
     Readable by a group counts as readable: the image's files do not say for sure which groups a user has.
     """
-    user = _user_number(subject)
+    user = user_number(subject)
     if not user:
         return []
     sites = subject.python.sites
+    needed = set(_needed(subject, sites))
     closed: list[str] = []
-    for path in sorted({*_above(sites), *_inside(subject, sites)}):
+    for path in sorted({*_above({*sites, *map(posixpath.dirname, needed)}), *needed}):
         entry = subject.files.paths.get(path)
         last = f"{closed[-1]}/" if closed else "/"
         if entry is not None and not path.startswith(last) and _is_closed(entry.row, user):
@@ -136,22 +166,27 @@ def _closed(subject: ImageContext) -> list[str]:
     return closed
 
 
-def _above(sites: tuple[str, ...]) -> Iterator[str]:
-    for site in sites:
-        parts = site.split("/")
+def _above(folders: Iterable[str]) -> Iterator[str]:
+    for folder in folders:
+        parts = folder.split("/")
         yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _inside(subject: ImageContext, sites: tuple[str, ...]) -> Iterator[str]:
+def _needed(subject: ImageContext, sites: tuple[str, ...]) -> Iterator[str]:
+    """Yield code and folders in the folders of packages, files of packages, and what they need of the system."""
     places = tuple(f"{site}/" for site in sites)
+    rows = (one.rows for one in distributions(subject.files) if one.site in sites)
+    recorded = {path for row in rows for path in row or () if ".dist-info/" not in path}
     for path, entry in subject.files.paths.items():
-        if path.startswith(places) and (entry.row.kind == "folder" or _CODE.search(path)):
+        code = path.startswith(places) and (entry.row.kind == "folder" or _CODE.search(path))
+        if code or path in recorded or _OF_SYSTEM.match(path):
             yield path
 
 
 def _is_closed(row: FileRow, user: int) -> bool:
     if row.kind not in ("file", "folder"):
         return False
-    need = _ENTER if row.kind == "folder" else _READ
+    runs = row.kind == "folder" or ("/bin/" in row.path and row.mode & 0o100)
+    need = _ENTER if runs else _READ
     owner = row.uid == user and row.mode >> 6 & need == need
     return not owner and all(row.mode >> shift & need != need for shift in (0, 3))

@@ -232,4 +232,6 @@ def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
 def _modules(subject: ImageContext, folder: str) -> set[str]:
     inside = [path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")]
     loose = {path for path in inside if "/" not in path and _MODULE.search(path)}
-    return loose | {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}
+    tops = (path for path in inside if "/" not in path)
+    linked = {top for top in tops if f"{subject.files.resolve(f'{folder}/{top}')}/__init__.py" in subject.files.paths}
+    return loose | linked | {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}

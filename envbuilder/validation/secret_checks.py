@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.finding import Code, Finding
+from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import digest_of, distributions, site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
+from envbuilder.validation.image_user import user_number
 from envbuilder.validation.secret_scan import in_instruction, in_variable
 from envbuilder.verdict import Measurement
 
@@ -157,39 +159,9 @@ def certificates(text: bytes) -> list[bytes]:
     return [re.sub(rb"\s", b"", body) for body in found]
 
 
-_PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policykit-1|polkit-1)|libexec)/[^/]+\Z")
-_CODE = (".py", ".so", ".pth")
-
-
-def _as_packaged(subject: ImageContext, path: str) -> bool:
-    """Return True if a system package's file is in the layer of its package: then its mode is the package's."""
-    brought = subject.files.system.layer(path)
-    return brought is None or subject.files.paths[path].layer <= brought
-
-
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
     """Report setuid programs, world-writable code and the user root as warnings."""
-    held = [(path, entry.row) for path, entry in subject.files.paths.items() if entry.row.kind == "file"]
-    raised = [
-        path
-        for path, row in held
-        if (row.mode & 0o6000 or row.has_capabilities)
-        and row.mode & 0o111
-        and not (_PRIVILEGED.match(path) and _as_packaged(subject, path))
-    ]
-    if raised:
-        what = "programs that no system package brought so run with their owner's rights, or capabilities"
-        text = f"{what}: {listed(raised)}"
-        yield warning(Code.IMAGE_CONFIGURATION, "setuid", text, fix="chmod u-s,g-s, or leave them out")
-    writable = [path for path, row in held if row.mode & 0o002 and (path.endswith(_CODE) or ".so." in path)]
-    writable += [
-        path
-        for path, entry in subject.files.paths.items()
-        if entry.row.kind == "folder" and entry.row.mode & 0o002 and not entry.row.mode & 0o1000 and site_of(path + "/")
-    ]
-    if writable:
-        text = f"any user of a container may change its code: {listed(writable)}"
-        yield warning(Code.IMAGE_CONFIGURATION, "world-writable", text, fix="chmod o-w")
-    if subject.image.user in ("", "0", "root") or subject.image.user.startswith(("0:", "root:")):
+    yield from areas(subject, ("writable", "raised"))
+    if subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0:
         text = "the image runs as root by default"
         yield warning(Code.IMAGE_CONFIGURATION, "USER", text, fix="add a user, and USER to the Dockerfile")

@@ -10,6 +10,7 @@ from functools import lru_cache
 from envbuilder.finding import Code, Finding
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.validation.additions import hidden_modules
+from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import InstalledPackage, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, error, finding, listed
 from envbuilder.validation.image_files import ImageFiles, StackedFile, is_same
@@ -70,6 +71,8 @@ def unowned_code(subject: ImageContext, there: tuple[InstalledPackage, ...], own
     if gone:
         text = f"files of the system are gone: {listed(gone)}"
         yield error(Code.FILES_DIFFER, "system packages", text, found=listed(gone), fix="leave the base as it is")
+    programs = {posixpath.normpath(f"{one.site}/../../../bin/{name}") for one in there for name in one.scripts}
+    yield from areas(subject, ("added", "changed", "removed"), owned | programs)
     yield from hiding_modules(subject, sites)
     yield from interpreters(subject, sites)
     yield from wrong_homes(subject, sites)
@@ -82,7 +85,10 @@ def missing_system_files(subject: ImageContext) -> list[str]:
 
 def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterator[str]:
     for path, entry in subject.files.paths.items():
-        if entry.row.kind == "folder" or not _CODE.search(path) or path in owned or subject.is_of_system(path):
+        is_package = entry.row.kind == "link" and _leads_to_package(subject, path, owned)
+        if entry.row.kind == "folder" or not (is_package or _CODE.search(path)):
+            continue
+        if path in owned or subject.is_of_system(path):
             continue
         if entry.layer < subject.of_base:
             continue  # the base's own: files of rpm packages are not recorded
@@ -91,9 +97,16 @@ def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterato
             continue  # checked with its source
         if (site and (site in sites or _STARTED.search(path) or subject.is_managed)) or (
             _ZIPPED.search(path)
-            or (STDLIB.match(path) and (_STARTED.search(path) or subject.files.system.owns_below(path)))
+            or (STDLIB.match(path) and (is_package or _STARTED.search(path) or subject.files.system.owns_below(path)))
         ):
             yield path
+
+
+def _leads_to_package(subject: ImageContext, path: str, owned: set[str]) -> bool:
+    """Return True for a link to a folder that Python would import; a moved package is still its distribution's."""
+    target = subject.files.paths.get(subject.files.resolve(path))
+    is_folder = target is not None and target.row.kind == "folder" and "." not in posixpath.basename(path)
+    return is_folder and not any(one.startswith(f"{path}/") for one in owned)
 
 
 def _byte_code(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Iterator[str]:
@@ -183,9 +196,12 @@ def _libraries(subject: ImageContext, owned: set[str]) -> Iterator[str]:
         yield _PRELOADED
     yield from _wrong_cache_entries(subject)
     for path, entry in files.paths.items():
-        if entry.row.kind != "file" or path in owned or subject.is_of_system(path) or _is_cuda_library(path, entry):
+        if entry.row.kind not in ("file", "link") or path in owned or subject.is_of_system(path):
             continue
-        if entry.layer < subject.of_base:
+        real = files.file(path)
+        if real is None or entry.layer < subject.of_base or _is_cuda_library(path, real):
+            continue
+        if real.row.path in owned or (entry.row.kind == "link" and subject.is_of_system(real.row.path)):
             continue
         in_told = _HWCAPS.sub("", path.rpartition("/")[0]) in told and OBJECT.search(path)
         if _LOADER.match(path) or _PLUGGED.match(path) or in_told:

@@ -1,0 +1,133 @@
+"""Entries of an image by their place: who brought them, who may write to them, and who may read them."""
+
+from __future__ import annotations
+
+import pytest
+from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
+
+from envbuilder.engine.port import LayerFile
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.host_checks import HOST_CHECKS
+
+NUMPY = package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n", "numpy/data.bin": b"data"})
+PASSWD = b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/envbuilder:/bin/sh\n"
+OWN: Layer = {
+    **SYSTEM,
+    **NUMPY,
+    SITE: LayerFile(SITE, "folder", mode=0o755),
+    "etc/passwd": PASSWD,
+    "etc/profile": b"export A=1\n",
+    "etc/nsswitch.conf": b"passwd: files\n",
+    "etc/ld.so.cache": b"",
+    "etc/ssl/certs/ca-certificates.crt": b"certificates",
+    "opt/venv/bin/activate": b"export B=1\n",
+    **{f"usr/share/doc/{number}": b"" for number in range(1000)},
+    **{
+        path: LayerFile(path, "folder", mode=0o755, uid=uid) for path, uid in (("tmp", 1000), ("home/envbuilder", 1000))
+    },
+}
+
+
+def entry(path: str, mode: int, **given: object) -> Layer:
+    return {path: LayerFile(path, "file", mode=mode, size=1, pieces=lambda: iter([b"x"]), **given)}  # type: ignore[arg-type]
+
+
+def folder(path: str, mode: int, **given: object) -> Layer:
+    return {path: LayerFile(path, "folder", mode=mode, **given)}  # type: ignore[arg-type]
+
+
+def findings(layer: Layer, *checks: str) -> list[Finding]:
+    subject = context_of(image_of(OWN, layer))
+    every = [one for check in checks for one in HOST_CHECKS[check](subject).findings]
+    return [one for one in every if one.code not in (Code.UNKNOWN, Code.IMAGE_CLAIM)]
+
+
+def test_image_without_a_further_layer_has_no_finding() -> None:
+    assert findings({}, "files", "secrets", "configuration") == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "check", "named"),
+    [
+        (entry("opt/venv/bin/pip", 0o755), "files", "programs"),
+        ({"opt/venv/bin/tool": "/usr/bin/dirname"}, "files", "programs"),
+        (entry("etc/profile.d/a.sh", 0o644), "files", "shell start"),
+        (entry("etc/cron.d/job", 0o644), "files", "cron"),
+        (entry("var/spool/cron/crontabs/root", 0o600), "files", "cron"),
+        (entry("etc/sudoers.d/all", 0o440), "files", "sudo"),
+        (entry("root/.ssh/authorized_keys", 0o600), "files", "ssh"),
+        ({"srv/null": LayerFile("srv/null", "other", mode=0o666)}, "files", "devices"),
+        ({"etc/profile": b"export A=2\n"}, "files", "start"),
+        ({"etc/nsswitch.conf": b"passwd: files mine\n"}, "files", "names"),
+        ({"etc/ld.so.cache": None}, "files", "loader"),
+        (entry("usr/bin/python3.12", 0o777), "secrets", "world-writable"),
+        (entry("etc/group", 0o666), "secrets", "world-writable"),
+        (folder("opt/venv/bin", 0o777), "secrets", "world-writable"),
+        (entry("srv/tool", 0o755, has_capabilities=True), "secrets", "setuid"),
+        (folder("home/envbuilder", 0o755), "configuration", "HOME"),
+        ({"home/envbuilder": None}, "configuration", "HOME"),
+        ({"etc/passwd": PASSWD + b"toor:x:0:0::/root:/bin/sh\n"}, "configuration", "accounts"),
+    ],
+)
+def test_entry_that_no_package_brought_is_a_warning_by_its_area(layer: Layer, check: str, named: str) -> None:
+    found = findings(layer, check)
+    assert [(one.subject, one.severity) for one in found] == [(named, Severity.WARNING)]
+
+
+@pytest.mark.parametrize(
+    ("layer", "check", "code", "path"),
+    [
+        ({f"{SITE}/helper": "/srv/helper", **folder("srv/helper", 0o755)}, "files", Code.FILES_DIFFER, "/helper"),
+        (
+            {"usr/lib/python3.11/helper": "/srv/helper", **folder("srv/helper", 0o755)},
+            "files",
+            Code.FILES_DIFFER,
+            "python3.11/helper",
+        ),
+        ({"usr/local/lib/libz.so.1": "/srv/z", "srv/z": b"z"}, "files", Code.FILES_DIFFER, "libz.so.1"),
+        (
+            {"usr/lib/x86_64-linux-gnu/libnss_mine.so.2": "/srv/z", "srv/z": b"z"},
+            "files",
+            Code.FILES_DIFFER,
+            "libnss_mine.so.2",
+        ),
+        ({"etc/ssl/certs/ca-certificates.crt": None}, "files", Code.FILES_DIFFER, "ca-certificates.crt"),
+        ({"etc/ssl/certs/ca-certificates.crt": b""}, "files", Code.FILES_DIFFER, "ca-certificates.crt"),
+        (entry(f"{SITE}/numpy/data.bin", 0o600), "configuration", Code.USER_START, "data.bin"),
+        (entry("usr/lib/x86_64-linux-gnu/libssl.so.3", 0o640 - 0o040), "configuration", Code.USER_START, "libssl.so.3"),
+        (folder("usr/lib", 0o700), "configuration", Code.USER_START, "/usr/lib"),
+    ],
+)
+def test_entry_that_breaks_or_takes_the_place_of_code_is_an_error(
+    layer: Layer, check: str, code: Code, path: str
+) -> None:
+    found = [one for one in findings(layer, check) if one.severity is Severity.ERROR]
+    assert [one.code for one in found] == [code]
+    assert path in found[0].message
+
+
+def test_package_behind_a_link_in_the_python_path_is_an_error() -> None:
+    layer: Layer = {"srv/app/numpy": "/srv/mine", "srv/mine/__init__.py": b""}
+    subject = context_of(image_of(OWN, layer), env={"PYTHONPATH": "/srv/app"})
+    found = [one for one in HOST_CHECKS["files"](subject).findings if one.severity is Severity.ERROR]
+    assert ["/srv/app/numpy" in one.message for one in found] == [True]
+
+
+def test_moved_package_behind_a_link_is_still_its_distribution_s() -> None:
+    moved = {f"{SITE}/numpy": "/opt/numpy", "opt/numpy/__init__.py": b"version = 2\n", "opt/numpy/data.bin": b"data"}
+    assert findings({**moved, **folder("opt/numpy", 0o755)}, "files") == []
+
+
+def test_environment_that_was_moved_is_an_error() -> None:
+    image = {
+        path.replace("opt/venv", "srv/venv"): what
+        for path, what in {**OWN, **package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b""})}.items()
+    }
+    site = SITE.replace("opt/venv", "srv/venv")
+    subject = context_of(
+        image_of({**image, **folder(f"{site}/tensorflow", 0o755)}),
+        env={"PATH": "/srv/venv/bin"},
+        facts={"python": "3.11"},
+    )
+    found = [one.message for one in HOST_CHECKS["configuration"](subject).findings if one.severity is Severity.ERROR]
+    assert ["was moved from /opt/venv" in message for message in found] == [True]
