@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Literal
 
 from envbuilder.support import decoding, dpkg_status
@@ -57,22 +58,28 @@ def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
 
 def hidden_modules(subject: ImageContext) -> list[str]:
     """Return code of added packages that Python imports in place of a module next to it, in a lower layer."""
-    files, own = subject.files, set[tuple[str, str]]()
-    for path, entry in files.paths.items() if subject.added else ():
-        if entry.layer < subject.own_layers and (name := _module(subject, path)):
-            own.add((posixpath.dirname(path), name))
+    paths, below = subject.files.paths, subject.own_layers
+    files = [
+        path for path, entry in paths.items() if subject.added and entry.row.kind != "folder" and entry.layer < below
+    ]
+    folders = set(map(posixpath.dirname, files))
+    for folder in tuple(folders):
+        folders.update(map(str, PurePosixPath(folder).parents))
+    own = {(posixpath.dirname(path), _module(path, is_folder=path in folders)) for path in (*files, *folders)}
     found = set[str]()
-    for path in (path for one in subject.added for path in one.rows or () if path in files.paths):
-        while subject.is_added(posixpath.dirname(path)):
-            path = posixpath.dirname(path)  # noqa: PLW2901 - the outermost added folder
-        if site_of(path) and subject.is_added(path) and (posixpath.dirname(path), _module(subject, path)) in own:
-            found.add(path)
+    for path in (path for one in subject.added for path in one.rows or () if subject.is_added(path)):
+        top = path
+        while top and posixpath.dirname(top) not in folders:
+            top = posixpath.dirname(top)
+        name = _module(top, is_folder=top != path)
+        if site_of(top) and name and (posixpath.dirname(top), name) in own:
+            found.add(top)
     return sorted(found)
 
 
-def _module(subject: ImageContext, path: str) -> str:
+def _module(path: str, *, is_folder: bool) -> str:
     """Return the name by which Python imports a file or folder; '' if it has none."""
     name, dot, end = posixpath.basename(path).partition(".")
-    if subject.files.paths[path].row.kind == "folder":
+    if is_folder:
         return "" if dot else name
     return name if end.endswith(("py", "pyc", "so")) else ""

@@ -10,6 +10,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import ImageContext, error, escaped, listed, warning
+from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.layer_scan import FileRow
 
 _COMPLETE = 1000
@@ -84,7 +85,7 @@ def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
             text = f"the python of the image's PATH ({found_at}) is not the one that has TensorFlow"
             yield _bad("PATH", text, "put the environment's bin folder first in PATH")
         made_at = f"{ENVIRONMENT}/bin/python"
-        if installed and own and not own.startswith(ENVIRONMENT) and subject.files.paths.get(ENVIRONMENT) is None:
+        if installed and own and not own.startswith(ENVIRONMENT) and made_at not in subject.files.paths:
             text = f"the environment was moved from /{ENVIRONMENT}: its programs start /{made_at}, which is gone"
             yield _bad(ENVIRONMENT, text, f"leave it in /{ENVIRONMENT}")
 
@@ -109,19 +110,19 @@ def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
     if roots:
         text = f"accounts with the number of root: {escaped(', '.join(roots))}"
         yield warning(Code.IMAGE_CONFIGURATION, "accounts", text, fix="give every account a number of its own")
-    if user and not _may_write(subject, "tmp", user):
+    if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
         text = f"its user {escaped(subject.image.user)} may not write to /tmp"
         yield _bad("/tmp", text, "mkdir -p /tmp && chmod 1777 /tmp")  # noqa: S108 - the image's
-    if user and subject.is_managed and (own := home(subject)) and not _may_write(subject, own, user):
-        text = f"its user {escaped(subject.image.user)} may not write to its home, {escaped(own)}"
-        yield warning(Code.IMAGE_CONFIGURATION, "HOME", text, fix=f"chown {user} {escaped(own)}")
+    own = subject.files.paths.get(subject.files.resolve(home(subject))) if user and subject.is_managed else None
+    if user and own is not None and not _may_write(own, user):
+        text = f"its user {escaped(subject.image.user)} may not write to its home, /{escaped(own.row.path)}"
+        yield warning(Code.IMAGE_CONFIGURATION, "HOME", text, fix=f"chown {user} /{escaped(own.row.path)}")
 
 
-def _may_write(subject: ImageContext, path: str, user: int) -> bool:
-    folder = subject.files.paths.get(subject.files.resolve(path))
-    if folder is None or folder.row.kind != "folder":
+def _may_write(entry: StackedFile | None, user: int) -> bool:
+    if entry is None or entry.row.kind != "folder":
         return False
-    return bool(folder.row.mode & 0o002 or (folder.row.uid == user and folder.row.mode & 0o200))
+    return bool(entry.row.mode & 0o002 or (entry.row.uid == user and entry.row.mode & 0o200))
 
 
 _READ, _ENTER = 0o4, 0o5

@@ -18,12 +18,13 @@ OWN: Layer = {
     **{path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/numpy")},
     **SYSTEM,
     **package("numpy", "2.4.6", NUMPY),
+    **package("six", "1.17.0", {"six.py": b""}),
     "var/lib/dpkg/status": b"Package: all\nVersion: 1\n",
 }
 PANDAS = package(
     "pandas", "3.0.1", {"pandas/__init__.py": b"x = 1\n", "../../../bin/pandas": b"#!/opt/venv/bin/python\n"}
 )
-LOCK = "numpy==2.4.6\n"
+LOCK = "numpy==2.4.6\nsix==1.17.0\n"
 APT: Layer = {
     "var/lib/dpkg/status": b"Package: all\nVersion: 1\n\nPackage: git\nVersion: 1:2.39\n",
     "var/lib/dpkg/info/git.list": b"/usr/bin/git\n",
@@ -40,7 +41,7 @@ AUTHORITIES: Layer = {
 
 def derived(*layers: Layer, own: int = 1) -> ImageContext:
     below = {**OWN, PACKAGED: CERTIFICATE.replace(b"TWlu", b"WW91")}
-    subject = context_of(image_of(below, *layers), lock=LOCK, facts={"locked": (("numpy", "2.4.6"),)})
+    subject = context_of(image_of(below, *layers), lock=LOCK, facts={"locked": (("numpy", "2.4.6"), ("six", "1.17.0"))})
     return replace(subject, own_layers=own)
 
 
@@ -82,6 +83,11 @@ def test_packages_and_folders_of_later_layers_are_listed_with_their_sizes() -> N
         (package("pandas", "3", {"numpy/__init__.py": b"version = 3\n"}), "files", Code.FILES_DIFFER),
         (package("pandas", "3", {"numpy/core.py": b"x = 1\n"}), "files", Code.FILES_DIFFER),
         (package("pandas", "3", {"numpy.py": b"x = 1\n"}), "files", Code.FILES_DIFFER),
+        (
+            {**package("pandas", "3", {"six/__init__.py": b""}), SITE: LayerFile(SITE, "folder")},
+            "files",
+            Code.FILES_DIFFER,
+        ),
         ({**PANDAS, f"{SITE}/pandas/__init__.py": b"x = 2\n"}, "files", Code.FILES_DIFFER),
         (package("pip", "99", {"zz.pth": b"import os\n"}), "files", Code.FILES_DIFFER),
         (package("numpy", "2.0.0", {}), "locked", Code.LOCK_MISMATCH),
