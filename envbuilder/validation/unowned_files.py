@@ -104,6 +104,8 @@ def _unowned(subject: ImageContext, sites: set[str], owned: set[str]) -> Iterato
 
 def _leads_to_package(subject: ImageContext, path: str, owned: set[str]) -> bool:
     """Return True for a link to a folder that Python would import; a moved package is still its distribution's."""
+    if not (site_of(path) or STDLIB.match(path)):
+        return False
     target = subject.files.paths.get(subject.files.resolve(path))
     is_folder = target is not None and target.row.kind == "folder" and "." not in posixpath.basename(path)
     return is_folder and not any(one.startswith(f"{path}/") for one in owned)
