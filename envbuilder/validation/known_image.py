@@ -99,8 +99,7 @@ def differences(
     if [one.diff_id for one in above] != [one.diff_id for one in known.layers]:
         records = files().records[len(base.layers) :]
         for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
-            is_same = own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)
-            if not is_same:
+            if not (own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)):
                 found.append(f"layer {number} above the base ({before.made_by if before else _short(own)})")
     return tuple(found)
 
