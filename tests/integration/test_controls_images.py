@@ -27,7 +27,7 @@ from envbuilder.workspace import Workspace
 
 CONTROLS = controls()
 
-pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(2700)]
 
 
 MECHANISMS = {
