@@ -16,7 +16,10 @@ from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surfa
 from envbuilder.workspace import packaged, packaged_in
 
 PROBES = "probes"
-SHARED = ("__init__.py", "elf.py", "installed.py", "loader.py", "tensorflow_install.py", "watchdog.py")
+SHARED = tuple(
+    f"{name}.py"
+    for name in ("__init__", "cuda_timeline", "elf", "host", "installed", "loader", "tensorflow_install", "watchdog")
+)
 """Files of the suite's folder that the upgrade probes use."""
 
 _STDERR_KEPT = 4000

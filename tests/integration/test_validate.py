@@ -141,9 +141,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     read = DockerEngine.layer_files
 
-    def noted(engine: DockerEngine, reference: str) -> AbstractContextManager[Iterator[LayerStream]]:
-        found.append(reference)
-        return read(engine, reference)
+    def noted(engine: DockerEngine, *references: str, **options: Any) -> AbstractContextManager[Iterator[LayerStream]]:
+        found.extend(references)
+        return read(engine, *references, **options)
 
     monkeypatch.setattr(DockerEngine, "layer_files", noted)
     return found
