@@ -42,9 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_quickstart_passes_and_is_not_done_twice(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def first(folder: Path) -> subprocess.CompletedProcess[str]:
+    return envbuilder(folder, "run", "--format", "json")
+
+
+def test_quickstart_passes_and_is_not_done_twice(folder: Path, first: subprocess.CompletedProcess[str]) -> None:
     """The quickstart ends PASSED at level cpu with its verdict on disk; a second run does nothing, and says so."""
-    first = envbuilder(folder, "run", "--format", "json")
     assert first.returncode == 0, first.stderr
     row = json.loads(first.stdout)["rows"][0]
     assert (row["verdict"], row["level"], row["environment"]) == ("PASSED", "cpu", QUICKSTART)
@@ -60,6 +64,7 @@ def test_quickstart_passes_and_is_not_done_twice(folder: Path) -> None:
     assert time.monotonic() - begun < 20, "nothing is built or validated: an import of TensorFlow alone takes longer"
 
 
+@pytest.mark.usefixtures("first")
 def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
     """A half-written or foreign record never stands in for an image: the work is done again."""
     record = folder / "out" / QUICKSTART / "image.json"
@@ -69,6 +74,7 @@ def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
     assert row["verdict"] == "PASSED"
 
 
+@pytest.mark.usefixtures("first")
 def test_tensorboard_starts(folder: Path) -> None:
     """TensorBoard, which needs a module that newer setuptools lack, starts in the image."""
     reference = json.loads((folder / "out" / QUICKSTART / "image.json").read_text())["reference"]
@@ -76,6 +82,7 @@ def test_tensorboard_starts(folder: Path) -> None:
     assert said.decode().startswith("2.20.")
 
 
+@pytest.mark.usefixtures("first")
 @pytest.mark.parametrize(
     "asked", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)], ids=lambda asked: asked.name
 )
