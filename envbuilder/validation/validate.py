@@ -228,11 +228,11 @@ class _Subject:
     lock: str = ""
 
 
-def common_layers(engine: Engine, image: Image, lower: str) -> int:
-    """Return the number of an image's lowest layers that are exactly those of another image; 0 if that is unknown."""
-    other = engine.image(lower) if lower else None
-    diff_ids = [layer.diff_id for layer in other.layers] if other is not None else []
-    return len(diff_ids) if diff_ids == [layer.diff_id for layer in image.layers[: len(diff_ids)]] else 0
+def lower_image(engine: Engine, image: Image, name: str) -> Image | None:
+    """Return the image of a name if its layers are exactly the lowest ones of an image; None if not, or if unknown."""
+    lower = engine.image(name) if name else None
+    diff_ids = [layer.diff_id for layer in lower.layers] if lower is not None else []
+    return lower if diff_ids and diff_ids == [layer.diff_id for layer in image.layers[: len(diff_ids)]] else None
 
 
 def _container(engine: Engine, image: Image, request: ValidationRequest) -> ContainerSpec:
@@ -252,6 +252,7 @@ def _context(
 ) -> ImageContext:
     """Return what the checks on the host need; ``below`` is the number of layers from the base."""
     environment = request.environment  # this host's word, never the image's
+    whole = lower_image(engine, image, request.built) if environment is not None else None
     own = environment.added.indexes if environment else ()
     has_no_word = environment is None or (bool(needed(environment)) and not request.system)
     is_locked = environment is not None and not (environment.on_registry_base or environment.added.template)
@@ -268,7 +269,7 @@ def _context(
         system=carried(files) if has_no_word else request.system,
         system_is_carried=has_no_word,
         locked_above=below if is_locked else 0,
-        own_layers=common_layers(engine, image, request.built) if environment is not None else 0,
+        own_layers=len(whole.layers) if whole is not None else 0,
     )
 
 
@@ -282,13 +283,12 @@ def _inspect(
     checks: tuple[Check, ...],
 ) -> Inspected:
     """Return the results of the checks on the host: by the image's record if it equals that, else by its files."""
-    below = common_layers(engine, image, request.base_id) if request.environment is not None else 0
-    base = engine.image(request.base_id) if below else None
+    base = lower_image(engine, image, request.base_id) if request.environment is not None else None
     known = request.known
     different = known_image.differences(known, image, base, checks, files) if known else ()
     if known and not (different or request.fresh or request.profile == "full"):
         return known_image.passed(known, checks), Causes(), ()
-    context = _context(engine, image, files(), subject, request, below)
+    context = _context(engine, image, files(), subject, request, len(base.layers) if base is not None else 0)
     results, causes = run_host_checks(context, checks)
     if base is not None and request.context and all(one.outcome == "passed" for one in results):
         on_look(known_image.describe(image, base, files(), results, request.context))

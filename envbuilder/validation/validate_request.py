@@ -23,7 +23,7 @@ from envbuilder.support import decoding
 from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
-from envbuilder.validation.validate import ValidationRequest, common_layers, validate, validate_here
+from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import progress_text, validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
@@ -114,7 +114,7 @@ def _derived_from(
     if "/" in name or not _NAME.fullmatch(name):
         return None
     record = read_document(workspace.image_record(name), ImageRecord)
-    if record is None or not common_layers(engine, image, record.image):
+    if record is None or lower_image(engine, image, record.image) is None:
         return None
     found = _of_matrices(name, matrix, workspace, catalog)
     return found[0] if found is not None else None
