@@ -7,6 +7,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Literal
 
@@ -65,13 +66,21 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     template_gpu: dict[str, str]
 
 
-_TABLE = packaged_yaml(resources.files("envbuilder.validation") / "image_settings.yaml", _Table)
-_BY_NAME = {
-    pattern: tuple(rule for rule in _TABLE.variables if pattern in rule.names)
-    for rule in _TABLE.variables
-    for pattern in rule.names
-}
-_KNOWN = re.compile("|".join(fnmatch.translate(pattern) for pattern in _BY_NAME))
+@cache
+def _table() -> _Table:
+    return packaged_yaml(resources.files("envbuilder.validation") / "image_settings.yaml", _Table)
+
+
+@cache
+def _by_name() -> Mapping[str, tuple[_Rule, ...]]:
+    rules = _table().variables
+    return {name: tuple(rule for rule in rules if name in rule.names) for rule in rules for name in rule.names}
+
+
+@cache
+def _known() -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, _by_name())))
+
 
 _MOST_DIGITS = 12
 
@@ -92,7 +101,7 @@ def configuration(subject: ImageContext) -> CheckOutput:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that cannot start."""
     env = subject.image.env
     settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject, env)]
-    settings += [_Setting(one) for check in (*_VARIABLES, *_OTHER) for one in check(subject, env)]
+    settings += [_Setting(one) for check in _CHECKS for one in check(subject, env)]
     unreadable, blamed = readable(subject)
     findings = (*(one.finding for one in settings), *unreadable)
     observed = "; ".join(one.message for one in findings) or f"{len(env)} variables, none of which breaks anything"
@@ -100,7 +109,9 @@ def configuration(subject: ImageContext) -> CheckOutput:
         observed += f"; differs from what the template sets: {differences}"
     expected = "a configuration that leaves Python, loader and driver unchanged, and code that its user may read"
     follow = {
-        one.finding.subject: frozenset(_TABLE.effects[one.effect].follow) for one in settings if one.effect is not None
+        one.finding.subject: frozenset(_table().effects[one.effect].follow)
+        for one in settings
+        if one.effect is not None
     }
     return CheckOutput(findings, expected, observed, blamed=blamed, follow=follow)
 
@@ -117,17 +128,17 @@ def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Settin
     for name, value in env.items():
         rule = next((rule for rule in _rules(name) if _applies(subject, rule, value)), None)
         if rule is not None and rule.effect is not None:
-            weight = rule.severity or _TABLE.effects[rule.effect].severity
+            weight = rule.severity or _table().effects[rule.effect].severity
             text = rule.message.format(name=escaped(name), value=escaped(value))
             yield _setting(subject, rule.effect, weight, escaped(name), text)
-        elif name.startswith(_TABLE.prefixes) and not _KNOWN.match(name):
+        elif name.startswith(_table().prefixes) and not _known().match(name):
             yield _setting(
-                subject, "unknown", "warning", escaped(name), _TABLE.unknown_message.format(name=escaped(name))
+                subject, "unknown", "warning", escaped(name), _table().unknown_message.format(name=escaped(name))
             )
 
 
 def _rules(name: str) -> Iterator[_Rule]:
-    for rule in _BY_NAME.get(name) or (one for one in _TABLE.variables if one.effect):
+    for rule in _by_name().get(name) or (one for one in _table().variables if one.effect):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.names):
             yield rule
 
@@ -155,7 +166,7 @@ _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 
 def _in_files(subject: ImageContext) -> Iterator[_Setting]:
     """Judge the variables of files that logins and NCCL read, and those that ONBUILD sets, at most as warnings."""
-    texts = {f"/{path}": decoding.lossy(subject.files.content(path) or b"") for path in _TABLE.files}
+    texts = {f"/{path}": decoding.lossy(subject.files.content(path) or b"") for path in _table().files}
     onbuild = subject.image.settings.get("on_build")
     words = [str(one).partition(" ") for one in onbuild] if isinstance(onbuild, list | tuple) else []
     texts["ONBUILD"] = "\n".join(rest for instruction, _, rest in words if instruction.upper() == "ENV")
@@ -172,7 +183,7 @@ def _differences(subject: ImageContext, env: Mapping[str, str]) -> Iterator[str]
     if declared is None:
         return
     added, image, settings = declared.added, subject.image, subject.image.settings
-    expected = {**_TABLE.template, **(_TABLE.template_gpu if declared.flavor == "gpu" else {}), **dict(added.env)}
+    expected = {**_table().template, **(_table().template_gpu if declared.flavor == "gpu" else {}), **dict(added.env)}
     if not declared.base:
         known = {*expected, "NVIDIA_REQUIRE_CUDA"}  # the check `start-up-requirement` judges that one
         yield from (f"ENV {escaped(name)}" for name in env if name not in known)
@@ -259,8 +270,7 @@ def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_S
 
 
 _Check = Callable[[ImageContext, Mapping[str, str]], Iterator[Finding]]
-_VARIABLES: tuple[_Check, ...] = (_python, _xla_tools)
-_OTHER: tuple[_Check, ...] = (_instructions, can_start, scratch)
+_CHECKS: tuple[_Check, ...] = (_python, _xla_tools, _instructions, can_start, scratch)
 
 _CONDITION = re.compile(r"(?:(?:cuda|driver|arch)(?:=|!=|<|<=|>|>=)\d+(?:\.\d+)*|brand(?:=|!=)\w+)\Z")
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")

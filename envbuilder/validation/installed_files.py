@@ -103,12 +103,7 @@ def _compared(subject: ImageContext) -> CheckOutput:
             wheel = _pinned(subject, one, package, wheel)
         compared = _compare(subject, one, wheel, leaves_out)
         compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
-        is_known = package is not None or is_added or not subject.is_managed
-        tops = _OF_TOOLS.get(one.name) if subject.is_managed and package is None else None
-        every = compared.brought.union(one.rows or ())
-        brought = (path for path in every if one.vouches_for(path, in_environment=is_known))
-        brought = (path for path in brought if not is_added or subject.is_added(path))
-        owned.update(path for path in brought if tops is None or _is_own(one, path, tops))
+        owned.update(_owned(subject, one, compared, is_locked=package is not None, is_added=is_added))
         counts["files"] += compared.files
         counts["wheels"] += compared.compared_with_wheel
         counts["proved"] += compared.is_proved
@@ -135,6 +130,19 @@ def _compared(subject: ImageContext) -> CheckOutput:
         tuple((name, Measurement(count, "1")) for name, count in counts.items()),
         frozenset(map(posixpath.basename, blamed)),
     )
+
+
+def _owned(
+    subject: ImageContext, one: InstalledPackage, compared: _Compared, *, is_locked: bool, is_added: bool
+) -> Iterator[str]:
+    """Return the files that a distribution accounts for: of its RECORD or wheel, and where it may put files."""
+    is_known = is_locked or is_added or not subject.is_managed
+    tops = _OF_TOOLS.get(one.name) if subject.is_managed and not is_locked else None
+    for path in compared.brought.union(one.rows or ()):
+        if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
+            continue
+        if tops is None or _is_own(one, path, tops):
+            yield path
 
 
 _ELSEWHERE_JUDGED = ("usr/share/doc/", "opt/envbuilder/", "var/lib/dpkg/")
