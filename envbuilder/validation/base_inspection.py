@@ -14,15 +14,11 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import fetched, held, sources
-from envbuilder.probes.suite import xlatools
 from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles, read_image
-from envbuilder.validation.image_loader import ImageSearch
+from envbuilder.validation.image_loader import DEFAULT_PATH, ImageSearch
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of an image that does not set it."""
-
-_PYTHON = re.compile(r"python(3\.\d{1,2})\Z")
+_PYTHON = re.compile(r"(?:^|/)python(3\.\d{1,2})\Z")
 _OPENED = re.compile(
     r"lib(?:cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cupti|nvrtc|nvJitLink|nccl|nvinfer|cudnn(?:_\w+)?)"
     r"\.so\.[\d.]+\Z"
@@ -57,84 +53,71 @@ def inspect_base(engine: Engine, reference: str, catalog: Catalog, report: Calla
 def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, name: str = "") -> BaseFacts:
     """Return the facts of an image's files. ``name`` is the requested name, of which the catalogue may have a row."""
     search = ImageSearch(files, image)
-    libraries = tuple(_libraries(files, search))
+    found = {one.soname: one for one in _libraries(files, search)}
+    cuda = next((one.version for soname, one in found.items() if soname.startswith("libcudart.")), "")
+    cudnn = next((one.path for soname, one in found.items() if soname.startswith("libcudnn.so.")), "")
+    system = files.content("etc/os-release") or files.content("usr/lib/os-release") or b""
+    fields = dict(_FIELD.findall(decoding.lossy(system)))
     libc, libc_version = _libc(files, search)
-    system, release = _system(files)
     facts = BaseFacts(
         image=pinned,
         digest=pinned.rpartition("@")[2],
         architecture=image.architecture,
-        system=system,
-        release=release,
+        system=fields.get("ID", ""),
+        release=fields.get("VERSION_ID", ""),
         libc=libc,
         libc_version=libc_version,
         packages=next((program for program, path in _INSTALLERS if files.file(path) is not None), ""),
         pythons=tuple(_pythons(files, image)),
-        cuda=_version(libraries, "libcudart."),
-        cudnn=_cudnn(search, libraries),
-        libraries=libraries,
-        tools=_tools(search, image, _version(libraries, "libcudart.")),
+        cuda=cuda,
+        cudnn=(search.cudnn_version(cudnn) or "") if cudnn else "",
+        libraries=tuple(found.values()),
+        tools=all(search.xla_tools("/", cuda or None, {"PATH": image.env.get("PATH", DEFAULT_PATH)}).values()),
         forward_compat=any(_COMPAT.match(path) for path in files.paths),
         require_cuda=image.env.get("NVIDIA_REQUIRE_CUDA", ""),
     )
-    facts = msgspec.structs.replace(facts, disagreements=tuple(_disagreements(facts, catalog, name)))
-    return msgspec.structs.replace(facts, refused=_refusal(facts))
+    disagreements = tuple(_disagreements(facts, catalog, name))
+    return msgspec.structs.replace(facts, disagreements=disagreements, refused=_refusal(facts))
 
 
 def _refusal(facts: BaseFacts) -> str:
     """Return the reason why nothing can be built on an image, or ''."""
-    usable = [python for python in facts.pythons if python.venv]
     if facts.libc != "glibc":
-        return (
-            f"its C library is {facts.libc or 'none that is known'}: TensorFlow's wheels need glibc, "
-            "so take a base of Debian, Ubuntu or Red Hat"
-        )
+        libc = facts.libc or "none that is known"
+        return f"its C library is {libc}: TensorFlow's wheels need glibc, so take a base of Debian, Ubuntu or Red Hat"
     if facts.arch != "x86_64":
         return f"it is for {facts.arch}, and environments are built for x86_64"
-    if not usable and facts.packages != "apt":
+    if any(python.venv for python in facts.pythons):
+        return ""
+    if facts.packages != "apt":
         has = f"Python {facts.pythons[0].version} without venv" if facts.pythons else "no Python"
-        return (
-            f"it holds {has}, and {facts.packages or 'no program that installs packages'} instead of apt: "
-            "take a base with a Python and its venv module"
-        )
-    if not usable and not (facts.system and facts.release):
-        return "it holds no Python, and its os-release does not say which one its packages would bring"
-    return ""
-
-
-def _system(files: ImageFiles) -> tuple[str, str]:
-    content = files.content("etc/os-release") or files.content("usr/lib/os-release") or b""
-    fields = dict(_FIELD.findall(decoding.lossy(content)))
-    return fields.get("ID", ""), fields.get("VERSION_ID", "")
+        packages = facts.packages or "no program that installs packages"
+        return f"it holds {has}, and {packages} instead of apt: take a base with a Python and its venv module"
+    is_known = facts.system and facts.release
+    return "" if is_known else "it holds no Python, and its os-release does not say which one its packages would bring"
 
 
 def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
-    path, _ = search.find("libc.so.6")
-    libc = search.read(path) if path else None
-    if libc is not None:
-        named = [name.removeprefix("GLIBC_") for name in libc.defines if name.startswith("GLIBC_")]
-        known = [name for name in named if versions.key_or_none(name)]
-        packaged = _GLIBC_PACKAGE.search(decoding.lossy(files.content("var/lib/dpkg/status") or b""))
-        known += [packaged[1]] if packaged else []
-        return "glibc", max(known, key=versions.key, default="")
-    return ("musl" if any(_MUSL.match(one) for one in files.paths) else ""), ""
+    version = search.glibc()
+    if version is None:
+        return ("musl" if any(_MUSL.match(one) for one in files.paths) else ""), ""
+    packaged = _GLIBC_PACKAGE.findall(decoding.lossy(files.content("var/lib/dpkg/status") or b""))
+    return "glibc", max(filter(None, (version, *packaged[:1])), key=versions.key, default="")
 
 
 def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
     """Yield the Pythons on the image's PATH, each version once, in the order of a shell."""
     known: set[str] = set()
-    for folder in image.env.get("PATH", _PATH).split(":"):
-        for path in sorted(files.paths):
-            if posixpath.dirname(path) != folder.strip("/"):
-                continue
-            found = _PYTHON.match(posixpath.basename(path))
+    programs = {path: found[1] for path in sorted(files.paths) if (found := _PYTHON.search(path))}
+    for folder in image.env.get("PATH", DEFAULT_PATH).split(":"):
+        for path, version in programs.items():
             real = files.file(path)
-            if found is None or real is None or not real.row.mode & 0o111 or found[1] in known:
+            if posixpath.dirname(path) != folder.strip("/") or version in known or not (real and real.row.mode & 0o111):
                 continue
-            known.add(found[1])
+            known.add(version)
             prefix = posixpath.dirname(posixpath.dirname(files.resolve(path)))
-            module = f"{prefix}/lib/python{found[1]}/venv/__init__.py".lstrip("/")
-            yield FoundPython(version=found[1], path=f"/{path}", venv=files.file(module) is not None)
+            module = f"{prefix}/lib/python{version}/venv/__init__.py".lstrip("/")
+            yield FoundPython(version=version, path=f"/{path}", venv=files.file(module) is not None)
 
 
 def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]:
@@ -146,26 +129,9 @@ def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]
     }
     for soname in sorted(sonames):
         path, _ = search.find(soname)
-        real = files.file(path.lstrip("/")) if path else None
-        if path is not None and real is not None and real.row.binary is not None:
+        real = files.file(path) if path else None
+        if path and real and real.row.binary:
             yield FoundLibrary(soname=soname, path=search.real(path), version=real.row.binary.version)
-
-
-def _version(libraries: tuple[FoundLibrary, ...], beginning: str) -> str:
-    return next((one.version for one in libraries if one.soname.startswith(beginning)), "")
-
-
-def _cudnn(search: ImageSearch, libraries: tuple[FoundLibrary, ...]) -> str:
-    front = next((one.path for one in libraries if one.soname.startswith("libcudnn.so.")), None)
-    return (search.cudnn_version(front) or "") if front else ""
-
-
-def _tools(search: ImageSearch, image: Image, cuda: str) -> bool:
-    """Return True if ptxas and libdevice are in the folders that XLA searches in an image without wheels."""
-    places = xlatools.roots("/", cuda or None, "")
-    libdevice = any(search.exists(posixpath.join(place, xlatools.LIBDEVICE)) for place in places)
-    path = image.env.get("PATH", _PATH).split(":")
-    return libdevice and xlatools.tool("ptxas", places, path, search.runs) is not None
 
 
 def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Disagreement]:
@@ -188,6 +154,4 @@ def _same_cudnn(claimed: str | None, there: str) -> bool:
     """Compare the shared prefix: the catalogue has one or four numbers, a library three."""
     if not claimed or not there:
         return not claimed and not there
-    ours, theirs = versions.numbers(claimed), versions.numbers(there)
-    shared = min(len(ours), len(theirs))
-    return ours[:shared] == theirs[:shared]
+    return all(own == other for own, other in zip(versions.numbers(claimed), versions.numbers(there), strict=False))

@@ -3,92 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.engine.port import Image
-from envbuilder.environment import WHOLE, Environment, Flavor
+from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
 from envbuilder.validation.checks import Profile
-from envbuilder.validation.image_claims import (
-    ENVIRONMENT_LABEL,
-    FRAMEWORKS,
-    LOCK_LABEL,
-    brings_cuda,
-    build_record,
-    carried_lock,
-)
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock
 from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.image_loader import ImagePython
+from envbuilder.validation.image_loader import ImagePython, InstalledFramework
 from envbuilder.validation.suite_plan import Facts
 
-
-class InstalledFramework(msgspec.Struct, frozen=True, kw_only=True):
-    """The TensorFlow that a Python would import, read from files.
-
-    ``build`` is the build's own record. Of a Python of this host, there are also its package folders (``sites``),
-    TensorFlow's folder, and its full version (``release``). ``is_for_gpus`` is True for a build with CUDA next to a
-    CUDA runtime or a GPU.
-    """
-
-    python: str = ""
-    package: str = ""
-    version: str = ""
-    build: Mapping[str, Any] = {}
-    sites: tuple[str, ...] = ()
-    folder: str = ""
-    release: str = ""
-    is_cuda_build: bool = False
-    is_for_gpus: bool = False
+_SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)
+"""Facts that an environment has under the same name."""
 
 
 def installed_framework(files: ImageFiles, image: Image, gpus: str) -> InstalledFramework:
     """Return the TensorFlow of an image; ``gpus`` are those of its container."""
-    python, build, brings = ImagePython(files, image), build_record(files), brings_cuda(files)
-    there = {(one.name, one.folder.rpartition("/")[0]): one.version for one in python.distributions()}
-    named = ((name, there.get((name, f"/{site}"))) for site in python.sites for name in FRAMEWORKS)
-    package, version = next(((name, version) for name, version in named if version), ("", ""))
-    folder = re.search(r"/python(3\.\d+)/", "/".join(("", *python.sites[:1], "")))
-    is_cuda_build = brings or build.get("is_cuda_build") == "True"  # the shared objects outrank the record
-    return InstalledFramework(
-        python=folder[1] if folder else "",
-        package=package,
-        version=version,
-        build=build,
-        is_cuda_build=is_cuda_build,
-        is_for_gpus=brings or (is_cuda_build and gpus != "none"),
-    )
+    found = ImagePython(files, image).framework
+    is_for_gpus = found.is_for_gpus or (found.is_cuda_build and gpus != "none")
+    return msgspec.structs.replace(found, is_for_gpus=is_for_gpus)
 
 
-def of_environment(environment: Environment, lock: str, image: Image, *, profile: Profile, simulated: bool) -> Facts:
+def of_environment(environment: Environment, lock: str, *, profile: Profile, simulated: bool) -> Facts:
     """Return the facts of a managed environment: all of its claims are checked."""
+    shared = {name: getattr(environment, name) for name in _SHARED}
+    shared["built_cuda"] = environment.built_cuda or environment.cuda
+    shared["built_cudnn"] = environment.built_cudnn or environment.cudnn
     return Facts(
-        flavor=environment.flavor,
-        tensorflow=environment.tensorflow,
-        python=environment.python,
-        package=environment.package,
-        cuda=environment.cuda,
-        cudnn=environment.cudnn,
-        built_cuda=environment.built_cuda or environment.cuda,
-        built_cudnn=environment.built_cudnn or environment.cudnn,
-        minimum_driver=environment.minimum_driver,
-        libraries=environment.libraries,
-        cubins=environment.cubins,
-        ptx=environment.ptx,
+        **shared,
         form=environment.variant or WHOLE,
-        locked=tuple((package.name, package.version) for package in lockfile.parse(lock)) if lock else (),
+        locked=_pins(lock),
         environment=environment.id,
         lock=lockfile.digest(lock) if lock else "",
-        labels=dict(image.labels),
-        image_env=dict(image.env),
         profile=profile,
         simulated=simulated,
     )
+
+
+def _pins(lock: str) -> tuple[tuple[str, str], ...]:
+    return tuple((package.name, package.version) for package in lockfile.parse(lock))
 
 
 def with_base(facts: Facts, environment: Environment | None) -> Facts:
@@ -104,12 +62,11 @@ def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
 
     The engine reports the labels; files in the image cannot change them.
     """
-    lock = carried_lock(files)
     return msgspec.structs.replace(
         facts,
         environment=image.labels.get(ENVIRONMENT_LABEL, "")[:200] or "(no label)",
         lock=image.labels.get(LOCK_LABEL, "")[:200],
-        locked=tuple((package.name, package.version) for package in lockfile.parse(lock)),
+        locked=_pins(carried_lock(files)),
     )
 
 
@@ -121,12 +78,12 @@ def of_foreign(
     Missing values come from the catalogue's row of that release; without a row there is no claim.
     """
     row = _row(installed, catalog)
-    flavor: Flavor = "gpu" if installed.is_for_gpus else "cpu"
     cuda = _dotted(installed.build.get("cuda_version")) or (row.cuda if row else None)
     cudnn = (row.cudnn if row else None) or _dotted(installed.build.get("cudnn_version"))
     toolkit = catalog.toolkit(cuda)
+    for_gpus = installed.is_for_gpus
     return Facts(
-        flavor=flavor,
+        flavor="gpu" if for_gpus else "cpu",
         tensorflow=installed.version,
         python=installed.python,
         package=installed.package,
@@ -134,12 +91,10 @@ def of_foreign(
         cudnn=cudnn,
         built_cuda=cuda,
         built_cudnn=cudnn,
-        minimum_driver=toolkit.minimum_driver if toolkit and flavor == "gpu" else None,
-        libraries=row.libraries if row and flavor == "gpu" else (),
+        minimum_driver=toolkit.minimum_driver if toolkit and for_gpus else None,
+        libraries=row.libraries if row and for_gpus else (),
         cubins=row.cubins if row else (),
         ptx=row.ptx if row else (),
-        labels=dict(image.labels) if image else {},
-        image_env=dict(image.env) if image else {},
         profile=profile,
         simulated=simulated,
         place="container" if image else "here",

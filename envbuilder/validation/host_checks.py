@@ -13,9 +13,8 @@ from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_settings import configuration, requirement
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.judge import Causes
-from envbuilder.validation.library_checks import complete, only_one, versions
 from envbuilder.validation.secret_checks import layers, secrets
-from envbuilder.validation.static_checks import consistent, locked, no_stub, tools
+from envbuilder.validation.static_checks import complete, consistent, locked, no_stub, only_one, tools, versions
 from envbuilder.verdict import CheckResult
 
 HOST_CHECKS: Mapping[str, Callable[[ImageContext], CheckOutput]] = {

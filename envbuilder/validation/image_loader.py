@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from envbuilder import versions
 from envbuilder.engine.port import Image
-from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_install
+from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_install, xlatools
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
-from envbuilder.validation.file_records import SITE
-from envbuilder.validation.image_files import ImageFiles, StackedFile
+from envbuilder.validation.file_records import SITE, site_of
+from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import Binary
 
-_METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?P<leaf>METADATA|PKG-INFO))?\Z")
-_SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
-_VERSION = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
-_OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH of an image that does not set it."""
+
+STUB_AT_MOST = 512 * 1024
+"""Bytes of the largest stub: drivers have megabytes, stubs some kilobytes."""
 
 
 class RecordedElf(Elf):
@@ -33,10 +38,6 @@ class RecordedElf(Elf):
         self.needed, self.rpath, self.runpath = list(binary.needed), list(binary.rpath), list(binary.runpath)
         self.versions = {library: list(names) for library, names in binary.versions.items()}
         self.defines, self.dynamic = list(binary.defines), binary.is_dynamic
-
-
-STUB_AT_MOST = 512 * 1024
-"""Bytes of the largest stub: drivers have megabytes, stubs some kilobytes."""
 
 
 class LocalSearch(Search):
@@ -57,6 +58,24 @@ class LocalSearch(Search):
 
     def cudnn_version(self, path: str) -> str | None:
         return runtime_libraries.ask_cudnn(path)[0]
+
+    def glibc(self) -> str | None:
+        """Return the newest version whose symbols the C library defines ('' if none); None without a C library."""
+        path, _ = self.find("libc.so.6")
+        libc = self.read(path) if path else None
+        if libc is None:
+            return None
+        named = (name.removeprefix("GLIBC_") for name in libc.defines if name.startswith("GLIBC_"))
+        return max(filter(versions.key_or_none, named), key=versions.key, default="")
+
+    def xla_tools(self, folder: str, cuda: str | None, env: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the tools of XLA by name; None for a tool that is in none of the folders that XLA searches."""
+        places = xlatools.roots(folder, cuda, env.get("XLA_FLAGS", ""))
+        devices = (*(f"{place}/{xlatools.LIBDEVICE}" for place in places), "libdevice.10.bc")
+        return {
+            "ptxas": xlatools.tool("ptxas", places, env.get("PATH", "").split(":"), self.runs),
+            "libdevice.10.bc": next((path for path in devices if self.exists(path)), None),
+        }
 
 
 class ImageSearch(LocalSearch):
@@ -98,10 +117,9 @@ class ImageSearch(LocalSearch):
 
     def cudnn_version(self, path: str) -> str | None:
         """Return the version of a cuDNN: since 8 only the parts next to the main library have one."""
-        folder = posixpath.dirname(self._files.resolve(path))
-        beside = [one for one in self._files.paths if posixpath.dirname(one) == folder and "/libcudnn" in one]
-        found = (self._files.file(one) for one in sorted(beside))
-        binaries = (entry.row.binary for entry in found if entry is not None)
+        folder = posixpath.dirname(self.real(path))
+        parts = (self._files.file(f"{folder}/{name}") for name in self.names(folder) if name.startswith("libcudnn"))
+        binaries = (part.row.binary for part in parts if part is not None)
         return next((binary.version for binary in binaries if binary is not None and binary.version), None)
 
     def runs(self, path: str) -> bool:
@@ -117,17 +135,67 @@ class ImageSearch(LocalSearch):
         return found
 
 
+FROM_DRIVER = re.compile(r"lib(cuda|nvidia-[\w-]+|nvcuvid|nvoptix)\.so")
+"""Libraries of the host's driver: an image that holds them is wrong, one that lacks them is right."""
+
+LINUX_ITSELF = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "linux-vdso.so.1")
+
+Unmet = tuple[str, str, list[str]]
+"""A need that is not found: its name, who needs it, the paths tried."""
+
+
+def unmet(search: Search, root: str, before: Iterable[str] = ()) -> list[Unmet]:
+    """Go through the needs of an object breadth first; return those that are not found.
+
+    A name that is loaded already (``before``) is not searched again. An RPATH also counts for the needs of needs, as it
+    does for the loader (a RUNPATH does not).
+    """
+    first = search.read(root)
+    queue: list[tuple[Elf, tuple[Elf, ...]]] = [(first, ())] if first is not None and first.dynamic else []
+    loaded, missing = {*before, *LINUX_ITSELF}, list[Unmet]()
+    while queue:
+        user, chain = queue.pop(0)
+        for name in user.needed:
+            if name in loaded or FROM_DRIVER.match(name):
+                continue
+            loaded.add(name)
+            where, tried = search.find(name, user, chain)
+            read = search.read(where) if where is not None else None
+            if read is None:
+                missing.append((name, user.path, tried))
+            else:
+                queue.append((read, (*chain, user)))
+    return missing
+
+
+class InstalledFramework(msgspec.Struct, frozen=True, kw_only=True):
+    """The TensorFlow that a Python would import, read from files.
+
+    ``python`` is that Python's minor version, ``release`` its full one, ``sites`` are its folders of packages.
+    ``folder`` is TensorFlow's, ``build`` the build's own record. ``is_for_gpus`` is True for a build with CUDA next to
+    a CUDA runtime or a GPU. ``gpu_objects`` are the shared objects of an image's TensorFlow that contain GPU code.
+    """
+
+    python: str = ""
+    package: str = ""
+    version: str = ""
+    build: Mapping[str, Any] = {}
+    sites: tuple[str, ...] = ()
+    folder: str = ""
+    release: str = ""
+    is_cuda_build: bool = False
+    is_for_gpus: bool = False
+    gpu_objects: tuple[str, ...] = ()
+
+
+_OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
+
+
 class LocalPython:
     """A Python of this host that has TensorFlow, and its packages."""
 
-    def __init__(self, sites: tuple[str, ...], framework_folder: str | None, release: str) -> None:
-        self.sites = sites
-        self.framework_folder = framework_folder
-        self._release = release
-
-    def version(self, otherwise: str) -> str:
-        """Return its version (``3.11.2``), or the given one."""
-        return self._release or otherwise
+    def __init__(self, framework: InstalledFramework) -> None:
+        self.framework, self.sites = framework, framework.sites
 
     def distributions(self) -> list[installed.Distribution]:
         """Return every distribution that it finds, sorted by name."""
@@ -140,57 +208,86 @@ class LocalPython:
 
     def own(self, search: Search) -> list[Elf]:
         """Return TensorFlow's own large objects."""
-        return tensorflow_install.callers(search, self.framework_folder) if self.framework_folder else []
+        return tensorflow_install.callers(search, self.framework.folder) if self.framework.folder else []
 
 
 class ImagePython(LocalPython):
     """The Python of an image that has TensorFlow, and its packages."""
 
     def __init__(self, files: ImageFiles, image: Image) -> None:
-        sites = _sites(files, image)
-        folder = next((f"/{site}/tensorflow" for site in sites if f"{site}/tensorflow" in files.paths), None)
-        super().__init__(sites, folder, "")
         self._files = files
-
-    def version(self, otherwise: str) -> str:
-        for site in self.sites:
-            found = _VERSION.search(_configuration(self._files, site) or b"")
-            if found:
-                return decoding.lossy(found[1])
-        return otherwise
+        sites = _sites(files, image)
+        self._distributions = _distributions(files, sites)
+        super().__init__(_framework(files, sites, self._distributions))
 
     def distributions(self) -> list[installed.Distribution]:
-        kept: dict[tuple[str, str], bytes] = {}
-        for path, content in self._files.kept():
-            found = _METADATA.search(path)
-            if found is None or path[: found.start()] not in self.sites:
-                continue
-            key = (path[: found.start()], found["folder"])
-            if found["leaf"] != "PKG-INFO" or key not in kept:
-                kept[key] = content
-        made = (
-            installed.described(decoding.lossy(content).splitlines(), posixpath.join("/", *key))
-            for key, content in kept.items()
-        )
-        return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
+        return self._distributions
 
     def objects(self, search: Search) -> list[str]:
-        found: dict[str, str] = {}
-        for path, entry in self._below():
-            if entry.row.kind in ("file", "link") and _OBJECT.search(path):
-                found.setdefault(search.real(path), f"/{path}")
-        return sorted(found)
-
-    def _below(self) -> Iterator[tuple[str, StackedFile]]:
         places = tuple(f"{site}/" for site in self.sites)
-        for path, entry in self._files.paths.items():
-            if path.startswith(places):
-                yield path, entry
+        inside = ((path, entry) for path, entry in self._files.paths.items() if path.startswith(places))
+        return sorted(
+            {search.real(path) for path, entry in inside if entry.row.kind in ("file", "link") and _OBJECT.search(path)}
+        )
+
+
+_METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?:METADATA|PKG-INFO))?\Z")
+_SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
+_RELEASE = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
+_CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
+_FACT = re.compile(
+    r"[\"']?\b(is_cuda_build|cuda_version|cudnn_version)(?:_number)?[\"']?\s*[:,=]\s*[\"']?(?P<value>[\w.]+)"
+)
+"""A fact of ``build_info.py``: an entry of a dict, or up to 2.2 a variable."""
+
+
+def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.Distribution]) -> InstalledFramework:
+    released = {(one.name, posixpath.dirname(one.folder)): one.version for one in there}
+    named = (
+        (name, released.get((name, f"/{site}"), "")) for site in sites for name in tensorflow_install.DISTRIBUTIONS
+    )
+    package, version = next((pair for pair in named if pair[1]), ("", ""))
+    folders = tuple(f"{site}/tensorflow{name}" for site in sites for name in ("", "_core"))
+    records = (files.content(f"{folder}/python/platform/build_info.py") or b"" for folder in folders)
+    build = next(filter(None, (dict(_FACT.findall(decoding.lossy(record))) for record in records)), {})
+    below = tuple(f"{folder}/" for folder in folders)
+    objects = tuple(
+        path
+        for path, entry in files.paths.items()
+        if entry.row.binary is not None and entry.row.binary.has_cuda_code and path.startswith(below)
+    )
+    is_for_gpus = bool(objects) and any(_CUDA.search(path) for path in files.paths)
+    settings = next(filter(None, (_configuration(files, site) for site in sites)), b"")
+    release, python = _RELEASE.search(settings), _python_of("".join(sites[:1]))
+    return InstalledFramework(
+        python=python if "." in python else "",
+        package=package,
+        version=version,
+        build=build,
+        sites=sites,
+        folder=next((f"/{folder}" for folder in folders[::2] if folder in files.paths), ""),
+        release=decoding.lossy(release[1]) if release else "",
+        is_cuda_build=is_for_gpus or build.get("is_cuda_build") == "True",  # the shared objects outrank the record
+        is_for_gpus=is_for_gpus,
+        gpu_objects=objects,
+    )
+
+
+def _distributions(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.Distribution]:
+    kept = {
+        (path[: found.start()], found["folder"]): content
+        for path, content in sorted(files.kept(), reverse=True)  # METADATA after PKG-INFO, which it replaces
+        if (found := _METADATA.search(path)) is not None and path[: found.start()] in sites
+    }
+    texts = ((f"/{site}/{folder}", decoding.lossy(content)) for (site, folder), content in kept.items())
+    made = (installed.described(text.splitlines(), folder) for folder, text in texts)
+    return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
 
 
 def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     """Return the folders that the Python with TensorFlow searches: of its virtual environment, or of its prefix."""
-    every = sorted(path for path, entry in files.paths.items() if entry.row.kind == "folder" and SITE.search(path))
+    folders = {path for path, entry in files.paths.items() if entry.row.kind == "folder" and SITE.search(path)}
+    every = sorted({*folders, *(site_of(path) for path, _ in files.kept())} - {""})
     homes = [site for site in every if f"{site}/tensorflow" in files.paths]
     if not homes:
         return tuple(every)
@@ -199,17 +296,21 @@ def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     settings = _configuration(files, home)
     if settings is not None and not _SYSTEM_SITE.search(settings):
         return (home,)
-    version = re.search(r"/(python3\.\d+)/", home)
-    others = [
+    own = _python_of(home)
+    fitting = {_python_of(site) for site in every} - {""} if own in ("", "3") else {"3", own}
+    others = (
         site
         for site in every
-        if site != home
-        and _configuration(files, site) is None
-        and "/.local/" not in site
-        and (found := re.search(r"/(python3(?:\.\d+)?)/", site))
-        and (version is None or found[1] in ("python3", version[1]))
-    ]
+        if site != home and "/.local/" not in site and _configuration(files, site) is None
+        if _python_of(site) in fitting
+    )
     return (home, *others)
+
+
+def _python_of(site: str) -> str:
+    """Return the Python of a folder of packages: ``3.11``, ``3`` for any, '' if it is unknown."""
+    found = re.search(r"/python(3(?:\.\d+)?)/", f"/{site}")
+    return found[1] if found else ""
 
 
 def _configuration(files: ImageFiles, site: str) -> bytes | None:

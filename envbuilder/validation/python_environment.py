@@ -10,7 +10,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile
-from envbuilder.validation.library_checks import unmet
+from envbuilder.validation.image_loader import unmet
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
 _LOCAL = "usr/local"

@@ -1,59 +1,45 @@
-"""Check the packages of a Python, the place of the driver's libraries, and XLA's tools."""
+"""Check packages, the libraries that the loader finds, the place of the driver's libraries, and XLA's tools."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from envbuilder.finding import Code, Finding, Severity
-from envbuilder.probes.suite import xlatools
+from envbuilder.finding import Finding, Severity
+from envbuilder.probes.suite import tensorflow_install, xlatools
 from envbuilder.probes.suite.installed import normalise
+from envbuilder.probes.suite.loader import Search
+from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support.architectures import ARCHS
+from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed
-from envbuilder.validation.image_loader import STUB_AT_MOST
-from envbuilder.validation.library_checks import LOADED, output, stubs
-from envbuilder.validation.suite_session import plain_finding
-from envbuilder.validation.system_locks import unlocked
+from envbuilder.validation.image_context import CheckOutput, ImageContext, listed
+from envbuilder.validation.image_loader import STUB_AT_MOST, Unmet, unmet
+from envbuilder.validation.system_locks import joined, unlike, unlocked
 from envbuilder.validation.unowned_files import loader_folders
-from envbuilder.verdict import Measurement
 from envbuilder.versions import key_or_none, minor
 
 UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
 """Part of every virtual environment; a lock need not name them."""
 
-_BY_PACKAGE = {"numpy": Code.NUMPY_ABI, "protobuf": Code.PROTOBUF_ABI, "keras": Code.KERAS_MISMATCH}
+_UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
+"""Packages whose unmet requirements have a code of their own."""
 
 
 def locked(subject: ImageContext) -> CheckOutput:
     """Compare every installed version with the lock, including system packages."""
     wanted = {normalise(name): version for name, version in subject.facts.locked}
-    added = {one.name for one in subject.added}
-    there: dict[str, set[str]] = {}
-    for one in subject.python.distributions():
-        if one.name not in added:
-            there.setdefault(one.name, set()).add(one.version)
-    findings = []
-    for name in sorted({*wanted, *(there.keys() - UNLOCKED)}):
-        found = sorted(there.get(name, ()))
-        if name not in wanted:
-            findings.append(_unlike(name, "not in the lock", ", ".join(found)))
-        elif found != [wanted[name]]:
-            findings.append(_unlike(name, wanted[name], ", ".join(found) or "absent"))
-    count = len(subject.facts.locked)
-    counted = (("packages", Measurement(value=sum(map(len, there.values())), unit="1")),)
-    return output([*findings, *unlocked(subject)], f"{count} packages as locked", f"the same {count} packages", counted)
-
-
-def _unlike(name: str, wanted: str, there: str) -> Finding:
-    fix = "install from the lock with hashes, and nothing besides"
-    text = f"{name}: locked {wanted}, installed {there}"
-    return error(Code.LOCK_MISMATCH, name, text, requires=wanted, found=there, fix=fix)
+    left_out = (UNLOCKED | {one.name for one in subject.added}) - wanted.keys()
+    packages = [(one.name, one.version) for one in subject.python.distributions() if one.name not in left_out]
+    findings = unlike(wanted, joined(packages), "install from the lock with hashes, and nothing besides")
+    count = len(wanted)
+    expected, observed = f"{count} packages as locked", f"the same {count} packages"
+    return output([*findings, *unlocked(subject)], expected, observed, packages=len(set(packages)))
 
 
 def consistent(subject: ImageContext) -> CheckOutput:
@@ -65,10 +51,8 @@ def consistent(subject: ImageContext) -> CheckOutput:
         for text in one.requires:
             name, problem = unmet_requirement(text, there, markers)
             if problem:
-                code = _BY_PACKAGE.get(name, Code.PACKAGE_CONFLICT)
-                message = f"{one.name} {one.version} requires {text}, and {problem}"
-                fix = "lock again with both in one solution"
-                findings.append(error(code, one.name, message, requires=text, found=problem, fix=fix))
+                row = _UNMET.get(name, "unmet")
+                findings.append(found(row, one=one, requirement=text, problem=problem))
     findings += for_another_python(subject)
     return output(findings, "every requirement met", f"{len(every)} packages fit together")
 
@@ -88,7 +72,7 @@ def unmet_requirement(text: str, there: Mapping[str, str], markers: Mapping[str,
 
 def _markers(subject: ImageContext) -> dict[str, str]:
     """Return the values for requirement markers of the image's Python, as far as the files tell."""
-    version = subject.python.version(subject.facts.python)
+    version = subject.python.framework.release or subject.facts.python
     return {
         "python_version": minor(version) if key_or_none(version) else version,
         "python_full_version": version,
@@ -109,20 +93,13 @@ def no_stub(subject: ImageContext) -> CheckOutput:
 
 def tools(subject: ImageContext) -> CheckOutput:
     """Find ptxas and libdevice in the folders that XLA searches."""
-    search, env, facts = subject.search, subject.image.env, subject.facts
-    places = xlatools.roots(subject.python.framework_folder or "", facts.built_cuda, env.get("XLA_FLAGS", ""))
-    ptxas = xlatools.tool("ptxas", places, env.get("PATH", "").split(":"), search.runs)
-    devices = (*(f"{place}/{xlatools.LIBDEVICE}" for place in places), "libdevice.10.bc")
-    device = next((path for path in devices if search.exists(path)), None)
+    env, facts, folder = subject.image.env, subject.facts, subject.python.framework.folder
+    paths = subject.search.xla_tools(folder, facts.built_cuda, env)
+    places = ", ".join(xlatools.roots(folder, facts.built_cuda, env.get("XLA_FLAGS", "")))
     severity = Severity.WARNING if facts.without_tools else Severity.ERROR
-    fix = "install the nvidia-cuda-nvcc wheel of this CUDA, or give XLA_FLAGS=--xla_gpu_cuda_data_dir"
-    findings = []
-    for name in (name for name, path in (("ptxas", ptxas), ("libdevice.10.bc", device)) if path is None):
-        text = f"XLA does not find {name}: compiled functions will fail or wait for the driver"
-        looked = "looked in: " + ", ".join(places)
-        findings.append(finding(severity, Code.XLA_TOOLS_MISSING, name, text, requires=name, found=looked, fix=fix))
+    findings = tuple(found("no_tool", severity, name=name, places=places) for name, path in paths.items() if not path)
     expected = "ptxas and libdevice" + (", or a base that is known to have none" if facts.without_tools else "")
-    return CheckOutput(tuple(map(plain_finding, findings)), expected, f"ptxas {ptxas}, libdevice {device}")
+    return CheckOutput(findings, expected, f"ptxas {paths['ptxas']}, libdevice {paths['libdevice.10.bc']}")
 
 
 _OF_DRIVER = re.compile(
@@ -131,11 +108,6 @@ _OF_DRIVER = re.compile(
 )
 """Driver libraries of CUDA (README of the driver, "Installed components")."""
 
-_FIX = (
-    "leave out packages that bring a driver (libcuda1, nvidia-driver-*), and build from a Dockerfile in place of "
-    "committing a container that had GPUs"
-)
-
 
 def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
     """Find files of a driver on the loader's path, also empty ones: a committed container keeps those of its host.
@@ -143,7 +115,7 @@ def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
     Forward-compatibility libraries (folder ``compat``) do not count; another check reports stubs.
     """
     files, told = subject.files, loader_folders(subject)
-    found: dict[Severity, list[str]] = {}
+    brought: dict[Severity, list[str]] = {}
     for path, entry in files.paths.items():
         folder, name = posixpath.split(path)
         if entry.row.kind not in ("file", "link") or folder not in told or not _OF_DRIVER.match(name):
@@ -153,13 +125,9 @@ def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
         if is_stub or {"compat", "stubs"} & {*folder.split("/"), *files.resolve(path).split("/")}:
             continue
         own = subject.is_managed and entry.layer >= subject.of_base
-        found.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
-    for severity, paths in found.items():
-        text = (
-            f"a driver's libraries are in the image ({listed(paths)}): if the host's driver has another version, every "
-            "call fails, and the start of a container may fail at an existing file"
-        )
-        yield finding(severity, Code.DRIVER_MISMATCH, "driver", text, requires="none", found=listed(paths), fix=_FIX)
+        brought.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
+    for severity, paths in brought.items():
+        yield found("driver_libraries", severity, paths=listed(paths))
 
 
 _PYTHON = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages\Z")
@@ -167,21 +135,133 @@ _TAG = re.compile(r"cp3(\d+)-(cp3\d+[a-z]*|abi3)-")
 
 
 def for_another_python(subject: ImageContext) -> Iterator[Finding]:
-    """Find distributions whose tags do not fit this Python: it cannot import their extension modules."""
-    weight = subject.severity
+    """Find distributions whose tags do not fit this Python: it cannot import their extension modules.
+
+    The stable ABI fits all later versions; tags without CPython fit any.
+    """
     for one in distributions(subject.files):
         python = _PYTHON.search(f"/{one.site}")
-        built = [_TAG.match(tag) for tag in one.tags]
-        if python is None or not one.tags or not all(built):
-            continue  # no CPython tag: it fits any Python
-        minor = int(python[1])
-        if not any(_takes(found[2], int(found[1]), minor) for found in built if found):
+        built = [tag for text in one.tags if (tag := _TAG.match(text)) is not None]
+        if python is None or not built or len(built) < len(one.tags):
+            continue
+        own = int(python[1])
+        if not any(int(tag[1]) <= own if tag[2] == "abi3" else int(tag[1]) == own for tag in built):
             tags = ", ".join(sorted(one.tags))[:100]
-            text = f"{one.name} {one.version} is built for another Python than 3.{minor}: {tags}"
-            fix = "install it with the Python that is to import it"
-            yield finding(weight, Code.PACKAGE_CONFLICT, one.name, text, requires=f"3.{minor}", found=tags, fix=fix)
+            yield found("another_python", subject.severity, one=one, python=f"3.{own}", tags=tags)
 
 
-def _takes(abi: str, built: int, minor: int) -> bool:
-    """Return True if a Python can import modules of an ABI; the stable ABI fits all later versions."""
-    return built <= minor if abi == "abi3" else built == minor
+_FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
+
+LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""The driver libraries that TensorFlow and NVML load by name."""
+
+VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
+
+
+def only_one(subject: ImageContext) -> CheckOutput:
+    """Find a second CUDA or cuDNN on the loader's path: the first copy is used, often the wrong one.
+
+    An older cuDNN in front has a check of its own, which names the cause.
+    """
+    search = subject.search
+    folders = tensorflow_install.search_path(search, subject.python.own(search))
+    copies = {f"lib{name}": copies_of(search, f"lib{name}", folders) for name in _FAMILIES}
+    twice = {family: paths for family, paths in copies.items() if len(paths) > 1}
+    if cudnn := twice.get("libcudnn"):
+        built = {"built_cudnn": subject.facts.built_cudnn}
+        if cudnn_conflict(cudnn[0], search.cudnn_version(cudnn[0]), built) is not None:
+            del twice["libcudnn"]
+    observed = "; ".join(f"{family} in {', '.join(paths)}" for family, paths in copies.items() if paths)
+    findings = (_twice(search, twice),) if twice else ()
+    return CheckOutput(findings, "each library once", observed or "no CUDA libraries on the loader's path")
+
+
+def copies_of(search: Search, family: str, folders: Iterable[str]) -> list[str]:
+    """Return the different files of one library on the path; links to one file count once."""
+    pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
+    there = [f"{folder}/{name}" for folder in folders for name in search.names(folder) if pattern.match(name)]
+    return list(dict.fromkeys(search.real(path) for path in there if search.exists(path)))
+
+
+def _twice(search: Search, twice: dict[str, list[str]]) -> Finding:
+    """Describe a second CUDA, all of its libraries in one finding."""
+    differ = any(len({search.size(path) for path in copies}) > 1 for copies in twice.values())
+    texts = (
+        f"{len(copies)} copies of {family} on the loader's path; {copies[0]} comes first"
+        for family, copies in twice.items()
+    )
+    severity = Severity.ERROR if differ else Severity.WARNING
+    copies = "; ".join(", ".join(copies) for copies in twice.values())
+    return found("two_cuda", severity, families=", ".join(twice), texts="; ".join(texts), copies=copies)
+
+
+def stubs(subject: ImageContext) -> list[Finding]:
+    """Find the toolkit's link-time stub where the loader looks for the driver."""
+    search = subject.search
+    own = subject.python.own(search)
+    ends = ((name, tensorflow_install.find(search, name, own)[0]) for name in LOADED)
+    findings = [found("stub", name=name, place=path) for name, path in ends if path and search.is_stub(path)]
+    for folder in search.library_path:
+        is_named = posixpath.basename(posixpath.normpath(folder)) == "stubs"
+        is_named = is_named and any(name.startswith("libcuda.so") for name in search.names(folder))
+        if is_named and not any(folder in one.found for one in findings):
+            findings.append(found("stub", name="libcuda.so", place=folder))
+    return findings
+
+
+def complete(subject: ImageContext) -> CheckOutput:
+    """Find missing needs of each shared object that no other one needs, in the loader's order."""
+    search, python = subject.search, subject.python
+    paths, own = python.objects(search), python.own(search)
+    read = {path: search.read(path) for path in paths}
+    named = {path: (one and one.soname) or posixpath.basename(path) for path, one in read.items()}
+    needed = {name for one in read.values() if one is not None for name in one.needed}
+    missing: dict[str, list[Unmet]] = {}
+    for root in (path for path, name in named.items() if name not in needed):
+        for name, user, tried in unmet(search, root, tensorflow_install.loaded_before(search, root, own)):
+            missing.setdefault(name, []).append((root, user, tried))
+    brought = set(named.values())
+    findings = [_missing(name, places, brought=name in brought) for name, places in sorted(missing.items())]
+    return output(findings, "every need found", f"all needs of {len(paths)} objects are found", objects=len(paths))
+
+
+def _missing(name: str, places: Sequence[Unmet], *, brought: bool) -> Finding:
+    """Describe a need that is not found: an error for objects that Python or TensorFlow always opens.
+
+    A library that another package brings under that name counts as found once that package has loaded it: extension
+    modules and the CUDA wheels are made so. That is not enough for a need of a core object.
+    """
+    users = sorted({user for _, user, _ in places})
+    is_core = any(re.search(r"\.(?:cpython-|abi3\.)[^/]*\Z|/tensorflow", root) for root, _, _ in places)
+    severity = Severity.ERROR if is_core and not brought else Severity.WARNING
+    user, tried = posixpath.basename(users[0]), ", ".join(places[0][2][:12])
+    return found("missing_library", severity, name=name, user=user, users=", ".join(users[:4]), tried=tried)
+
+
+def versions(subject: ImageContext) -> CheckOutput:
+    """Find symbol versions that the packages need and the C and C++ libraries lack."""
+    search = subject.search
+    newest: dict[str, str] = {}
+    lacking: dict[tuple[str, str], str] = {}
+    for path in subject.python.objects(search):
+        read = search.read(path)
+        for library, names in read.versions.items() if read is not None else ():
+            where = search.find(library, read)[0] if library in VERSIONED else None
+            there = search.read(where) if where is not None else None
+            if where is None or there is None or not there.dynamic:
+                continue  # absent or damaged: other checks report it
+            for name in names:
+                prefix = name.rpartition("_")[0]
+                newest[prefix] = max(newest.get(prefix, ""), name, key=_number)
+                if name not in there.defines:
+                    lacking.setdefault((name, where), posixpath.basename(path))
+    findings = tuple(
+        found("glibc_too_old", name=name, where=where, user=lacking[name, where]) for name, where in sorted(lacking)
+    )
+    needed, libc = ", ".join(sorted(newest.values())) or "no versioned symbols", search.glibc()
+    observed = f"GLIBC_{libc}" if libc else "no C library that can be read"
+    return CheckOutput(findings, f"a C library with {needed}", observed)
+
+
+def _number(name: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", name)]

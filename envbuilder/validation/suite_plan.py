@@ -44,13 +44,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cubins: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     form: str = ""
-    glibc: str = ""
     locked: tuple[tuple[str, str], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     environment: str = ""
     lock: str = ""
-    labels: Mapping[str, str] = {}
-    image_env: Mapping[str, str] = {}
     gpus_expected: int = 0
     simulated: bool = False
     profile: Profile = "quick"

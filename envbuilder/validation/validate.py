@@ -35,7 +35,6 @@ from envbuilder.validation.background_checks import BackgroundChecks, Inspected
 from envbuilder.validation.challenge import check_product, product
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
-from envbuilder.validation.expectations import InstalledFramework
 from envbuilder.validation.host_checks import run_host_checks
 from envbuilder.validation.image_claims import (
     DOCUMENT,
@@ -48,7 +47,7 @@ from envbuilder.validation.image_claims import (
 )
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles, read_image
-from envbuilder.validation.image_loader import LocalPython
+from envbuilder.validation.image_loader import InstalledFramework, LocalPython
 from envbuilder.validation.judge import Causes, budget_results, judge, mark_consequences
 from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
@@ -183,7 +182,7 @@ def validate_here(
     began = time.monotonic()
     installed = _identify(python)
     facts = facts_of.of_foreign(installed, catalog, None, profile=profile, simulated=False)
-    local = LocalPython(installed.sites, installed.folder, installed.release)
+    local = LocalPython(installed)
     image = Image("", (), (), 0, labels={}, env=os.environ, user="", architecture=platform.machine())
     context = ImageContext(image, ImageFiles(()), facts, "", WheelRecords(None), local=local)
     session, results, _ = _checked(
@@ -334,7 +333,7 @@ def _subject(image: Image, files: Callable[[], ImageFiles], gpus: str, request: 
         environment, lock = found, carried_lock(files())
     if environment is not None:
         # Only this host's record of an environment may say that a base has no tools, never the image's document.
-        own = facts_of.of_environment(environment, lock, image, profile=profile, simulated=simulated)
+        own = facts_of.of_environment(environment, lock, profile=profile, simulated=simulated)
         own = facts_of.with_base(own, request.environment)
         by_host = request.environment is not None or request.removed
         left_out = libraries_left_out(request.removed) if by_host else left_out_of(files(), image.labels, lock)

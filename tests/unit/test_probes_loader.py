@@ -20,9 +20,8 @@ from made_images import context_of, image_of
 from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite import elf, installed, loader, runtime_libraries, tensorflow_install, xlatools
 from envbuilder.validation.image_context import ImageContext
-from envbuilder.validation.image_loader import LocalPython, LocalSearch
-from envbuilder.validation.library_checks import complete, copies_of, only_one, unmet, versions
-from envbuilder.validation.static_checks import consistent, no_stub, tools
+from envbuilder.validation.image_loader import InstalledFramework, LocalPython, LocalSearch, unmet
+from envbuilder.validation.static_checks import complete, consistent, copies_of, no_stub, only_one, tools, versions
 
 
 def real_object() -> Path:
@@ -363,7 +362,7 @@ def test_xla_tools_are_found_next_to_tensorflow(tmp_path: Path, monkeypatch: pyt
         path.chmod(0o755)
     (tmp_path / "tensorflow").mkdir()
     monkeypatch.setattr(xlatools, "USUAL", [])
-    there = subject(LocalPython((str(tmp_path),), str(tmp_path / "tensorflow"), ""))
+    there = subject(LocalPython(InstalledFramework(sites=(str(tmp_path),), folder=str(tmp_path / "tensorflow"))))
     assert tools(there).findings == ()
     (ptxas if lacks == "ptxas" else device).unlink()
     (found,) = tools(there).findings
@@ -371,7 +370,8 @@ def test_xla_tools_are_found_next_to_tensorflow(tmp_path: Path, monkeypatch: pyt
 
 
 def test_packages_of_this_python_fit_and_find_their_libraries() -> None:
-    here = LocalPython(tuple(installed.site_folders()), None, platform.python_version())
+    found = InstalledFramework(sites=tuple(installed.site_folders()), release=platform.python_version())
+    here = LocalPython(found)
     for check in (complete, versions, consistent, only_one, no_stub):
         assert [one for one in check(subject(here)).findings if one.severity is Severity.ERROR] == []
     assert {"pytest", "msgspec"} <= {one.name for one in here.distributions()}

@@ -16,14 +16,13 @@ from envbuilder.engine.port import Image, LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.validation.expectations import installed_framework, of_foreign
+from envbuilder.validation.image_binaries import without_cuda
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,
     claims,
     left_out_of,
     libraries_left_out,
-    says_cuda,
-    without_cuda,
 )
 from envbuilder.validation.judge import Causes, mark_consequences
 from envbuilder.validation.validate_request import left_out
@@ -34,17 +33,17 @@ from envbuilder.workspace import Workspace, write_atomically
 @pytest.mark.parametrize(
     ("note", "says"),
     [
-        ("build_info = collections.OrderedDict([('cuda_version', '12.5.1'), ('is_cuda_build', True)])", True),
-        ("build_info = collections.OrderedDict([('is_cuda_build', False), ('is_rocm_build', False)])", False),
-        ('build_info = {"cuda_version": "11.2", "is_cuda_build": True}', True),
-        ("is_cuda_build = False\n", False),
+        ("build_info = collections.OrderedDict([('cuda_version', '12.5.1'), ('is_cuda_build', True)])", "True"),
+        ("build_info = collections.OrderedDict([('is_cuda_build', False), ('is_rocm_build', False)])", "False"),
+        ('build_info = {"cuda_version": "11.2", "is_cuda_build": True}', "True"),
+        ("is_cuda_build = False\n", "False"),
         ("is_rocm_build = True\n", None),
         ("", None),
     ],
 )
-def test_build_record_of_every_release_is_read(note: str, says: bool | None) -> None:  # noqa: FBT001
-    files = image_of({f"{SITE}/tensorflow/python/platform/build_info.py": note.encode()})
-    assert says_cuda(files) is says
+def test_build_record_of_every_release_is_read(note: str, says: str | None) -> None:
+    files = image_of(package("tensorflow", "2.20.0", {"tensorflow/python/platform/build_info.py": note.encode()}))
+    assert context_of(files).python.framework.build.get("is_cuda_build") == says
 
 
 NOTE_2_20 = "build_info = OrderedDict({'cuda_version': '12.5.1', 'cudnn_version': '9', 'is_cuda_build': True})"

@@ -17,14 +17,16 @@ from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_loader import ImagePython
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import MAX_KEPT
-from envbuilder.validation.library_checks import complete, only_one, versions
 from envbuilder.validation.static_checks import (
+    complete,
     consistent,
     for_another_python,
     locked,
     no_stub,
+    only_one,
     tools,
     unmet_requirement,
+    versions,
 )
 
 VENV = {"opt/venv/pyvenv.cfg": b"home = /usr/bin\nversion_info = 3.11.2\ninclude-system-site-packages = false\n"}

@@ -1,0 +1,48 @@
+"""Texts of the findings of checks on the host: each is written by a check that gives its fields."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envbuilder.validation import check_findings
+from envbuilder.validation.check_findings import found, texts
+
+PARTIAL = {"found": set[str](), "about": {"name", "value", "built"}}
+"""Functions that write a finding, and the fields that they give by themselves."""
+
+
+def strings(node: ast.AST) -> set[str]:
+    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+
+
+def calls() -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the strings that may be the row's name, and the fields, of each call that writes a finding."""
+    for module in (ast.parse(path.read_text()) for path in Path(check_findings.__file__).parent.glob("*.py")):
+        for node in ast.walk(module):
+            function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and function in PARTIAL and node.args:
+                name = node.args[0]
+                fields = {keyword.arg for keyword in node.keywords if keyword.arg}
+                yield strings(module if isinstance(name, ast.Name) else name), fields | PARTIAL[function]
+
+
+CALLS = list(calls())
+
+
+@pytest.mark.parametrize("name", texts())
+def test_a_finding_is_written_by_a_check_that_gives_its_fields(name: str) -> None:
+    row = texts()[name]
+    parts = (row.subject, row.message, row.requires, row.found, row.fix)
+    fields = {field.split(".")[0] for part in parts for _, field, _, _ in string.Formatter().parse(part) if field}
+    assert any(fields <= given for names, given in CALLS if name in names), fields
+
+
+def test_text_of_an_image_starts_no_line_of_a_report() -> None:
+    one = found("claim", name="label x", claimed="1\n::error::\x1b[2J", actual="2")
+    assert all(text.isprintable() for text in (one.subject, one.message, one.requires, one.found, one.fix))
+    assert one.message == "label x says 1 : :error::, and it is 2"
