@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import REPOSITORY
 from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
@@ -219,47 +216,6 @@ def test_variables_of_files_and_of_later_builds_are_judged_by_the_same_table_as_
     ]
 
 
-def described(context: Path) -> dict[str, Any]:
-    """Return the configuration that the last stage of a committed Dockerfile sets."""
-    lines = (context / "Dockerfile").read_text().replace("\\\n", "").splitlines()
-    words = [shlex.split(line) for line in lines if line.startswith(("ENV ", "USER ", "WORKDIR ", "CMD "))]
-    by_name = {name: rest for name, *rest in words}
-    env = dict(pair.split("=", 1) for name, *pairs in words if name == "ENV" for pair in pairs)
-    command = tuple(by_name["CMD"][0].strip("[]").split(","))
-    return {"env": env, "user": by_name["USER"][0], "workdir": by_name["WORKDIR"][0], "command": command}
-
-
-def differences(context: Path, **image: Any) -> str:
-    document = {"opt/envbuilder/environment.json": (context / "environment.json").read_bytes()}
-    observed = configuration(context_of(image_of(document), **{**described(context), **image})).observed
-    return observed.partition("; differs from what the template sets: ")[2]
-
-
-@pytest.mark.parametrize("context", sorted((REPOSITORY / "images").glob("tf*")), ids=lambda path: path.name)
-def test_configuration_of_the_template_differs_in_nothing(context: Path) -> None:
-    assert differences(context) == ""
-
-
-@pytest.mark.parametrize(
-    ("image", "named"),
-    [
-        ({"command": ("jupyter", "lab")}, "CMD ('jupyter', 'lab')"),
-        ({"entrypoint": ("/opt/e",)}, "ENTRYPOINT ('/opt/e',)"),
-        ({"workdir": "/srv"}, "WORKDIR /srv"),
-        ({"user": "1000"}, "USER 1000"),
-        ({"env": {}}, "ENV PATH, ENV VIRTUAL_ENV, ENV PYTHONUNBUFFERED"),
-        ({"settings": {"healthcheck": {"Test": ["NONE"]}, "stop_signal": "SIGKILL"}}, "healthcheck, stop_signal"),
-    ],
-)
-def test_each_difference_from_the_template_is_named(image: dict[str, Any], named: str) -> None:
-    assert differences(REPOSITORY / "images/tf2.20.0-py311-cpu-bookworm-runtime", **image) == named
-
-
-def test_variable_beside_the_template_is_listed() -> None:
-    context = REPOSITORY / "images/tf2.20.0-py311-cpu-bookworm-runtime"
-    assert differences(context, env={**described(context)["env"], "APP": "1"}) == "ENV APP"
-
-
 def test_volume_over_packages_is_a_warning_and_a_health_check_is_said() -> None:
     settings = {"volumes": {"/opt/venv": {}, "/data": {}}, "healthcheck": {"Test": ["CMD", "true"]}}
     found = configured(ROOT, settings=settings)
@@ -376,11 +332,11 @@ def module(path: str, mode: int = 0o644, uid: int = 0) -> dict[str, LayerFile]:
     return {path: LayerFile(path, "file", mode=mode, uid=uid, size=1, pieces=lambda: iter([b"x"]))}
 
 
-def closed(user: str, *more: dict[str, LayerFile]) -> list[str]:
+def closed(user: str, *more: Layer) -> list[str]:
     names = ("opt", "opt/venv", SITE, f"{SITE}/tensorflow")
-    layer = {**PASSWD}
+    layer: dict[str, Any] = {**PASSWD}
     for part in (*(folder(name) for name in names), module(f"{SITE}/tensorflow/__init__.py"), *more):
-        layer |= part  # type: ignore[arg-type]
+        layer |= part
     found = configuration(context_of(image_of(layer), user=user)).findings
     return [one.found for one in found if one.code is Code.USER_START]
 
@@ -404,6 +360,22 @@ def test_readable_packages_have_no_finding() -> None:
 )
 def test_outermost_unreadable_path_is_reported_once(shut: dict[str, LayerFile], named: str) -> None:
     assert closed("envbuilder", shut) == [named]
+
+
+TOOLS = package("nvidia_cuda_nvcc_cu12", "12.5", {f"nvidia/{name}": b"x" for name in ("libdevice.10.bc", "bin/ptxas")})
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        (f"{SITE}/nvidia/libdevice.10.bc", 0o600),
+        (f"{SITE}/nvidia/bin/ptxas", 0o700),
+        ("etc/ssl/certs/ca-certificates.crt", 0o600),
+    ],
+)
+def test_tools_of_xla_and_certificates_must_be_open_to_the_user(path: str, mode: int) -> None:
+    assert closed("envbuilder", {**TOOLS, **module(path, mode)}) == [f"/{path}"]
+    assert closed("envbuilder", {**TOOLS, **module(path, mode | 0o055)}) == closed("", module(path, mode)) == []
 
 
 def test_unreadable_notes_of_an_installer_do_not_matter() -> None:

@@ -193,7 +193,7 @@ def _given(candidate: Candidate, branch: DriverBranch) -> str:
     )
 
 
-_CONDITION = re.compile(r"^(cuda|driver|arch|brand)(>=|<=|!=|=|<|>)([A-Za-z0-9.]+)$")
+_CONDITION = re.compile(r"(?:(cuda|driver|arch)(>=|<=|!=|=|<|>)(\d+(?:\.\d+)*)|(brand)(!?=)(\w+))\Z")
 
 
 def requirement_met(
@@ -217,7 +217,7 @@ def _condition(text: str, known: dict[str, str | None]) -> bool | None:
     found = _CONDITION.match(text)
     if found is None:
         raise ValueError(f"not a condition of NVIDIA_REQUIRE_CUDA: {text!r}")
-    name, operator, wanted = found.groups()
+    name, operator, wanted = filter(None, found.groups())
     value = known[name]
     if value is None:
         return None
