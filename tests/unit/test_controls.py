@@ -25,6 +25,7 @@ from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageErro
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.simulated import profile as profiles
+from envbuilder.validation.check_findings import texts
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 
@@ -56,7 +57,7 @@ def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdic
 def written_codes() -> set[Code]:
     by_name = {code.value: code for code in Code}
     sources = [*(PACKAGE / "validation").rglob("*.py"), *(PACKAGE / "probes" / "suite").glob("*.py")]
-    found = set()
+    found = {text.code for text in texts().values()}
     for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code":
             found.add(by_name[node.attr])
