@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
@@ -69,25 +70,58 @@ def run(
     stdin: bytes = b"",
     brief: bool = False,
 ) -> CompletedProgram:
-    """Run a program to its end; ``stdin`` is its input, of a few kilobytes at most.
+    """Run a program to its end.
 
     It ends when this process ends, even by a kill. A ``brief`` program, which answers at once, starts faster instead.
     Raises ProgramError if it cannot be started, does not end ``within`` so many seconds, or prints more than
     `MOST_OUTPUT`.
     """
+    out, errors = bytearray(), bytearray()
+
+    def taker(output: bytearray) -> Callable[[bytes], None]:
+        def take(data: bytes) -> None:
+            output.extend(data)
+            if len(output) > MOST_OUTPUT:
+                text = f"{command[0]} printed more than {MOST_OUTPUT >> 20} MB"
+                raise ProgramError(text, hint="run it by hand to see why")
+
+        return take
+
+    takers = (taker(out), taker(errors))
+    try:
+        code = follow(command, *takers, within=within, env=env, folder=folder, stdin=stdin, brief=brief)
+    except OSError as error:
+        raise ProgramError(
+            f"{command[0]} cannot be started: {error.strerror}", hint="is it installed, and may it be run here?"
+        ) from error
+    if code is None:
+        raise ProgramError(f"{command[0]} did not end within {within:.0f} s", hint="run it by hand to see why")
+    return CompletedProgram(code, bytes(out), bytes(errors))
+
+
+def follow(
+    command: Sequence[str],
+    on_output: Callable[[bytes], None],
+    on_errors: Callable[[bytes], None] | None = None,
+    *,
+    within: float,
+    stdin: bytes = b"",
+    overdue: Callable[[], bool] = lambda: False,
+    **how: Any,  # noqa: ANN401 - as for `started`
+) -> int | None:
+    """Run a program and pass on its output as it comes; return its exit code.
+
+    Returns None if it did not end ``within`` so many seconds, or was ``overdue``; then it is ended. Without
+    ``on_errors``, its standard error is this process's. Raises OSError if it cannot be started.
+    """
     until = time.monotonic() + within
-    pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
-    with _starting(command), started(command, env=env, folder=folder, brief=brief, **pipes) as process:
-        assert process.stdin is not None  # noqa: S101 - asked for above
-        with suppress(BrokenPipeError), process.stdin as stream:
-            stream.write(stdin)
-        out, errors = _output(process, command[0], until)
-        try:
-            return CompletedProgram(process.wait(max(0.0, until - time.monotonic())), out, errors)
-        except subprocess.TimeoutExpired as error:
-            raise ProgramError(
-                f"{command[0]} did not end within {within:.0f} s", hint="run it by hand to see why"
-            ) from error
+    errors = None if on_errors is None else PIPE
+    with started(command, bufsize=0, stdin=PIPE, stdout=PIPE, stderr=errors, **how) as process:
+        threading.Thread(target=_write, args=(process, stdin), daemon=True).start()  # it may never read
+        _pass_on(process, {process.stdout: on_output, process.stderr: on_errors}, until, overdue)
+        while process.poll() is None and not overdue() and time.monotonic() < until:
+            time.sleep(_LOOK_S / 10)
+        return process.poll()  # before its pipes are closed, which would end it
 
 
 @contextmanager
@@ -97,12 +131,14 @@ def started(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
     brief: bool = False,
+    group: bool = False,
     patience: float = _PATIENCE_S,
     **settings: Any,  # noqa: ANN401 - subprocess.Popen's own
 ) -> Iterator[Process]:
     """Start a program that ends with the block, or with this process: by SIGTERM first, then by SIGKILL.
 
-    ``settings`` are those of subprocess.Popen. Raises OSError if it cannot be started.
+    A ``brief`` program, or one with ``group``, gets its own process group, which is killed at the end. ``settings`` are
+    those of subprocess.Popen. Raises OSError if it cannot be started.
     """
     reading, writing = os.pipe()
     try:
@@ -110,7 +146,7 @@ def started(
         if not brief:
             found = str(_found(command[0], env))
             words = [sys.executable, "-I", "-S", str(_LIFELINE), str(reading), str(patience), found, *command[1:]]
-        if brief:  # its own group: its children are killed with it
+        if brief or group:
             settings["process_group"] = 0
         process = Process(words, env=env, cwd=folder, pass_fds=() if brief else (reading,), **settings)
     except BaseException:
@@ -122,7 +158,7 @@ def started(
         yield process
     finally:
         os.close(writing)
-        _close(process, 0.0 if brief else patience + 2.0, group=brief)
+        _close(process, 0.0 if brief else patience + 2.0, group=brief or group)
 
 
 _ENDED = frozenset("ZXx")
@@ -151,47 +187,43 @@ def _found(name: str, env: Mapping[str, str] | None) -> Path:
 
 
 def _close(process: Process, patience: float, *, group: bool) -> None:
-    """Wait for a process after SIGTERM, kill it or its group if it does not end, and close its pipes."""
-    try:
+    """Wait for a process after SIGTERM, kill it or its group, and close its pipes."""
+    with suppress(subprocess.TimeoutExpired):
         process.wait(patience)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL) if group else process.kill()
-        process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL) if group else process.kill()
+    process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             with suppress(OSError):
                 stream.close()
 
 
-@contextmanager
-def _starting(command: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ProgramError(
-            f"{command[0]} cannot be started: {error.strerror}", hint="is it installed, and may it be run here?"
-        ) from error
+def _write(process: Process, data: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 - asked for where it is started
+    with suppress(OSError, ValueError), process.stdin as stream:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(stream.fileno(), view) :]
 
 
-def _output(process: Process, name: str, until: float) -> tuple[bytes, bytes]:
-    """Read both outputs to their ends, within the limits."""
-    found = {process.stdout: bytearray(), process.stderr: bytearray()}
+def _pass_on(
+    process: Process,
+    takers: Mapping[IO[bytes] | None, Callable[[bytes], None] | None],
+    until: float,
+    overdue: Callable[[], bool],
+) -> None:
+    """Pass on outputs until their ends, a time, the end of the process and a moment more, or until it is overdue."""
+    has_ended = False
     with selectors.DefaultSelector() as selector:
-        for stream in found:
-            assert stream is not None  # noqa: S101 - asked for where it is started
-            selector.register(stream, selectors.EVENT_READ)
-        while selector.get_map() and (left := until - time.monotonic()) > 0:
-            if process.poll() is not None:
-                until = min(until, time.monotonic() + _REST_S)
+        for stream, take in takers.items():
+            if stream is not None:
+                selector.register(stream, selectors.EVENT_READ, take)
+        while selector.get_map() and (left := until - time.monotonic()) > 0 and not overdue():
+            if not has_ended and process.poll() is not None:
+                has_ended, until = True, min(until, time.monotonic() + _REST_S)
             for key, _ in selector.select(min(left, _LOOK_S)):
-                data = os.read(key.fd, _PIECE)
-                output = found[key.fileobj]  # type: ignore[index]
-                output += data
-                if len(output) > MOST_OUTPUT:
-                    raise ProgramError(
-                        f"{name} printed more than {MOST_OUTPUT >> 20} MB", hint="run it by hand to see why"
-                    )
-                if not data:
+                if data := os.read(key.fd, _PIECE):
+                    key.data(data)
+                else:
                     selector.unregister(key.fileobj)
-    return bytes(found[process.stdout]), bytes(found[process.stderr])

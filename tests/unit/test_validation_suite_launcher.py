@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,10 @@ from misbehaving import MISBEHAVE, write_suite
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.finding import Code
+from envbuilder.support import subprocesses
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
-from envbuilder.validation.suite_launcher import PROBES, START, follow, here, in_container
+from envbuilder.validation.suite_launcher import PROBES, START, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Session, Unfinished
 
@@ -90,6 +92,10 @@ def test_token_is_only_on_standard_input() -> None:
     (spec,) = engine.runs
     assert b"the-token-of-the-run" in spec.stdin
     assert "the-token-of-the-run" not in repr((spec.command, spec.env, spec.files))
+
+
+def follow(command: list[str], take: Callable[[bytes], None], *, time_limit: float) -> int | None:
+    return subprocesses.follow(command, take, within=time_limit, group=True, patience=0.0)
 
 
 def is_gone(pid: int) -> bool:
