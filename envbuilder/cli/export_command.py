@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath, select_option
+from envbuilder.cli.options import FilePath, moment, select_option
 
 
 @click.command("export")
@@ -34,7 +34,6 @@ def command(
       envbuilder export openmetrics --store /shared/history.sqlite3 -o /var/lib/node_exporter/envbuilder.prom
     """
     from envbuilder.report.export import VerdictSource, export_verdicts
-    from envbuilder.validation.verdict_store import moment
     from envbuilder.workspace import Workspace, write_atomically
 
     workspace = Workspace(Path.cwd())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,17 @@ _Options = TypeVar("_Options")
 def read_options(kind: type[_Options], values: dict[str, Any]) -> _Options:
     """Return a command's values as its options; ``kind`` may leave out some of them."""
     return decoding.converted(values, kind)
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Read ``2026-11-20``, a full ISO 8601 time, or ``30d`` before now. Raises UsageError for anything else."""
+    try:
+        if text.endswith("d") and text[:-1].isdigit():
+            return now - timedelta(days=int(text[:-1]))
+        time = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text!r} is not a time", hint="a date (2026-11-20) or an age in days (30d)") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class _Given:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath
+from envbuilder.cli.options import FilePath, moment
 
 
 @click.command("report")
@@ -59,7 +59,7 @@ def command(
     from envbuilder.report.page import write
     from envbuilder.report.report_data import collect
     from envbuilder.support.console import Console
-    from envbuilder.validation.verdict_store import History, moment
+    from envbuilder.validation.verdict_store import History
     from envbuilder.workspace import Workspace
 
     now = datetime.now(UTC)

@@ -9,17 +9,14 @@ import msgspec
 
 from envbuilder.finding import Code
 from envbuilder.support import decoding
-from envbuilder.verdict import CheckLevel
+from envbuilder.verdict import CheckLevel, CheckResult, Outcome
 from envbuilder.workspace import packaged_yaml
 
 Profile = Literal["quick", "full"]
 
 
 class CheckGroup(msgspec.Struct, frozen=True):
-    """Checks that share a process, and with it the import. Lanes run in parallel, groups of a lane in turn.
-
-    The host makes the checks of lane ``host``; no container is involved.
-    """
+    """Checks that share a process. Lanes run in parallel, groups of a lane in turn; ``host`` has no process."""
 
     name: str
     lane: Literal["main", "side", "host"]
@@ -29,16 +26,16 @@ class CheckGroup(msgspec.Struct, frozen=True):
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One check.
 
-    ``probe`` is ``module:function`` ('' in the lane ``host``). ``limit_s`` are the seconds until it is killed.
-    Without success of all ``needs`` it is skipped: what trains or converges needs a correct matmul. ``quiet`` checks
-    are timed, so nothing runs at the same time. ``proves`` is the meaning of a pass, ``codes`` are its possible
-    findings. ``at_least`` gives measurements and the seconds below which they are impossible.
+    ``probe`` is ``module:function``, of the suite in the image or, in the group ``host``, of this package. ``limit_s``
+    are the seconds until it is killed. Without success of all ``needs`` it is skipped: what trains or converges needs a
+    correct matmul. ``quiet`` checks are timed, so nothing runs at the same time. ``proves`` is the meaning of a pass,
+    ``codes`` are its possible findings. ``at_least`` has the seconds below which a measurement is impossible.
     """
 
     name: str
     level: CheckLevel
     group: str
-    probe: str = ""
+    probe: str
     proves: str
     codes: tuple[Code, ...]
     limit_s: float = 60.0
@@ -47,8 +44,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     only_with: Literal["", "lock", "environment", "container", "tools"] = ""
     needs: tuple[str, ...] = ()
     quiet: bool = False
-    arguments: tuple[tuple[str, str], ...] = ()
-    at_least: tuple[tuple[str, float], ...] = ()
+    arguments: dict[str, str] = {}
+    at_least: dict[str, float] = {}
+
+    def result(self, outcome: Outcome, observed: str = "", **more: Any) -> CheckResult:  # noqa: ANN401 - as CheckResult
+        return CheckResult(name=self.name, level=self.level, outcome=outcome, observed=observed, **more)
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,16 +58,8 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _load() -> tuple[tuple[CheckGroup, ...], tuple[Check, ...]]:
     table = packaged_yaml(resources.files("envbuilder.validation") / "checks.yaml", _Table)
-    checks = []
-    for heading in table.checks:
-        defaults = {key: value for key, value in heading.items() if key != "checks"}
-        checks += [_check({**defaults, **row}) for row in heading["checks"]]
-    return table.groups, tuple(checks)
-
-
-def _check(row: dict[str, Any]) -> Check:
-    pairs = {key: tuple(row[key].items()) for key in ("arguments", "at_least") if key in row}
-    return decoding.converted(row | pairs, Check, "checks.yaml is damaged")
+    rows = [{**heading, **row} for heading in table.checks for row in heading.pop("checks")]
+    return table.groups, decoding.converted(rows, tuple[Check, ...], "checks.yaml is damaged")
 
 
 GROUPS, CHECKS = _load()

@@ -86,7 +86,6 @@ def of_foreign(
         flavor="gpu" if for_gpus else "cpu",
         tensorflow=installed.version,
         python=installed.python,
-        package=installed.package,
         cuda=cuda,
         cudnn=cudnn,
         built_cuda=cuda,

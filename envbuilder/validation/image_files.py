@@ -15,8 +15,8 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
-from envbuilder.validation.code_text import code_only
 from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
+from envbuilder.validation.suite_plan import code_only
 from envbuilder.validation.system_packages import SystemPackages, is_list
 from envbuilder.workspace import cache_dir, packaged
 

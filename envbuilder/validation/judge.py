@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, assert_never
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 
 import msgspec
 
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
+from envbuilder.validation.checks import Check
+from envbuilder.validation.image_context import error
 from envbuilder.verdict import (
     CheckLevel,
     CheckResult,
     Level,
     Measurement,
-    Outcome,
     Word,
     is_passed,
     level_of,
     required_levels,
     word_of,
 )
-
-GIGABYTE = 1_000_000_000
+from envbuilder.workspace import packaged_yaml
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,56 +45,37 @@ def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, si
     nothing was simulated; else INCONCLUSIVE. A level without checks is not passed.
     """
     requires = required_levels(flavor, gpus)
-    required = [result for result in results if result.level in requires]
-    reasons = [_reason(result) for result in required if not is_passed(result)]
-    reasons += [f"no check of the {level} level ran" for level in requires if not _of(required, level)]
+    reasons = [_reason(result) for result in results if result.level in requires and not is_passed(result)]
+    levels = {result.level for result in results}
+    reasons += [f"no check of the {level} level ran" for level in requires if level not in levels]
     if simulated:
         reasons.append("the driver was simulated: nothing was computed on a GPU")
-    word = word_of(results, requires, simulated=simulated)
-    level = level_of(results, simulated=simulated)
-    findings = _distinct(finding for result in results for finding in result.findings)
-    return Judgement(verdict=word, level=level, requires=requires, findings=findings, reasons=tuple(reasons))
+    findings: dict[tuple[Code, str, str], Finding] = {}
+    for finding in (finding for result in results for finding in result.findings):
+        findings.setdefault((finding.code, finding.subject, finding.message), finding)
+    return Judgement(
+        verdict=word_of(results, requires, simulated=simulated),
+        level=level_of(results, simulated=simulated),
+        requires=requires,
+        findings=worst_first(findings.values()),
+        reasons=tuple(reasons),
+    )
 
 
 def _reason(result: CheckResult) -> str:
+    if result.outcome == "skipped":
+        return f"{result.level}: {result.name} was not run: {result.observed}"
     what = "; ".join(f"{finding.code}: {finding.message}" for finding in result.findings) or result.observed
-    match result.outcome:
-        case "skipped":
-            return f"{result.level}: {result.name} was not run: {result.observed}"
-        case "failed" | "error" | "timeout" | "passed":
-            return f"{result.level}: {result.name} {result.outcome}: {what}"
-        case _:
-            assert_never(result.outcome)
+    return f"{result.level}: {result.name} {result.outcome}: {what}"
 
 
-def _of(results: Iterable[CheckResult], level: CheckLevel) -> list[CheckResult]:
-    return [result for result in results if result.level == level]
-
-
-def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    first: dict[tuple[Code, str, str], Finding] = {}
-    for finding in findings:
-        first.setdefault((finding.code, finding.subject, finding.message), finding)
-    return worst_first(first.values())
-
-
-class _Bound(NamedTuple):
-    """A field of `Budgets`, its check, level, unit and words; ``measurement`` '' is the size of the image."""
-
-    field: str
-    check: str
-    measurement: str
-    level: CheckLevel
-    unit: str
-    words: str
-
-
-_BOUNDS: tuple[_Bound, ...] = (
-    _Bound("size_gb", "budget-size", "", "static", "GB", "gigabytes of image"),
-    _Bound("import_s", "budget-import", "import", "cpu", "s", "seconds to import"),
-    _Bound("first_op_s", "budget-first-op", "first_op", "cpu", "s", "seconds to the first operation"),
-    _Bound("context_s", "budget-context", "context", "gpu", "s", "seconds to a GPU context"),
-)
+_BUDGETS: Mapping[str, tuple[CheckLevel, str]] = {
+    "size_gb": ("static", "gigabytes of image"),
+    "import_s": ("cpu", "seconds to import"),
+    "first_op_s": ("cpu", "seconds to the first operation"),
+    "context_s": ("gpu", "seconds to a GPU context"),
+}
+"""Fields of `Budgets`: the name and unit of a measurement, with its level and words."""
 
 
 def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int | None) -> tuple[CheckResult, ...]:
@@ -102,98 +84,64 @@ def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int
     ``size`` is the image's in bytes, None without an image. A budget without its measurement is skipped.
     """
     measured: dict[str, float] = {}
-    for result in results:
-        for name, value in result.measurements.items():
-            measured[name] = max(value.value, measured.get(name, 0.0))
-    made = []
-    for row in _BOUNDS:
-        bound = getattr(budgets, row.field)
-        if bound is not None and row.measurement:
-            made.append(_budget(row, measured.get(row.measurement), bound))
-        elif bound is not None and size is not None:
-            made.append(_budget(row, size / GIGABYTE, bound))
-    return tuple(made)
+    for name, one in (pair for result in results for pair in result.measurements.items()):
+        measured[name] = max(one.value, measured.get(name, 0.0))
+    measured["size"] = (size or 0) / 1e9
+    bounds = ((name, getattr(budgets, name)) for name in _BUDGETS if name != "size_gb" or size is not None)
+    return tuple(_budget(name, measured, bound) for name, bound in bounds if bound is not None)
 
 
-def _budget(row: _Bound, value: float | None, bound: float) -> CheckResult:
-    expected = f"at most {bound:g} {row.words}"
-    if value is None:
-        return CheckResult(
-            name=row.check, level=row.level, outcome="skipped", expected=expected, observed="not measured"
-        )
-    outcome: Outcome = "passed" if value <= bound else "failed"
+def _budget(field: str, measured: Mapping[str, float], bound: float) -> CheckResult:
+    name, _, unit = field.rpartition("_")
+    (level, words), value = _BUDGETS[field], measured.get(name)
+    kept, found = value is not None and value <= bound, "not measured" if value is None else f"{value:.3g}"
+    text = f"{found} {words} exceed the matrix's budget of {bound:g}"
+    fix = "find the cause in the timeline or the layers, or raise the budget in the matrix with a reason"
+    exceeded = error(Code.BUDGET_EXCEEDED, field, text, requires=f"{bound:g}", found=found, fix=fix)
     return CheckResult(
-        name=row.check,
-        level=row.level,
-        outcome=outcome,
-        expected=expected,
-        observed=f"{value:.3g} {row.words}",
-        findings=() if value <= bound else (_exceeded(row.field, value, bound, row.words),),
-        measurements={row.field: Measurement(value, row.unit)},
+        name=f"budget-{name.replace('_', '-')}",
+        level=level,
+        outcome="skipped" if value is None else "passed" if kept else "failed",
+        expected=f"at most {bound:g} {words}",
+        observed=found if value is None else f"{found} {words}",
+        findings=() if kept or value is None else (exceeded,),
+        measurements={} if value is None else {field: Measurement(value, "GB" if unit == "gb" else unit)},
     )
 
 
-def _exceeded(name: str, value: float, bound: float, words: str) -> Finding:
-    return Finding(
-        code=Code.BUDGET_EXCEEDED,
-        severity=Severity.ERROR,
-        subject=name,
-        message=f"{value:.3g} {words} exceed the matrix's budget of {bound:g}",
-        requires=f"{bound:g}",
-        found=f"{value:.3g}",
-        fix="find the cause in the timeline or the layers, or raise the budget in the matrix with a reason",
-    )
+class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of `consequences.yaml`, which documents the keys."""
 
-
-@dataclass(frozen=True)
-class _Consequence:
-    """Errors ``effects`` follow from an error ``cause`` of the host's checks, if it has one of these ``subjects``.
-
-    If ``by`` is ``file``, the effect must name one of the files of the cause.
-    """
-
+    causes: frozenset[Code]
     effects: frozenset[Code]
-    cause: Code
     subjects: frozenset[str] = frozenset()
-    by: Literal["", "file"] = ""
+    same_file: bool = False
 
 
-_DIED = frozenset({Code.PROBE_CRASHED})
-_LIBRARY = frozenset(
-    {Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.XLA_TOOLS_MISSING}
-)
-_START = frozenset({Code.USER_START})
-_BUILD_NOTE = frozenset({"build_info.py"})
-_IN_FRONT = frozenset({"WORKDIR", "PYTHONPATH", "python"})
-
-_ROWS: tuple[_Consequence, ...] = (
-    _Consequence(_DIED, Code.FILES_DIFFER),
-    _Consequence(_DIED, Code.MISSING_LIBRARY),
-    _Consequence(_DIED, Code.IMAGE_CONFIGURATION),
-    _Consequence(_DIED, Code.USER_START),
-    _Consequence(_LIBRARY, Code.USER_START, by="file"),
-    _Consequence(_START, Code.IMAGE_CONFIGURATION),
-    _Consequence(_START, Code.FILES_DIFFER, subjects=_IN_FRONT),
-    _Consequence(_LIBRARY, Code.FILES_DIFFER, by="file"),
-    _Consequence(_LIBRARY, Code.MISSING_LIBRARY, by="file"),
-    _Consequence(_LIBRARY, Code.CUDA_MISMATCH, by="file"),
-    _Consequence(frozenset({Code.NOT_A_GPU_BUILD}), Code.IMAGE_CLAIM, subjects=_BUILD_NOTE),
-    _Consequence(_LIBRARY, Code.NOT_A_GPU_BUILD),
-    _Consequence(frozenset({Code.DRIVER_TOO_OLD}), Code.STUB_LIBCUDA),
-)
+@cache
+def _consequences() -> tuple[_Consequence, ...]:
+    return packaged_yaml(resources.files("envbuilder.validation") / "consequences.yaml", tuple[_Consequence, ...])
 
 
 @dataclass(frozen=True)
 class Causes:
-    """Errors found by the host's checks, and the names of all files that they are about.
+    """Findings of the host's checks from which errors may follow, and the names of all files that they are about.
 
-    ``suspects`` are their other findings about settings, ``follow`` the codes that follow from a setting, by its name.
+    ``follow`` are the codes that follow from a setting, by its name, even if its finding is not an error.
     """
 
-    errors: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     files: frozenset[str] = frozenset()
-    suspects: tuple[Finding, ...] = ()
     follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
+
+
+def assemble(
+    checks: Iterable[Check], results: Iterable[CheckResult], causes: Causes, budgets: Budgets, size: int | None
+) -> tuple[CheckResult, ...]:
+    """Return all results in the order of the checks, with consequences marked, then those of the budgets."""
+    by_name = {result.name: result for result in results}
+    ordered = mark_consequences((by_name[check.name] for check in checks if check.name in by_name), causes)
+    return (*ordered, *budget_results(ordered, budgets, size))
 
 
 def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[CheckResult, ...]:
@@ -203,27 +151,28 @@ def mark_consequences(results: Iterable[CheckResult], causes: Causes) -> tuple[C
     """
     results = tuple(results)
     effects = [one for x in results for one in x.findings if one.severity is Severity.ERROR and x.outcome != "passed"]
-    proved = [one for one in causes.suspects if any(_is_cause(one, effect, causes) for effect in effects)]
-    raised = {} if causes.errors else {one: msgspec.structs.replace(one, severity=Severity.ERROR) for one in proved}
-    causes = replace(causes, errors=(*causes.errors, *raised.values()))
-    return tuple(_with_consequences(_raised(result, raised), causes) for result in results)
+    errors = [one for one in causes.findings if one.severity is Severity.ERROR]
+    suspects = [one for one in causes.findings if not errors and one.subject in causes.follow]
+    raised = {
+        one: msgspec.structs.replace(one, severity=Severity.ERROR)
+        for one in suspects
+        if any(_is_cause(one, effect, causes) for effect in effects)
+    }
+    marked, errors = [], [*errors, *raised.values()]
+    for one in results:
+        if any(finding in raised for finding in one.findings):
+            findings = tuple(raised.get(finding, finding) for finding in one.findings)
+            marked.append(msgspec.structs.replace(one, outcome="failed", findings=findings))
+        elif one.outcome == "passed" or any(finding in errors for finding in one.findings):
+            marked.append(one)
+        else:
+            findings = tuple(_as_consequence(finding, errors, causes) for finding in one.findings)
+            marked.append(msgspec.structs.replace(one, findings=findings))
+    return tuple(marked)
 
 
-def _raised(result: CheckResult, raised: Mapping[Finding, Finding]) -> CheckResult:
-    if not raised.keys() & set(result.findings):
-        return result
-    findings = tuple(raised.get(one, one) for one in result.findings)
-    return msgspec.structs.replace(result, outcome="failed", findings=findings)
-
-
-def _with_consequences(result: CheckResult, causes: Causes) -> CheckResult:
-    if result.outcome == "passed" or any(one in causes.errors for one in result.findings):
-        return result
-    return msgspec.structs.replace(result, findings=tuple(_as_consequence(one, causes) for one in result.findings))
-
-
-def _as_consequence(effect: Finding, causes: Causes) -> Finding:
-    cause = next((one for one in causes.errors if _is_cause(one, effect, causes)), None)
+def _as_consequence(effect: Finding, errors: list[Finding], causes: Causes) -> Finding:
+    cause = next((one for one in errors if _is_cause(one, effect, causes)), None)
     if effect.severity is not Severity.ERROR or cause is None:
         return effect
     message = f"{effect.message} (follows from {cause.code}: {cause.subject})"
@@ -231,12 +180,12 @@ def _as_consequence(effect: Finding, causes: Causes) -> Finding:
 
 
 def _is_cause(cause: Finding, effect: Finding, causes: Causes) -> bool:
-    if cause.subject in causes.follow and effect.code in causes.follow[cause.subject]:
+    if effect.code in causes.follow.get(cause.subject, ()):
         return True
     return cause.severity is Severity.ERROR and any(
-        row.cause is cause.code
+        cause.code in row.causes
         and effect.code in row.effects
         and (not row.subjects or cause.subject in row.subjects)
-        and (row.by != "file" or effect.subject in causes.files)
-        for row in _ROWS
+        and (not row.same_file or effect.subject in causes.files)
+        for row in _consequences()
     )

@@ -1,7 +1,4 @@
-"""The record of an image in which the checks on the host found no error, and the comparison of an image with it.
-
-An image that equals its record has the same files and configuration above its base, so its files are not read again.
-"""
+"""The record of an image in which the checks on the host found no error; the files of an equal image are not read."""
 
 from __future__ import annotations
 
@@ -84,10 +81,7 @@ def describe(image: Image, base: Image, files: ImageFiles, results: Sequence[Che
 def differences(
     known: KnownImage, image: Image, base: Image | None, checks: Sequence[Check], files: Callable[[], ImageFiles]
 ) -> tuple[str, ...]:
-    """Name what differs between an image and its record; files are read only if the diff ids differ.
-
-    ``base`` is None if this host does not have the image's base: its layers are compared with that base only.
-    """
+    """Name what differs between an image and its record; files are read only if the diff ids differ."""
     if base is None:
         return ("this host does not have its base",)
     if not known.checks.keys() >= {one.name for one in checks}:
@@ -107,18 +101,13 @@ def differences(
 def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
     """Return the results of the checks on the host for an image that equals its record."""
     text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"
-    return tuple(
-        CheckResult(
-            name=check.name,
-            level=check.level,
-            outcome="passed",
-            expected=check.proves,
-            observed="; ".join((text, *(one.message for one in known.checks[check.name].findings))),
-            findings=known.checks[check.name].findings,
-            measurements=known.checks[check.name].measurements,
-        )
-        for check in checks
-    )
+    results = []
+    for check in checks:
+        findings, measurements = known.checks[check.name].findings, known.checks[check.name].measurements
+        observed = "; ".join((text, *(one.message for one in findings)))
+        more = {"expected": check.proves, "findings": findings, "measurements": measurements}
+        results.append(check.result("passed", observed, **more))
+    return tuple(results)
 
 
 def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: str) -> tuple[CheckResult, ...]:

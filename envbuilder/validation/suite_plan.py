@@ -1,40 +1,41 @@
-"""The plan of a run: the checks for one environment, the document for the probes, and the digest of the suite."""
+"""The plan of a run: the checks for one environment, the document and the files of the probes, the suite's digest."""
 
 from __future__ import annotations
 
-import hashlib
+import ast
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import accumulate
 from typing import Literal
 
 import msgspec
 
 from envbuilder.environment import Flavor
 from envbuilder.validation.checks import CHECKS, GROUPS, Check, Profile
-from envbuilder.validation.code_text import code_only
-from envbuilder.validation.older_python import without_annotations
-from envbuilder.workspace import packaged, packaged_in
+from envbuilder.workspace import content_key, packaged, packaged_in
 
 _HERE_TIMES = 2.0
 """Factor of all limits without a container: the files may be on the file server of a cluster."""
+
+_SENT = ("name", "group", "probe", "limit_s", "needs", "quiet", "arguments")
+"""What the runner in the image reads of a check."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the probes: the expected contents of the image, and the host; never the right answers.
 
     ``cuda`` and ``cudnn`` are the image's, ``built_cuda`` and ``built_cudnn`` what TensorFlow was compiled with.
-    ``challenge`` is what this run's numbers are drawn from; the host computes the same ones by itself.
-    ``left_out`` is what this host says that an image lacks of its locked wheels: distribution, and file or folder.
-    ``form`` is '' if the host does not know which form an image should have.
-    ``without_tools`` is whether the base was accepted although it has none of XLA's tools.
+    ``challenge`` is what this run's numbers are drawn from. ``left_out`` is what the image lacks of its locked wheels:
+    distribution, and file or folder. ``form`` is '' if it is unknown. ``without_tools`` is True if the base was
+    accepted without XLA's tools.
     """
 
     flavor: Flavor
     tensorflow: str = ""
     python: str = ""
-    package: str = ""
     cuda: str | None = None
     cudnn: str | None = None
     built_cuda: str | None = None
@@ -60,30 +61,21 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def select(facts: Facts) -> tuple[Check, ...]:
     """Return the checks of the profile that apply to an environment, in the order of the table."""
-    made = (check for check in CHECKS if facts.profile == "full" or check.profile == "quick")
-    return tuple(_placed(check, facts) for check in made if _applies(check, facts))
-
-
-def _placed(check: Check, facts: Facts) -> Check:
-    """Return the check for this place: without a container limits double."""
+    applies = {
+        "": True,
+        "lock": bool(facts.locked),
+        "environment": bool(facts.environment),
+        "container": facts.place == "container",
+        "tools": not facts.without_tools,
+    }
     times = _HERE_TIMES if facts.place == "here" else 1.0
-    return msgspec.structs.replace(check, limit_s=times * check.limit_s)
-
-
-def _applies(check: Check, facts: Facts) -> bool:
-    if check.flavor not in ("any", facts.flavor):
-        return False
-    match check.only_with:
-        case "":
-            return True
-        case "lock":
-            return bool(facts.locked)
-        case "environment":
-            return bool(facts.environment)
-        case "container":
-            return facts.place == "container"
-        case "tools":
-            return not facts.without_tools
+    return tuple(
+        msgspec.structs.replace(check, limit_s=times * check.limit_s)
+        for check in CHECKS
+        if applies[check.only_with]
+        and check.flavor in ("any", facts.flavor)
+        and check.profile in ("quick", facts.profile)
+    )
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
@@ -93,38 +85,37 @@ def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
             "name": group.name,
             "lane": group.lane,
             "env": group.env,
-            "checks": [_order(check) for check in checks if check.group == group.name],
+            "checks": [{key: getattr(check, key) for key in _SENT} for check in checks if check.group == group.name],
         }
         for group in GROUPS
-        if group.lane != "host" and any(check.group == group.name for check in checks)
+        if group.lane != "host"
     ]
-    return msgspec.json.encode({"groups": groups, "facts": facts})
-
-
-def _order(check: Check) -> dict[str, object]:
-    return {
-        "name": check.name,
-        "group": check.group,
-        "probe": check.probe,
-        "limit_s": check.limit_s,
-        "needs": check.needs,
-        "quiet": check.quiet,
-        "arguments": dict(check.arguments),
-    }
+    return msgspec.json.encode({"groups": [group for group in groups if group["checks"]], "facts": facts})
 
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
     """Return the probes by file name, in a form that every Python from 3.6 on can read."""
-    sources = _probe_sources()
-    return {name: without_annotations(data) if name.endswith(".py") else data for name, data in sources.items()}
+    return {name: for_python36(data) if name.endswith(".py") else data for name, data in _probe_sources()}
 
 
-@cache
-def _probe_sources() -> Mapping[str, bytes]:
-    """Return the probes' sources: the suite's folder, whole and alone."""
-    folder = resources.files("envbuilder") / "probes" / "suite"
-    return {item.name: packaged(item) for item in packaged_in(folder) if item.name.endswith((".py", ".sh"))}
+def _probe_sources() -> Iterator[tuple[str, bytes]]:
+    return _sources(resources.files("envbuilder") / "probes" / "suite", "", (".py", ".sh"))
+
+
+def outside_files() -> Mapping[str, bytes]:
+    """Return code and data of the checks that run on the host, sub-folders included; `CHECKS` is hashed as values."""
+    found = dict(_sources(resources.files("envbuilder") / "validation", "host/", (".py", ".yaml")))
+    del found["host/checks.yaml"]
+    return found
+
+
+def _sources(folder: Traversable, prefix: str, endings: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    for item in packaged_in(folder):
+        if item.name.endswith(endings):
+            yield prefix + item.name, packaged(item)
+        elif item.is_dir() and item.name != "__pycache__":
+            yield from _sources(item, f"{prefix}{item.name}/", endings)
 
 
 @cache
@@ -133,29 +124,47 @@ def digest() -> str:
 
     Comments, docstrings and the sentence of each check do not count: rewording them invalidates no verdict.
     """
-    return digest_of(CHECKS, {**_probe_sources(), **outside_files()})
-
-
-@cache
-def outside_files() -> Mapping[str, bytes]:
-    """Return code and data of the checks that run on the host, sub-folders included; `CHECKS` is hashed as values."""
-    return dict(_source_files(resources.files("envbuilder") / "validation", "host/"))
-
-
-def _source_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
-    for item in packaged_in(folder):
-        if item.name.endswith((".py", ".yaml")) and item.name != "checks.yaml":
-            yield prefix + item.name, packaged(item)
-        elif item.is_dir() and item.name != "__pycache__":
-            yield from _source_files(item, f"{prefix}{item.name}/")
+    return digest_of(CHECKS, {**dict(_probe_sources()), **outside_files()})
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
     """Return the digest of a table of checks, its groups, and the code of the given files."""
     rows = [msgspec.structs.replace(check, proves="") for check in checks]
-    hashed = hashlib.sha256(msgspec.json.encode((rows, GROUPS), order="sorted"))
-    for name, content in sorted(files.items()):
-        code = code_only(content) if name.endswith(".py") else content
-        hashed.update(f"{len(name)}:{name}:{len(code)}:".encode())
-        hashed.update(code)
-    return f"sha256:{hashed.hexdigest()}"
+    code = {name: code_only(content) if name.endswith(".py") else content for name, content in files.items()}
+    return content_key({"checks": msgspec.json.encode((rows, GROUPS), order="sorted"), **code})
+
+
+_TOKEN = re.compile(
+    r'(?P<prose>\n[ \t]*r?"""(?:[^\\]|\\.)*?"""[ \t]*(?=\n|\Z)'
+    r"|\n?[ \t]*\#[^\n]*"
+    r"|\n[ \t]*(?=\n|\Z))"
+    r'|"""(?:[^\\]|\\.)*?"""'
+    r"|'''(?:[^\\]|\\.)*?'''"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'(?:[^'\\\n]|\\.)*'",
+    re.DOTALL,
+)
+"""A string, or prose: a string that begins and ends its lines, a comment, an empty line. A syntax tree takes 0.5 s."""
+
+
+def code_only(source: bytes) -> bytes:
+    """Return the source without comments, docstrings and empty lines, the same on every version of Python."""
+    code = _TOKEN.sub(lambda found: found[0] if found["prose"] is None else "", "\n" + source.decode())
+    return code.removeprefix("\n").encode()
+
+
+def for_python36(source: bytes) -> bytes:
+    """Return a source that Python 3.6 can read, with the same lines: annotations become texts, which it only stores."""
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
+    cuts: list[tuple[ast.stmt | ast.expr, bytes]] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            cuts.append((node, b"%b"))
+        annotations = (getattr(node, name, None) for name in ("annotation", "returns"))
+        cuts += [(one, b'("T"%b)') for one in annotations if one is not None]
+    text = bytearray(source)
+    for node, instead in sorted(cuts, key=lambda cut: (cut[0].lineno, cut[0].col_offset), reverse=True):
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        text[begin:end] = instead % (b"\n" * source.count(b"\n", begin, end))
+    return bytes(text)

@@ -24,12 +24,13 @@ from envbuilder.support.console import Console, table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
-from envbuilder.validation.verdict_store import progress_text, validate_and_record
+from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace, read_document
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
-"""A name of an image (a reference or an id) or an environment: no space, no empty part, no path to a parent folder."""
+_ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
+"""Names of an image (a reference or an id) and of an environment: no space, no empty part, no path to a parent."""
 
 
 def simulation_of(host: str | None, catalog: Catalog) -> Simulation | None:
@@ -40,62 +41,59 @@ def simulation_of(host: str | None, catalog: Catalog) -> Simulation | None:
 def validate_python(python: str | None, profile: Profile, console: Console, catalog: Catalog) -> Verdict:
     """Validate a Python of this host; None is envbuilder's own."""
     with console.live(), console.task("here") as task:
-        return validate_here(
-            catalog,
-            python=python or sys.executable,
-            profile=profile,
-            on_progress=lambda progress: task.update(progress_text(progress)),
-        )
+        return validate_here(catalog, python or sys.executable, profile, lambda one: task.update(one.text))
 
 
 def validate_target(
-    request: ValidationRequest,
-    workspace: Workspace,
-    console: Console,
-    catalog: Catalog,
-    *,
-    matrix: str | None = None,
+    request: ValidationRequest, workspace: Workspace, console: Console, catalog: Catalog, *, matrix: str | None = None
 ) -> Verdict:
-    """Validate the image of a request, or the built environment of that id; ``matrix`` is the environment's.
-
-    Raises UsageError if the request names neither.
-    """
+    """Validate the image of a request, or the built environment of that id. Raises UsageError if it names neither."""
     target = request.image
     if not _NAME.fullmatch(target):
-        raise UsageError(
-            f"{target!r} is not a name of an image or environment", hint="write it as docker does: name:tag"
-        )
+        hint = "write it as docker does: name:tag"
+        raise UsageError(f"{target!r} is not a name of an image or environment", hint=hint)
     engine = connect()
     engine.sweep()  # containers of killed runs
-    built = _built(target, matrix, engine, workspace, catalog)
     request = replace(request, index=open_index())
-    if built is None:
-        image = engine.image(target)
-        below = _derived_from(image, matrix, engine, workspace, catalog) if image is not None else None
-        removed = left_out(image, workspace)
-        request = request.of(below, image=target) if below else replace(request, catalog=catalog, removed=removed)
+    is_environment = _record(target, workspace) is not None
+    if is_environment:
+        found = _of_matrices(target, matrix, workspace, catalog)
+        if found is None:
+            raise UsageError(f"{target}: built, but not in any known matrix", hint="name its matrix with --matrix")
+        request = replace(request, budgets=found[1]).of(found[0])
     else:
-        request = replace(request, budgets=built[1]).of(built[0])
+        request = _of_image(request, matrix, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
-        if built is None or request.simulate is not None:  # a simulated verdict never replaces a real one
-            return validate(engine, request, on_progress=lambda progress: task.update(progress_text(progress)))
-        return validate_and_record(request, engine, workspace, on_progress=task.update)[0]
+        if is_environment and request.simulate is None:  # a simulated verdict never replaces a real one
+            return validate_and_record(request, engine, workspace, on_progress=task.update)[0]
+        return validate(engine, request, on_progress=lambda one: task.update(one.text))
 
 
-def _built(
-    target: str, matrix: str | None, engine: Engine, workspace: Workspace, catalog: Catalog
-) -> tuple[Built, Budgets] | None:
-    """Return a built environment by its id; None if the target names an image."""
-    if "/" in target or read_document(workspace.image_record(target), ImageRecord) is None:
-        if engine.image(target) is None:
-            raise UsageError(
-                f"{target}: neither a built environment nor an image in the engine's store",
-                hint="envbuilder build, or docker pull",
-            )
-        return None
-    if (found := _of_matrices(target, matrix, workspace, catalog)) is None:
-        raise UsageError(f"{target}: built, but not in any known matrix", hint="name its matrix with --matrix")
-    return found
+def _of_image(
+    request: ValidationRequest, matrix: str | None, engine: Engine, workspace: Workspace, catalog: Catalog
+) -> ValidationRequest:
+    """Return the request for an image, with the environment whose layers are its lowest ones.
+
+    The image's label only says where to look for it. Raises UsageError if there is no such image.
+    """
+    image = engine.image(request.image)
+    if image is None:
+        raise UsageError(
+            f"{request.image}: neither a built environment nor an image in the engine's store",
+            hint="envbuilder build, or docker pull",
+        )
+    name = image.labels.get(ENVIRONMENT_LABEL, "")
+    record = _record(name, workspace)
+    if record is not None and lower_image(engine, image, record.image) is not None:
+        found = _of_matrices(name, matrix, workspace, catalog)
+        if found is not None:
+            return request.of(found[0], image=request.image)
+    return replace(request, catalog=catalog, removed=left_out(image, workspace))
+
+
+def _record(name: str, workspace: Workspace) -> ImageRecord | None:
+    """Return the record of a built environment; None if there is no such environment."""
+    return read_document(workspace.image_record(name), ImageRecord) if _ID.fullmatch(name) else None
 
 
 def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: Catalog) -> tuple[Built, Budgets] | None:
@@ -106,41 +104,22 @@ def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: C
     return None
 
 
-def _derived_from(
-    image: Image, matrix: str | None, engine: Engine, workspace: Workspace, catalog: Catalog
-) -> Built | None:
-    """Return the built environment whose layers are the image's lowest ones; its label only says where to look."""
+def left_out(image: Image, workspace: Workspace) -> str:
+    """Return this host's list of the removed files that an image's labels name, else ''."""
     name = image.labels.get(ENVIRONMENT_LABEL, "")
-    if "/" in name or not _NAME.fullmatch(name):
-        return None
-    record = read_document(workspace.image_record(name), ImageRecord)
-    if record is None or lower_image(engine, image, record.image) is None:
-        return None
-    found = _of_matrices(name, matrix, workspace, catalog)
-    return found[0] if found is not None else None
-
-
-def left_out(image: Image | None, workspace: Workspace) -> str:
-    """Return this host's list of an image's removed files if it is the list that the image's labels name, else ''.
-
-    Raises InputError if the list is damaged.
-    """
-    labels = image.labels if image is not None else {}
-    name = labels.get(ENVIRONMENT_LABEL, "")
-    if "/" in name or not _NAME.fullmatch(name):
+    if not _ID.fullmatch(name):
         return ""
     files = build_files(name, workspace)
     lock = decoding.lossy(files.get(f"{name}/{lockfile.LOCK}", b""))
-    return removed_files.named(labels.get(removed_files.LABEL, ""), lock, carried_out(files, f"{name}/Dockerfile"))
-
-
-_SHOWN = 100
+    return removed_files.named(
+        image.labels.get(removed_files.LABEL, ""), lock, carried_out(files, f"{name}/Dockerfile")
+    )
 
 
 def as_text(verdict: Verdict) -> str:
     """Return a verdict as text: checks, reasons, findings with their fixes, verdict and level."""
     rows = [
-        (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:_SHOWN])
+        (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:100])
         for check in verdict.checks
     ]
     lines = [table(("level", "check", "outcome", "time", "observed"), rows), ""]
@@ -152,9 +131,8 @@ def as_text(verdict: Verdict) -> str:
         lines += [f"  fix: {finding.fix}"] if finding.fix else []
     lines += [f"reason: {reason}" for reason in verdict.reasons]
     for one in verdict.additions:
-        lines.append(
-            f"added: {one.kind} {one.name} {one.version}".rstrip() + f" ({one.files} files, {one.size / 1e6:.1f} MB)"
-        )
+        size = f"({one.files} files, {one.size / 1e6:.1f} MB)"
+        lines.append(" ".join(filter(None, ("added:", one.kind, one.name, one.version, size))))
     simulated = ", simulated" if verdict.simulated else ""
     lines.append(f"{verdict.image.reference}: {verdict.verdict} (level {verdict.level}{simulated})")
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -268,7 +269,7 @@ def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
 
 def test_here_without_tensorflow_is_refused() -> None:
     with pytest.raises(UsageError, match="no TensorFlow"):
-        validate_here(load())
+        validate_here(load(), sys.executable)
 
 
 def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,7 +161,7 @@ def test_a_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinishe
 
 @given(st.sampled_from([-0.05, float(1 << 40), 0.0]))
 def test_impossible_time_fails_the_run(seconds: float) -> None:
-    plan = (*CHECKS[:1], check("import", "load", at_least=(("import", 0.1),)), *CHECKS[2:])
+    plan = (*CHECKS[:1], check("import", "load", at_least={"import": 0.1}), *CHECKS[2:])
     messages = events(("passed",) * 4)
     messages[4]["result"]["measurements"] = {"import": {"value": 0.5, "unit": "s"}}
     assert judged(lines(*messages), plan=plan).verdict == "PASSED"
@@ -170,12 +169,11 @@ def test_impossible_time_fails_the_run(seconds: float) -> None:
     assert judged(lines(*messages), plan=plan).verdict == "FAILED"
 
 
-@given(OUTCOMES, st.integers(0, 1 << 30))
-def test_flood_after_the_last_message_fails_the_run(outcomes: tuple[str, ...], before: int) -> None:
+def test_flood_after_the_last_message_fails_the_run() -> None:
     session = session_of()
-    session.noise(before % 1000)
-    session.feed(lines(*events(outcomes)))
-    session.noise(65 << 20)
+    session.feed(lines(*events(("passed",) * 4)))
+    for _ in range(65):
+        session.feed(bytes(1 << 20))
     assert session.stopped is not None
     assert judgement_of(session, session.stopped).verdict == "FAILED"
 
@@ -212,7 +210,7 @@ def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
         session.feed(piece)
     assert session.stopped is not None
     assert session.overdue()
-    assert len(msgspec.json.encode(session.strange)) < 100_000
+    assert len(session.violations()) < 10
 
 
 @pytest.mark.parametrize(("import_s", "limit_s"), [(3.0, 30.0), (20.0, 60.0)])

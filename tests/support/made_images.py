@@ -13,11 +13,13 @@ from typing import Any
 from envbuilder.engine.port import Image, LayerFile, LayerStream
 from envbuilder.finding import Finding, Severity
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import LayerRecord, scan
 from envbuilder.validation.suite_plan import Facts
+from envbuilder.validation.validate import output_of
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 
@@ -111,3 +113,9 @@ def context_of(
 def errors(*layers: Layer, **image: Any) -> list[Finding]:
     """Return the errors of the check ``files`` about an image of these layers."""
     return [one for one in files(context_of(image_of(*layers), **image)).findings if one.severity is Severity.ERROR]
+
+
+def findings_of(name: str, subject: ImageContext) -> tuple[Finding, ...]:
+    """Return the findings of one check on the host."""
+    (check,) = (one for one in CHECKS if one.name == name)
+    return output_of(check, subject).findings

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from envbuilder.cli import COMMANDS, main, root
-from envbuilder.cli.options import FilePath, GivenText
+from envbuilder.cli.options import FilePath, GivenText, moment
 from envbuilder.errors import UsageError
 
 
@@ -81,3 +84,17 @@ def test_gpus_that_are_none_are_refused_at_once(
         main([*command, f"--gpus={wish}"])
     assert ended.value.code == 2
     assert "0,1" in capsys.readouterr().err
+
+
+@given(st.text(max_size=20))
+def test_invalid_time_is_a_usage_error(text) -> None:
+    try:
+        assert moment(text, datetime(2026, 11, 20, tzinfo=UTC)).tzinfo is not None
+    except UsageError:
+        return
+
+
+def test_since_accepts_dates_and_ages() -> None:
+    now = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    assert moment("2026-11-01", now) == datetime(2026, 11, 1, tzinfo=UTC)
+    assert moment("30d", now) == now - timedelta(days=30)

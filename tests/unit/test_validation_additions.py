@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
+from made_images import SITE, SYSTEM, Layer, context_of, findings_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
 from envbuilder.validation.additions import additions
-from envbuilder.validation.host_checks import HOST_CHECKS
 from envbuilder.validation.image_context import ImageContext
 
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
@@ -46,7 +45,7 @@ def derived(*layers: Layer, own: int = 1) -> ImageContext:
 
 
 def found(subject: ImageContext, check: str, severity: Severity = Severity.ERROR) -> list[Code]:
-    return [one.code for one in HOST_CHECKS[check](subject).findings if one.severity is severity]
+    return [one.code for one in findings_of(check, subject) if one.severity is severity]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from made_images import SITE, SYSTEM, Layer, context_of, image_of, package
+from made_images import SITE, SYSTEM, Layer, context_of, findings_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.host_checks import HOST_CHECKS
 
 NUMPY = package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n", "numpy/data.bin": b"data"})
 PASSWD = b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/envbuilder:/bin/sh\n"
@@ -38,7 +37,7 @@ def folder(path: str, mode: int, **given: object) -> Layer:
 
 def findings(layer: Layer, *checks: str) -> list[Finding]:
     subject = context_of(image_of(OWN, layer))
-    every = [one for check in checks for one in HOST_CHECKS[check](subject).findings]
+    every = [one for check in checks for one in findings_of(check, subject)]
     return [one for one in every if one.code not in (Code.UNKNOWN, Code.IMAGE_CLAIM)]
 
 
@@ -108,7 +107,7 @@ def test_entry_that_breaks_or_takes_the_place_of_code_is_an_error(
 def test_package_behind_a_link_in_the_python_path_is_an_error() -> None:
     layer: Layer = {"srv/app/numpy": "/srv/mine", "srv/mine/__init__.py": b""}
     subject = context_of(image_of(OWN, layer), env={"PYTHONPATH": "/srv/app"})
-    found = [one for one in HOST_CHECKS["files"](subject).findings if one.severity is Severity.ERROR]
+    found = [one for one in findings_of("files", subject) if one.severity is Severity.ERROR]
     assert ["/srv/app/numpy" in one.message for one in found] == [True]
 
 
@@ -127,5 +126,5 @@ def test_environment_that_was_moved_is_an_error() -> None:
     framework = folder(f"{SITE}/tensorflow".replace("opt/venv", "srv/venv"), 0o755)
     env = {"PATH": "/srv/venv/bin"}
     subject = context_of(image_of({**moved, **framework}), env=env, facts={"python": "3.11"})
-    found = [one.message for one in HOST_CHECKS["configuration"](subject).findings if one.severity is Severity.ERROR]
+    found = [one.message for one in findings_of("configuration", subject) if one.severity is Severity.ERROR]
     assert ["was moved from /opt/venv" in message for message in found] == [True]

