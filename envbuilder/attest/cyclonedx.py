@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
-
-import msgspec
 
 from envbuilder import __version__
 from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
@@ -24,54 +23,7 @@ _CUDA = re.compile(
 )
 
 
-class BomProperty(msgspec.Struct, frozen=True):
-    """A named value outside the standard's fields."""
-
-    name: str
-    value: str
-
-
-class BomHash(msgspec.Struct, frozen=True):
-    """A digest; ``alg`` as the standard spells it."""
-
-    alg: str
-    content: str
-
-
-class BomDistribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a package, of which one was installed."""
-
-    url: str
-    hashes: tuple[BomHash, ...]
-    comment: str = "one of these files was installed"
-    type: str = "distribution"
-
-
-class BomComponent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A package, the operating system or the image itself."""
-
-    type: str = msgspec.field(name="type")
-    bom_ref: str = msgspec.field(name="bom-ref")
-    name: str
-    version: str
-    purl: str = ""
-    hashes: tuple[BomHash, ...] = ()
-    external_references: tuple[BomDistribution, ...] = msgspec.field(name="externalReferences", default=())
-    licenses: tuple[dict[str, object], ...] = ()
-    properties: tuple[BomProperty, ...] = ()
-
-
-class Bom(msgspec.Struct, frozen=True, kw_only=True):
-    """The document."""
-
-    schema: str = msgspec.field(name="$schema", default=SCHEMA)
-    format: str = msgspec.field(name="bomFormat", default="CycloneDX")
-    version_of_format: str = msgspec.field(name="specVersion", default="1.6")
-    serial: str = msgspec.field(name="serialNumber")
-    version: int = 1
-    metadata: dict[str, object]
-    components: tuple[BomComponent, ...]
-    dependencies: tuple[dict[str, object], ...]
+Json = dict[str, Any]
 
 
 def bom(
@@ -82,44 +34,46 @@ def bom(
     *,
     created: str = "",
     left_out: RemovedFiles | None = None,
-) -> Bom:
+) -> Json:
     """Describe an image by its repository, manifest digest, contents and the lock that it was made from.
 
-    ``created`` is when it was built (ISO 8601), '' where that is not known: no clock of today is in the document.
-    ``left_out`` is what its form leaves out of what its lock pins: said of each package, and in sum of the image.
+    ``created`` is when it was built (ISO 8601; '' if unknown): the document has no time of its own. ``left_out`` are
+    the files that its variant removes from locked packages: stated for each package, and in sum for the image.
     """
     locked = {(package.name, package.version): package for package in lock}
     lacking = left_out or {}
-    image = BomComponent(
+    image = _some(
         type="container",
-        bom_ref=digest,
         name=name,
         version=digest,
         purl=_image_purl(name, digest),
-        properties=tuple(_lacked(lacking.values())),
+        properties=list(_lacked(lacking.values())),
     )
     # Two copies of one version (one of them bundled inside another package) are one component.
-    parts = {part.purl: part for part in (_component(one, contents, locked, lacking) for one in contents.packages)}
+    parts = {_purl(one, contents): _component(one, contents, locked, lacking) for one in contents.packages}
     if contents.distribution:
-        system = _system(contents)
-        parts[system.bom_ref] = system
-    tool = BomComponent(type="application", bom_ref="envbuilder", name="envbuilder", version=__version__)
-    return Bom(
-        serial=f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
-        metadata={
-            **({"timestamp": created} if created else {}),
-            "component": image,
-            "tools": {"components": (tool,)},
-        },
-        components=tuple(parts.values()),
-        dependencies=(
-            {"ref": digest, "dependsOn": tuple(part.bom_ref for part in parts.values())},
-            *_dependencies(contents),
-        ),
-    )
+        version = contents.version or contents.release
+        ref = f"os:{contents.distribution}@{version}"
+        parts[ref] = {"type": "operating-system", "name": contents.distribution, "version": version}
+    tool = {"type": "application", "bom-ref": "envbuilder", "name": "envbuilder", "version": __version__}
+    return {
+        "$schema": SCHEMA,
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
+        "version": 1,
+        "metadata": _some(timestamp=created, component={"bom-ref": digest, **image}, tools={"components": [tool]}),
+        "components": [{"bom-ref": ref, **part} for ref, part in parts.items()],
+        "dependencies": [{"ref": digest, "dependsOn": list(parts)}, *_dependencies(contents)],
+    }
 
 
-def _dependencies(contents: ImagePackages) -> Iterator[dict[str, object]]:
+def _some(**fields: Any) -> Json:  # noqa: ANN401 - JSON values
+    """Return the fields that are not empty."""
+    return {key: value for key, value in fields.items() if value}
+
+
+def _dependencies(contents: ImagePackages) -> Iterator[Json]:
     """Yield the packages that each package requires, of those in the image."""
     here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
     edges: dict[str, dict[str, None]] = {}
@@ -133,55 +87,49 @@ def _dependencies(contents: ImagePackages) -> Iterator[dict[str, object]]:
         yield {"ref": ref, "dependsOn": tuple(sorted(needed.keys() - {ref}))}
 
 
-def _system(contents: ImagePackages) -> BomComponent:
-    version = contents.version or contents.release
-    ref = f"os:{contents.distribution}@{version}"
-    return BomComponent(type="operating-system", bom_ref=ref, name=contents.distribution, version=version)
-
-
 def is_cuda(package: ImagePackage) -> bool:
     return bool(_CUDA.match(package.name))
 
 
-def _lacked(packages: Iterable[Sequence[Removed]]) -> Iterator[BomProperty]:
-    """Say how many files and bytes are not there, for each reason; the list itself is in the image."""
+def _property(name: str, value: str) -> Json:
+    return {"name": f"envbuilder:{name}", "value": value}
+
+
+def _lacked(packages: Iterable[Sequence[Removed]]) -> Iterator[Json]:
+    """Yield the number and size of removed files for each reason; the image has the complete list."""
     for one in sums(packages):
-        yield BomProperty(f"envbuilder:left-out:{one.reason}", f"{one.files} files, {one.size} bytes")
+        yield _property(f"left-out:{one.reason}", f"{one.files} files, {one.size} bytes")
 
 
 def _component(
     package: ImagePackage, contents: ImagePackages, locked: dict[tuple[str, str], Locked], lacking: RemovedFiles
-) -> BomComponent:
+) -> Json:
     purl = _purl(package, contents)
-    properties = [BomProperty("envbuilder:cuda", "true")] if is_cuda(package) else []
-    hashes: tuple[BomHash, ...] = ()
-    files: tuple[BomDistribution, ...] = ()
+    properties = [_property("cuda", "true")] if is_cuda(package) else []
+    hashes: list[Json] = []
     if package.kind == "pypi":
         pinned = locked.get((package.name, package.version))
-        properties.append(BomProperty("envbuilder:locked", str(pinned is not None).lower()))
+        properties.append(_property("locked", str(pinned is not None).lower()))
         properties += _lacked([lacking.get((package.name, package.version), ())])
-        # A lock lists every file that may be installed; only where it is one alone do we know which it was.
-        every = tuple(BomHash("SHA-256", one.removeprefix("sha256:")) for one in pinned.hashes) if pinned else ()
-        hashes = every if len(every) == 1 else ()
-        if len(every) > 1:
-            files = (BomDistribution(url=purl, hashes=every),)
-    return BomComponent(
+        hashes = [{"alg": "SHA-256", "content": one.removeprefix("sha256:")} for one in pinned.hashes] if pinned else []
+    # A lock lists every file that may be installed: only a single one is known to be.
+    files = {"type": "distribution", "url": purl, "hashes": hashes, "comment": "one of these files was installed"}
+    return _some(
         type="library",
-        bom_ref=purl,
         name=package.name,
         version=package.version,
         purl=purl,
-        hashes=hashes,
-        external_references=files,
+        hashes=hashes if len(hashes) == 1 else [],
+        externalReferences=[files] if len(hashes) > 1 else [],
         licenses=_licences(package),
-        properties=tuple(properties),
+        properties=properties,
     )
 
 
-def _licences(package: ImagePackage) -> tuple[dict[str, object], ...]:
+def _licences(package: ImagePackage) -> list[Json]:
     if package.spdx:
-        return ({"expression": package.licences[0]},)
-    return tuple({"license": {"name": name}} for name in package.licences)
+        return [{"expression": package.licences[0]}]
+    return [{"license": {"name": name}} for name in package.licences]
 
 
 def _purl(package: ImagePackage, contents: ImagePackages) -> str:

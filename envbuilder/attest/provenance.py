@@ -14,33 +14,6 @@ BUILD_TYPE = "urn:envbuilder:build/v1"
 BUILDER = "urn:envbuilder:builder/v1"
 
 
-class _Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    build_type: str
-    external_parameters: dict[str, str]
-    resolved_dependencies: tuple[Resource, ...]
-
-
-class _Builder(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
-    version: dict[str, str]
-
-
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    invocation_id: str = ""
-    started_on: str = ""
-    finished_on: str = ""
-
-
-class _Details(msgspec.Struct, frozen=True, kw_only=True):
-    builder: _Builder
-    metadata: _Metadata
-
-
-class _Provenance(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    build_definition: _Definition
-    run_details: _Details
-
-
 class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The locked packages of a build, the commit of its source, and its times."""
 
@@ -82,19 +55,22 @@ def provenance(
     if made.revision:
         materials.append(Resource(name="source", digest={"gitCommit": made.revision}))
     parameters = {"environment": environment, **({"base": base.origin} if base and base.origin else {})}
-    predicate = _Provenance(
-        build_definition=_Definition(
-            build_type=BUILD_TYPE, external_parameters=parameters, resolved_dependencies=tuple(materials)
-        ),
-        run_details=_Details(
-            builder=_Builder(id=BUILDER, version={"envbuilder": __version__, **tools}),
-            metadata=_Metadata(
-                invocation_id=f"{environment}/{made.started}" if made.started else "",
-                started_on=made.started,
-                finished_on=made.finished,
-            ),
-        ),
-    )
+    times = {
+        "invocationId": made.started and f"{environment}/{made.started}",
+        "startedOn": made.started,
+        "finishedOn": made.finished,
+    }
+    predicate = {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": parameters,
+            "resolvedDependencies": materials,
+        },
+        "runDetails": {
+            "builder": {"id": BUILDER, "version": {"envbuilder": __version__, **tools}},
+            "metadata": {key: value for key, value in times.items() if value},
+        },
+    }
     return about(name, digest, PROVENANCE, predicate)
 
 

@@ -19,9 +19,6 @@ VERDICT = f"{OURS}verdict/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
-"""The type of a result with a simulated driver. It is outside the namespace of attestations: it meets no requirement,
-and older versions ignore it."""
-
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
 
