@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
+from envbuilder.attest.keys import PrivateKey, PublicKey
 from envbuilder.attest.statements import PAYLOAD_TYPE
 from envbuilder.errors import PublishError
 from envbuilder.registry import bounded_json
@@ -29,30 +31,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     signatures: tuple[EnvelopeSignature, ...]
 
 
-class Signer(Protocol):
-    """A private key."""
-
-    @property
-    def keyid(self) -> str:
-        """The SHA-256 of the public half."""
-
-    def sign(self, message: bytes) -> bytes: ...
-
-
-class Verifier(Protocol):
-    """A trusted public key."""
-
-    @property
-    def keyid(self) -> str:
-        """The SHA-256 of the key."""
-
-    @property
-    def expires(self) -> str:
-        """The end of its trust (ISO 8601 with a zone); '' for none."""
-
-    def verify(self, message: bytes, signature: bytes) -> bool: ...
-
-
 ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 """The media type under which an envelope is stored in a registry."""
 
@@ -62,10 +40,13 @@ MAX_SIGNATURES = 64
 
 
 class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
-    """A trusted signer with a valid signature, and the end of the trust ('' for none)."""
+    """A trusted signer with a valid signature, and the end of the trust."""
 
     name: str
-    expires: str = ""
+    expires: datetime | None = None
+
+    def is_trusted_at(self, time: datetime) -> bool:
+        return self.expires is None or time <= self.expires
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +95,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
-def seal(payload: bytes, payload_type: str, *signers: Signer) -> Envelope:
+def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
     """Sign a payload with every key."""
     message = pae(payload_type, payload)
     signatures = tuple(
@@ -127,9 +108,9 @@ def seal(payload: bytes, payload_type: str, *signers: Signer) -> Envelope:
 class KeySealer:
     """`Sealer` with one or more private keys."""
 
-    key: Signer
+    key: PrivateKey
     media_type: str = ENVELOPE
-    others: tuple[Signer, ...] = ()
+    others: tuple[PrivateKey, ...] = ()
 
     def seal(self, payload: bytes) -> bytes:
         """Seal a statement in a DSSE envelope, signed by every key."""
@@ -160,12 +141,12 @@ def bundled(sealed: bytes) -> bytes:
 class KeyOpener:
     """`Opener` that trusts public keys."""
 
-    trusted: tuple[Verifier, ...]
+    trusted: tuple[PublicKey, ...]
     media_type: str = ENVELOPE
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(key.keyid for key in self.trusted))
+        return tuple(key.keyid for key in self.trusted)
 
     def open(self, content: bytes) -> Opened | Rejected:
         """Open a DSSE envelope of one of the keys. Raises UnknownFormError for an unknown form of statement."""
@@ -204,7 +185,7 @@ def payload_of(envelope: Envelope) -> bytes:
     return _unbase64(envelope.payload)
 
 
-def signers(envelope: Envelope, trusted: tuple[Verifier, ...]) -> tuple[str, ...]:
+def signers(envelope: Envelope, trusted: tuple[PublicKey, ...]) -> tuple[str, ...]:
     """Return the trusted keys with a valid signature on this envelope.
 
     A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature. An unreadable

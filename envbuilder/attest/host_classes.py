@@ -2,136 +2,102 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import assert_never
 
 import msgspec
 
 from envbuilder.attest.requirements import (
-    DRIVER_PATTERN,
+    GpuRequirement,
+    ModelOf,
     Refusal,
     Requirement,
-    SameGpu,
     age_s,
-    gpu_matches,
+    read_driver,
+    read_gpu,
 )
 from envbuilder.attest.trust_policy import ELSEWHERE, Decision, TrustedStatement, decide
 from envbuilder.errors import Reason, UsageError
 from envbuilder.verdict import KindStanding
 
 
-class HostClass(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU model by the catalogue's name and a driver, of which ``535`` is a branch; any host without both."""
+@dataclass(frozen=True)
+class HostClass:
+    """A GPU and a driver, of which ``535`` is a branch; any host without both."""
 
-    gpu: str = ""
+    gpu: GpuRequirement | None = None
     driver: str = ""
 
     def __str__(self) -> str:
         return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
 
-def parse_host_classes(text: str, model_of: Callable[[str], str | None]) -> tuple[HostClass, ...]:
-    """Read ``H100/535, A100/550``, each class once. ``model_of`` gives the catalogue's name of a GPU.
-
-    Raises UsageError for another form and for an unknown GPU: two spellings must not be two classes.
-    """
-    return tuple(dict.fromkeys(_kind(part.strip(), model_of) for part in text.split(",")))
+def parse_host_classes(text: str, model_of: ModelOf) -> tuple[HostClass, ...]:
+    """Read ``H100/535, A100/550``, each class once. Raises UsageError for another form and for an unknown GPU."""
+    return tuple(dict.fromkeys(_host_class(part.strip(), model_of) for part in text.split(",")))
 
 
-def _kind(text: str, model_of: Callable[[str], str | None]) -> HostClass:
+def _host_class(text: str, model_of: ModelOf) -> HostClass:
     gpu, slash, driver = (part.strip() for part in text.rpartition("/"))
-    if not slash or not gpu or not re.match(DRIVER_PATTERN, driver):
+    if not slash:
         raise UsageError(f"{text!r} is not a host class", hint="a GPU and a driver's branch or release: H100/535")
-    model = model_of(gpu)
-    if model is None:
-        raise UsageError(f"the catalogue has no one GPU called {gpu!r}", hint="envbuilder catalog list gpus")
-    return HostClass(gpu=model, driver=driver)
+    return HostClass(read_gpu(gpu, model_of), read_driver(driver))
 
 
-class ClassDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a digest on one host class, and the decision behind it."""
+@dataclass(frozen=True)
+class ClassDecision:
+    """The state of a digest on one host class, the decision behind it, and the refusals of this class."""
 
     kind: HostClass
     standing: KindStanding
     decision: Decision
+    refusals: tuple[Refusal, ...]
 
 
 def decide_by_class(
     digest: str,
     evidence: tuple[TrustedStatement, ...],
-    demand: Requirement,
+    wanted: Requirement,
     kinds: tuple[HostClass, ...],
     now: datetime,
     *,
     threshold: int = 1,
-    same_gpu: SameGpu = gpu_matches,
 ) -> tuple[ClassDecision, ...]:
     """Decide about a digest for each host class.
 
     A FAILED in the gpu levels counts for its own class, one below them for every class.
     """
-    return tuple(
-        _added(
-            kind,
-            decide(
-                digest,
-                evidence,
-                msgspec.structs.replace(demand, gpu=kind.gpu or None, driver=kind.driver or None),
-                now,
-                threshold=threshold,
-                same_gpu=same_gpu,
-            ),
-            now,
-        )
-        for kind in kinds
-    )
+    found = []
+    for kind in kinds:
+        here = replace(wanted, gpu=kind.gpu, driver=kind.driver or None)
+        found.append(_of_class(kind, decide(digest, evidence, here, now, threshold=threshold), now))
+    return tuple(found)
 
 
-def reasons(added: ClassDecision) -> tuple[Refusal, ...]:
-    found = _reasons(added.decision)
-    return tuple(msgspec.structs.replace(refusal, message=f"{added.kind}: {refusal.message}") for refusal in found)
+_MISSING = Refusal(reason=Reason.KIND_MISSING, message="no real verdict is from this host class")
 
 
-_NOTHING_REAL = "no real verdict is from this host class"
-
-
-def _reasons(decision: Decision) -> tuple[Refusal, ...]:
+def _refusals(decision: Decision) -> tuple[Refusal, ...]:
     """Return the refusals of a class, without those of verdicts of other classes."""
-    match decision.state:
-        case "passed":
-            return ()
-        case "failed":
-            return decision.failures
-        case "missing":
-            return (Refusal(reason=Reason.KIND_MISSING, message=_NOTHING_REAL),)
-        case "stale" | "inconclusive" | "refused":
-            elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE}
-            return tuple(one for one in decision.refusals if not one.statement or one.statement not in elsewhere)
-        case _ as never:
-            assert_never(never)
+    elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE} - {""}
+    here = tuple(one for one in decision.refusals if one.statement not in elsewhere)
+    return {"passed": (), "failed": decision.failures, "missing": (_MISSING,)}.get(decision.state, here)
 
 
-def _added(kind: HostClass, decision: Decision, now: datetime) -> ClassDecision:
-    verdict = decision.verdict
+def _of_class(kind: HostClass, decision: Decision, now: datetime) -> ClassDecision:
+    found, verdict = _refusals(decision), decision.verdict
     standing = KindStanding(
         kind=str(kind),
-        gpu=kind.gpu,
+        gpu=str(kind.gpu or ""),
         driver=kind.driver,
         state=decision.state,
         suites=decision.suites,
+        why="; ".join(dict.fromkeys(refusal.message for refusal in found)),
+        level=verdict and verdict.level,
+        ran_on=verdict and verdict.host.driver,
+        finished=verdict.finished if verdict else "",
+        age_s=age_s(verdict, now) if verdict else None,
+        signers=decision.signed_by,
     )
-    if verdict is None:
-        why = "; ".join(dict.fromkeys(refusal.message for refusal in _reasons(decision)))
-        standing = msgspec.structs.replace(standing, why=why)
-    else:
-        standing = msgspec.structs.replace(
-            standing,
-            level=verdict.level,
-            ran_on=verdict.host.driver,
-            finished=verdict.finished,
-            age_s=age_s(verdict, now),
-            signers=decision.signed_by,
-        )
-    return ClassDecision(kind=kind, standing=standing, decision=decision)
+    named = tuple(msgspec.structs.replace(one, message=f"{kind}: {one.message}") for one in found)
+    return ClassDecision(kind, standing, decision, named)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, UsageError, of_system
 from envbuilder.support import decoding
 
@@ -19,22 +20,22 @@ if TYPE_CHECKING:
 PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
-_EXPIRES = "Expires:"
-_END = re.compile(rb"(-----END PUBLIC KEY-----[^\n]*\n?)")
-"""The end of one key in a file of several."""
+_EXPIRES = "Expires: "
+_BEGIN, _END = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
+_FORM = "blank lines, # comments, one 'Expires: 2027-11-21T00:00:00Z' above a key, and PEM blocks of public keys"
 
 
 @dataclass(frozen=True)
 class PublicKey:
     """A trusted key; ``keyid`` is the SHA-256 of its SubjectPublicKeyInfo (DER), in hexadecimal.
 
-    ``expires`` is the end of its trust (ISO 8601 with a zone; '' for none).
+    ``expires`` is the end of its trust; None if there is none.
     """
 
     keyid: str
     pem: str
     _key: Ed25519PublicKey
-    expires: str = ""
+    expires: datetime | None = None
 
     def verify(self, message: bytes, signature: bytes) -> bool:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an optional dependency
@@ -55,7 +56,6 @@ class PrivateKey:
 
     @property
     def keyid(self) -> str:
-        """The SHA-256 of the public half."""
         return self.public.keyid
 
     def sign(self, message: bytes) -> bytes:
@@ -76,26 +76,28 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
     key = ed25519.Ed25519PrivateKey.generate()
     lock = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
-    made = _private(key)
+    made = PrivateKey(_public(key.public_key()), key)
     _write_new(secret, pem, 0o600)
-    limit = f"{_EXPIRES} {expires.isoformat(timespec='seconds')}\n" if expires else ""
+    limit = f"{_EXPIRES}{expires.isoformat(timespec='seconds')}\n" if expires else ""
     _write_new(public, f"{limit}{made.public.pem}".encode(), 0o644)
     return made
 
 
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
-    """Read a private key. Raises PublishError if the file has no usable one."""
+    """Read a private key with the limit of the public file next to it. Raises UsageError if there is no usable one."""
     serialization, ed25519 = _cryptography()
     try:
         key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
     except (ValueError, TypeError, _unsupported()) as error:
-        raise PublishError(
+        raise UsageError(
             f"{path}: not a usable private key: {error}",
             hint="envbuilder keys new makes one; for a protected one set ENVBUILDER_KEY_PASSWORD",
         ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes one")
-    return _private(key)
+        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes one")
+    public, beside = _public(key.public_key()), path.with_suffix(".pub")
+    known = load_public_keys(beside) if beside.is_file() else ()
+    return PrivateKey(next((one for one in known if one.keyid == public.keyid), public), key)
 
 
 def is_private_to_its_owner(path: Path) -> bool:
@@ -106,58 +108,64 @@ def is_private_to_its_owner(path: Path) -> bool:
         raise of_system(error, f"read {path}", users=True) from error
 
 
-def load_public_keys(path: Path) -> tuple[PublicKey, ...]:
-    """Read every public key of a file, with the ``Expires:`` lines above them. Raises PublishError if there is none."""
+def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
+    """Read every public key of files; a key that is there twice has the earlier end.
+
+    Raises UsageError for a line that is not understood, since it may be a limit.
+    """
+    keys: dict[str, PublicKey] = {}
+    for path in paths:
+        for key in _public_keys(path):
+            ends = [one for one in (key.expires, keys.get(key.keyid, key).expires) if one]
+            keys[key.keyid] = replace(key, expires=min(ends, default=None))
+    return tuple(keys.values())
+
+
+def _public_keys(path: Path) -> Iterable[PublicKey]:
+    """Yield the keys of a file, each with the limit that stands above it."""
+    text = decoding.lossy(_read(path)).removeprefix("\ufeff")
+    if "PRIVATE KEY" in text:
+        raise UsageError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
+    expires, block, found = None, "", False
+    for line in text.splitlines():
+        if block or line.rstrip() == _BEGIN:
+            block += f"{line.rstrip()}\n"
+            if line.rstrip() == _END:
+                yield replace(_load_public(path, block), expires=expires)
+                expires, block, found = None, "", True
+        elif line.startswith(_EXPIRES) and expires is None:
+            expires = _moment(path, line)
+        elif line.strip() and not line.startswith("#"):
+            raise UsageError(f"{path}: {line[:100]!r} is not understood", hint=f"a key file has {_FORM}")
+    if block or expires or not found:
+        raise UsageError(f"{path}: no complete public key at its end", hint=f"a key file has {_FORM}")
+
+
+def _moment(path: Path, line: str) -> datetime:
+    try:
+        return moment(line.removeprefix(_EXPIRES).strip())
+    except decoding.DamagedError as error:
+        raise UsageError(
+            f"{path}: {line[:100]!r} is not a time with a zone", hint="as in Expires: 2027-11-21T00:00:00Z"
+        ) from error
+
+
+def _load_public(path: Path, block: str) -> PublicKey:
     serialization, ed25519 = _cryptography()
-    data = _read(path)
-    if b"PRIVATE KEY" in data:
-        raise PublishError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
-    keys = []
-    for block in _blocks(data):
-        try:
-            key = serialization.load_pem_public_key(block)
-        except (ValueError, _unsupported()) as error:
-            raise PublishError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
-        if not isinstance(key, ed25519.Ed25519PublicKey):
-            raise PublishError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
-        keys.append(replace(_public(key), expires=_expiry(path, block)))
-    return tuple(keys)
-
-
-def _blocks(data: bytes) -> list[bytes]:
-    """Split a file after each key; a file without a key is one block."""
-    parts = _END.split(data)
-    return [text + end for text, end in zip(parts[::2], parts[1::2], strict=False)] or [data]
+    try:
+        key = serialization.load_pem_public_key(block.encode())
+    except (ValueError, _unsupported()) as error:
+        raise UsageError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
+    return _public(key)
 
 
 def _unsupported() -> type[Exception]:
     """Return the error of cryptography for an unknown type of key."""
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only who signs or verifies pays for it
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an optional dependency
 
     return UnsupportedAlgorithm
-
-
-def _expiry(path: Path, block: bytes) -> str:
-    limits = [
-        line.removeprefix(_EXPIRES).strip()
-        for line in block.decode("utf-8", "replace").splitlines()
-        if line.startswith(_EXPIRES)
-    ]
-    if not limits:
-        return ""
-    try:
-        zoned = datetime.fromisoformat(limits[-1]).tzinfo is not None
-    except ValueError:
-        zoned = False
-    if not zoned:
-        raise PublishError(
-            f"{path}: {_EXPIRES} {limits[-1]!r} is not a time with a zone", hint="as in 2027-11-21T00:00:00Z"
-        )
-    return limits[-1]
-
-
-def _private(key: Ed25519PrivateKey) -> PrivateKey:
-    return PrivateKey(_public(key.public_key()), key)
 
 
 def _public(key: Ed25519PublicKey) -> PublicKey:

@@ -1,24 +1,38 @@
-"""Requirements of a deployment on a verdict, and the reasons why a verdict does not meet them."""
+"""Requirements of a deployment on a verdict, as typed values, and the reasons why a verdict does not meet them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 
 from envbuilder import versions
-from envbuilder.errors import Reason
+from envbuilder.errors import Reason, UsageError
 from envbuilder.support import decoding
-from envbuilder.verdict import LEVELS, Level, Verdict, contradiction
+from envbuilder.verdict import LEVELS, GpuSeen, Level, Verdict, contradiction
 from envbuilder.versions import DOTTED, is_prefix
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far a verdict's end may be in the future: the clocks of two hosts differ by that much."""
 
-DRIVER_PATTERN = rf"^{DOTTED}\Z"
-"""The form of a required driver: a branch (``535``) or a release (``535.104.05``)."""
+_DRIVER = re.compile(DOTTED)
+_VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
+_ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
+
+_MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
+_GPU_DETAIL = re.compile(
+    rf"nvidia|geforce|tesla|quadro|rtx|gtx|gpu|laptop|sxm[0-9]?|pcie|nvl|hbm[0-9]e?|{_MEMORY.pattern}"
+)
+"""Words of a GPU's name that do not decide its model: brand, form factor and memory."""
+_STATED_BY = {**{f"sxm{number}": ("sxm",) for number in range(2, 7)}, "hbm3": ("sxm", "sxm5")}
+"""Words that a word of the driver's name implies: it calls an H100 SXM5 ``NVIDIA H100 80GB HBM3``."""
+
+ModelOf = Callable[[str], str | None]
+"""Returns the catalogue's name of the one GPU that a text means."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,70 +43,160 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     statement: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True)
+class GpuRequirement:
+    """A GPU model by the catalogue's name; ``words`` are those that the driver's name of the GPU has to contain."""
+
+    model: str
+    model_of: ModelOf = field(repr=False, compare=False)
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.model, *(word.upper() for word in self.words if word not in _words(self.model))))
+
+    def is_model_of(self, gpu: GpuSeen) -> bool:
+        return self.model == (self.model_of(gpu.name) or gpu.name)
+
+    def is_met_by(self, gpu: GpuSeen) -> bool:
+        return self.is_model_of(gpu) and all(_states(gpu, word) for word in self.words)
+
+
+class EnvironmentRequirement(msgspec.Struct, frozen=True):
+    """An environment's id; ``image`` is the first 12 hexadecimal digits of an image's digest, or ''."""
+
+    id: str
+    image: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.id}-{self.image}" if self.image else self.id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
     """The needs of a deployment: a level, a driver (``535`` is a branch), a GPU, an age in seconds.
 
-    ``environment`` is an environment's id or a tag made of it; ``tensorflow`` a version or its first parts.
+    ``tensorflow`` is a version or its first parts.
     """
 
     level: Level = "cpu"
     driver: str | None = None
-    gpu: str | None = None
+    gpu: GpuRequirement | None = None
     max_age_s: float = 90 * 86_400.0
-    environment: str | None = None
+    environment: EnvironmentRequirement | None = None
     tensorflow: str | None = None
 
 
-SameGpu = Callable[[str, str], bool]
-"""Compares the required GPU with a GPU's name as the driver has it."""
+def read_driver(text: str) -> str:
+    return fitting(_DRIVER, text, "a driver", "a branch (535) or a release (535.104.05)")[0]
 
 
-def shortcomings(
-    stored: str, verdict: Verdict, demand: Requirement, now: datetime, same_gpu: SameGpu
-) -> tuple[Refusal, ...]:
+def read_version(text: str) -> str:
+    return fitting(_VERSION, text, "a version", "as in 2.20 or 2.20.0")[0]
+
+
+def read_environment(text: str) -> EnvironmentRequirement:
+    found = fitting(_ENVIRONMENT, text, "an environment", "its id, or its id and an image: envbuilder plan lists ids")
+    return EnvironmentRequirement(found[1], found[2] or "")
+
+
+def read_gpu(text: str, model_of: ModelOf) -> GpuRequirement:
+    """Read a GPU's name. Raises UsageError if it does not mean one GPU, or has a word without a meaning."""
+    model = model_of(text)
+    if model is None:
+        raise UsageError(f"the catalogue has no one GPU called {text!r}", hint="envbuilder catalog list gpus")
+    words = _words(text)
+    naming = list(words)
+    for word in words:
+        rest = [one for one in naming if one != word]
+        if model_of(" ".join(rest)) == model:
+            if not _GPU_DETAIL.fullmatch(word):
+                raise UsageError(f"{word!r} in {text!r} is not understood", hint="use the name that nvidia-smi prints")
+            naming = rest
+    return GpuRequirement(model, model_of, tuple(sorted(set(words) - {"nvidia"})))
+
+
+def fitting(pattern: re.Pattern[str], text: str, what: str, hint: str) -> re.Match[str]:
+    """Match a complete text. Raises UsageError that quotes it."""
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text!r} is not {what}", hint=hint)
+    return found
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Split a GPU's name: ``A100-SXM4-80 GiB`` is ``a100``, ``sxm4``, ``80gb``."""
+    text = re.sub(r"\b([0-9]+)\s*gi?b\b", r"\1gb", name.casefold().replace("pci-e", "pcie"))
+    return tuple(re.findall(r"[^\s_/-]+", text))
+
+
+def _states(gpu: GpuSeen, word: str) -> bool:
+    """Return True if a GPU's name has a word, perhaps in two parts (``2080 Ti``), or it has that much memory.
+
+    The memory that a driver reports is a few percent less than the product's, and up to 1 % more.
+    """
+    words = _words(gpu.name)
+    joined = {one + other for one, other in pairwise(words)}
+    if word in {*words, *joined} or any(word in _STATED_BY.get(one, ()) for one in words):
+        return True
+    memory = _MEMORY.fullmatch(word)
+    if memory is None or any(map(_MEMORY.fullmatch, words)):
+        return False
+    size = int(memory[1]) << 30
+    return 0.9 * size <= gpu.memory <= 1.01 * size
+
+
+def shortcomings(stored: str, verdict: Verdict, wanted: Requirement, now: datetime) -> tuple[Refusal, ...]:
     """Return every reason why a verdict does not meet a requirement; empty if it does."""
-    age = now - moment(verdict.finished)
-    allowed = timedelta(seconds=demand.max_age_s)
-    gpus = tuple(gpu.name for gpu in verdict.host.gpus)
-    broken = inconsistent(verdict)
-    checks = (
-        (Reason.OTHER_ENVIRONMENT, not _is_asked(verdict, demand), _other(verdict, demand)),
-        (Reason.SIMULATED, verdict.unreal, "the verdict was simulated: its driver or GPU was not real"),
-        (Reason.FAILED, verdict.verdict == "FAILED", _because("the verdict is FAILED", verdict)),
-        (
-            Reason.INCONCLUSIVE,
-            verdict.verdict == "INCONCLUSIVE",
-            _because("the verdict is INCONCLUSIVE", verdict),
-        ),
-        (Reason.INCONSISTENT, bool(broken), f"the verdict is PASSED although {broken}"),
-        (Reason.EXPIRED, age > allowed, f"validated {days(age)} ago; at most {days(allowed)} is accepted"),
-        (Reason.EXPIRED, age < -CLOCK_SKEW, f"validated {days(-age)} in the future: a clock is wrong"),
-        (
-            Reason.LEVEL_TOO_LOW,
-            rank(verdict.level) < rank(demand.level),
-            f"validated up to {verdict.level}; {demand.level} is required",
-        ),
-        (
-            Reason.OTHER_DRIVER,
-            demand.driver is not None and not _driver_matches(demand.driver, verdict.host.driver),
-            f"validated on driver {verdict.host.driver or 'none'}; {demand.driver} is required",
-        ),
-        (
-            Reason.OTHER_GPU,
-            demand.gpu is not None and not any(same_gpu(demand.gpu, name) for name in gpus),
-            f"validated on {', '.join(gpus) or 'no GPU'}; {demand.gpu} is required",
-        ),
-    )
-    where = f"{verdict.host.driver or 'no driver'}, {', '.join(gpus) or 'no GPU'}"
-    return tuple(
-        Refusal(
-            reason=reason,
-            statement=stored,
-            message=f"{message} ({where})" if reason is Reason.FAILED else message,
-        )
-        for reason, holds, message in checks
-        if holds
-    )
+    found = ((reason, compare(verdict, wanted, now)) for reason, compare in COMPARISONS)
+    return tuple(Refusal(reason=reason, statement=stored, message=message) for reason, message in found if message)
+
+
+def _environment(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
+    here = verdict.environment.id if verdict.environment else "no environment of envbuilder"
+    other = wanted.environment is not None and wanted.environment.id != here
+    return f"this is {here}; {wanted.environment} is required" if other else ""
+
+
+def _tensorflow(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
+    here = verdict.environment.tensorflow if verdict.environment else "unknown"
+    other = wanted.tensorflow is not None and not is_prefix(wanted.tensorflow, here)
+    return f"its TensorFlow is {here}; {wanted.tensorflow} is required" if other else ""
+
+
+def _simulated(verdict: Verdict, *_: object) -> str:
+    return "the verdict was simulated: its driver or GPU was not real" if verdict.unreal else ""
+
+
+def _failed(verdict: Verdict, *_: object) -> str:
+    where = f"{verdict.host.driver or 'no driver'}, {_gpus(verdict)}"
+    return f"{_because('the verdict is FAILED', verdict)} ({where})" if verdict.verdict == "FAILED" else ""
+
+
+def _inconclusive(verdict: Verdict, *_: object) -> str:
+    return _because("the verdict is INCONCLUSIVE", verdict) if verdict.verdict == "INCONCLUSIVE" else ""
+
+
+def _age(verdict: Verdict, wanted: Requirement, now: datetime) -> str:
+    age, allowed = now - moment(verdict.finished), timedelta(seconds=wanted.max_age_s)
+    if age < -CLOCK_SKEW:
+        return f"validated {_days(-age)} in the future: a clock is wrong"
+    return f"validated {_days(age)} ago; at most {_days(allowed)} is accepted" if age > allowed else ""
+
+
+def _level(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
+    low = rank(verdict.level) < rank(wanted.level)
+    return f"validated up to {verdict.level}; {wanted.level} is required" if low else ""
+
+
+def _driver(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
+    ran = verdict.host.driver or "none"
+    other = wanted.driver is not None and not is_prefix(wanted.driver, ran)
+    return f"validated on driver {ran}; {wanted.driver} is required" if other else ""
+
+
+def _gpu(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
+    other = wanted.gpu is not None and not any(map(wanted.gpu.is_met_by, verdict.host.gpus))
+    return f"validated on {_gpus(verdict)}; {wanted.gpu} is required" if other else ""
 
 
 def inconsistent(verdict: Verdict) -> str:
@@ -105,8 +209,27 @@ def inconsistent(verdict: Verdict) -> str:
     return contradiction(verdict)
 
 
+def _inconsistent(verdict: Verdict, *_: object) -> str:
+    why = inconsistent(verdict)
+    return f"the verdict is PASSED although {why}" if why else ""
+
+
 _GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}
 """The least number of GPUs for each level."""
+
+COMPARISONS: tuple[tuple[Reason, Callable[[Verdict, Requirement, datetime], str]], ...] = (
+    (Reason.OTHER_ENVIRONMENT, _environment),
+    (Reason.OTHER_ENVIRONMENT, _tensorflow),
+    (Reason.SIMULATED, _simulated),
+    (Reason.FAILED, _failed),
+    (Reason.INCONCLUSIVE, _inconclusive),
+    (Reason.INCONSISTENT, _inconsistent),
+    (Reason.EXPIRED, _age),
+    (Reason.LEVEL_TOO_LOW, _level),
+    (Reason.OTHER_DRIVER, _driver),
+    (Reason.OTHER_GPU, _gpu),
+)
+"""Every comparison of a verdict with a requirement: each returns a message, or '' if the requirement is met."""
 
 
 def rank(level: Level) -> int:
@@ -128,54 +251,18 @@ def age_s(verdict: Verdict, now: datetime) -> float:
     return max(0.0, round((now - moment(verdict.finished)).total_seconds(), 1))
 
 
-def days(age: timedelta) -> str:
-    """Write an age for people."""
-    return f"{age.total_seconds() / 86_400:.1f} days"
-
-
 def driver_branch(version: str) -> str:
     """Return the branch of a driver: ``535`` of ``535.104.05``."""
     return str(versions.major(version)) if versions.key_or_none(version) else version
 
 
-def gpu_matches(wanted: str, name: str) -> bool:
-    """Return True if a GPU's name has the required words in order: ``H100`` is in ``NVIDIA H100 80GB HBM3``."""
-    words, parts = wanted.casefold().split(), name.casefold().replace("-", " ").split()
-    wanted_words = [piece for word in words for piece in word.replace("-", " ").split()]
-    return bool(wanted_words) and any(
-        parts[start : start + len(wanted_words)] == wanted_words for start in range(len(parts))
-    )
+def _days(age: timedelta) -> str:
+    return f"{age.total_seconds() / 86_400:.1f} days"
 
 
-def same_model(model_of: Callable[[str], str | None]) -> SameGpu:
-    """Compare models if both names have one, else words: an RTX 3080 Ti is not an RTX 3080."""
-
-    def same(wanted: str, name: str) -> bool:
-        models = model_of(wanted), model_of(name)
-        return models[0] == models[1] if all(models) else gpu_matches(wanted, name)
-
-    return same
-
-
-def _is_asked(verdict: Verdict, demand: Requirement) -> bool:
-    """Return True if a verdict is about the required environment; a tag of envbuilder may end with the image's id."""
-    environment = verdict.environment
-    if environment is None:
-        return demand.environment is None and demand.tensorflow is None
-    wanted = demand.environment or environment.id
-    named = re.fullmatch(re.escape(environment.id) + r"(?:-[0-9a-f]{12})?", wanted) is not None
-    return named and (demand.tensorflow is None or is_prefix(demand.tensorflow, environment.tensorflow))
-
-
-def _other(verdict: Verdict, demand: Requirement) -> str:
-    held = verdict.environment.id if verdict.environment else "no environment of envbuilder"
-    wanted = [demand.environment or "", f"TensorFlow {demand.tensorflow}" if demand.tensorflow else ""]
-    return f"this is {held}; {' with '.join(filter(None, wanted))} is required"
+def _gpus(verdict: Verdict) -> str:
+    return ", ".join(gpu.name for gpu in verdict.host.gpus) or "no GPU"
 
 
 def _because(text: str, verdict: Verdict) -> str:
     return f"{text}: {'; '.join(verdict.reasons)}" if verdict.reasons else text
-
-
-def _driver_matches(wanted: str, ran: str | None) -> bool:
-    return ran is not None and versions.key_or_none(ran) is not None and is_prefix(wanted, ran)

@@ -12,9 +12,7 @@ from envbuilder.attest.requirements import (
     CLOCK_SKEW,
     Refusal,
     Requirement,
-    SameGpu,
     driver_branch,
-    gpu_matches,
     inconsistent,
     moment,
     rank,
@@ -84,20 +82,19 @@ class _PredicateHeader(msgspec.Struct, frozen=True):
 def decide(
     digest: str,
     evidence: tuple[TrustedStatement, ...],
-    demand: Requirement,
+    wanted: Requirement,
     now: datetime,
     *,
     threshold: int = 1,
-    same_gpu: SameGpu = gpu_matches,
 ) -> Decision:
     """Accept a digest if a verdict meets every requirement and no trusted statement contradicts it.
 
     Contradicting statements: one about this digest that cannot be read, and a FAILED about the requirement that no
     newer PASSED of its host class supersedes. ``threshold`` is the number of keys that have to sign.
     """
-    judged, blocking, passed_over = _sorted(digest, evidence, demand, now, same_gpu)
+    judged, blocking, passed_over = _sorted(digest, evidence, wanted, now)
     accepted = [one for one in judged if not one.found]
-    against = [one for one in judged if concerns(one.verdict, demand, same_gpu)]
+    against = [one for one in judged if concerns(one.verdict, wanted)]
     failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
     suites = _suites(judged, failures)
     if not accepted:
@@ -120,7 +117,7 @@ def decide(
 
 
 def _sorted(
-    digest: str, evidence: tuple[TrustedStatement, ...], demand: Requirement, now: datetime, same_gpu: SameGpu
+    digest: str, evidence: tuple[TrustedStatement, ...], wanted: Requirement, now: datetime
 ) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
     """Sort statements into verdicts, refusals that refuse the image, and refusals that are ignored."""
     judged: list[_Judged] = []
@@ -128,7 +125,7 @@ def _sorted(
     for item in evidence:
         read = _read(digest, item)
         if isinstance(read, Verdict):
-            judged.append(_judge(item, read, shortcomings(item.stored, read, demand, now, same_gpu), now))
+            judged.append(_judge(item, read, shortcomings(item.stored, read, wanted, now), now))
         elif read is not None:
             unread.append((read.blocks, Refusal(reason=read.reason, statement=item.stored, message=read.message)))
     blocking = tuple(refusal for blocks, refusal in unread if blocks)
@@ -182,9 +179,9 @@ def _standing_failure(one: _Judged, all_of_them: list[_Judged], now: datetime) -
 
 def _judge(item: TrustedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
     """Assess a verdict. An expired key accepts nothing; its FAILED verdicts from before that day stay valid."""
-    signers = tuple(one.name for one in item.signed_by if not one.expires or now <= moment(one.expires))
+    signers = tuple(one.name for one in item.signed_by if one.is_trusted_at(now))
     then = moment(verdict.finished)
-    in_time = any(not one.expires or then <= moment(one.expires) for one in item.signed_by)
+    in_time = any(one.is_trusted_at(then) for one in item.signed_by)
     if not signers:
         text = f"signed by {item.signed_by[0].name[:16]}, which was trusted until {item.signed_by[0].expires}"
         found = (*found, Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
@@ -243,7 +240,7 @@ def failed_levels(verdict: Verdict) -> tuple[CheckLevel, ...]:
     return tuple(level for level in LEVELS if level in failed)
 
 
-def concerns(verdict: Verdict, demand: Requirement, same_gpu: SameGpu) -> bool:
+def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     """Return True if a FAILED is about the requirement.
 
     A failure below the gpu level applies to every host. A failure on a GPU applies to that host class: its GPU model
@@ -252,8 +249,8 @@ def concerns(verdict: Verdict, demand: Requirement, same_gpu: SameGpu) -> bool:
     failed, host = failed_levels(verdict), verdict.host
     if not failed or any(level not in _ON_GPU for level in failed) or not host.gpus or host.driver is None:
         return True
-    other_gpu = demand.gpu is not None and not any(same_gpu(demand.gpu, gpu.name) for gpu in host.gpus)
-    other_driver = demand.driver is not None and driver_branch(demand.driver) != driver_branch(host.driver)
+    other_gpu = wanted.gpu is not None and not any(map(wanted.gpu.is_model_of, host.gpus))
+    other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver)
     return not (other_gpu or other_driver)
 
 

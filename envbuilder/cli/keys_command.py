@@ -71,5 +71,5 @@ def show(file: Path) -> None:
     from envbuilder.attest.keys import load_public_keys
 
     for key in load_public_keys(file):
-        limit = f"trusted until {key.expires}\n" if key.expires else ""
+        limit = f"trusted until {key.expires.isoformat()}\n" if key.expires else ""
         click.echo(f"{key.keyid}\n{limit}{key.pem}", nl=False)

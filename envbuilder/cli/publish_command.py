@@ -65,16 +65,17 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     from envbuilder.engine.docker import connect
     from envbuilder.host import describe
     from envbuilder.publish.attestation import PublishSession
-    from envbuilder.publish.publish_all import PublishOptions, allowance, plan_all, publish_all, sealer_of
+    from envbuilder.publish.publish_all import PublishOptions, plan_all, publish_all, sealer_of
     from envbuilder.publish.results import as_text
     from envbuilder.publish.tags import check_moving, destination
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    check_moving(values["moving"])
+    to = destination(values["to"])
+    check_moving(values["moving"], to)
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
-    values |= {"to": destination(values["to"]), "allow": allowance(values["allow"]), "sbom": not values["no_sbom"]}
+    values |= {"to": to, "allow": tuple(dict.fromkeys(values["allow"])), "sbom": not values["no_sbom"]}
     options = read_options(PublishOptions, values)
     say = Console().say
     session = PublishSession(connect(), workspace, say, dict(os.environ), describe())

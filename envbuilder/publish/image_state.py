@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from envbuilder.attest.envelope import KeySealer, Opened, Opener, Sealer
 from envbuilder.attest.host_classes import HostClass, decide_by_class
-from envbuilder.attest.requirements import Requirement, SameGpu, same_model
+from envbuilder.attest.requirements import EnvironmentRequirement, GpuRequirement, ModelOf, Requirement
 from envbuilder.errors import UsageError
 from envbuilder.publish.attached_statements import statements_of
 from envbuilder.publish.verify import unless_unknown
@@ -23,7 +23,7 @@ class Registrar:
 
     repository: Repository
     openers: tuple[Opener, ...]
-    same_gpu: SameGpu
+    model_of: ModelOf
     max_age_s: float
     now: Callable[[], datetime]
 
@@ -38,11 +38,9 @@ class Registrar:
         found = statements_of(self.repository, self.openers, digest or environment)
         if found is None:
             return None
-        requirement = Requirement(level=level, environment=environment, max_age_s=self.max_age_s)
-        classes = tuple(HostClass(gpu=gpu, driver=driver) for gpu, driver in kinds)
-        decisions = decide_by_class(
-            found.digest, found.trusted, requirement, classes, self.now(), same_gpu=self.same_gpu
-        )
+        wanted = Requirement(level=level, environment=EnvironmentRequirement(environment), max_age_s=self.max_age_s)
+        classes = tuple(HostClass(GpuRequirement(gpu, self.model_of) if gpu else None, driver) for gpu, driver in kinds)
+        decisions = decide_by_class(found.digest, found.trusted, wanted, classes, self.now())
         return ImageStanding(
             digest=found.digest,
             environment=environment,
@@ -70,11 +68,6 @@ def check_believed(sealer: Sealer, openers: tuple[Opener, ...]) -> None:
 
 
 def registrar_of(
-    to: Reference,
-    environment: Mapping[str, str],
-    openers: tuple[Opener, ...],
-    model_of: Callable[[str], str | None],
-    max_age_s: float,
+    to: Reference, environment: Mapping[str, str], openers: tuple[Opener, ...], model_of: ModelOf, max_age_s: float
 ) -> Registrar:
-    """Return a repository's registrar; ``model_of`` gives the catalogue's name of a GPU."""
-    return Registrar(Repository(to, environment), openers, same_model(model_of), max_age_s, lambda: datetime.now(UTC))
+    return Registrar(Repository(to, environment), openers, model_of, max_age_s, lambda: datetime.now(UTC))

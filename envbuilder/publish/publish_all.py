@@ -81,7 +81,9 @@ def sealer_of(
         return SigstoreSealer()
     password = environment.get("ENVBUILDER_KEY_PASSWORD") or None
     first, *others = (load_private(path, password=password) for path in keys)
-    for path in keys:
+    for path, key in zip(keys, (first, *others), strict=True):
+        if key.public.expires and key.public.expires < datetime.now(UTC):
+            raise UsageError(f"the key {path} expired on {key.public.expires}", hint="envbuilder keys new makes one")
         if not is_private_to_its_owner(path):
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
     return KeySealer(first, others=tuple(others))
@@ -244,15 +246,3 @@ def _failed(environment: Environment, options: PublishOptions, error: Envbuilder
     text = f"{error.message} (next: {error.hint})" if error.hint else error.message
     code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
     return PublishRow(environment=environment.id, repository=options.to.name, error=text, exit_code=code)
-
-
-def allowance(words: tuple[str, ...]) -> tuple[Allowance, ...]:
-    """Read ``--allow``. Raises PublishError for any other word."""
-    made: list[Allowance] = []
-    for word in words:
-        match word:
-            case "inconclusive":
-                made.append("inconclusive")
-            case _:
-                raise PublishError(f"{word} can never be allowed", hint="only --allow inconclusive exists")
-    return tuple(dict.fromkeys(made))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 
+from envbuilder.attest.requirements import EnvironmentRequirement, read_environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest
@@ -108,7 +110,6 @@ class Mover:
 
 _STAGING = "staging-"
 _LISTS = re.compile(r"sha(?:256|384|512)-")
-_OURS = re.compile(r"(?:staging-)?(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+)\Z")
 
 
 def staging_tag(environment_id: str) -> str:
@@ -116,15 +117,17 @@ def staging_tag(environment_id: str) -> str:
     return f"{_STAGING}{environment_id}"[:128]
 
 
-def meant_by(tag: str) -> str | None:
-    """Return the environment id in a tag; None for any other tag."""
-    found = _OURS.match(tag)
-    return found[1] if found else None
+def meant_by(tag: str) -> EnvironmentRequirement | None:
+    """Return the environment, and the image, that a tag names; None for any other tag."""
+    with suppress(UsageError):
+        return read_environment(tag.removeprefix(_STAGING))
+    return None
 
 
-def check_moving(tags: tuple[str, ...]) -> None:
-    """Raise UsageError for moving tags that have another meaning."""
+def check_moving(tags: tuple[str, ...], to: Reference) -> None:
+    """Raise UsageError for moving tags that no registry accepts or that have another meaning."""
     for tag in tags:
+        to.at(tag)
         if _LISTS.match(tag):
             raise UsageError(f"{tag} is where a registry keeps the list of an image's statements", hint=_ANOTHER)
         if tag.startswith(_STAGING):

@@ -14,6 +14,28 @@ _SHOWN = 12
 """Reasons in the text; the document has all of them."""
 
 
+class Demanded(msgspec.Struct, frozen=True, kw_only=True):
+    """The requirement in words."""
+
+    level: Level = "cpu"
+    driver: str | None = None
+    gpu: str | None = None
+    max_age_s: float = 90 * 86_400.0
+    environment: str | None = None
+    tensorflow: str | None = None
+
+
+def demanded(wanted: Requirement) -> Demanded:
+    return Demanded(
+        level=wanted.level,
+        driver=wanted.driver,
+        gpu=str(wanted.gpu) if wanted.gpu else None,
+        max_age_s=wanted.max_age_s,
+        environment=str(wanted.environment) if wanted.environment else None,
+        tensorflow=wanted.tensorflow,
+    )
+
+
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `verify`: accepted because of a verdict, or every reason why not.
 
@@ -26,7 +48,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     digest: str = ""
     accepted: bool
-    demanded: Requirement
+    demanded: Demanded
     verdict: Word | None = None
     level: Level | None = None
     environment: str = ""

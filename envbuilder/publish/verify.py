@@ -8,25 +8,18 @@ from datetime import datetime
 import msgspec
 
 from envbuilder.attest.envelope import Opener
-from envbuilder.attest.host_classes import ClassDecision, HostClass, decide_by_class, reasons
-from envbuilder.attest.requirements import (
-    Refusal,
-    Requirement,
-    SameGpu,
-    age_s,
-    gpu_matches,
-    rank,
-)
-from envbuilder.attest.trust_policy import ELSEWHERE, Decision, decide
+from envbuilder.attest.host_classes import ClassDecision, HostClass, decide_by_class
+from envbuilder.attest.requirements import EnvironmentRequirement, Refusal, Requirement, age_s, moment, rank
+from envbuilder.attest.trust_policy import ELSEWHERE, decide
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
-from envbuilder.publish.attached_statements import read_statements
-from envbuilder.publish.verification import Verification
+from envbuilder.publish.attached_statements import ImageStatements, read_statements
+from envbuilder.publish.verification import Verification, demanded
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import within
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.manifests import Manifest
+from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.referrers import listing, subject_of
-from envbuilder.verdict import KindStanding, Verdict
+from envbuilder.verdict import HostRef, KindStanding, Verdict
 
 _OTHER_TAGS = 20
 """How many other tags are read to distinguish a moved tag from an image that was never published."""
@@ -34,15 +27,11 @@ _OTHER_TAGS = 20
 
 @dataclass(frozen=True)
 class VerifyQuestion:
-    """The requirement, the number of keys that have to sign, and the host classes on each of which it holds.
-
-    ``same_gpu`` compares a required GPU with a GPU's name.
-    """
+    """The requirement, the number of keys that have to sign, and the host classes on each of which it holds."""
 
     requirement: Requirement
     threshold: int = 1
     on: tuple[HostClass, ...] = ()
-    same_gpu: SameGpu = gpu_matches
 
 
 def verify(
@@ -53,58 +42,49 @@ def verify(
     A failing registry or a nonsensical answer is a reason to refuse, never an error: there is always an answer, soon
     after the deadline of the repository's transport.
     """
+    bare = Verification(image=str(repository.reference), accepted=False, demanded=demanded(question.requirement))
     try:
-        return within(repository.transport.deadline, lambda: _verify(repository, openers, question, now))
+        return within(repository.transport.deadline, lambda: _verify(bare, repository, openers, question, now))
     except (RegistryFailedError, RegistryRefusedError) as error:
         text = f"{error.message} (next: {error.hint})" if error.hint else error.message
-        refusal = Refusal(reason=error.fault, message=text)
         failed = isinstance(error, InfrastructureError)
-        return _refused(repository, question, (refusal,), unanswered=failed)
+        return _refused(bare, Refusal(reason=error.fault, message=text), unanswered=failed)
 
 
-def _refused(
-    repository: Repository,
-    question: VerifyQuestion,
-    refusals: tuple[Refusal, ...],
-    *,
-    digest: str = "",
-    unanswered: bool = False,
-) -> Verification:
-    return Verification(
-        image=str(repository.reference),
-        digest=digest,
-        accepted=False,
-        demanded=question.requirement,
-        refusals=refusals,
-        unanswered=unanswered,
-    )
+def _refused(bare: Verification, *refusals: Refusal, **more: object) -> Verification:
+    return msgspec.structs.replace(bare, refusals=refusals, **more)
 
 
 def _verify(
-    repository: Repository, openers: tuple[Opener, ...], question: VerifyQuestion, now: datetime
+    bare: Verification, repository: Repository, openers: tuple[Opener, ...], question: VerifyQuestion, now: datetime
 ) -> Verification:
-    reference = repository.reference
+    reference, wanted, threshold = repository.reference, question.requirement, question.threshold
     manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if manifest is None:
-        refusal = Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}")
-        return _refused(repository, question, (refusal,))
+        return _refused(bare, Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}"))
+    bare = msgspec.structs.replace(bare, digest=manifest.digest)
     found = read_statements(repository, manifest, openers)
-    requirement, threshold, same_gpu = question.requirement, question.threshold, question.same_gpu
+    unknown = (*found.unknown, *_other_image(manifest, wanted.environment))
     if question.on:
-        decisions = decide_by_class(
-            manifest.digest, found.trusted, requirement, question.on, now, threshold=threshold, same_gpu=same_gpu
-        )
+        decisions = decide_by_class(manifest.digest, found.trusted, wanted, question.on, now, threshold=threshold)
         nothing = () if found.documents else (_nothing(repository, manifest, attached=False),)
-        bare = _refused(repository, question, nothing, digest=manifest.digest)
-        return _by_class(bare, decisions, found.unknown, found.ignored)
-    decision = decide(manifest.digest, found.trusted, requirement, now, threshold=threshold, same_gpu=same_gpu)
-    if decision.accepted and not found.unknown:
-        return _accepted(_refused(repository, question, (), digest=manifest.digest), decision, found.ignored, now)
-    ignored = () if found.unknown or decision.accepted else found.ignored
-    refusals = (*found.unknown, *decision.refusals, *ignored)
-    if not refusals:
-        refusals = (_nothing(repository, manifest, attached=bool(found.documents)),)
-    return _refused(repository, question, refusals, digest=manifest.digest)
+        return _by_class(bare, decisions, (*nothing, *unknown), unknown, found, now)
+    decision = decide(manifest.digest, found.trusted, wanted, now, threshold=threshold)
+    if decision.verdict is not None and not unknown:
+        notes = (*decision.notes, *found.ignored)
+        return _accepted(bare, (decision.verdict,), decision.signed_by, notes, now)
+    ignored = () if unknown or decision.accepted else found.ignored
+    refusals = (*unknown, *decision.refusals, *ignored)
+    return _refused(bare, *(refusals or (_nothing(repository, manifest, attached=bool(found.documents)),)))
+
+
+def _other_image(manifest: Manifest, wanted: EnvironmentRequirement | None) -> tuple[Refusal, ...]:
+    """Return a refusal if the requirement names another image: an engine's id is one of two digests."""
+    ids = (manifest.digest, config_digest(manifest))
+    if wanted is None or any(one.startswith(f"sha256:{wanted.image}") for one in ids):
+        return ()
+    text = f"this is the image {' or '.join(one[7:19] for one in ids if one)}; {wanted} is required"
+    return (Refusal(reason=Reason.OTHER_ENVIRONMENT, message=text),)
 
 
 def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> Refusal:
@@ -132,58 +112,56 @@ def _others_have_statements(repository: Repository, digest: str) -> bool:
         return False
 
 
-def _accepted(bare: Verification, decision: Decision, ignored: tuple[Refusal, ...], now: datetime) -> Verification:
-    verdict = decision.verdict
-    assert verdict is not None, "an accepted image has a verdict"  # noqa: S101 - for the type checker
-    environment = verdict.environment
+def _accepted(
+    bare: Verification,
+    verdicts: tuple[Verdict, ...],
+    signers: tuple[str, ...],
+    notes: tuple[Refusal, ...],
+    now: datetime,
+    kinds: tuple[KindStanding, ...] = (),
+) -> Verification:
+    """Return the lowest level and the oldest time of the verdicts, and the host if there is only one."""
+    lowest = min(verdicts, key=lambda one: rank(one.level))
+    oldest = min(verdicts, key=lambda one: moment(one.finished))
+    host = HostRef() if kinds else lowest.host
+    environment = lowest.environment
     return msgspec.structs.replace(
         bare,
         accepted=True,
-        verdict=verdict.verdict,
-        level=verdict.level,
+        verdict=lowest.verdict,
+        level=lowest.level,
         environment=environment.id if environment else "",
         tensorflow=environment.tensorflow if environment else "",
-        driver=verdict.host.driver,
-        gpus=tuple(gpu.name for gpu in verdict.host.gpus),
-        cpu=verdict.host.cpu_model,
-        kernel=verdict.host.kernel,
-        finished=verdict.finished,
-        age_s=age_s(verdict, now),
-        signed_by=decision.signed_by[0],
-        signers=decision.signed_by,
-        notes=(*decision.notes, *ignored),
+        driver=host.driver,
+        gpus=tuple(gpu.name for gpu in host.gpus),
+        cpu=host.cpu_model,
+        kernel=host.kernel,
+        finished=oldest.finished,
+        age_s=age_s(oldest, now),
+        signed_by=signers[0],
+        signers=signers,
+        notes=notes,
+        kinds=kinds,
     )
 
 
 def _by_class(
     bare: Verification,
     decisions: tuple[ClassDecision, ...],
+    against: tuple[Refusal, ...],
     unknown: tuple[Refusal, ...],
-    ignored: tuple[Refusal, ...],
+    found: ImageStatements,
+    now: datetime,
 ) -> Verification:
-    """Accept an image if every host class does. The answer has the lowest level and the oldest verdict's time."""
+    """Accept an image if every host class does."""
     kinds = tuple(unless_unknown(one.standing, unknown) for one in decisions)
-    refusals = (*bare.refusals, *unknown, *(refusal for one in decisions for refusal in reasons(one)))
-    notes = tuple(dict.fromkeys((*(note for one in decisions for note in _notes(one)), *ignored)))
-    answer = msgspec.structs.replace(bare, accepted=not refusals, kinds=kinds, refusals=refusals, notes=notes)
+    refusals = (*against, *(refusal for one in decisions for refusal in one.refusals))
+    notes = tuple(dict.fromkeys((*(note for one in decisions for note in _notes(one)), *found.ignored)))
     if refusals:
-        return answer
-    verdicts = [one.decision.verdict for one in decisions if one.decision.verdict is not None]
-    lowest: Verdict = min(verdicts, key=lambda one: rank(one.level))
-    oldest = max(kinds, key=lambda kind: kind.age_s or 0.0)
-    environment = lowest.environment
+        return _refused(bare, *refusals, kinds=kinds, notes=notes)
+    verdicts = tuple(one.decision.verdict for one in decisions if one.decision.verdict is not None)
     signers = tuple(dict.fromkeys(name for kind in kinds for name in kind.signers))
-    return msgspec.structs.replace(
-        answer,
-        verdict=lowest.verdict,
-        level=lowest.level,
-        environment=environment.id if environment else "",
-        tensorflow=environment.tensorflow if environment else "",
-        finished=oldest.finished,
-        age_s=oldest.age_s,
-        signed_by=signers[0],
-        signers=signers,
-    )
+    return _accepted(bare, verdicts, signers, notes, now, kinds)
 
 
 def unless_unknown(standing: KindStanding, unknown: tuple[Refusal, ...]) -> KindStanding:
@@ -195,7 +173,6 @@ def unless_unknown(standing: KindStanding, unknown: tuple[Refusal, ...]) -> Kind
 
 def _notes(one: ClassDecision) -> tuple[Refusal, ...]:
     """Return the ignored refusals of a host class, without those that only say that a verdict is of another class."""
-    decision = one.decision
-    counted = {refusal.statement for refusal in reasons(one)}
-    ignored = decision.notes if decision.accepted else decision.refusals
+    counted = {refusal.statement for refusal in one.refusals}
+    ignored = one.decision.notes if one.decision.accepted else one.decision.refusals
     return tuple(one for one in ignored if one.reason not in ELSEWHERE and one.statement not in counted)

@@ -8,12 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
 from envbuilder.attest.envelope import KeyOpener, Opener
 from envbuilder.attest.host_classes import decide_by_class, parse_host_classes
 from envbuilder.attest.keys import load_public_keys
-from envbuilder.attest.requirements import DRIVER_PATTERN, Requirement, same_model
+from envbuilder.attest.requirements import (
+    ModelOf,
+    Requirement,
+    fitting,
+    read_driver,
+    read_environment,
+    read_gpu,
+    read_version,
+)
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.errors import UsageError
 from envbuilder.publish.attached_statements import PublishedVerdicts, published
@@ -28,9 +35,8 @@ from envbuilder.verdict import ImageStanding, Level
 ANSWER_S = 25.0
 """Seconds in which `verify` answers, even if the registry does not."""
 
-_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])\Z")
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_VERSION = re.compile(r"[0-9]+(?:\.[0-9A-Za-z]+)*\Z")
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class VerifyOptions:
     keys: tuple[Path, ...]
     identity: str | None
     issuer: str | None
-    level: str | None
+    level: Level | None
     driver: str | None
     gpu: str | None
     max_age: str
@@ -51,41 +57,39 @@ class VerifyOptions:
     on: str | None = None
 
 
-def verify_image(options: VerifyOptions, model_of: Callable[[str], str | None]) -> Verification:
-    """Verify the image of the options. Raises UsageError if they contradict each other.
+def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
+    """Verify the image of the options. Raises UsageError if one is not understood, or if they contradict each other.
 
-    ``model_of`` gives the catalogue's name of a GPU. With host classes, the required level is ``gpu`` by default.
+    With host classes, the required level is ``gpu`` by default.
     """
-    if options.driver is not None and not re.match(DRIVER_PATTERN, options.driver):
-        raise UsageError(f"{options.driver!r} is not a driver", hint="a branch (535) or a release (535.104.05)")
-    if options.tensorflow is not None and not _VERSION.match(options.tensorflow):
-        raise UsageError(f"{options.tensorflow!r} is not a version", hint="as in 2.20 or 2.20.0")
     if options.on is not None and (options.driver is not None or options.gpu is not None):
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
+    reference, wanted = parse(options.image), requirement_of(options, model_of)
     on = parse_host_classes(options.on, model_of) if options.on is not None else ()
-    reference = parse(options.image)
-    demand = Requirement(
-        level=cast("Level", options.level or ("gpu" if on else "cpu")),
-        driver=options.driver,
-        gpu=options.gpu,
-        max_age_s=duration(options.max_age),
-        environment=options.environment or meant_by(reference.tag),
-        tensorflow=options.tensorflow,
-    )
     openers = openers_of(options.keys, options.identity, options.issuer)
-    trusted = {name for opener in openers for name in opener.names}
-    if not 1 <= options.threshold <= len(trusted):
-        raise UsageError(f"{options.threshold} of {len(trusted)} signers is impossible", hint="give as many --key")
+    signers = sum(len(opener.names) for opener in openers)
+    if not 1 <= options.threshold <= signers:
+        raise UsageError(f"{options.threshold} of {signers} signers is impossible", hint="give as many --key")
     repository = Repository(reference, os.environ, Deadline(ANSWER_S))
-    question = VerifyQuestion(demand, options.threshold, on, same_model(model_of))
-    return verify(repository, openers, question, datetime.now(UTC))
+    return verify(repository, openers, VerifyQuestion(wanted, options.threshold, on), datetime.now(UTC))
+
+
+def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
+    """Read the requirement of the options. A tag that is an environment's id means this environment."""
+    meant = meant_by(parse(options.image).tag)
+    return Requirement(
+        level=options.level or ("gpu" if options.on is not None else "cpu"),
+        driver=read_driver(options.driver) if options.driver is not None else None,
+        gpu=read_gpu(options.gpu, model_of) if options.gpu is not None else None,
+        max_age_s=duration(options.max_age),
+        environment=read_environment(options.environment) if options.environment is not None else meant,
+        tensorflow=read_version(options.tensorflow) if options.tensorflow is not None else None,
+    )
 
 
 def duration(text: str) -> float:
     """Read ``90d``, ``12h``, ``30m``, ``45s`` or ``2w`` as seconds. Raises UsageError for anything else."""
-    found = _DURATION.match(text)
-    if found is None:
-        raise UsageError(f"{text!r} is not a duration", hint="a number and one of s, m, h, d, w: 90d")
+    found = fitting(_DURATION, text, "a duration", "a number and one of s, m, h, d, w: 90d")
     return float(found[1]) * _SECONDS[found[2]]
 
 
@@ -95,7 +99,7 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
         raise UsageError("--identity and --issuer belong together", hint="an identity means nothing without its issuer")
     openers: list[Opener] = []
     if keys:
-        openers.append(KeyOpener(tuple(key for path in keys for key in load_public_keys(path))))
+        openers.append(KeyOpener(load_public_keys(*keys)))
     if identity and issuer:
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
@@ -121,18 +125,18 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
 
 
 def standings(
-    published: PublishedVerdicts, on: str | None, max_age: str, model_of: Callable[[str], str | None]
+    published: PublishedVerdicts, on: str | None, max_age: str, model_of: ModelOf
 ) -> tuple[ImageStanding, ...]:
     """Return the state of each image with statements on each host class; empty without host classes."""
     kinds = parse_host_classes(on, model_of) if on is not None else ()
-    demand, same, now = Requirement(level="gpu", max_age_s=duration(max_age)), same_model(model_of), datetime.now(UTC)
+    wanted, now = Requirement(level="gpu", max_age_s=duration(max_age)), datetime.now(UTC)
     named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
     return tuple(
         ImageStanding(
             digest=digest,
             environment=named.get(digest, ""),
-            kinds=tuple(one.standing for one in decide_by_class(digest, said, demand, kinds, now, same_gpu=same)),
+            kinds=tuple(one.standing for one in decide_by_class(digest, found, wanted, kinds, now)),
         )
-        for digest, said in published.evidence.items()
+        for digest, found in published.evidence.items()
         if kinds
     )

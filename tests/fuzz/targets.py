@@ -338,12 +338,16 @@ def trusted(data: bytes) -> None:
     ]
     with contextlib.suppress(*REFUSED):
         found.append(statements.parse(data))
-    signed = (envelope.SignedBy(name="k", expires=""),)
+    signed = (envelope.SignedBy(name="k"),)
     items = tuple(trust_policy.TrustedStatement(stored=DIGEST, statement=one, signed_by=signed) for one in found)
     each(
         lambda: trust_policy.decide(about, items, Requirement(level="cpu"), NOW),
         lambda: host_classes.decide_by_class(
-            about, items, Requirement(level="gpu"), (host_classes.HostClass(gpu="A100", driver="535"),), NOW
+            about,
+            items,
+            Requirement(level="gpu"),
+            host_classes.parse_host_classes("A100/535", store.load().gpu_model),
+            NOW,
         ),
     )
 

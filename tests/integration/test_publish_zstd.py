@@ -17,7 +17,7 @@ from registries import docker_registry
 from tiny_image import write_tiny_root
 
 from envbuilder.attest.keys import create
-from envbuilder.attest.requirements import Requirement
+from envbuilder.attest.requirements import EnvironmentRequirement, Requirement
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
 from envbuilder.publish.publish import publish
@@ -81,7 +81,7 @@ def test_containerd_pulls_and_runs_the_image_in_zstd(world: World, tmp_path: Pat
 
     row = publish(world.publication(SCRATCH), world.tools(judge, zstd=ZstdPusher(world.client(), tmp_path)))
     assert not row.error
-    demand = Requirement(level="gpu", environment=ENVIRONMENT)
+    demand = Requirement(level="gpu", environment=EnvironmentRequirement(ENVIRONMENT))
     assert world.verified(demand=demand).accepted
     with containerd(tmp_path) as ctr:
         name = f"{world.reference.name}:{ENVIRONMENT}"

@@ -12,9 +12,9 @@ import base64
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,16 @@ from hostile import Front, Rules, hostile
 from registries import OCI_INDEX, State, docker_registry, modern_registry
 
 from envbuilder.attest import envelope, statements
-from envbuilder.attest.envelope import ENVELOPE, KeyOpener
+from envbuilder.attest.envelope import ENVELOPE
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.statements import VerdictPredicate
+from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
+from envbuilder.errors import UsageError
 from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify import VerifyQuestion, verify
+from envbuilder.publish.verify_request import VerifyOptions, openers_of, requirement_of
 from envbuilder.registry import transport
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
@@ -54,8 +56,15 @@ MOST_BYTES = 300_000_000
 
 H100_HOST = gpu_verdict().host
 T4 = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
-ON_H100 = Requirement(level="gpu", driver="535", gpu="H100")
-GPU = Requirement(level="gpu")
+
+
+def words(**given: str) -> dict[str, str]:
+    """Write options of the command; ``{image}`` is the beginning of the image's digest."""
+    return given
+
+
+ON_H100 = words(level="gpu", driver="535", gpu="H100")
+GPU = words(level="gpu")
 BARE = HostRef(kernel="6.1.0", cpus=2)
 
 
@@ -68,12 +77,14 @@ class Stage:
     name: str
     rules: Rules
     keys: dict[str, PrivateKey]
+    folder: Path
     state: State | None
     image: Manifest = field(init=False)
     _client: Repository | None = None
     threshold: int = 1
     trusted: tuple[str, ...] = ("ann", "bob")
     expires: dict[str, str] = field(default_factory=dict)
+    key_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.image = self.push("image")
@@ -128,25 +139,41 @@ class Stage:
             text = text.replace(old, new)
         return text.encode()
 
-    def ask(self, demand: Requirement, target: str, seconds: float) -> Verification:
-        """Verify through the front."""
-        keys = tuple(replace(self.keys[name].public, expires=self.expires.get(name, "")) for name in self.trusted)
-        reference = Reference(self.front, self.name).at(target)
-        repository = Repository(reference, {"HOME": "/nonexistent"}, Deadline(seconds))
+    def ask(self, given: Mapping[str, str], target: str, seconds: float) -> Verification:
+        """Verify through the front, as the command does with these words and key files."""
+        asked, limits = Reference(self.front, self.name).at(self.named(target)), self.expires
+        values = {name: self.named(value) for name, value in given.items()}
+        files = self.key_files or tuple(
+            (f"Expires: {limits[name]}\n" if name in limits else "") + f"{{{name}}}" for name in self.trusted
+        )
+        paths = tuple(self.folder / f"{number}.pub" for number in range(len(files)))
+        for path, text in zip(paths, files, strict=True):
+            path.write_text(text.format(**{name: key.public.pem for name, key in self.keys.items()}))
+        options = {"keys": paths, "identity": None, "issuer": None, "level": None, "driver": None, "gpu": None}
+        wanted = requirement_of(
+            VerifyOptions(**{**options, "image": str(asked), "max_age": "90d", **values}), load().gpu_model
+        )
+        repository = Repository(asked, {"HOME": "/nonexistent"}, Deadline(seconds))
         try:
-            return verify(repository, (KeyOpener(keys),), VerifyQuestion(demand, self.threshold), NOW)
+            return verify(repository, openers_of(paths, None, None), VerifyQuestion(wanted, self.threshold), NOW)
         finally:
             repository.transport.close()
+
+    def named(self, text: str) -> str:
+        return text.format(image=self.image.digest[7:19])
 
 
 @dataclass(frozen=True)
 class Row:
-    """One attack: what is done, and the one reason that the refusal has to name ('' where the answer is yes)."""
+    """One attack: what is done, and the one reason that the refusal has to name ('' where the answer is yes).
+
+    USAGE is a word of the command that is not understood; ``given`` are its options.
+    """
 
     name: str
     attack: Callable[[Stage], Any]
     expected: str
-    demand: Requirement = GPU
+    given: Mapping[str, str] = field(default_factory=lambda: GPU)
     target: str = "image"
 
 
@@ -568,7 +595,7 @@ STATEMENTS = [
         "GH100 is not H100",
         says(gpu_verdict(host=HostRef(driver="535.1", gpus=(GpuSeen(name="NVIDIA GH100", compute_capability="9.0"),)))),
         "OTHER_GPU",
-        Requirement(gpu="H100"),
+        words(gpu="H100"),
     ),
     Row(
         "PASSED although a required check failed",
@@ -579,19 +606,19 @@ STATEMENTS = [
         "the tag of one environment on another's image",
         retagged,
         "OTHER_ENVIRONMENT",
-        Requirement(level="gpu", environment="tf2.21.0-py311-cpu-bookworm"),
+        words(level="gpu", environment="tf2.21.0-py311-cpu-bookworm"),
         "tf2.21.0-py311-cpu-bookworm",
     ),
     Row(
         "an image of no environment",
         says(gpu_verdict(environment=None)),
         "OTHER_ENVIRONMENT",
-        Requirement(tensorflow="2.20"),
+        words(tensorflow="2.20"),
     ),
 ]
 
 NEWER = [
-    (f"a newer {name}", failed(*levels), demand)
+    (f"a newer {name}", failed(*levels), given)
     for name, levels in (
         ("FAILED in static", ("static",)),
         ("FAILED in load", ("load",)),
@@ -599,22 +626,22 @@ NEWER = [
         ("FAILED in all", ("static", "gpu")),
         ("FAILED without a check", ()),
     )
-    for demand in (GPU,)
+    for given in (GPU,)
 ]
 FAILURES = [
-    *[Row(name, after_good(says(value)), "FAILED", demand) for name, value, demand in NEWER],
+    *[Row(name, after_good(says(value)), "FAILED", given) for name, value, given in NEWER],
     *[
         Row(
             f"a FAILED in {level} of a host without a driver, {name} demanded",
             after_good(says(failed(level, host=BARE))),
             "FAILED",
-            demand,
+            given,
         )
         for level in ("static", "load", "cpu")
-        for name, demand in (
-            ("a driver", Requirement(level="gpu", driver="535")),
-            ("a GPU", Requirement(level="gpu", gpu="H100")),
-            ("a lower level", Requirement(level="static")),
+        for name, given in (
+            ("a driver", words(level="gpu", driver="535")),
+            ("a GPU", words(level="gpu", gpu="H100")),
+            ("a lower level", words(level="static")),
             ("everything", ON_H100),
         )
         if level != "cpu" or name in ("everything", "a GPU")
@@ -971,7 +998,7 @@ MEANING = [
         "an environment with a Cyrillic letter",
         says(gpu_verdict(environment=gpu_environment(id=gpu_environment().id.replace("o", "\u043e")))),
         "OTHER_ENVIRONMENT",
-        Requirement(environment=gpu_environment().id),
+        words(environment=gpu_environment().id),
     ),
     Row(
         "an environment that writes on the terminal",
@@ -1187,7 +1214,8 @@ def verdict_of(spec: dict[str, Any]) -> Verdict:
     if isinstance(host, str):
         given["host"] = HOSTS[host]
     elif host is not None:
-        gpus = tuple(GpuSeen(name=name, compute_capability="9.0") for name in host.get("gpus", ()))
+        memory = int(host.get("memory", 0) * (1 << 30))
+        gpus = tuple(GpuSeen(name=name, compute_capability="9.0", memory=memory) for name in host.get("gpus", ()))
         given["host"] = HostRef(driver=host["driver"], gpus=gpus)
     if spec["is"] == "failed":
         return failed(*spec["in"], **given)
@@ -1200,10 +1228,13 @@ def row_of(data: dict[str, Any]) -> Row:
     def attack(stage: Stage) -> None:
         stage.threshold = data.get("threshold", 1)
         stage.expires = {name: TIMES.get(time, time) for name, time in data.get("expires", {}).items()}
+        stage.key_files = tuple(data.get("key_files", ()))
         if data.get("good"):
             good(stage)
         for spec in data.get("verdicts", ()):
             stage.state_that(verdict_of(spec), *spec.get("by", ()))
+        for tag in data.get("tags", ()):
+            stage.client().put_manifest(stage.named(tag), stage.image.content, stage.image.media_type)
         if "edit" in data:
             stage.attach(stage.seal(stage.edited(*map(tuple, data["edit"]))))
         if "attach" in data:
@@ -1215,8 +1246,7 @@ def row_of(data: dict[str, Any]) -> Row:
                 REQUESTS[request], answers(given.get("status", 200), given.get("body", "").encode(), **headers)
             )
 
-    requirement = Requirement(**data["requirement"]) if "requirement" in data else GPU
-    return Row(data["name"], attack, data.get("expected", ""), requirement, data.get("target", "image"))
+    return Row(data["name"], attack, data.get("expected", ""), data.get("given", GPU), data.get("target", "image"))
 
 
 TABLE = Path(__file__).parents[1] / "data" / "verify_attacks.yaml"
@@ -1263,18 +1293,18 @@ def debian(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture
 def stage(
-    request: pytest.FixtureRequest, keys: dict[str, PrivateKey], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, keys: dict[str, PrivateKey], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Stage]:
     """Yield a fresh repository in each kind of registry, behind a front that is queried again without long pauses."""
     monkeypatch.setattr(transport, "PAUSE_S", 0.005)
     if request.param == "OCI 1.1":
         with modern_registry() as (host, state), hostile(host) as (front, rules):
-            yield Stage(host, front, "team/image", rules, keys, state)
+            yield Stage(host, front, "team/image", rules, keys, tmp_path, state)
     else:
         host = request.getfixturevalue("debian")
         name = f"team/n{digest(request.node.name)[7:23]}"
         with hostile(host) as (front, rules):
-            yield Stage(host, front, name, rules, keys, None)
+            yield Stage(host, front, name, rules, keys, tmp_path, None)
 
 
 def test_the_table_is_complete() -> None:
@@ -1287,10 +1317,14 @@ def test_the_table_is_complete() -> None:
 def test_attack(stage: Stage, row: Row) -> None:
     """The answer is the right one, for the right reason, in time, and it can be written."""
     row.attack(stage)
+    if row.expected == "USAGE":
+        with pytest.raises(UsageError):
+            stage.ask(row.given, row.target, LIMIT_S)
+        return
     begun = time.monotonic()
     limit = SHORT_S if "TOO_SLOW" in row.expected else LIMIT_S
     before = peak_memory.from_now_on()
-    found = stage.ask(row.demand, row.target, limit)
+    found = stage.ask(row.given, row.target, limit)
     assert time.monotonic() - begun < limit + 4
     assert peak_memory.most() - before < MOST_BYTES  # the registry that attacks is in this process too
     reasons = {str(refusal.reason) for refusal in found.refusals}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -44,13 +46,13 @@ def test_a_protected_key_needs_its_password(tmp_path) -> None:
     made = create(tmp_path, password=right)
     assert load_private(tmp_path / PRIVATE, password=right).keyid == made.keyid
     for wrong in (None, other):
-        with pytest.raises(PublishError, match="ENVBUILDER_KEY_PASSWORD"):
+        with pytest.raises(UsageError, match="ENVBUILDER_KEY_PASSWORD"):
             load_private(tmp_path / PRIVATE, password=wrong)
 
 
 def test_the_wrong_half_is_named(tmp_path) -> None:
     create(tmp_path)
-    with pytest.raises(PublishError, match=PUBLIC):
+    with pytest.raises(UsageError, match=PUBLIC):
         load_public_keys(tmp_path / PRIVATE)
 
 
@@ -110,18 +112,45 @@ def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
     one, two = keys
     file = tmp_path / "both.pub"
     file.write_text(f"{one.public.pem}# the second\nExpires: 2027-01-01T00:00:00Z\n{two.public.pem}")
-    assert [(key.keyid, key.expires) for key in load_public_keys(file)] == [
-        (one.keyid, ""),
-        (two.keyid, "2027-01-01T00:00:00Z"),
-    ]
+    assert [(key.keyid, key.expires) for key in load_public_keys(file)] == [(one.keyid, None), (two.keyid, END)]
 
 
-@pytest.mark.parametrize("limit", ["tomorrow", "2027-01-01", ""])
-def test_a_limit_that_cannot_be_read_is_refused(tmp_path: Path, keys, limit: str) -> None:
-    file = tmp_path / "key.pub"
-    file.write_text(f"Expires: {limit}\n{keys[0].public.pem}")
-    with pytest.raises(PublishError, match="not a time with a zone"):
-        load_public_keys(file)
+END = datetime(2027, 1, 1, tzinfo=UTC)
+LIMIT = "Expires: 2027-01-01T00:00:00Z"
+UNCLEAR = {
+    "a limit below the key": "{pem}" + LIMIT,
+    "a limit in small letters": LIMIT.lower() + "\n{pem}",
+    "a blank before the limit": f" {LIMIT}\n{{pem}}",
+    "a blank before the colon": LIMIT.replace(":", " :", 1) + "\n{pem}",
+    "two limits": f"{LIMIT}\n{LIMIT}\n{{pem}}",
+    "a word": "hello\n{pem}",
+    "half a key": "{pem}-----BEGIN PUBLIC KEY-----\nAAAA\n",
+    "a limit that is a word": "Expires: tomorrow\n{pem}",
+    "a limit without a zone": "Expires: 2027-01-01\n{pem}",
+    "a limit that is empty": "Expires: \n{pem}",
+}
+
+
+@pytest.mark.parametrize("text", UNCLEAR.values(), ids=UNCLEAR.keys())
+def test_a_key_file_with_text_that_is_not_understood_is_refused(tmp_path: Path, keys, text: str) -> None:
+    (tmp_path / "key.pub").write_text(text.format(pem=keys[0].public.pem))
+    with pytest.raises(UsageError, match=r"key\.pub"):
+        load_public_keys(tmp_path / "key.pub")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_limit_is_read_from_a_file_of_any_editor(tmp_path: Path, keys, end: str, mark: str) -> None:
+    text = f"{mark}{LIMIT}\n\n{keys[0].public.pem}".replace("\n", end)
+    (tmp_path / "key.pub").write_bytes(text.encode())
+    assert [key.expires for key in load_public_keys(tmp_path / "key.pub")] == [END]
+
+
+def test_a_key_that_is_given_twice_has_the_earlier_end(tmp_path: Path, keys) -> None:
+    for name, limit in (("a", ""), ("b", LIMIT), ("c", LIMIT.replace("2027", "2028"))):
+        (tmp_path / name).write_text(f"{limit}\n{keys[0].public.pem}")
+    for order in permutations("abc"):
+        assert [key.expires for key in load_public_keys(*(tmp_path / name for name in order))] == [END]
 
 
 def test_a_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:

@@ -31,17 +31,17 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as Published
 
 from envbuilder import simulated
-from envbuilder.attest import envelope, host_classes, statements
+from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.requirements import Requirement, same_model
+from envbuilder.attest.requirements import GpuRequirement, Requirement, read_gpu
 from envbuilder.attest.statements import VERDICT, VerdictPredicate, about, result_statement, verdict_statement
 from envbuilder.attest.trust_policy import TrustedStatement, decide
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.finding import Code, Severity
-from envbuilder.verdict import HostRef, ImageRef, Verdict
+from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NAME = "registry.example.org/team/image"
 
@@ -156,7 +156,12 @@ def test_what_is_no_statement_is_refused(text: bytes) -> None:
 
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+CATALOG = load()
 SUBJECT = digest("manifest")
+
+
+def gpu(text: str) -> GpuRequirement:
+    return read_gpu(text, CATALOG.gpu_model)
 
 
 def evidence(value: Verdict, subject: str = SUBJECT) -> TrustedStatement:
@@ -176,13 +181,12 @@ def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
         (verdict(), Requirement(level="cpu"), []),
         (verdict(), Requirement(level="load"), []),
         (verdict(), Requirement(level="gpu"), [Reason.LEVEL_TOO_LOW]),
-        (gpu_verdict(), Requirement(level="gpu", driver="535", gpu="H100"), []),
-        (gpu_verdict(), Requirement(level="gpu", driver="535.104.05", gpu="nvidia h100"), []),
+        (gpu_verdict(), Requirement(level="gpu", driver="535", gpu=gpu("H100")), []),
+        (gpu_verdict(), Requirement(level="gpu", driver="535.104.05", gpu=gpu("nvidia h100")), []),
         (gpu_verdict(), Requirement(level="gpu", driver="550"), [Reason.OTHER_DRIVER]),
         (gpu_verdict(), Requirement(level="gpu", driver="53"), [Reason.OTHER_DRIVER]),
-        (gpu_verdict(), Requirement(level="gpu", gpu="A100"), [Reason.OTHER_GPU]),
-        (gpu_verdict(), Requirement(level="gpu", gpu="H10"), [Reason.OTHER_GPU]),
-        (verdict(), Requirement(driver="535", gpu="H100"), [Reason.OTHER_DRIVER, Reason.OTHER_GPU]),
+        (gpu_verdict(), Requirement(level="gpu", gpu=gpu("A100")), [Reason.OTHER_GPU]),
+        (verdict(), Requirement(driver="535", gpu=gpu("H100")), [Reason.OTHER_DRIVER, Reason.OTHER_GPU]),
         (failed_verdict(), Requirement(level="static"), [Reason.FAILED]),
         (inconclusive_verdict(), Requirement(level="load"), [Reason.INCONCLUSIVE]),
         (verdict(simulated=True), Requirement(), [Reason.SIMULATED]),
@@ -237,7 +241,6 @@ def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days
     assert bool(decision.refusals) != sound
 
 
-CATALOG = load()
 ON = parse_host_classes("H100/535, A100/550", CATALOG.gpu_model)
 HOSTS = {
     "H100/535": HostRef(driver="535.104.05", gpus=(H100,)),
@@ -257,13 +260,9 @@ def failed(kind: str, level: str, **given: object) -> Verdict:
 
 def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
     asked = demand or Requirement(level="gpu")
-    found = decide_by_class(
-        SUBJECT, tuple(map(evidence, values)), asked, ON, NOW, same_gpu=same_model(CATALOG.gpu_model)
-    )
+    found = decide_by_class(SUBJECT, tuple(map(evidence, values)), asked, ON, NOW)
     for one in found:
-        assert bool(host_classes.reasons(one)) == (one.standing.state != "passed"), (
-            "each no has a reason, no yes has one"
-        )
+        assert bool(one.refusals) == (one.standing.state != "passed"), "each no has a reason, no yes has one"
         assert one.decision.accepted == (one.standing.state == "passed")
     return [one.standing.state for one in found]
 
@@ -326,26 +325,59 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 def test_a_reason_belongs_to_its_kind() -> None:
     found = decide_by_class(SUBJECT, (evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
-    assert [[one.reason for one in host_classes.reasons(kind)] for kind in found] == [[], [Reason.KIND_MISSING]]
-    assert host_classes.reasons(found[1])[0].message.startswith("A100/550: ")
+    assert [[one.reason for one in kind.refusals] for kind in found] == [[], [Reason.KIND_MISSING]]
+    assert found[1].refusals[0].message.startswith("A100/550: ")
 
 
 def test_kinds_are_read_by_the_catalogues_names() -> None:
-    assert parse_host_classes("NVIDIA H100 80GB HBM3/535,h100 / 535", CATALOG.gpu_model) == (
-        HostClass(gpu="H100", driver="535"),
-    )
+    assert parse_host_classes("NVIDIA H100/535,h100 / 535", CATALOG.gpu_model) == (HostClass(gpu("H100"), "535"),)
+    assert [str(one) for one in parse_host_classes("a100-80gb/550,A100 40 GiB/550", CATALOG.gpu_model)] == [
+        "A100 80GB/550",
+        "A100 40GB/550",
+    ]
     for wrong in ("H100", "", "H100/", "/535", "H100/new", "H999/535", "H100/535,,", "RTX 4000/550"):
         with pytest.raises(UsageError):
             parse_host_classes(wrong, CATALOG.gpu_model)
 
 
-def test_a_longer_name_is_another_model() -> None:
-    """An RTX 3080 Ti is no RTX 3080, although its name begins alike; what the catalogue lacks is compared by words."""
-    same = same_model(CATALOG.gpu_model)
-    assert not same("RTX 3080", "NVIDIA GeForce RTX 3080 Ti")
-    assert same("RTX 3080", "NVIDIA GeForce RTX 3080")
-    assert same("H999", "NVIDIA H999 80GB")
-    assert not same("H999", "NVIDIA H100 80GB HBM3")
+def seen(name: str, memory: float = 0) -> GpuSeen:
+    return GpuSeen(name=name, compute_capability="9.0", memory=int(memory * (1 << 30)))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "met", "not_met"),
+    [
+        ("RTX 3080", ["NVIDIA GeForce RTX 3080"], ["NVIDIA GeForce RTX 3080 Ti"]),
+        ("geforce-2080ti", ["NVIDIA GeForce RTX 2080 Ti"], ["NVIDIA GeForce RTX 2080"]),
+        ("H100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL", "NVIDIA H100 PCIe"], ["NVIDIA GH100", "H999"]),
+        ("H100 PCI-E", ["NVIDIA H100 PCIe"], ["NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3"]),
+        ("H100 SXM5", ["NVIDIA H100 80GB HBM3"], ["NVIDIA H100 PCIe"]),
+        ("A100 SXM 80 GB", ["NVIDIA A100-SXM4-80GB"], ["NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe"]),
+        ("Tesla T4", ["Tesla T4"], ["NVIDIA T4"]),
+        ("V100S", ["Tesla V100S-PCIE-32GB"], ["Tesla V100-PCIE-32GB"]),
+        ("A100 MIG 1g.5gb", ["NVIDIA A100-SXM4-40GB MIG 1g.5gb"], ["NVIDIA A100-SXM4-40GB"]),
+    ],
+)
+def test_every_word_of_a_gpu_has_to_be_in_the_drivers_name(wanted: str, met: list[str], not_met: list[str]) -> None:
+    assert [name for name in met if not gpu(wanted).is_met_by(seen(name))] == []
+    assert [name for name in not_met if gpu(wanted).is_met_by(seen(name))] == []
+
+
+def test_memory_is_compared_where_the_name_does_not_say_it() -> None:
+    assert gpu("T4 16GB").is_met_by(seen("Tesla T4", 15))
+    assert gpu("H100 94GB").is_met_by(seen("NVIDIA H100 NVL", 93.58))
+    assert not gpu("H100 80GB").is_met_by(seen("NVIDIA H100 NVL", 93.58))
+    assert not gpu("H100 80GB").is_met_by(seen("NVIDIA H100 PCIe"))
+    assert not gpu("A100 80GB").is_met_by(seen("NVIDIA A100-SXM4-40GB", 80))
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [("NVIDIA", "NVIDIA"), ("80GB", "80GB"), ("HBM3", "HBM3"), ("H10", "H10"), ("8x H100", "8x"), ("H100 0GB", "0gb")],
+)
+def test_a_word_without_a_meaning_is_quoted(text: str, quoted: str) -> None:
+    with pytest.raises(UsageError, match=f"'{quoted}'"):
+        gpu(text)
 
 
 VERDICTS = st.builds(

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder import errors
-from envbuilder.attest.requirements import Requirement
 from envbuilder.cli import exit_codes
 from envbuilder.cli.schema_command import DOCUMENTS, schema_of
 from envbuilder.errors import ExitCode
 from envbuilder.jobs.clean import CleanDocument, ImageGone
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.results import PublishDocument, PublishRow
-from envbuilder.publish.verification import Verification
+from envbuilder.publish.verification import Demanded, Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters
 from envbuilder.upgrade.bisect_search import Result
@@ -115,8 +114,8 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
         (bisection(FOUND), ExitCode.DONE),
         (bisection(UNTOLD), ExitCode.NO_CLAIM),
         (bisection(None), ExitCode.NO_CLAIM),
-        (Verification(image="x", accepted=True, demanded=Requirement()), ExitCode.DONE),
-        (Verification(image="x", accepted=False, demanded=Requirement()), ExitCode.PUBLISH_FAILED),
+        (Verification(image="x", accepted=True, demanded=Demanded()), ExitCode.DONE),
+        (Verification(image="x", accepted=False, demanded=Demanded()), ExitCode.PUBLISH_FAILED),
         (compared("agrees"), ExitCode.DONE),
         (compared("disagrees"), ExitCode.FAILED),
         (CleanDocument(dry_run=False, images=(GONE,)), ExitCode.DONE),

@@ -7,10 +7,11 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -24,6 +25,7 @@ from registries import modern_registry
 
 from envbuilder.attest.installed_packages import ImagePackages
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
+from envbuilder.attest.requirements import EnvironmentRequirement
 from envbuilder.attest.statements import PROVENANCE
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -37,7 +39,7 @@ from envbuilder.publish import publish_all
 from envbuilder.publish.attestation import PublishSession, ValidationTerms
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.publish import publish
-from envbuilder.publish.publish_all import PublishOptions, _Describe, allowance, plan_all, sealer_of
+from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all, sealer_of
 from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
 from envbuilder.publish.verify_request import duration, fetch
 from envbuilder.registry.client import Repository
@@ -95,11 +97,12 @@ def test_durations_have_units() -> None:
         duration("90")
 
 
-def test_nothing_but_inconclusive_can_be_allowed() -> None:
-    assert allowance(("inconclusive", "inconclusive")) == ("inconclusive",)
-    for word in ("failed", "simulated", "FAILED"):
-        with pytest.raises(PublishError):
-            allowance((word,))
+@pytest.mark.parametrize(
+    "words", [("--allow", "failed"), ("--allow", "FAILED"), ("--moving", ""), ("--moving", "-x"), ("--to", "a.b/c:d")]
+)
+def test_publish_refuses_words_that_do_not_fit(tmp_path, monkeypatch, words) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("publish", "--to", "a.b/c", "--dry-run", *words, expect=(UsageError, click.UsageError))
 
 
 def test_somebody_has_to_sign() -> None:
@@ -114,7 +117,7 @@ def test_keyless_without_its_package_says_what_to_install() -> None:
     assert "--key" in str(caught.value)
 
 
-def run(*words: str, expect: type[BaseException] | None = None) -> str:
+def run(*words: str, expect: type[BaseException] | tuple[type[BaseException], ...] | None = None) -> str:
     answer = CliRunner().invoke(root, list(words), standalone_mode=False)
     if expect is not None:
         assert isinstance(answer.exception, expect), answer.exception
@@ -134,9 +137,22 @@ def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ENVBUILDER_KEY_PASSWORD", "secret")
     run("keys", "new", str(tmp_path))
     assert b"ENCRYPTED" in (tmp_path / PRIVATE).read_bytes()
-    with pytest.raises(PublishError):
+    with pytest.raises(UsageError):
         sealer_of((tmp_path / PRIVATE,), keyless=False, environment={})
     assert sealer_of((tmp_path / PRIVATE,), keyless=False, environment={"ENVBUILDER_KEY_PASSWORD": "secret"})
+
+
+def test_a_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_named(tmp_path) -> None:
+    said: list[str] = []
+    for name, days in (("old", -1), ("new", 1)):
+        create(tmp_path / name, expires=datetime.now(UTC) + timedelta(days=days))
+    with pytest.raises(UsageError, match="expired on"):
+        sealer_of((tmp_path / "old" / PRIVATE,), keyless=False, environment={})
+    sealer_of((tmp_path / "new" / PRIVATE,), keyless=False, environment={}, say=said.append)
+    assert not said
+    (tmp_path / "new" / PRIVATE).chmod(0o644)
+    sealer_of((tmp_path / "new" / PRIVATE,), keyless=False, environment={}, say=said.append)
+    assert "chmod 600" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +161,13 @@ def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
         (("a.b/c:d",), "no trusted signer"),
         (("a.b/c:d", "--identity", "x"), "belong together"),
         (("image", "--key", "KEY"), "names no registry"),
-        (("a.b/c:d", "--key", "KEY", "--driver", "new"), "not a driver"),
-        (("a.b/c:d", "--key", "KEY", "--max-age", "long"), "not a duration"),
+        (("a.b/c:d", "--key", "KEY", "--driver", "new"), "'new' is not a driver"),
+        (("a.b/c:d", "--key", "KEY", "--max-age", "long"), "'long' is not a duration"),
+        (("a.b/c:d", "--key", "KEY", "--tensorflow", "2.20.x"), "'2.20.x' is not a version"),
+        (("a.b/c:d", "--key", "KEY", "--environment", "cpu"), "'cpu' is not an environment"),
+        (("a.b/c:d", "--key", "KEY", "--gpu", "NVIDIA"), "'NVIDIA'"),
+        (("a.b/c:d", "--key", "KEY", "--on", "H100"), "'H100' is not a host class"),
+        (("a.b/c:d", "--key", "KEY", "--threshold", "2"), "2 of 1 signers"),
         (("a.b/c:d", "--key", "absent.pub"), "absent.pub"),
     ],
 )
@@ -269,11 +290,11 @@ def test_an_image_is_read_once_for_the_bills_of_both_forms(session: PublishSessi
 )
 def test_a_tag_with_a_meaning_of_its_own_is_refused(tag: str) -> None:
     with pytest.raises(UsageError):
-        check_moving(("latest", tag))
+        check_moving(("latest", tag), parse("a.b/c"))
 
 
 def test_other_tags_are_free() -> None:
-    check_moving(("latest", "stable", "sha256", "tf2.20", "2.20.0-gpu"))
+    check_moving(("latest", "stable", "sha256", "tf2.20", "2.20.0-gpu"), parse("a.b/c"))
 
 
 @pytest.mark.parametrize("more", [":latest", "@sha256:" + "a" * 64])
@@ -284,8 +305,10 @@ def test_a_tag_in_the_destination_is_refused(more: str) -> None:
 
 
 def test_a_tag_of_ours_names_its_environment() -> None:
-    assert meant_by("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm") == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
-    assert meant_by("staging-tf2.20.0-py311-cpu-bookworm") == "tf2.20.0-py311-cpu-bookworm"
+    for tag in ("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm", "tf2.20.0-py311-cpu-bookworm-numpy2.0.0"):
+        assert meant_by(tag) == EnvironmentRequirement(tag)
+        assert meant_by(f"{tag}-0123456789ab") == EnvironmentRequirement(tag, "0123456789ab")
+        assert meant_by(f"staging-{tag}") == EnvironmentRequirement(tag)
     assert [meant_by(tag) for tag in ("latest", "", "tf", "v2.20.0")] == [None] * 4
 
 
