@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -35,10 +36,6 @@ ENVELOPE = "application/vnd.dsse.envelope.v1+json"
 """The media type under which an envelope is stored in a registry."""
 
 
-MAX_SIGNATURES = 64
-"""Signatures of one envelope that are checked."""
-
-
 class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
     """A trusted signer with a valid signature, and the end of the trust."""
 
@@ -50,8 +47,9 @@ class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload with valid signatures of the trusted signers ``signed_by``."""
+    """A payload of any type with valid signatures of the trusted signers ``signed_by``."""
 
+    payload_type: str
     payload: bytes
     signed_by: tuple[SignedBy, ...]
 
@@ -61,10 +59,6 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
 
     unknown_signer: bool
     message: str
-
-
-class UnknownFormError(PublishError):
-    """A trusted signer signed a statement in an unknown form."""
 
 
 class Sealer(Protocol):
@@ -149,25 +143,19 @@ class KeyOpener:
         return tuple(key.keyid for key in self.trusted)
 
     def open(self, content: bytes) -> Opened | Rejected:
-        """Open a DSSE envelope of one of the keys. Raises UnknownFormError for an unknown form of statement."""
+        """Open a DSSE envelope of one of the keys."""
         envelope = parse(content)
         holding = set(signers(envelope, self.trusted))
-        if envelope.payload_type != PAYLOAD_TYPE:
-            text = f"the envelope holds {envelope.payload_type!r}, not a statement"
-            raise UnknownFormError(text) if holding and _is_in_toto(envelope.payload_type) else PublishError(text)
         if holding:
             names = tuple(SignedBy(name=key.keyid, expires=key.expires) for key in self.trusted if key.keyid in holding)
-            return Opened(payload=payload_of(envelope), signed_by=names)
+            return Opened(payload_type=envelope.payload_type, payload=payload_of(envelope), signed_by=names)
+        if envelope.payload_type != PAYLOAD_TYPE:
+            raise PublishError(f"the envelope holds {envelope.payload_type!r}, not a statement")
         claimed = [signature.keyid or "" for signature in envelope.signatures]
         if {key.keyid for key in self.trusted} & set(claimed):
             return Rejected(unknown_signer=False, message="the signature is invalid: the statement was altered")
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
         return Rejected(unknown_signer=True, message=f"signed by {claimants}, which is not a trusted key")
-
-
-def _is_in_toto(payload_type: str) -> bool:
-    """Return True for the payload type of any version of in-toto statements, in any spelling."""
-    return payload_type.strip().casefold().startswith("application/vnd.in-toto")
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -192,15 +180,18 @@ def signers(envelope: Envelope, trusted: tuple[PublicKey, ...]) -> tuple[str, ..
     signature does not affect the others.
     """
     message = pae(envelope.payload_type, payload_of(envelope))
-    signatures = [found for one in envelope.signatures[:MAX_SIGNATURES] if (found := _signature(one)) is not None]
+    signatures = dict.fromkeys(found for one in envelope.signatures if len(found := _signature(one)) == _SIGNATURE)
     return tuple(key.keyid for key in trusted if any(key.verify(message, found) for found in signatures))
 
 
-def _signature(signature: EnvelopeSignature) -> bytes | None:
-    try:
+_SIGNATURE = 64
+"""Bytes of an Ed25519 signature."""
+
+
+def _signature(signature: EnvelopeSignature) -> bytes:
+    with suppress(PublishError):
         return _unbase64(signature.sig)
-    except PublishError:
-        return None
+    return b""
 
 
 def _unbase64(text: str) -> bytes:

@@ -55,7 +55,6 @@ class ClassDecision:
 
 
 def decide_by_class(
-    digest: str,
     evidence: tuple[TrustedStatement, ...],
     wanted: Requirement,
     kinds: tuple[HostClass, ...],
@@ -63,14 +62,14 @@ def decide_by_class(
     *,
     threshold: int = 1,
 ) -> tuple[ClassDecision, ...]:
-    """Decide about a digest for each host class.
+    """Decide for each host class.
 
     A FAILED in the gpu levels counts for its own class, one below them for every class.
     """
     found = []
     for kind in kinds:
         here = replace(wanted, gpu=kind.gpu, driver=kind.driver or None)
-        found.append(_of_class(kind, decide(digest, evidence, here, now, threshold=threshold), now))
+        found.append(_of_class(kind, decide(evidence, here, now, threshold=threshold), now))
     return tuple(found)
 
 

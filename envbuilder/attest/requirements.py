@@ -23,6 +23,9 @@ _DRIVER = re.compile(DOTTED)
 _VERSION = re.compile(rf"{DOTTED}(?:(?:a|b|rc|-rc|\.dev|\.post)[0-9]{{1,9}})?")
 _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-([0-9a-f]{12}))?")
 
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_CUDA = re.compile(rf"cu{DOTTED}")
+_NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
 _MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
 _GPU_DETAIL = re.compile(
     rf"nvidia|geforce|tesla|quadro|rtx|gtx|gpu|laptop|sxm[0-9]?|pcie|nvl|hbm[0-9]e?|{_MEMORY.pattern}"
@@ -206,7 +209,25 @@ def inconsistent(verdict: Verdict) -> str:
     gpus = len(verdict.host.gpus)
     if gpus < _GPUS.get(verdict.level, 0):
         return f"it is of level {verdict.level} and its host had {gpus} GPUs"
+    if why := _misnamed(verdict):
+        return why
+    if not _DIGEST.fullmatch(verdict.suite):
+        return f"its suite is {verdict.suite[:80]!r}, which is not a digest"
+    if moment(verdict.started) > moment(verdict.finished) + CLOCK_SKEW:
+        return f"it ended ({verdict.finished}) before it began ({verdict.started})"
     return contradiction(verdict)
+
+
+def _misnamed(verdict: Verdict) -> str:
+    """Return how an environment's id contradicts its TensorFlow, its Python, and its CUDA (``cpu`` if it has none)."""
+    if (has := verdict.environment) is None:
+        return ""
+    start = _NO_TAG.sub("-", f"tf{has.tensorflow}-py{has.python.replace('.', '')}-")
+    part = has.id.removeprefix(start).partition("-")[0]
+    cuda = _CUDA.fullmatch(part) is not None and has.cuda is not None and is_prefix(part[2:], has.cuda)
+    if has.id.startswith(start) and (cuda if has.flavor == "gpu" else part == "cpu"):
+        return ""
+    return f"its environment {has.id} has TensorFlow {has.tensorflow}, Python {has.python}, CUDA {has.cuda or 'none'}"
 
 
 def _inconsistent(verdict: Verdict, *_: object) -> str:
@@ -240,7 +261,7 @@ def rank(level: Level) -> int:
 def moment(text: str) -> datetime:
     """Read an ISO 8601 time. Raises DamagedError for any other text, and for a time without a zone."""
     with decoding.damaged("not a time"):
-        time = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text if text.isprintable() else "")
         if time.tzinfo is None:
             raise decoding.DamagedError(f"{text!r} names no time zone")
         return time.astimezone(UTC)

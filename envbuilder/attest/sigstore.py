@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from envbuilder.attest.envelope import BUNDLE, Opened, Rejected, SignedBy
-from envbuilder.attest.statements import PAYLOAD_TYPE
 from envbuilder.errors import InfrastructureError, PublishError
 
 
@@ -64,9 +63,7 @@ class SigstoreOpener:
             raise InfrastructureError(f"Sigstore's trust root cannot be fetched: {error}") from error
         except Exception as error:
             raise PublishError(f"a Sigstore bundle that cannot be checked: {error}") from error
-        if kind != PAYLOAD_TYPE:
-            raise PublishError(f"the bundle holds {kind!r}, not a statement")
-        return Opened(payload=payload, signed_by=(SignedBy(name=self.identity),))
+        return Opened(payload_type=kind, payload=payload, signed_by=(SignedBy(name=self.identity),))
 
 
 def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, assert_never
+from dataclasses import dataclass
+from typing import Any, Literal, assert_never, get_args
 
 import msgspec
 
-from envbuilder.errors import PublishError
+from envbuilder.attest.requirements import moment
+from envbuilder.errors import PublishError, Reason
 from envbuilder.finding import Severity
 from envbuilder.registry import bounded_json
-from envbuilder.verdict import CheckResult, Verdict
+from envbuilder.verdict import SCHEMA, CheckResult, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
@@ -23,6 +25,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
+_HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -119,6 +122,67 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
     if result is None:
         return None
     return about(name, digest, TEST_RESULT, _test_result(verdict, result, allowed))
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Why a trusted payload gives no verdict, and whether that refuses the image."""
+
+    reason: Reason
+    message: str
+    blocks: bool = True
+
+
+class _VerdictHeader(msgspec.Struct, frozen=True):
+    """The fields of a verdict that are read first: its schema and its word, of any version."""
+
+    schema: str = ""
+    verdict: str = ""
+
+
+class _PredicateHeader(msgspec.Struct, frozen=True):
+    verdict: _VerdictHeader
+
+
+def understood(digest: str, payload_type: str, payload: bytes) -> Verdict | Unread | None:
+    """Return what a trusted key says about an image; None for a statement of another kind.
+
+    Everything that may be a verdict about this image and is not understood refuses it. A statement about another image
+    neither accepts nor refuses: anybody can copy it to this image.
+    """
+    if payload_type != PAYLOAD_TYPE:
+        newer = payload_type.strip().casefold().startswith("application/vnd.in-toto")
+        text = f"a trusted key signed {payload_type!r}, which this version cannot read"
+        return Unread(Reason.NEWER_SCHEMA if newer else Reason.UNREADABLE, text, blocks=newer)
+    try:
+        return _understood(digest, parse(payload))
+    except (PublishError, ValueError, OverflowError) as error:
+        return Unread(Reason.UNREADABLE, f"a trusted statement cannot be read: {error}")
+
+
+def _understood(digest: str, statement: Statement) -> Verdict | Unread | None:
+    kind = statement.predicate_type
+    if not kind.strip().casefold().startswith(OURS):  # a URN's scheme and name have no case
+        return None
+    subjects = [subject.digest.get("sha256", "").lower() for subject in statement.subject]
+    if digest_hex(digest) not in subjects:
+        clear = bool(subjects) and all(map(_HEX.fullmatch, subjects))
+        about = ", ".join(f"sha256:{one}" if one else "no sha256 digest" for one in subjects) or "nothing"
+        return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
+    if kind != VERDICT:
+        return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
+    header: _VerdictHeader = bounded_json.parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
+    if header.schema != SCHEMA:
+        text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
+        return Unread(Reason.NEWER_SCHEMA, text)
+    if header.verdict not in get_args(Word):
+        return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word")
+    verdict: Verdict = bounded_json.parsed(statement.predicate, VerdictPredicate, "a verdict").verdict
+    moment(verdict.started)
+    moment(verdict.finished)
+    if verdict.image.digest != digest:
+        return Unread(Reason.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
+    return verdict
 
 
 def _digest(verdict: Verdict) -> str:

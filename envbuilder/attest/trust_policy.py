@@ -18,18 +18,21 @@ from envbuilder.attest.requirements import (
     rank,
     shortcomings,
 )
-from envbuilder.attest.statements import OURS, VERDICT, Statement, VerdictPredicate, digest_hex
+from envbuilder.attest.statements import Unread
 from envbuilder.errors import Reason
-from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.verdict import LEVELS, SCHEMA, CheckLevel, KindState, Verdict
+from envbuilder.verdict import LEVELS, CheckLevel, KindState, Verdict
 
 
-class TrustedStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement with the valid signature of a trusted key; ``stored`` is its digest in the registry."""
+@dataclass(frozen=True)
+class TrustedStatement:
+    """A document with the valid signature of a trusted key; ``stored`` is its digest in the registry.
+
+    ``meaning`` is None for a statement of another kind than verdicts.
+    """
 
     stored: str
     signed_by: tuple[SignedBy, ...]
-    statement: Statement
+    meaning: Verdict | Unread | None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +42,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     ``failures`` each valid FAILED of it, ``suites`` the suites of every real verdict of it.
     """
 
-    accepted: bool
     state: KindState
     verdict: Verdict | None = None
     signed_by: tuple[str, ...] = ()
@@ -47,6 +49,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Refusal, ...] = ()
     failures: tuple[Refusal, ...] = ()
     suites: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return self.state == "passed"
 
 
 class _Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,78 +65,45 @@ class _Judged(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[Refusal, ...]
 
 
-@dataclass(frozen=True)
-class _Unread:
-    """Why a trusted statement gives no verdict, and whether that refuses the image."""
-
-    reason: Reason
-    message: str
-    blocks: bool = True
-
-
-class _VerdictHeader(msgspec.Struct, frozen=True):
-    """The fields of a verdict that are read first: its schema and its word, of any version."""
-
-    schema: str = ""
-    verdict: str = ""
-
-
-class _PredicateHeader(msgspec.Struct, frozen=True):
-    verdict: _VerdictHeader
-
-
 def decide(
-    digest: str,
-    evidence: tuple[TrustedStatement, ...],
-    wanted: Requirement,
-    now: datetime,
-    *,
-    threshold: int = 1,
+    evidence: tuple[TrustedStatement, ...], wanted: Requirement, now: datetime, *, threshold: int = 1
 ) -> Decision:
     """Accept a digest if a verdict meets every requirement and no trusted statement contradicts it.
 
-    Contradicting statements: one about this digest that cannot be read, and a FAILED about the requirement that no
-    newer PASSED of its host class supersedes. ``threshold`` is the number of keys that have to sign.
+    Contradicting statements: one that is not understood, and a FAILED about the requirement that no newer PASSED of its
+    host class supersedes. ``threshold`` is the number of keys that have to sign.
     """
-    judged, blocking, passed_over = _sorted(digest, evidence, wanted, now)
+    judged, blocking, passed_over = _sorted(evidence, wanted, now)
     accepted = [one for one in judged if not one.found]
     against = [one for one in judged if concerns(one.verdict, wanted)]
     failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
-    suites = _suites(judged, failures)
-    if not accepted:
+    refused = Decision(state="refused", notes=passed_over, failures=failures, suites=_suites(judged, failures))
+    if failures or not accepted:
         state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
-        return Decision(
-            accepted=False, state=state, refusals=(*blocking, *passed_over), failures=failures, suites=suites
-        )
+        refused = msgspec.structs.replace(refused, state=state)
+    if not accepted:
+        return msgspec.structs.replace(refused, refusals=(*blocking, *passed_over), notes=())
     best = max(accepted, key=lambda one: moment(one.verdict.finished))
     # The signers of the shown verdict come first: the answer names the first one.
     signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
-    blocking = (*blocking, *failures, *_too_few(signers, threshold))
-    if blocking:
-        state = "failed" if failures else "refused"
-        return Decision(
-            accepted=False, state=state, refusals=blocking, notes=passed_over, failures=failures, suites=suites
-        )
-    return Decision(
-        accepted=True, state="passed", verdict=best.verdict, signed_by=signers, notes=passed_over, suites=suites
-    )
+    if refusals := (*blocking, *failures, *_too_few(signers, threshold)):
+        return msgspec.structs.replace(refused, refusals=refusals)
+    return msgspec.structs.replace(refused, state="passed", verdict=best.verdict, signed_by=signers)
 
 
 def _sorted(
-    digest: str, evidence: tuple[TrustedStatement, ...], wanted: Requirement, now: datetime
+    evidence: tuple[TrustedStatement, ...], wanted: Requirement, now: datetime
 ) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
     """Sort statements into verdicts, refusals that refuse the image, and refusals that are ignored."""
     judged: list[_Judged] = []
-    unread: list[tuple[bool, Refusal]] = []
+    blocking, passed_over = [], []
     for item in evidence:
-        read = _read(digest, item)
-        if isinstance(read, Verdict):
-            judged.append(_judge(item, read, shortcomings(item.stored, read, wanted, now), now))
-        elif read is not None:
-            unread.append((read.blocks, Refusal(reason=read.reason, statement=item.stored, message=read.message)))
-    blocking = tuple(refusal for blocks, refusal in unread if blocks)
-    passed_over = tuple(refusal for blocks, refusal in unread if not blocks)
-    return judged, blocking, (*passed_over, *(refusal for one in judged for refusal in one.found))
+        if isinstance(found := item.meaning, Verdict):
+            judged.append(_judge(item, found, shortcomings(item.stored, found, wanted, now), now))
+        elif found is not None:
+            refusal = Refusal(reason=found.reason, statement=item.stored, message=found.message)
+            (blocking if found.blocks else passed_over).append(refusal)
+    return judged, tuple(blocking), (*passed_over, *(refusal for one in judged for refusal in one.found))
 
 
 def _too_few(signers: tuple[str, ...], threshold: int) -> tuple[Refusal, ...]:
@@ -192,43 +165,6 @@ def _judge(item: TrustedStatement, verdict: Verdict, found: tuple[Refusal, ...],
         revokes=verdict.verdict == "FAILED" and not verdict.unreal and in_time,
         found=found,
     )
-
-
-def _read(digest: str, item: TrustedStatement) -> Verdict | _Unread | None:
-    """Return the verdict of a statement about this digest; None for a statement of another kind.
-
-    A statement about another digest neither accepts nor refuses: anybody can copy it to this image.
-    """
-    if not item.statement.predicate_type.strip().casefold().startswith(OURS):  # a URN's scheme and name have no case
-        return None
-    if all(subject.digest.get("sha256", "").lower() != digest_hex(digest) for subject in item.statement.subject):
-        about = ", ".join(f"sha256:{subject.digest.get('sha256', '?')}" for subject in item.statement.subject)
-        return _Unread(Reason.WRONG_SUBJECT, f"the statement is about {about or 'nothing'}", blocks=False)
-    try:
-        return _verdict(digest, item.statement)
-    except (MalformedError, ValueError, OverflowError) as error:
-        return _Unread(Reason.UNREADABLE, f"a trusted statement cannot be read: {error}")
-
-
-def _verdict(digest: str, statement: Statement) -> Verdict | _Unread:
-    """Read a trusted statement about this digest. One that cannot be read refuses the image."""
-    kind = statement.predicate_type
-    if kind != VERDICT:
-        return _Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    header: _VerdictHeader = parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
-    if header.schema != SCHEMA:
-        text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
-        return _Unread(Reason.NEWER_SCHEMA, text)
-    if header.verdict not in _WORDS:
-        return _Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word")
-    verdict: Verdict = parsed(statement.predicate, VerdictPredicate, "a verdict").verdict
-    moment(verdict.finished)
-    if verdict.image.digest != digest:
-        return _Unread(Reason.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
-    return verdict
-
-
-_WORDS = ("PASSED", "FAILED", "INCONCLUSIVE")
 
 
 _ON_GPU = ("gpu", "multi-gpu")

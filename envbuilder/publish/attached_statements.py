@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from envbuilder.attest import statements
-from envbuilder.attest.envelope import Opener, Rejected, UnknownFormError
+from envbuilder.attest.envelope import Opener, Rejected
 from envbuilder.attest.requirements import Refusal
-from envbuilder.attest.statements import VerdictPredicate
+from envbuilder.attest.statements import understood
 from envbuilder.attest.trust_policy import TrustedStatement
 from envbuilder.errors import PublishError, Reason
-from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import in_parallel
 from envbuilder.registry.errors import RegistryRefusedError
-from envbuilder.registry.manifests import Manifest, ambiguity, platforms
+from envbuilder.registry.manifests import Manifest, ambiguity
 from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
 from envbuilder.verdict import Verdict
 
@@ -78,16 +75,9 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedV
         evidence[digest] = found.trusted
         for item in found.trusted:
             signed.update(one.name for one in item.signed_by)
-        verdicts |= dict(_verdicts_of(found.trusted))
+            if isinstance(item.meaning, Verdict):
+                verdicts[item.stored] = item.meaning
     return PublishedVerdicts(tuple(verdicts.values()), evidence, signed)
-
-
-def _verdicts_of(evidence: Iterable[TrustedStatement]) -> Iterator[tuple[str, Verdict]]:
-    """Yield every verdict that this version can read, with the digest that it is stored under."""
-    for item in evidence:
-        if item.statement.predicate_type == statements.VERDICT:
-            with suppress(MalformedError):
-                yield item.stored, parsed(item.statement.predicate, VerdictPredicate, "a verdict").verdict
 
 
 def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
@@ -122,34 +112,24 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
 
 
 def _unclear(manifest: Manifest) -> Iterator[AttachedDocument]:
-    """Yield reasons why a verdict about this digest may be about several images."""
-    if why := ambiguity(manifest):
-        yield _unknown(Reason.AMBIGUOUS, "", f"{manifest.digest}: {why}")
-    named = platforms(manifest)
-    if len(named) > 1:
-        text = f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one: verify "
-        yield _unknown(Reason.MANY_PLATFORMS, "", f"{text}the deployed one by its own digest")
+    """Yield the reason why a verdict about this digest may be about several images."""
+    if found := ambiguity(manifest):
+        yield _unknown(found[0], "", f"{manifest.digest}: {found[1]}")
 
 
 def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str) -> AttachedDocument:
     """Open one document. One that is not a statement of a trusted key is ignored, since anybody can attach it."""
     try:
-        opened = opener.open(document(repository, stored, manifest.digest, opener.media_type))
+        opened = opener.open(document(repository, stored, opener.media_type))
     except RegistryRefusedError as error:
         return _not_fetched(error, stored, claimed=stored in listed.claimed)
-    except UnknownFormError as error:
-        return _unknown(Reason.NEWER_SCHEMA, stored, error.message)
     except PublishError as error:
         return _ignored(Reason.UNREADABLE, stored, error.message)
     if isinstance(opened, Rejected):
         reason = Reason.UNTRUSTED_KEY if opened.unknown_signer else Reason.BAD_SIGNATURE
         return _ignored(reason, stored, opened.message)
-    try:
-        statement = statements.parse(opened.payload)
-    except PublishError as error:
-        text = f"a trusted key signed a document that is not a statement: {error.message}"
-        return _unknown(Reason.UNREADABLE, stored, text)
-    return AttachedDocument(TrustedStatement(stored=stored, signed_by=opened.signed_by, statement=statement))
+    meaning = understood(manifest.digest, opened.payload_type, opened.payload)
+    return AttachedDocument(TrustedStatement(stored, opened.signed_by, meaning))
 
 
 def _not_fetched(error: RegistryRefusedError, stored: str, *, claimed: bool) -> AttachedDocument:

@@ -27,7 +27,7 @@ from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import Manifest, ambiguity, platforms
+from envbuilder.registry.manifests import Manifest, ambiguity
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.support import decoding
@@ -109,13 +109,8 @@ def validated(
     ``again`` validates it in any case. Raises PublishError for a digest that may be several images: readers could run
     another one than the validated one.
     """
-    if why := ambiguity(manifest):
-        raise PublishError(f"{manifest.digest}: {why}", hint="push the image again, as one image")
-    if len(named := platforms(manifest)) > 1:
-        raise PublishError(
-            f"{manifest.digest} is {len(named)} images ({', '.join(named[:5])}), and a verdict is about one",
-            hint="name the image of one platform by its own digest",
-        )
+    if found := ambiguity(manifest):
+        raise PublishError(f"{manifest.digest}: {found[1]}", hint="push one image, and name it by its digest")
     path = folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
     earlier = journal.last("validated")
     same = earlier is not None and (earlier.digest, earlier.terms) == (manifest.digest, terms.key)

@@ -40,7 +40,7 @@ class Registrar:
             return None
         wanted = Requirement(level=level, environment=EnvironmentRequirement(environment), max_age_s=self.max_age_s)
         classes = tuple(HostClass(GpuRequirement(gpu, self.model_of) if gpu else None, driver) for gpu, driver in kinds)
-        decisions = decide_by_class(found.digest, found.trusted, wanted, classes, self.now())
+        decisions = decide_by_class(found.trusted, wanted, classes, self.now())
         return ImageStanding(
             digest=found.digest,
             environment=environment,

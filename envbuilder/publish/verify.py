@@ -66,10 +66,10 @@ def _verify(
     found = read_statements(repository, manifest, openers)
     unknown = (*found.unknown, *_other_image(manifest, wanted.environment))
     if question.on:
-        decisions = decide_by_class(manifest.digest, found.trusted, wanted, question.on, now, threshold=threshold)
+        decisions = decide_by_class(found.trusted, wanted, question.on, now, threshold=threshold)
         nothing = () if found.documents else (_nothing(repository, manifest, attached=False),)
         return _by_class(bare, decisions, (*nothing, *unknown), unknown, found, now)
-    decision = decide(manifest.digest, found.trusted, wanted, now, threshold=threshold)
+    decision = decide(found.trusted, wanted, now, threshold=threshold)
     if decision.verdict is not None and not unknown:
         notes = (*decision.notes, *found.ignored)
         return _accepted(bare, (decision.verdict,), decision.signed_by, notes, now)

@@ -135,7 +135,7 @@ def standings(
         ImageStanding(
             digest=digest,
             environment=named.get(digest, ""),
-            kinds=tuple(one.standing for one in decide_by_class(digest, found, wanted, kinds, now)),
+            kinds=tuple(one.standing for one in decide_by_class(found, wanted, kinds, now)),
         )
         for digest, found in published.evidence.items()
         if kinds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,19 +33,25 @@ def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str)
         raise MalformedError(str(error)) from error
 
 
-def check_unambiguous(content: bytes, what: str) -> None:
-    """Raise MalformedError if an object has a key twice: readers differ in which value they take."""
+def check_unambiguous(content: bytes, what: str, fields: Iterable[str] = ()) -> None:
+    """Raise MalformedError if an object has a key twice: readers differ in which value they take.
+
+    With ``fields``, keys that differ only in case are equal, and a field has to be spelled as it is here: Go's readers
+    ignore case.
+    """
+    spelling = {field.casefold(): field for field in fields}
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, str] = {}
+        for name, _ in pairs:
+            key = name.casefold() if spelling else name
+            if key in found or spelling.get(key, name) != name:
+                raise ValueError(f"it says {name[:60]!r} twice or in another case")
+            found[key] = name
+        return dict(pairs)
+
     try:
         with decoding.damaged(f"not {what}"):
-            json.loads(content, object_pairs_hook=_once)
+            json.loads(content, object_pairs_hook=once)
     except decoding.DamagedError as error:
         raise MalformedError(str(error)) from error
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it says {twice[:60]!r} twice")
-    return made

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from envbuilder.errors import Reason
 from envbuilder.registry.bounded_json import MalformedError, check_unambiguous, parsed
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -19,8 +20,10 @@ MAX_DOCUMENT = 4 << 20
 """Bytes above which a manifest or statement is refused, written or read: real ones have a tenth of it."""
 
 _PIECE = 1 << 20
-_NO_PLATFORM = "unknown"
-"""What builders write for entries that are not an image: records of how one was built."""
+_IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
+_FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform")
+_BUILD_RECORD = "unknown/unknown"
+"""The platform that builders write for an entry that is not an image, but a record of how one was built."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -69,8 +72,15 @@ class _Platform(msgspec.Struct, frozen=True):
     variant: str = ""
 
 
-class _ListEntry(msgspec.Struct, frozen=True):
+class _ListEntry(msgspec.Struct, frozen=True, rename="camel"):
+    media_type: str = ""
     platform: _Platform | None = None
+
+    @property
+    def name(self) -> str:
+        """The platform; '' if none is named."""
+        parts = (self.platform.os, self.platform.architecture, self.platform.variant) if self.platform else ()
+        return "/".join(filter(None, parts))
 
 
 class _Shape(msgspec.Struct, frozen=True, rename="camel"):
@@ -90,22 +100,37 @@ class _Blobs(msgspec.Struct, frozen=True):
     layers: tuple[_Blob, ...] | None = None
 
 
-def ambiguity(manifest: Manifest) -> str:
-    """Return why a manifest can be read in two ways, so that readers may run different images; '' if it cannot.
+def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
+    """Return why readers of a manifest may run different images; None if it is one image.
 
-    One that is both an image and a list, or that names another type than the registry, is taken for either
-    (CVE-2021-41190); so is one with a key twice.
+    One that is both an image and an index, or that has the type of the other, is taken for either (CVE-2021-41190).
+    An index is one image if its only other entries are build records.
     """
     try:
+        check_unambiguous(manifest.content, "one manifest", _FIELDS)
         shape: _Shape = parsed(manifest.content, _Shape, "a manifest")
-        check_unambiguous(manifest.content, "one manifest")
     except MalformedError as error:
-        return error.message
+        return Reason.AMBIGUOUS, error.message
+    types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]
+    if len(types) > 1:
+        return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"
     if shape.manifests is not None and (shape.layers is not None or shape.config is not None):
-        return "it is an image and a list of images at once"
-    if shape.media_type and manifest.media_type and shape.media_type != manifest.media_type:
-        return f"it says that it is {shape.media_type[:100]!r}, and the registry {manifest.media_type[:100]!r}"
-    return ""
+        return Reason.AMBIGUOUS, "it is an image and an index at once"
+    if not {*types} <= {*(_IMAGES if shape.manifests is None else _INDEXES)}:
+        return Reason.AMBIGUOUS, f"its content is not that of the type {types[0][:100]!r}"
+    return None if shape.manifests is None else _several(shape.manifests)
+
+
+def _several(entries: tuple[_ListEntry, ...]) -> tuple[Reason, str] | None:
+    images = [one for one in entries if one.name != _BUILD_RECORD]
+    names = {one.name for one in images}
+    if any(one.media_type not in _IMAGES for one in images):
+        return Reason.AMBIGUOUS, "it is an index that lists something else than images"
+    if len(images) == 1:
+        return None
+    shown = ", ".join(one.name or "no platform" for one in images[:5])
+    reason = Reason.MANY_PLATFORMS if images and len(names - {""}) == len(images) else Reason.AMBIGUOUS
+    return reason, f"it is {len(images)} images ({shown}), and a verdict is about one: name the image by its own digest"
 
 
 def config_digest(manifest: Manifest) -> str:
@@ -127,14 +152,3 @@ def _blobs(manifest: Manifest) -> _Blobs:
     except MalformedError:
         return _Blobs()
     return found
-
-
-def platforms(manifest: Manifest) -> tuple[str, ...]:
-    """Return the platforms that a manifest lists images for, each once; empty for one image."""
-    try:
-        shape: _Shape = parsed(manifest.content, _Shape, "a manifest")
-    except MalformedError:
-        return ()
-    named = [one.platform or _Platform() for one in shape.manifests or ()]
-    real = [one for one in named if _NO_PLATFORM not in (one.os, one.architecture)]
-    return tuple(dict.fromkeys("/".join(filter(None, (one.os, one.architecture, one.variant))) for one in real))

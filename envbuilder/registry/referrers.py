@@ -62,7 +62,6 @@ class _Pointer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    subject: _Pointer | None = None
     layers: tuple[msgspec.Raw, ...] | None = None
 
 
@@ -88,7 +87,7 @@ class Listing:
 
 
 class NotADocumentError(RegistryRefusedError):
-    """A listed document exists but is not about this subject, or not one document."""
+    """A listed document exists but is not one document."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.BAD_ANSWER, message)
@@ -179,11 +178,11 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
     return Listing(tuple(found.values()), claimed)
 
 
-def document(repository: Repository, stored: str, subject: str, media_type: str) -> bytes:
-    """Fetch an attached document.
+def document(repository: Repository, stored: str, media_type: str) -> bytes:
+    """Fetch an attached document. Its own content says what it is about; the manifest's subject proves nothing.
 
-    Raises NotADocumentError if its manifest is invalid or names another subject, RegistryRefusedError if it is not in
-    the registry (NOT_THERE) or too large.
+    Raises NotADocumentError if its manifest is not that of one document, RegistryRefusedError if it is not in the
+    registry (NOT_THERE) or too large.
     """
     manifest = repository.manifest(stored)
     if manifest is None:
@@ -193,8 +192,6 @@ def document(repository: Repository, stored: str, subject: str, media_type: str)
         layers = [parsed(layer, _DocumentLayer, "a descriptor") for layer in artifact.layers or ()]
     except MalformedError as error:
         raise NotADocumentError(f"{stored}: {error.message}") from error
-    if artifact.subject is None or artifact.subject.digest != subject:
-        raise NotADocumentError(f"{stored} is listed under {subject} but is attached to something else")
     if len(layers) != 1 or layers[0].media_type != media_type or not _DIGEST.match(layers[0].digest):
         raise NotADocumentError(f"{stored}: not one document of type {media_type}")
     return repository.blob(layers[0].digest)

@@ -48,7 +48,7 @@ from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, ptx_text, section_table
 from envbuilder.registry import credentials, reference, referrers
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import Manifest, ambiguity, config_digest, platforms
+from envbuilder.registry.manifests import Manifest, ambiguity, config_digest
 from envbuilder.report import report_data
 from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
@@ -307,9 +307,8 @@ def manifests(data: bytes) -> None:
     name = reference.parse("registry.example/a:b")
     repository = SimpleNamespace(reference=name, manifest=lambda _: manifest, blob=lambda _: data)
     ambiguity(manifest)
-    platforms(manifest)
     config_digest(manifest)
-    each(lambda: referrers.document(cast("Repository", repository), DIGEST, DIGEST, "application/x"))
+    each(lambda: referrers.document(cast("Repository", repository), DIGEST, "application/x"))
 
 
 def sealed_envelope(data: bytes) -> None:
@@ -329,21 +328,22 @@ def envelope_seeds() -> list[bytes]:
 def trusted(data: bytes) -> None:
     """Judge the same bytes as a statement, and as predicates, that a trusted key signed."""
     about = _about(data)
-    kinds = (statements.VERDICT, statements.TEST_RESULT)
-    found = [
-        statements.Statement(
-            subject=(statements.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data)
+    made = [
+        statements.encode(
+            statements.Statement(
+                subject=(statements.resource("a", about),), predicate_type=kind, predicate=msgspec.Raw(data)
+            )
         )
-        for kind in kinds
+        for kind in (statements.VERDICT, statements.TEST_RESULT)
     ]
-    with contextlib.suppress(*REFUSED):
-        found.append(statements.parse(data))
     signed = (envelope.SignedBy(name="k"),)
-    items = tuple(trust_policy.TrustedStatement(stored=DIGEST, statement=one, signed_by=signed) for one in found)
+    items = tuple(
+        trust_policy.TrustedStatement(DIGEST, signed, statements.understood(about, statements.PAYLOAD_TYPE, one))
+        for one in (*made, data)
+    )
     each(
-        lambda: trust_policy.decide(about, items, Requirement(level="cpu"), NOW),
+        lambda: trust_policy.decide(items, Requirement(level="cpu"), NOW),
         lambda: host_classes.decide_by_class(
-            about,
             items,
             Requirement(level="gpu"),
             host_classes.parse_host_classes("A100/535", store.load().gpu_model),

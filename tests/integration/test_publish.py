@@ -103,7 +103,7 @@ def test_refused_inconclusive(world) -> None:
     stated = [
         json.loads(bytes(statements.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
-        for sealed in [document(world.client(), item.digest, row.digest, ENVELOPE)]
+        for sealed in [document(world.client(), item.digest, ENVELOPE)]
     ]
     assert {"WARNED"} == {statement["result"] for statement in stated if "result" in statement}
     assert ["inconclusive"] in [statement.get("allowed") for statement in stated]

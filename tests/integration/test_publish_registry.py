@@ -81,19 +81,11 @@ def test_documents_are_attached_and_listed(repository) -> None:
     for text in (b"first", b"second", b"first"):
         attach(repository, image, text, KIND, {"kind": text.decode()})
     found = attached(repository, image.digest, KIND)
-    assert sorted(document(repository, item.digest, image.digest, KIND) for item in found) == [b"first", b"second"]
+    assert sorted(document(repository, item.digest, KIND) for item in found) == [b"first", b"second"]
     assert sorted(item.annotations["kind"] for item in found) == ["first", "second"]
     assert attached(repository, other.digest, KIND) == ()
     assert attached(repository, image.digest, "another/type") == ()
     assert repository.manifest("image") == image
-
-
-def test_a_document_counts_for_its_own_subject_only(repository) -> None:
-    """A document listed under another digest is refused: the attachment names its subject."""
-    image, other = push(repository, "image"), push(repository, "other", b"another layer")
-    (item,) = (attach(repository, image, b"text", KIND, {}),)
-    with pytest.raises(PublishError, match="attached to something else"):
-        document(repository, item.digest, other.digest, KIND)
 
 
 def test_the_list_is_a_tag_only_where_the_api_is_lacking(debian_host) -> None:

@@ -875,17 +875,15 @@ def served(document: dict[str, Any] | bytes, kind: str = OCI_MANIFEST) -> Callab
     return attack
 
 
-def platforms(*names: str) -> dict[str, Any]:
-    """Write a list of images for platforms (``os/architecture``)."""
-    entries = [
-        {
-            "mediaType": OCI_MANIFEST,
-            "digest": digest(name),
-            "size": 1,
-            "platform": dict(zip(("os", "architecture"), name.split("/"), strict=True)),
-        }
-        for name in names
-    ]
+def platforms(*names: str, kind: str = OCI_MANIFEST) -> dict[str, Any]:
+    """Write a list of images for platforms (``os/architecture/feature``; '' for no platform)."""
+    entries: list[dict[str, Any]] = []
+    for number, name in enumerate(names):
+        entries.append({"mediaType": kind, "digest": digest(f"{number}"), "size": 1})
+        if name:
+            system, architecture, *features = name.split("/")
+            platform = {"os": system, "architecture": architecture}
+            entries[-1]["platform"] = platform | ({"os.features": features} if features else {})
     return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
 
 
@@ -895,6 +893,7 @@ ONE_IMAGE: dict[str, Any] = {
     "config": {"mediaType": "text/json", "digest": digest("config"), "size": 2},
     "layers": [],
 }
+UNTYPED = {name: value for name, value in ONE_IMAGE.items() if name != "mediaType"}
 TWICE = json.dumps(ONE_IMAGE).replace('"layers": []', '"layers": [], "layers": [{"mediaType": "x"}]').encode()
 
 SHAPES = [
@@ -908,17 +907,29 @@ SHAPES = [
         served(platforms("linux/amd64", "unknown/unknown"), OCI_INDEX),
         "",
     ),
+    *[
+        Row(f"a list of {name}", served(platforms(*names), OCI_INDEX), "AMBIGUOUS")
+        for name, names in (
+            ("two images for one platform (A22)", ("linux/amd64", "linux/amd64")),
+            ("two images for one platform, one with a feature (A23)", ("linux/amd64", "linux/amd64/x")),
+            ("two images without a platform (A24)", ("", "")),
+            ("an image with and one without a platform", ("linux/amd64", "")),
+            ("nothing", ()),
+            ("records of builds", ("unknown/unknown",)),
+        )
+    ],
+    Row("a list of one image without a platform", served(platforms(""), OCI_INDEX), ""),
+    Row("a list of a list (A25)", served(platforms("linux/amd64", kind=OCI_INDEX), OCI_INDEX), "AMBIGUOUS"),
+    Row("an image without a type that is called a list (A26)", served(UNTYPED, OCI_INDEX), "AMBIGUOUS"),
     Row(
-        "a list of platforms without names",
-        served(
-            {
-                **platforms("linux/amd64"),
-                "manifests": [{"digest": digest("a")}, {"digest": digest("b"), "platform": None}],
-            },
-            OCI_INDEX,
-        ),
-        "",
+        "a list without a type that is called an image (A27)",
+        served({"schemaVersion": 2, "manifests": platforms("linux/amd64")["manifests"]}),
+        "AMBIGUOUS",
     ),
+    Row("an image with layers and Layers (A28)", served({**ONE_IMAGE, "Layers": []}), "AMBIGUOUS"),
+    Row("an image with layers and Manifests (A29)", served({**ONE_IMAGE, "Manifests": []}), "AMBIGUOUS"),
+    Row("an image with Layers alone", served({**UNTYPED, "layers": None, "Layers": []}), "AMBIGUOUS"),
+    Row("an image with a long s in its key", served({**ONE_IMAGE, "layer\u017f": []}), "AMBIGUOUS"),
     Row(
         "an image that is a list too",
         served({**ONE_IMAGE, "manifests": platforms("linux/amd64")["manifests"]}),
@@ -1002,7 +1013,7 @@ MEANING = [
     ),
     Row(
         "an environment that writes on the terminal",
-        says(gpu_verdict(environment=gpu_environment(id="x\nACCEPTED\x1b[2J\u202e"))),
+        says(gpu_verdict(environment=gpu_environment(id="tf2.20.0-py311-cu12.5-x\nACCEPTED\x1b[2J\u202e"))),
         "",
     ),
     Row(
@@ -1036,6 +1047,75 @@ MEANING = [
         "FAILED",
         ON_H100,
     ),
+]
+
+
+def unattached(stage: Stage) -> None:
+    """Let the API list a FAILED whose artifact names no subject."""
+    known = stage.state_that(gpu_verdict())
+    client, content = stage.client(), stage.seal(stage.payload(failed("cpu")))
+    described = [(ENVELOPE, client.put_blob(content, ENVELOPE)), ("x/y", client.put_blob(b"{}", "x/y"))]
+    layer, config = ({"mediaType": kind, "digest": one.digest, "size": one.size} for kind, one in described)
+    data = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config, "layers": [layer]}).encode()
+    client.put_manifest(digest_of(data), data, OCI_MANIFEST)
+    stage.rules.on(REFERRERS, answers(200, index(known, digest_of(data)), Content_Type=OCI_INDEX))
+
+
+def elsewhere(stage: Stage) -> None:
+    """Let the API list what is attached to another image, and is about that."""
+    known, other = stage.state_that(gpu_verdict()), stage.push("another")
+    about = msgspec.structs.replace(failed("cpu"), image=ImageRef(id="x", digest=other.digest))
+    there = stage.attach(stage.seal(stage.payload(about, about=other.digest)), to=other)
+    stage.rules.on(REFERRERS, answers(200, index(known, there), Content_Type=OCI_INDEX))
+
+
+def last_of(count: int) -> Callable[[Stage], Any]:
+    """Attach a FAILED whose trusted signature comes after many others."""
+
+    def attack(stage: Stage) -> None:
+        document = json.loads(stage.seal(stage.payload(failed("cpu"))))
+        others = [
+            {"sig": base64.b64encode(bytes([*number.to_bytes(2), *[7] * 62])).decode()} for number in range(count)
+        ]
+        document["signatures"] = [*others, *document["signatures"]]
+        stage.attach(json.dumps(document).encode())
+
+    return attack
+
+
+NOT_UNDERSTOOD = [
+    Row(
+        "a FAILED whose subject says SHA256 (A30)",
+        after_good(
+            lambda s: s.attach(s.seal(s.edited(('"digest":{"sha256"', '"digest":{"SHA256"'), value=failed("cpu"))))
+        ),
+        "WRONG_SUBJECT",
+    ),
+    Row(
+        "a FAILED without a subject",
+        after_good(lambda s: s.attach(s.seal(s.edited(('"subject":[', '"subject":[],"x":['), value=failed("cpu"))))),
+        "WRONG_SUBJECT",
+    ),
+    Row("a FAILED whose artifact names no subject (A31)", unattached, "FAILED"),
+    Row("a FAILED of another image is listed", elsewhere, ""),
+    Row("a FAILED whose trusted signature is the 65th (A32)", after_good(last_of(64)), "FAILED"),
+    Row("a FAILED whose trusted signature is the 5,001st", after_good(last_of(5_000)), "FAILED"),
+    Row("a suite without a digest (A33)", says(gpu_verdict(suite="")), "INCONSISTENT"),
+    Row(
+        "a cpu environment with CUDA in its id (A34)",
+        says(gpu_verdict(environment=gpu_environment(flavor="cpu"))),
+        "INCONSISTENT",
+    ),
+    Row(
+        "another TensorFlow than in its id (A35)",
+        says(gpu_verdict(environment=gpu_environment(tensorflow="2.21.0"))),
+        "INCONSISTENT",
+        words(tensorflow="2.21.0"),
+    ),
+    Row("another Python than in its id", says(gpu_verdict(environment=gpu_environment(python="3.12"))), "INCONSISTENT"),
+    Row("another CUDA than in its id", says(gpu_verdict(environment=gpu_environment(cuda="12.9"))), "INCONSISTENT"),
+    Row("a PASSED that ended before it began", says(gpu_verdict(started=LATER)), "INCONSISTENT"),
+    Row("a beginning that is not a time", says(gpu_verdict(started="today")), "UNREADABLE"),
 ]
 
 
@@ -1253,7 +1333,7 @@ TABLE = Path(__file__).parents[1] / "data" / "verify_attacks.yaml"
 ROWS = [
     *[row_of(data) for data in yaml.safe_load(TABLE.read_text())],
     *[*UNSIGNED, *ENVELOPES, *STATEMENTS, *FAILURES, *TRUSTED, *STRANGERS, *LISTS, *WIRE],
-    *[*SHAPES, *MEANING, *MANNERS],
+    *[*SHAPES, *MEANING, *NOT_UNDERSTOOD, *MANNERS],
 ]
 WITHOUT_API = (
     "nothing is attached",

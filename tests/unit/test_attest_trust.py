@@ -36,7 +36,14 @@ from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import GpuRequirement, Requirement, read_gpu
-from envbuilder.attest.statements import VERDICT, VerdictPredicate, about, result_statement, verdict_statement
+from envbuilder.attest.statements import (
+    VERDICT,
+    VerdictPredicate,
+    about,
+    result_statement,
+    understood,
+    verdict_statement,
+)
 from envbuilder.attest.trust_policy import TrustedStatement, decide
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, Reason, UsageError
@@ -156,6 +163,7 @@ def test_what_is_no_statement_is_refused(text: bytes) -> None:
 
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
+OLD = "2026-06-01T00:00:00+00:00"
 CATALOG = load()
 SUBJECT = digest("manifest")
 
@@ -165,12 +173,13 @@ def gpu(text: str) -> GpuRequirement:
 
 
 def evidence(value: Verdict, subject: str = SUBJECT) -> TrustedStatement:
-    statement = about("image", subject, VERDICT, VerdictPredicate(verdict=value))
-    return TrustedStatement(stored=digest(repr(value)), signed_by=(SignedBy(name="key"),), statement=statement)
+    payload = statements.encode(about("image", subject, VERDICT, VerdictPredicate(verdict=value)))
+    meaning = understood(SUBJECT, statements.PAYLOAD_TYPE, payload)
+    return TrustedStatement(digest(repr(value)), (SignedBy(name="key"),), meaning)
 
 
 def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
-    decision = decide(SUBJECT, (evidence(value),), demand or Requirement(), NOW)
+    decision = decide((evidence(value),), demand or Requirement(), NOW)
     assert decision.accepted == (not decision.refusals)
     return [refusal.reason for refusal in decision.refusals]
 
@@ -190,7 +199,7 @@ def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
         (failed_verdict(), Requirement(level="static"), [Reason.FAILED]),
         (inconclusive_verdict(), Requirement(level="load"), [Reason.INCONCLUSIVE]),
         (verdict(simulated=True), Requirement(), [Reason.SIMULATED]),
-        (verdict(finished="2026-06-01T00:00:00+00:00"), Requirement(), [Reason.EXPIRED]),
+        (verdict(finished=OLD, started=OLD), Requirement(), [Reason.EXPIRED]),
         (verdict(finished="2026-12-01T00:00:00+00:00"), Requirement(), [Reason.EXPIRED]),
         (verdict(finished="yesterday"), Requirement(), [Reason.UNREADABLE]),
         (verdict(finished="2026-11-20T00:00:00"), Requirement(), [Reason.UNREADABLE]),
@@ -205,10 +214,10 @@ def test_a_later_failure_revokes_an_earlier_pass() -> None:
     later = failed_verdict(finished="2026-11-20T20:00:00+00:00")
     earlier = failed_verdict(finished="2026-11-01T20:00:00+00:00")
     for items in ((verdict(), later), (later, verdict())):
-        decision = decide(SUBJECT, tuple(map(evidence, items)), Requirement(), NOW)
+        decision = decide(tuple(map(evidence, items)), Requirement(), NOW)
         assert [refusal.reason for refusal in decision.refusals] == [Reason.FAILED]
         assert not decision.accepted
-    assert decide(SUBJECT, (evidence(earlier), evidence(verdict())), Requirement(), NOW).accepted
+    assert decide((evidence(earlier), evidence(verdict())), Requirement(), NOW).accepted
 
 
 TWO = HostRef(driver="535.104.05", gpus=(H100, H100))
@@ -232,9 +241,9 @@ LEVELS = ("none", "static", "load", "cpu", "gpu", "multi-gpu")
 def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days, word, simulated) -> None:
     came_to, reached = levels
     finished = (NOW - timedelta(days=age_days)).isoformat()
-    changed = {"verdict": word, "level": reached, "simulated": simulated, "finished": finished}
+    changed = {"verdict": word, "level": reached, "simulated": simulated, "started": finished, "finished": finished}
     value = msgspec.structs.replace(HONEST[came_to], **changed)
-    decision = decide(SUBJECT, (evidence(value),), Requirement(level=level), NOW)
+    decision = decide((evidence(value),), Requirement(level=level), NOW)
     sound = word == "PASSED" and not simulated and age_days <= 90 and reached == came_to
     sound = sound and LEVELS.index(reached) >= LEVELS.index(level)
     assert decision.accepted == sound
@@ -250,7 +259,7 @@ HOSTS = {
 
 
 def passed(kind: str, **given: object) -> Verdict:
-    return gpu_verdict(host=HOSTS[kind], **given)
+    return gpu_verdict(**{"host": HOSTS[kind], "started": given.get("finished", NOW.isoformat()), **given})
 
 
 def failed(kind: str, level: str, **given: object) -> Verdict:
@@ -260,7 +269,7 @@ def failed(kind: str, level: str, **given: object) -> Verdict:
 
 def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
     asked = demand or Requirement(level="gpu")
-    found = decide_by_class(SUBJECT, tuple(map(evidence, values)), asked, ON, NOW)
+    found = decide_by_class(tuple(map(evidence, values)), asked, ON, NOW)
     for one in found:
         assert bool(one.refusals) == (one.standing.state != "passed"), "each no has a reason, no yes has one"
         assert one.decision.accepted == (one.standing.state == "passed")
@@ -315,7 +324,7 @@ def test_our_simulated_driver_is_known_by_its_gpus() -> None:
 
 
 def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
-    old = passed("A100/550", finished="2026-06-01T00:00:00+00:00")
+    old = passed("A100/550", finished=OLD)
     assert states(passed("H100/535"), old) == ["passed", "stale"]
     unsure = inconclusive_verdict(host=HOSTS["A100/550"])
     assert states(passed("H100/535"), unsure) == ["passed", "inconclusive"]
@@ -324,7 +333,7 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 
 def test_a_reason_belongs_to_its_kind() -> None:
-    found = decide_by_class(SUBJECT, (evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
+    found = decide_by_class((evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
     assert [[one.reason for one in kind.refusals] for kind in found] == [[], [Reason.KIND_MISSING]]
     assert found[1].refusals[0].message.startswith("A100/550: ")
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registries import login, modern_registry
 
-from envbuilder.errors import EnvbuilderError, InputError, PublishError, UsageError
+from envbuilder.errors import EnvbuilderError, InputError, PublishError, Reason, UsageError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.credentials import Login, find
 from envbuilder.registry.manifests import (
@@ -29,7 +29,6 @@ from envbuilder.registry.manifests import (
     Manifest,
     ambiguity,
     digest_of,
-    platforms,
 )
 from envbuilder.registry.reference import parse
 
@@ -272,7 +271,8 @@ def manifest(document: Any, kind: str = OCI_MANIFEST) -> Manifest:
 
 
 def entry(os: str, architecture: str, **more: str) -> dict[str, Any]:
-    return {"digest": "sha256:1", "platform": {"os": os, "architecture": architecture, **more}}
+    platform = {"os": os, "architecture": architecture, **more}
+    return {"mediaType": OCI_MANIFEST, "digest": "sha256:1", "platform": platform}
 
 
 @pytest.mark.parametrize(
@@ -283,12 +283,13 @@ def entry(os: str, architecture: str, **more: str) -> dict[str, Any]:
         ({**IMAGE, "mediaType": DOCKER_MANIFEST}, DOCKER_MANIFEST),
         ({**IMAGE, "mediaType": OCI_MANIFEST}, ""),
         ({"manifests": [entry("linux", "amd64")]}, OCI_INDEX),
+        ({"manifests": [entry("linux", "amd64"), entry("unknown", "unknown")]}, OCI_INDEX),
         ({"manifests": [entry("linux", "amd64")], "mediaType": DOCKER_LIST}, DOCKER_LIST),
         ({**IMAGE, "subject": {"digest": "sha256:2"}, "artifactType": "x/y", "annotations": {}}, OCI_MANIFEST),
     ],
 )
 def test_ordinary_manifests_are_one_thing(document: Any, kind: str) -> None:
-    assert ambiguity(manifest(document, kind)) == ""
+    assert ambiguity(manifest(document, kind)) is None
 
 
 @pytest.mark.parametrize(
@@ -302,23 +303,14 @@ def test_ordinary_manifests_are_one_thing(document: Any, kind: str) -> None:
         (b"\xff\xfe", OCI_MANIFEST, "not a manifest"),
         (b'{"manifests":' + b"[" * 60_000, OCI_INDEX, "not a manifest"),
         (b"[]", OCI_MANIFEST, "not a manifest"),
+        ({"manifests": [entry("linux", "arm", variant=name) for name in ("v7", "v8")]}, OCI_INDEX, "2 images"),
+        ({"manifests": [entry("linux", "unknown"), entry("linux", "amd64")]}, OCI_INDEX, "2 images"),
     ],
 )
 def test_what_can_be_read_in_two_ways_says_in_which(document: Any, kind: str, why: str) -> None:
-    assert why in ambiguity(manifest(document, kind))
-
-
-def test_platforms_are_counted_once_and_records_of_builds_are_none() -> None:
-    entries = [
-        entry("linux", "amd64"),
-        entry("linux", "amd64"),
-        entry("linux", "arm", variant="v7"),
-        entry("linux", "arm", variant="v8"),
-        entry("unknown", "unknown"),
-    ]
-    assert platforms(manifest({"manifests": entries}, OCI_INDEX)) == ("linux/amd64", "linux/arm/v7", "linux/arm/v8")
-    assert platforms(manifest(IMAGE)) == ()
-    assert platforms(manifest(b"[]")) == ()
+    assert (found := ambiguity(manifest(document, kind))) is not None
+    assert why in found[1]
+    assert found[0] is (Reason.MANY_PLATFORMS if "images" in why else Reason.AMBIGUOUS)
 
 
 DATA = b"".join(b"%d, " % number for number in range(400_000))
