@@ -454,7 +454,9 @@ def cached(path: Path) -> bytes | None:
 
 
 def cache(path: Path, content: bytes) -> None:
-    """Store reproducible data with its checksum. A folder that cannot be written is not an error."""
+    """Store reproducible data with its checksum. A folder that cannot be written is not an error; no home is made."""
+    if not (os.environ.get("XDG_CACHE_HOME") or Path.home().is_dir()):
+        return
     with suppress(OSError, InfrastructureError):
         write_atomically(path, hashlib.blake2b(content, digest_size=_CHECKSUM).digest() + content)
 

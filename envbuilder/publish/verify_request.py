@@ -28,7 +28,8 @@ from envbuilder.publish.tags import meant_by
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
-from envbuilder.registry.deadline import Deadline
+from envbuilder.registry.deadline import Deadline, within
+from envbuilder.registry.errors import RegistryFailedError
 from envbuilder.registry.reference import parse
 from envbuilder.verdict import ImageStanding, Level
 
@@ -66,11 +67,16 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
     reference, wanted = parse(options.image), requirement_of(options, model_of)
     on = parse_host_classes(options.on, model_of) if options.on is not None else ()
-    openers = openers_of(options.keys, options.identity, options.issuer)
+    deadline = Deadline(ANSWER_S)
+    try:
+        openers = within(deadline, lambda: openers_of(options.keys, options.identity, options.issuer))
+    except RegistryFailedError as error:
+        text = f"the key files could not be read in {ANSWER_S:g} s"
+        raise UsageError(text, hint="does something write to the pipe?") from error
     signers = sum(len(opener.names) for opener in openers)
     if not 1 <= options.threshold <= signers:
         raise UsageError(f"{options.threshold} of {signers} signers is impossible", hint="give as many --key")
-    repository = Repository(reference, os.environ, Deadline(ANSWER_S))
+    repository = Repository(reference, os.environ, deadline)
     return verify(repository, openers, VerifyQuestion(wanted, options.threshold, on), datetime.now(UTC))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
 from envbuilder.errors import UsageError
 
-_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?\Z")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::([0-9]{1,5}))?\Z")
+_LAST_PORT = 65_535
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*\Z")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -31,11 +34,7 @@ class Reference:
     @property
     def loopback(self) -> bool:
         """True if the host is this machine."""
-        bare = self.host.rpartition(":")[0] if re.search(r":[0-9]+\Z", self.host) else self.host
-        try:
-            return ipaddress.ip_address(bare.strip("[]")).is_loopback
-        except ValueError:
-            return bare == "localhost"
+        return is_loopback(f"//{self.host}")
 
     def at(self, target: str) -> Reference:
         """Return the same repository at a tag or a digest. Raises UsageError for other text."""
@@ -49,12 +48,21 @@ class Reference:
         return f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}" if self.tag else self.name
 
 
+def is_loopback(address: str) -> bool:
+    """Return True if the host of an address is this machine."""
+    with suppress(ValueError):
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
+
+
 def parse(text: str) -> Reference:
     """Read ``host/repository[:tag][@sha256:…]``. Raises UsageError; a host is never assumed."""
     rest, _, digest = text.partition("@")
     host, slash, path = rest.partition("/")
     repository, _, tag = path.partition(":")
-    if not slash or not ("." in host or ":" in host or host == "localhost") or not _HOST.match(host):
+    found = _HOST.match(host) if "." in host or ":" in host or host == "localhost" else None
+    if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT:
         raise UsageError(f"{text!r} names no registry", hint="write it in full: registry.example.org/team/image:tag")
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")

@@ -20,7 +20,7 @@ from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import MAX_LIST, Repository
 from envbuilder.registry.deadline import in_parallel
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.manifests import OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
+from envbuilder.registry.manifests import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -218,8 +218,12 @@ def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | N
 
 
 def _from_tag(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    manifest = repository.manifest(fallback_tag(digest), limit=MAX_LIST)
-    return () if manifest is None else tuple(_parsed(_decode(manifest.content)))
+    return tuple(_parsed(_entries(repository.manifest(fallback_tag(digest), limit=MAX_LIST))))
+
+
+def _entries(listed: Manifest | None) -> tuple[msgspec.Raw, ...]:
+    """Return the entries under a list's tag; none if somebody has put an image there."""
+    return () if listed is None or listed.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _decode(listed.content)
 
 
 def _from_own_tags(repository: Repository, digest: str, listed: Iterable[Descriptor]) -> tuple[Descriptor, ...]:
@@ -242,6 +246,8 @@ def _described(repository: Repository, tag: str) -> Descriptor | None:
     manifest = repository.manifest(tag)
     if manifest is None:
         return None
+    if not tag.endswith(manifest.digest[7:23]):
+        raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to {manifest.digest}, another document than it names")
     try:
         artifact: _Artifact = parsed(manifest.content, _Artifact, "an attached document")
     except MalformedError:
@@ -264,7 +270,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     for attempt in range(attempts):
         try:
             current = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
-            entries = _decode(current.content) if current else ()
+            entries = _entries(current)
             have = {item.digest for item in _parsed(entries)}
             wanted = {item.digest: item for item in documents if item.digest not in have}
             if not wanted:

@@ -17,14 +17,14 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import msgspec
 import urllib3
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
-from urllib3.exceptions import HTTPError, LocationValueError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
+from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry import credentials
 from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.reference import Reference
+from envbuilder.registry.reference import Reference, is_loopback
 
 CONNECT_S, SILENCE_S = 10.0, 60.0
 """Seconds to connect, and seconds without a byte."""
@@ -49,7 +49,6 @@ _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)')
 _NEXT = re.compile(r"\brel\s*=\s*(?:\"(?:[^\"]*\s)?next(?:\s[^\"]*)?\"|next\b)", re.IGNORECASE)
 _RELATION = re.compile(r"\brel\s*=", re.IGNORECASE)
-_REACHABLE = "is the registry running and reachable?"
 
 
 @dataclass(frozen=True)
@@ -210,6 +209,9 @@ class RegistryTransport:
             following = self._redirected(here, answer.headers["Location"])
             if urlsplit(following)[:2] != urlsplit(here)[:2]:
                 sent = {name: value for name, value in sent.items() if name != "Authorization"}
+                if method == "POST" and body:  # a login
+                    text = f"{here[:200]} redirects a login to another host: {following[:200]!r}"
+                    raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
             here = following
         text = f"{self._reference.host} redirects {method} {address} again and again"
         raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
@@ -232,7 +234,6 @@ class RegistryTransport:
     def _once(
         self, method: str, address: str, headers: Mapping[str, str], body: bytes | BinaryIO | None, limit: int
     ) -> Response:
-        host = self._reference.host
         timeout = urllib3.Timeout(connect=self.deadline.left(CONNECT_S), read=self.deadline.left(SILENCE_S))
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
         sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers, **_length(body)}
@@ -254,17 +255,10 @@ class RegistryTransport:
                 answer.close()  # the unread rest would be taken for the next answer
                 raise
             answer.release_conn()
-        except LocationValueError as error:  # an address that the registry named
-            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{host}: {error}") from error
-        except SSLError as error:
-            raise self._untrusted(error) from error
-        except TimeoutError as error:
-            self.deadline.left(1)
-            raise RegistryFailedError(Reason.TOO_SLOW, f"{host}: no answer: {error}", hint=_REACHABLE) from error
+        except ValueError as error:  # an address that the registry named, or a header made of its answer
+            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host}: {error}") from error
         except (HTTPError, OSError) as error:
-            raise RegistryFailedError(Reason.UNREACHABLE, f"{host}: no answer: {error}", hint=_REACHABLE) from error
-        except ValueError as error:  # a header that cannot be sent: made of what the registry answered
-            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{host}: {error}") from error
+            raise self._failed(error) from error
         return Response(answer.status, answer.headers, content, address)
 
     def _pieces(self, answer: urllib3.BaseHTTPResponse, limit: int) -> Iterator[bytes]:
@@ -284,11 +278,18 @@ class RegistryTransport:
             text = f"{self._reference.host} sends more than {bound} bytes where no more were expected"
             raise RegistryRefusedError(Reason.TOO_LARGE, text)
 
-    def _untrusted(self, error: SSLError) -> RegistryFailedError:
-        reason = error.args[0] if error.args else None
-        fault = Reason.BAD_CERTIFICATE if isinstance(reason, ssl.SSLCertVerificationError) else Reason.TLS_FAILED
-        hint = "for a private authority set SSL_CERT_FILE to its bundle"
-        return RegistryFailedError(fault, f"{self._reference.host}: TLS failed: {error}", hint=hint)
+    def _failed(self, error: Exception) -> RegistryFailedError:
+        host = self._reference.host
+        if isinstance(error, SSLError):
+            reason = error.args[0] if error.args else None
+            fault = Reason.BAD_CERTIFICATE if isinstance(reason, ssl.SSLCertVerificationError) else Reason.TLS_FAILED
+            hint = "for a private authority set SSL_CERT_FILE to its bundle"
+            return RegistryFailedError(fault, f"{host}: TLS failed: {error}", hint=hint)
+        slow = isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # that one was refused
+        if slow:
+            self.deadline.left(1)
+        fault = Reason.TOO_SLOW if slow else Reason.UNREACHABLE
+        return RegistryFailedError(fault, f"{host}: no answer: {error}", hint="is the registry running and reachable?")
 
     def _pool(self, address: str) -> urllib3.PoolManager:
         """Return the connections through the proxy for an address; a loopback registry has no proxy."""
@@ -325,7 +326,8 @@ class RegistryTransport:
 
     def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
         realm = challenge.get("realm", "")
-        if not realm.startswith("https://") and not (self._reference.loopback and realm.startswith("http://")):
+        local = self._reference.loopback and realm.startswith("http://") and is_loopback(realm)
+        if not realm.startswith("https://") and not local:
             text = f"{self._reference.host} wants the login sent to {realm[:200]!r}, which is not TLS"
             raise RegistryRefusedError(Reason.BAD_ANSWER, text)
         query = {

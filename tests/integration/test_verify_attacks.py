@@ -1157,6 +1157,34 @@ def retyped(stage: Stage, passed: str, broken: str) -> tuple[bytes, bytes]:
     return b"", json.dumps(listed).encode()
 
 
+def relisted(own: str, listed: Callable[[Stage, str], Manifest | None]) -> Callable[[Stage], Any]:
+    """Without the API, write the list again as anybody may who pushes, and let the FAILED's own tag lead elsewhere.
+
+    ``own`` is where it leads: to the PASSED (``failed``) or to the ``image``; with '' there is no FAILED.
+    """
+
+    def attack(stage: Stage) -> None:
+        stored = {"passed": stage.state_that(gpu_verdict())}
+        if own:
+            stored["failed"] = stage.state_that(failed("cpu"))
+        client, tag = stage.client(), fallback_tag(stage.image.digest)
+        for name, one in stored.items():
+            elsewhere = {"failed": client.manifest(stored["passed"]), "image": stage.image}
+            target = elsewhere[own] if name == "failed" else client.manifest(one)
+            assert target is not None
+            client.put_manifest(f"{tag}.{one[7:23]}", target.content, OCI_MANIFEST)
+        written = listed(stage, stored["passed"])
+        assert written is not None
+        client.put_manifest(tag, written.content, written.media_type)
+        stage.rules.on(REFERRERS, answers(404))
+
+    return attack
+
+
+def only(_: Stage, passed: str) -> Manifest:
+    return Manifest(OCI_INDEX, index(passed), "")
+
+
 def lies_beside(stage: Stage) -> None:
     """List the good statement with content and addresses of somebody's own, and the image itself as a statement."""
     known = stage.state_that(gpu_verdict())
@@ -1230,6 +1258,9 @@ MANNERS = [
     Row("the API lists both, the tag the PASSED", lists_by_tag(lambda _, p, f: (index(p, f), index(p))), "FAILED"),
     Row("the API lists nothing, the tag the PASSED", lists_by_tag(lambda _, p, __: (index(), index(p))), ""),
     Row("without the API, the tag lists the FAILED as another type", lists_by_tag(retyped, api=404), "FAILED"),
+    Row("the list without a FAILED, whose own tag leads to the PASSED (A3)", relisted("failed", only), "ALTERED"),
+    Row("the list without a FAILED, whose own tag leads to the image (A4)", relisted("image", only), "ALTERED"),
+    Row("an image where the list was", relisted("", lambda stage, _: stage.push("foreign")), ""),
     Row("a descriptor that lies about content, place and size", lies_beside, ""),
     Row("page 2 in single quotes", listed("<?page=2>; rel='next'"), "BAD_LINK"),
     Row("page 2 without a relation", listed("<?page=2>"), "BAD_LINK"),
@@ -1351,6 +1382,9 @@ WITHOUT_API = (
     "the tag moves after it was read",
     "without the API, the tag lists the FAILED as another type",
     "a registry that is busy once",
+    "the list without a FAILED, whose own tag leads to the PASSED (A3)",
+    "the list without a FAILED, whose own tag leads to the image (A4)",
+    "an image where the list was",
 )
 """The rows that are also run against docker-registry, which lists statements under tags."""
 CASES = [pytest.param(row, "OCI 1.1", id=row.name) for row in ROWS] + [

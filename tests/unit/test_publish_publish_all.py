@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from envbuilder.image import debian
 from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Budgets
-from envbuilder.publish import publish_all
+from envbuilder.publish import publish_all, verify_request
 from envbuilder.publish.attestation import PublishSession, ValidationTerms
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.publish import publish
@@ -47,7 +48,7 @@ from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import HostRef, Verdict
-from envbuilder.workspace import Workspace, write_document
+from envbuilder.workspace import Workspace, cache, cache_dir, write_document
 
 
 @given(st.integers(min_value=0, max_value=400))
@@ -175,6 +176,19 @@ def test_verify_refuses_words_that_do_not_fit(tmp_path, words, message) -> None:
     run("keys", "new", str(tmp_path))
     given_words = [str(tmp_path / PUBLIC) if word == "KEY" else word for word in words]
     assert message in run("verify", *given_words, expect=UsageError)
+
+
+def test_verify_does_not_wait_for_a_pipe_that_nobody_writes(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(verify_request, "ANSWER_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    assert "could not be read" in run("verify", "a.b/c:d", "--key", str(tmp_path / "pipe"), expect=UsageError)
+
+
+def test_verify_makes_no_home(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "absent"))
+    cache(cache_dir() / "x", b"content")
+    assert not (tmp_path / "absent").exists()
 
 
 @pytest.fixture

@@ -16,11 +16,13 @@ import pytest
 from hostile import Front, Rules, hostile
 from hypothesis import given
 from hypothesis import strategies as st
-from registries import login, modern_registry
+from registries import free_port, login, modern_registry
 
 from envbuilder.errors import EnvbuilderError, InputError, PublishError, Reason, UsageError
+from envbuilder.registry import transport
 from envbuilder.registry.client import Repository
 from envbuilder.registry.credentials import Login, find
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import (
     DOCKER_LIST,
     DOCKER_MANIFEST,
@@ -31,6 +33,7 @@ from envbuilder.registry.manifests import (
     digest_of,
 )
 from envbuilder.registry.reference import parse
+from envbuilder.registry.transport import RegistryTransport
 
 HEX = "a" * 64
 
@@ -56,6 +59,7 @@ def test_a_reference_is_read_whole(text, host, repository, tag, digest) -> None:
         "image", "team/image", "registry.example.org", "registry.example.org/", "registry.example.org/Team/image",
         "registry.example.org/a:", "registry.example.org/a@sha256:12", "registry.example.org/a@", "-x.y/a", "a.b/c d",
         "registry.example.org/../a", "registry.example.org/a:b\n", "http://registry.example.org/a",
+        "registry.example.org:0/a", "registry.example.org:65536/a", "localhost:99999/a",
     ],
 )  # fmt: skip
 def test_no_host_is_assumed_and_nothing_is_guessed(text) -> None:
@@ -260,6 +264,49 @@ def test_a_token_stays_with_its_registry(hosts: Hosts, tmp_path: Path) -> None:
     assert ask(hosts, tmp_path) == b"{}"
     assert services == [f"Basic {LOGIN}", ""]
     assert hosts.heard == {"registry": ["", "Bearer t"], "other": [""]}
+
+
+def test_an_identity_token_does_not_follow_to_another_host(hosts: Hosts, tmp_path: Path) -> None:
+    bodies: list[bytes] = []
+
+    def elsewhere(front: Front) -> None:
+        bodies.append(front.body())
+        front.say(200, b'{"token":"t"}')
+
+    hosts.rules.on("POST /service", lambda front: front.say(307, Location=f"http://{hosts.other}/elsewhere"))
+    hosts.other_rules.on("/elsewhere", elsewhere)
+    hosts.challenges(f"http://{hosts.other}", f'Bearer realm="http://{hosts.registry}/service",service="x"')
+    environment = config(tmp_path, {"auths": {hosts.registry: {"identitytoken": "secret"}}})
+    with pytest.raises(RegistryRefusedError) as caught:
+        Repository(parse(f"{hosts.registry}/team/image"), environment).manifest("one")
+    assert caught.value.fault is Reason.BAD_REDIRECT
+    assert bodies == []
+
+
+@pytest.mark.parametrize(
+    "realm",
+    ["http://192.0.2.1/service", "http://127.0.0.1@192.0.2.1/x", "http://localhost.example.org/x", "http://[::1"],
+)
+def test_a_login_in_plain_text_stays_on_this_machine(
+    hosts: Hosts, tmp_path: Path, realm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on loopback is asked of the token service, not of the registry."""
+    hosts.challenges(f"http://{hosts.other}", f'Bearer realm="{realm}",service="x"')
+    once, sent = RegistryTransport._once, []
+    monkeypatch.setattr(RegistryTransport, "_once", lambda *given: (sent.append(given[2]), once(*given))[1])
+    with pytest.raises(RegistryRefusedError) as caught:
+        ask(hosts, tmp_path)
+    assert caught.value.fault is Reason.BAD_ANSWER
+    assert not [address for address in sent if hosts.registry not in address]
+
+
+def test_a_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(RegistryTransport, "_wait", lambda _, seconds: pauses.append(seconds))
+    with pytest.raises(RegistryFailedError) as caught:
+        Repository(parse(f"127.0.0.1:{free_port()}/team/image"), {}).manifest("one")
+    assert caught.value.fault is Reason.UNREACHABLE
+    assert pauses == [transport.PAUSE_S]
 
 
 IMAGE: dict[str, Any] = {"schemaVersion": 2, "config": {"digest": "sha256:1"}, "layers": []}
