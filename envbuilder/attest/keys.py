@@ -68,7 +68,7 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 
     ``expires`` is written into the public half, for people who trust it.
     """
-    serialization, ed25519 = _cryptography()
+    serialization, ed25519, _ = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
     taken = next((path for path in (secret, public) if path.exists()), None)
     if taken is not None:
@@ -85,10 +85,10 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     """Read a private key with the limit of the public file next to it. Raises UsageError if there is no usable one."""
-    serialization, ed25519 = _cryptography()
+    serialization, ed25519, unsupported = _cryptography()
     try:
         key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
-    except (ValueError, TypeError, _unsupported()) as error:
+    except (ValueError, TypeError, unsupported) as error:
         raise UsageError(
             f"{path}: not a usable private key: {error}",
             hint="envbuilder keys new makes one; for a protected one set ENVBUILDER_KEY_PASSWORD",
@@ -151,25 +151,18 @@ def _moment(path: Path, line: str) -> datetime:
 
 
 def _load_public(path: Path, block: str) -> PublicKey:
-    serialization, ed25519 = _cryptography()
+    serialization, ed25519, unsupported = _cryptography()
     try:
         key = serialization.load_pem_public_key(block.encode())
-    except (ValueError, _unsupported()) as error:
+    except (ValueError, unsupported) as error:
         raise UsageError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
     return _public(key)
 
 
-def _unsupported() -> type[Exception]:
-    """Return the error of cryptography for an unknown type of key."""
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an optional dependency
-
-    return UnsupportedAlgorithm
-
-
 def _public(key: Ed25519PublicKey) -> PublicKey:
-    serialization, _ = _cryptography()
+    serialization, *_ = _cryptography()
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     der = key.public_bytes(serialization.Encoding.DER, form)
     pem = key.public_bytes(serialization.Encoding.PEM, form)
@@ -200,13 +193,14 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: {error}", hint="give the path of a PEM file") from error
 
 
-def _cryptography() -> tuple[Any, Any]:
-    """Import the optional package that signs."""
+def _cryptography() -> tuple[Any, Any, type[Exception]]:
+    """Import the optional package that signs; the third value is its error for an unknown type of key."""
     try:
-        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an optional dependency
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an optional dependency
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - likewise
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise PublishError(
             "signing and verifying need the package cryptography", hint="pip install 'envbuilder[publish]'"
         ) from error
-    return serialization, ed25519
+    return serialization, ed25519, UnsupportedAlgorithm

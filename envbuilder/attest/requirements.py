@@ -115,7 +115,7 @@ def read_gpu(text: str, model_of: ModelOf) -> GpuRequirement:
             if not _GPU_DETAIL.fullmatch(word):
                 raise UsageError(f"{word!r} in {text!r} is not understood", hint="use the name that nvidia-smi prints")
             naming = rest
-    return GpuRequirement(model, model_of, tuple(sorted(set(words) - {"nvidia"})))
+    return GpuRequirement(model, model_of, tuple(sorted(set(words) - {"nvidia", "gpu"})))
 
 
 def fitting(pattern: re.Pattern[str], text: str, what: str, hint: str) -> re.Match[str]:

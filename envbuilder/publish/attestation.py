@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -48,10 +47,8 @@ _CONTENT, _BUNDLED = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predica
 """The annotations of a bundle that cosign reads."""
 
 
-class Describe(Protocol):
-    """Makes further statements about an image: its contents and its origin."""
-
-    def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]: ...
+Describe = Callable[[str, str, Image], tuple[Statement, ...]]
+"""Makes further statements about an image from its name, digest and content: its packages and its origin."""
 
 
 @dataclass(frozen=True)
@@ -179,16 +176,6 @@ class PublishSession:
     host: HostRef
 
 
-@dataclass(frozen=True)
-class Attachment:
-    """The image to attach a verdict to, and the conditions; ``folder`` stores the verdict until it is attached."""
-
-    reference: Reference
-    folder: Path
-    terms: ValidationTerms
-    fresh: bool = False
-
-
 def by_digest(target: str | None) -> Reference:
     """Read a reference with a digest. Raises UsageError for a tag, which may be another image tomorrow."""
     reference = parse(target or "")
@@ -200,21 +187,22 @@ def by_digest(target: str | None) -> Reference:
     return reference
 
 
-def attach_verdict(attachment: Attachment, tools: PublishTools) -> Verdict:
-    """Validate the image and attach its verdict, a FAILED one too.
+def attach_verdict(
+    folder: Path, reference: Reference, tools: PublishTools, terms: ValidationTerms, *, fresh: bool = False
+) -> Verdict:
+    """Validate the image and attach its verdict, a FAILED one too; ``folder`` has the verdict until it is attached.
 
     A verdict of an interrupted run under the same conditions is attached first, so that a FAILED is not lost by
     trying again. Raises PublishError for an unknown image and for a simulated verdict, InfrastructureError if the
     registry or the engine fails.
     """
-    reference = attachment.reference
     manifest = tools.repository.manifest(reference.digest)
     if manifest is None:
         raise PublishError(f"the registry has no {reference}", hint="run `envbuilder publish` first")
-    with exclusively(attachment.folder):
-        journal = Journal(attachment.folder / "journal.jsonl")
-        again = attachment.fresh or not _is_waiting(journal)
-        verdict = validated(attachment.folder, reference, manifest, journal, tools, attachment.terms, again=again)
+    with exclusively(folder):
+        journal = Journal(folder / "journal.jsonl")
+        again = fresh or not _is_waiting(journal)
+        verdict = validated(folder, reference, manifest, journal, tools, terms, again=again)
         stored = state(reference.name, manifest, verdict, tools)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
@@ -262,6 +250,6 @@ def validate_and_attach(
 ) -> Verdict:
     """Validate the image of a digest on this host as a request says, and attach the verdict."""
     terms = ValidationTerms(session.host, request.profile, request.gpus)
-    attachment = Attachment(reference, session.workspace.attached(reference.digest), terms, request.fresh)
+    folder = session.workspace.attached(reference.digest)
     tools = tools_for(reference, session, sealer, lambda image: validate(replace(request, image=str(image))))
-    return attach_verdict(attachment, tools)
+    return attach_verdict(folder, reference, tools, terms, fresh=request.fresh)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.envelope import KeySealer, Sealer
-from envbuilder.attest.installed_packages import ImagePackages, read
+from envbuilder.attest.installed_packages import read
 from envbuilder.attest.keys import is_private_to_its_owner, load_private
-from envbuilder.attest.provenance import BuildBase, BuildFacts, provenance
+from envbuilder.attest.provenance import provenance
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
 from envbuilder.choice import Choice
@@ -23,7 +24,7 @@ from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, Pu
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.image.context import build_files
-from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms
+from envbuilder.publish.attestation import PublishSession, ValidationTerms, tools_for
 from envbuilder.publish.publish import Publication, publish
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
 from envbuilder.publish.zstd_push import ZstdPusher
@@ -34,7 +35,6 @@ from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
-from envbuilder.validation.verdict_store import History
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import content_key
 
@@ -141,14 +141,9 @@ def _publish_one(
         terms=ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets),
         allow=options.allow,
     )
-    describe = _Describe(built, session, sbom=options.sbom)
-    tools = PublishTools(
-        engine=session.engine,
-        repository=Repository(options.to, session.environment),
-        sealer=sealer,
-        validate=_validator(built, choice, options, session),
-        now=lambda: datetime.now(UTC),
-        describe=describe,
+    tools = replace(
+        tools_for(options.to, session, sealer, _validator(built, choice, options, session)),
+        describe=partial(_statements, built, session, sbom=options.sbom),
         say=lambda text: session.say(f"{environment.id}: {text}"),
         zstd=pusher,
     )
@@ -158,7 +153,7 @@ def _publish_one(
 def _validator(
     built: Built, choice: Choice, options: PublishOptions, session: PublishSession
 ) -> Callable[[Reference], Verdict]:
-    """Return a function that validates a reference by digest and adds the verdict to the history."""
+    """Return a function that validates a reference by digest."""
 
     def judge(reference: Reference) -> Verdict:
         name, digest = str(reference), reference.digest
@@ -169,61 +164,29 @@ def _validator(
         verdict = validate(session.engine, request)
         if image is None or not image.has(digest):
             raise PublishError(f"the engine does not know {name} by its digest")
-        verdict = msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
-        History(session.workspace.history).add((verdict,))
-        return verdict
+        return msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
 
     return judge
 
 
-@dataclass
-class _Describe:
-    """Makes the statements about an image's contents and origin; reads the image once."""
-
-    built: Built
-    session: PublishSession
-    sbom: bool
-    _contents: ImagePackages | None = None
-
-    def __call__(self, name: str, digest: str, image: Image) -> tuple[Statement, ...]:
-        made = (self._provenance(name, digest),)
-        return (*made, self._bill(name, digest, image)) if self.sbom else made
-
-    def _bill(self, name: str, digest: str, image: Image) -> Statement:
-        if self._contents is None:
-            self.session.say(f"{self.built.environment.id}: reading the image for the bill of materials")
-            self._contents = read(read_image(self.session.engine, image))
-        made = bom(
-            name,
-            digest,
-            self._contents,
-            lockfile.parse(self.built.lock),
-            created=self.built.record.finished,
-            left_out=removed_files.parse(self.built.removed),
-        )
-        return about(name, digest, CYCLONEDX, made)
-
-    def _provenance(self, name: str, digest: str) -> Statement:
-        environment, record = self.built.environment, self.built.record
-        files = build_files(environment.id, self.session.workspace)
-        tools = lockfile.parse(decoding.lossy(files.get("shared/tools.lock", b"")))
-        engine = record.engine
-        made_by = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
-        return provenance(
-            name,
-            digest,
-            environment=environment.id,
-            # A record of an earlier version has no digests; its key proves that the files are those of the build.
-            context=record.context or digests_of(files),
-            base=BuildBase(reference=record.base, digest=record.base_id, origin=record.base_origin),
-            tools={**made_by, **{tool.name: tool.version for tool in tools}},
-            made=BuildFacts(
-                locked=lockfile.parse(self.built.lock),
-                revision=record.revision,
-                started=record.started,
-                finished=record.finished,
-            ),
-        )
+def _statements(
+    built: Built, session: PublishSession, name: str, digest: str, image: Image, *, sbom: bool
+) -> tuple[Statement, ...]:
+    """Return the statements about an image's origin and contents."""
+    record, locked = built.record, lockfile.parse(built.lock)
+    files = build_files(record.environment, session.workspace)
+    engine = record.engine
+    tools = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
+    tools |= {one.name: one.version for one in lockfile.parse(decoding.lossy(files.get("shared/tools.lock", b"")))}
+    # A record of an earlier version has no digests; its key proves that the files are those of the build.
+    origin = provenance(name, digest, record, record.context or digests_of(files), locked, tools)
+    if not sbom:
+        return (origin,)
+    session.say(f"{record.environment}: reading the image for the bill of materials")
+    left_out = removed_files.parse(built.removed)
+    contents = read(read_image(session.engine, image))
+    bill = bom(name, digest, contents, locked, created=record.finished, left_out=left_out)
+    return origin, about(name, digest, CYCLONEDX, bill)
 
 
 def _built(environment: Environment, session: PublishSession) -> Built:

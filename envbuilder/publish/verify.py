@@ -8,9 +8,8 @@ from datetime import datetime
 import msgspec
 
 from envbuilder.attest.envelope import Opener
-from envbuilder.attest.host_classes import ClassDecision, HostClass, decide_by_class
 from envbuilder.attest.requirements import EnvironmentRequirement, Refusal, Requirement, age_s, moment, rank
-from envbuilder.attest.trust_policy import ELSEWHERE, decide
+from envbuilder.attest.trust_policy import ELSEWHERE, ClassDecision, HostClass, decide, decide_by_class
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
 from envbuilder.publish.attached_statements import ImageStatements, read_statements
 from envbuilder.publish.verification import Verification, demanded

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -21,7 +21,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryRefusedError
-from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Descriptor, digest_of, digest_of_file
+from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Artifact, Descriptor, digest_of, digest_of_file
 from envbuilder.support import decoding
 from envbuilder.workspace import temporary_folder, writing
 
@@ -51,19 +51,8 @@ class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
     layers: tuple[str, ...]
 
 
-class _ConfigRootFs(msgspec.Struct, frozen=True):
-    diff_ids: tuple[str, ...]
-
-
 class _ImageConfig(msgspec.Struct, frozen=True):
-    rootfs: _ConfigRootFs
-
-
-class _ImageManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    schema_version: int = 2
-    media_type: str = OCI_MANIFEST
-    config: Descriptor
-    layers: tuple[Descriptor, ...]
+    rootfs: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -101,8 +90,8 @@ class ZstdPusher:
                 self._upload(name, io.BytesIO(_found(documents, name)))
             layers.append(self._layers[name])
         with reading():
-            expected = decoding.from_json(config, _ImageConfig).rootfs.diff_ids
-        if tuple(layer.diff_id for layer in layers) != expected:
+            expected = decoding.from_json(config, _ImageConfig).rootfs.get("diff_ids")
+        if [layer.diff_id for layer in layers] != expected:
             raise PublishError(
                 f"the layers in the engine's archive of {image.id} are not those of its configuration",
                 hint="build the image again: envbuilder build",
@@ -110,7 +99,9 @@ class ZstdPusher:
         return self._put(tag, config, tuple(layer.blob for layer in layers))
 
     def _put(self, tag: str, config: bytes, layers: tuple[Descriptor, ...]) -> str:
-        content = msgspec.json.encode(_ImageManifest(config=self.repository.put_blob(config, _CONFIG), layers=layers))
+        described = self.repository.put_blob(config, _CONFIG)
+        manifest = Artifact(schema_version=2, media_type=OCI_MANIFEST, config=described, layers=layers)
+        content = msgspec.json.encode(manifest)
         try:
             self.repository.put_manifest(tag, content, OCI_MANIFEST)
         except RegistryRefusedError as error:
@@ -217,8 +208,5 @@ def _compress(source: BinaryIO, packed: BinaryIO) -> tuple[str, int]:
 def _digest_inside(packed: BinaryIO) -> str:
     """Return the digest of what a file in zstd decompresses to."""
     packed.seek(0)
-    hashed = hashlib.sha256()
     with zstd.ZstdFile(packed) as plain:
-        while piece := plain.read(_PIECE):
-            hashed.update(piece)
-    return f"sha256:{hashed.hexdigest()}"
+        return f"sha256:{hashlib.file_digest(plain, 'sha256').hexdigest()}"

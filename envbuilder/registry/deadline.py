@@ -82,6 +82,6 @@ def within(deadline: Deadline, work: Callable[[], _Result]) -> _Result:
     if deadline.seconds is None:
         return work()
     try:
-        return in_parallel(lambda _: work(), (None,), Deadline(deadline.seconds + 1))[0]
+        return in_parallel(lambda _: work(), (None,), Deadline(deadline.left(deadline.seconds) + 1))[0]
     except RegistryFailedError as error:
         raise (deadline.passed() if error.fault is Reason.TOO_SLOW else error) from error

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from envbuilder.errors import InfrastructureError, PublishError, Reason
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, Reason
 
 
-class RegistryFailedError(InfrastructureError):
+class _RegistryError(EnvbuilderError):
+    def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
+        self.fault = fault
+        super().__init__(message, hint=hint)
+
+
+class RegistryFailedError(_RegistryError, InfrastructureError):
     """The registry or the network failed: the answer says nothing about an image."""
 
-    def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
-        self.fault = fault
-        super().__init__(message, hint=hint)
 
-
-class RegistryRefusedError(PublishError):
+class RegistryRefusedError(_RegistryError, PublishError):
     """The registry refused, or its answer breaks the protocol."""
-
-    def __init__(self, fault: Reason, message: str, *, hint: str = "") -> None:
-        self.fault = fault
-        super().__init__(message, hint=hint)

@@ -19,7 +19,6 @@ DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 MAX_DOCUMENT = 4 << 20
 """Bytes above which a manifest or statement is refused, written or read: real ones have a tenth of it."""
 
-_PIECE = 1 << 20
 _IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
 _FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform")
 _BUILD_RECORD = "unknown/unknown"
@@ -51,6 +50,18 @@ class Manifest:
         return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
 
 
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """An OCI manifest: an image, or a document about a ``subject``."""
+
+    schema_version: int
+    media_type: str
+    artifact_type: str = ""
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    subject: Descriptor | None = None
+    annotations: dict[str, str] = {}
+
+
 def digest_of(content: bytes) -> str:
     """Return the SHA-256 digest of content, as registries write it."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -58,10 +69,8 @@ def digest_of(content: bytes) -> str:
 
 def digest_of_file(file: BinaryIO) -> str:
     """Return the digest of a complete file, and rewind it."""
-    hashed = hashlib.sha256()
     file.seek(0)
-    while piece := file.read(_PIECE):
-        hashed.update(piece)
+    hashed = hashlib.file_digest(file, "sha256")
     file.seek(0)
     return f"sha256:{hashed.hexdigest()}"
 

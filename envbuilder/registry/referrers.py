@@ -20,7 +20,15 @@ from envbuilder.registry.bounded_json import MalformedError, parsed
 from envbuilder.registry.client import MAX_LIST, Repository
 from envbuilder.registry.deadline import in_parallel
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
-from envbuilder.registry.manifests import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor, Manifest, digest_of
+from envbuilder.registry.manifests import (
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Artifact,
+    Descriptor,
+    Manifest,
+    digest_of,
+)
 
 EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
@@ -40,18 +48,6 @@ _NO_API = (400, 404, 405, 501)
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _OWN_TAG = re.compile(r"(sha256-[0-9a-f]{64})\.([0-9a-f]{16})\Z")
-
-
-class _Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An OCI manifest that carries one document about a subject."""
-
-    schema_version: int = msgspec.field(name="schemaVersion")
-    media_type: str = msgspec.field(name="mediaType")
-    artifact_type: str
-    config: Descriptor
-    layers: tuple[Descriptor, ...]
-    subject: Descriptor | None = None
-    annotations: dict[str, str] = {}
 
 
 class _Pointer(msgspec.Struct, frozen=True, rename="camel"):
@@ -110,7 +106,7 @@ def attach(
 ) -> Descriptor:
     """Attach a document to a manifest; doing so again with the same content changes nothing."""
     layer = repository.put_blob(content, media_type)
-    artifact = _Artifact(
+    artifact = Artifact(
         schema_version=2,
         media_type=OCI_MANIFEST,
         artifact_type=media_type,
@@ -249,7 +245,7 @@ def _described(repository: Repository, tag: str) -> Descriptor | None:
     if not tag.endswith(manifest.digest[7:23]):
         raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to {manifest.digest}, another document than it names")
     try:
-        artifact: _Artifact = parsed(manifest.content, _Artifact, "an attached document")
+        artifact: Artifact = parsed(manifest.content, Artifact, "an attached document")
     except MalformedError:
         return None  # anybody can write this tag too
     return Descriptor(

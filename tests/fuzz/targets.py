@@ -24,7 +24,7 @@ import msgspec
 from made_images import SITE, context_of, image_of, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
-from envbuilder.attest import envelope, host_classes, installed_packages, keys, statements, trust_policy
+from envbuilder.attest import envelope, installed_packages, keys, statements, trust_policy
 from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.catalog import store
@@ -189,7 +189,7 @@ def selector(data: bytes) -> None:
     environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
     each(
         lambda: select(environments, (text,)),
-        lambda: host_classes.parse_host_classes(text, lambda name: name or None),
+        lambda: trust_policy.parse_host_classes(text, lambda name: name or None),
         lambda: reference.parse(text[:300]),
     )
 
@@ -343,10 +343,10 @@ def trusted(data: bytes) -> None:
     )
     each(
         lambda: trust_policy.decide(items, Requirement(level="cpu"), NOW),
-        lambda: host_classes.decide_by_class(
+        lambda: trust_policy.decide_by_class(
             items,
             Requirement(level="gpu"),
-            host_classes.parse_host_classes("A100/535", store.load().gpu_model),
+            trust_policy.parse_host_classes("A100/535", store.load().gpu_model),
             NOW,
         ),
     )

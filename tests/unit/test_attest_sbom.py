@@ -20,10 +20,11 @@ from packageurl import PackageURL
 from envbuilder.attest import installed_packages
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
-from envbuilder.attest.provenance import BuildBase, provenance
+from envbuilder.attest.provenance import provenance
 from envbuilder.engine.layers import layers
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
+from envbuilder.image.build import ImageRecord
 from envbuilder.image.removed_files import Removed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import scan
@@ -236,12 +237,12 @@ def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:
     layer = {"var/lib/dpkg/status": status + STATUS, f"{SITE}/framework-1.dist-info/METADATA": framework}
     contents = read(chunks(saved({**BASE, **layer}, VENV, CUDA)))
     made = bom("a.b/c", digest("image"), contents, ())
-    graph = {str(edge["ref"]): edge["dependsOn"] for edge in made.dependencies}
-    ref = {part.name: part.bom_ref for part in made.components}
+    graph = {str(edge["ref"]): edge["dependsOn"] for edge in made["dependencies"]}
+    ref = {part["name"]: part["bom-ref"] for part in made["components"]}
     assert graph[ref["app"]] == tuple(sorted((ref["libc6"], ref["libcudnn9-cuda-12"])))
     assert graph[ref["framework"]] == (ref["numpy"],)
     assert graph[ref["numpy"]] == ()
-    assert set(graph) == {digest("image"), *(part.bom_ref for part in made.components if part.purl)}
+    assert set(graph) == {digest("image"), *(part["bom-ref"] for part in made["components"] if "purl" in part)}
     encoded = msgspec.json.encode(made).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(encoded) is None
 
@@ -250,7 +251,7 @@ def test_two_copies_of_a_version_are_one_component() -> None:
     bundled = {f"{SITE}/setuptools/_vendor/numpy-2.1.3.dist-info/METADATA": NUMPY.replace("BSD-3-Clause", "MIT")}
     contents = read(chunks(saved(VENV, bundled)))
     assert len(contents.packages) == 2
-    assert [part.name for part in bom("a.b/c", digest("image"), contents, ()).components] == ["numpy"]
+    assert [part["name"] for part in bom("a.b/c", digest("image"), contents, ())["components"]] == ["numpy"]
 
 
 def test_the_same_image_gives_the_same_document() -> None:
@@ -258,14 +259,23 @@ def test_the_same_image_gives_the_same_document() -> None:
 
 
 def test_provenance_has_the_shape_that_is_published() -> None:
-    made = provenance(
-        "registry.example.org/team/image",
-        digest("image"),
+    record = ImageRecord(
         environment="tf2.20.0-py311-cpu-bookworm",
-        context={"Dockerfile": digest("d"), "requirements.lock": digest("l")},
-        base=BuildBase(reference="envbuilder/base:debian-bookworm", digest=digest("b"), origin="debian snapshot"),
-        tools={"docker": "20.10.24", "uv": "0.5.1"},
+        key="",
+        image=digest("image"),
+        reference="",
+        size=1,
+        base="envbuilder/base:debian-bookworm",
+        base_id=digest("b"),
+        base_origin="debian snapshot",
+        builder="",
+        seconds=1.0,
+        layers=(),
+        started="2026-11-20T10:00:00+00:00",
     )
+    context = {"Dockerfile": digest("d"), "requirements.lock": digest("l")}
+    tools = {"docker": "20.10.24", "uv": "0.5.1"}
+    made = provenance("registry.example.org/team/image", digest("image"), record, context, (), tools)
     parsed = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())
     inputs = {item.name: item.digest["sha256"] for item in parsed.build_definition.resolved_dependencies}
     assert inputs["Dockerfile"] == digest("d").removeprefix("sha256:")

@@ -33,7 +33,6 @@ from in_toto_attestation.v1.statement import Statement as Published
 from envbuilder import simulated
 from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import SignedBy
-from envbuilder.attest.host_classes import HostClass, decide_by_class, parse_host_classes
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import GpuRequirement, Requirement, read_gpu
 from envbuilder.attest.statements import (
@@ -44,7 +43,13 @@ from envbuilder.attest.statements import (
     understood,
     verdict_statement,
 )
-from envbuilder.attest.trust_policy import TrustedStatement, decide
+from envbuilder.attest.trust_policy import (
+    HostClass,
+    TrustedStatement,
+    decide,
+    decide_by_class,
+    parse_host_classes,
+)
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.finding import Code, Severity

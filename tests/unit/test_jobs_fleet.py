@@ -24,9 +24,8 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet.document import FleetDocument, as_text
 from envbuilder.jobs.fleet.run import run_here
 from envbuilder.jobs.fleet.survey import FleetQuery, is_pending, survey
-from envbuilder.publish.attestation import Attachment, PublishTools, ValidationTerms, attach_verdict, state
-from envbuilder.publish.image_state import Registrar, check_believed, registrar_of
-from envbuilder.publish.verify_request import openers_of
+from envbuilder.publish.attestation import PublishTools, ValidationTerms, attach_verdict, state
+from envbuilder.publish.verify_request import Registrar, check_believed, openers_of, registrar_of
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST
 from envbuilder.registry.reference import Reference, parse
@@ -94,9 +93,7 @@ class Team:
         engine = FakeEngine()
         engine._store[str(reference)] = engine.add(str(reference))
         tools = PublishTools(engine, Repository(reference, {}), KeySealer(self.key), judge, self.registrar.now)
-        return attach_verdict(
-            Attachment(reference, self.folder / "out" / f"{digest[7:19]}", ValidationTerms(host)), tools
-        )
+        return attach_verdict(self.folder / "out" / f"{digest[7:19]}", reference, tools, ValidationTerms(host))
 
 
 @pytest.fixture

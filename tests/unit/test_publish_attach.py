@@ -23,7 +23,6 @@ from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.publish import attestation, verification
 from envbuilder.publish.attestation import (
-    Attachment,
     PublishSession,
     PublishTools,
     ValidationTerms,
@@ -73,8 +72,8 @@ class Host:
         return tools_for(self.reference, session, sealer, judge)
 
     def attach(self, verdict: Verdict | None = None) -> Verdict:
-        attachment = Attachment(self.reference, self.folder / "attached", ValidationTerms(self.host), fresh=False)
-        return attach_verdict(attachment, self.tools(verdict))
+        terms = ValidationTerms(self.host)
+        return attach_verdict(self.folder / "attached", self.reference, self.tools(verdict), terms)
 
 
 @dataclass

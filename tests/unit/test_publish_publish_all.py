@@ -24,7 +24,6 @@ from publisher import scratch_world
 from publishing_world import NOW, World, answering
 from registries import modern_registry
 
-from envbuilder.attest.installed_packages import ImagePackages
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.attest.requirements import EnvironmentRequirement
 from envbuilder.attest.statements import PROVENANCE
@@ -36,11 +35,11 @@ from envbuilder.image import debian
 from envbuilder.image.build import Built, ensure
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Budgets
-from envbuilder.publish import publish_all, verify_request
+from envbuilder.publish import verify_request
 from envbuilder.publish.attestation import PublishSession, ValidationTerms
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.publish import publish
-from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all, sealer_of
+from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, sealer_of
 from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
 from envbuilder.publish.verify_request import duration, fetch
 from envbuilder.registry.client import Repository
@@ -248,7 +247,7 @@ def built(session: PublishSession) -> Built:
 def tools_stated(what: Built, session: PublishSession) -> dict[str, str]:
     image = session.engine.image(what.record.image)
     assert image is not None
-    (made,) = _Describe(what, session, sbom=False)("a.b/c", DIGEST, image)
+    (made,) = _statements(what, session, "a.b/c", DIGEST, image, sbom=False)
     assert made.predicate_type == PROVENANCE
     versions: dict[str, str] = json.loads(bytes(made.predicate))["runDetails"]["builder"]["version"]
     return versions
@@ -283,20 +282,6 @@ def test_what_was_never_built_is_said(session: PublishSession) -> None:
     )
     (row,) = plan_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "is not built" not in row.error
-
-
-def test_an_image_is_read_once_for_the_bills_of_both_forms(session: PublishSession, monkeypatch) -> None:
-    what = built(session)
-    image = session.engine.image(what.record.image)
-    assert image is not None
-    reads: list[object] = []
-    monkeypatch.setattr(publish_all, "read_image", lambda _, one: reads.append(one))
-    monkeypatch.setattr(publish_all, "read", lambda _: ImagePackages(()))
-    describe = _Describe(what, session, sbom=True)
-    other = "sha256:" + "e" * 64
-    about = [[one.subject[0].digest["sha256"] for one in describe("a.b/c", name, image)] for name in (DIGEST, other)]
-    assert about == [["d" * 64] * 2, ["e" * 64] * 2]
-    assert len(reads) == 1
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from envbuilder.jobs.fleet.job import Job
 from envbuilder.jobs.run import RunOptions, run
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession
-from envbuilder.publish.image_state import published_digest
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.tags import destination
+from envbuilder.publish.verify_request import published_digest
 from envbuilder.pypi.client import open_index
 from envbuilder.support import decoding
 from envbuilder.support.console import Console

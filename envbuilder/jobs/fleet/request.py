@@ -25,11 +25,10 @@ from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, pr
 from envbuilder.jobs.fleet.run import jobs_of, run_here, run_jobs
 from envbuilder.jobs.fleet.survey import FleetQuery, survey
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
-from envbuilder.publish.image_state import Registrar, check_believed, registrar_of
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.results import PublishDocument
 from envbuilder.publish.tags import destination
-from envbuilder.publish.verify_request import duration, openers_of
+from envbuilder.publish.verify_request import Registrar, check_believed, duration, openers_of, registrar_of
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
