@@ -37,8 +37,8 @@ def bom(
 ) -> Json:
     """Describe an image by its repository, manifest digest, contents and the lock that it was made from.
 
-    ``created`` is when it was built (ISO 8601; '' if unknown): the document has no time of its own. ``left_out`` are
-    the files that its variant removes from locked packages: stated for each package, and in sum for the image.
+    ``created`` is when the image was built (ISO 8601; '' if unknown). ``left_out`` are the files that its variant
+    removes from locked packages: stated for each package, and in sum for the image.
     """
     locked = {(package.name, package.version): package for package in lock}
     lacking = left_out or {}

@@ -122,7 +122,7 @@ def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
 
 
 def _public_keys(path: Path) -> Iterable[PublicKey]:
-    """Yield the keys of a file, each with the limit that stands above it."""
+    """Yield the keys of a file, each with the limit above it."""
     text = decoding.lossy(_read(path)).removeprefix("\ufeff")
     if "PRIVATE KEY" in text:
         raise UsageError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")

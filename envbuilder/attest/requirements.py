@@ -26,6 +26,7 @@ _ENVIRONMENT = re.compile(r"(tf[0-9][0-9A-Za-z.]*-py[0-9]+-[A-Za-z0-9_.-]+?)(?:-
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _CUDA = re.compile(rf"cu{DOTTED}")
 _NO_TAG = re.compile(r"[^A-Za-z0-9_.-]")
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 .+_-]*")
 _MEMORY = re.compile(r"([1-9][0-9]{0,3})gb")
 _GPU_DETAIL = re.compile(
     rf"nvidia|geforce|tesla|quadro|rtx|gtx|gpu|laptop|sxm[0-9]?|pcie|nvl|hbm[0-9]e?|{_MEMORY.pattern}"
@@ -104,6 +105,7 @@ def read_environment(text: str) -> EnvironmentRequirement:
 
 def read_gpu(text: str, model_of: ModelOf) -> GpuRequirement:
     """Read a GPU's name. Raises UsageError if it does not mean one GPU, or has a word without a meaning."""
+    fitting(_GPU, text, "a GPU", "use the name that nvidia-smi prints")
     model = model_of(text)
     if model is None:
         raise UsageError(f"the catalogue has no one GPU called {text!r}", hint="envbuilder catalog list gpus")
@@ -129,7 +131,7 @@ def fitting(pattern: re.Pattern[str], text: str, what: str, hint: str) -> re.Mat
 def _words(name: str) -> tuple[str, ...]:
     """Split a GPU's name: ``A100-SXM4-80 GiB`` is ``a100``, ``sxm4``, ``80gb``."""
     text = re.sub(r"\b([0-9]+)\s*gi?b\b", r"\1gb", name.casefold().replace("pci-e", "pcie"))
-    return tuple(re.findall(r"[^\s_/-]+", text))
+    return tuple(re.findall(r"[^\s_-]+", text))
 
 
 def _states(gpu: GpuSeen, word: str) -> bool:
@@ -213,7 +215,7 @@ def inconsistent(verdict: Verdict) -> str:
         return why
     if not _DIGEST.fullmatch(verdict.suite):
         return f"its suite is {verdict.suite[:80]!r}, which is not a digest"
-    if moment(verdict.started) > moment(verdict.finished) + CLOCK_SKEW:
+    if moment(verdict.started) - moment(verdict.finished) > CLOCK_SKEW:
         return f"it ended ({verdict.finished}) before it began ({verdict.started})"
     return contradiction(verdict)
 

@@ -126,7 +126,7 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
 
 @dataclass(frozen=True)
 class Unread:
-    """Why a trusted payload gives no verdict, and whether that refuses the image."""
+    """Why a document gives no verdict, and whether that refuses the image."""
 
     reason: Reason
     message: str

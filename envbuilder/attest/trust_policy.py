@@ -32,10 +32,10 @@ from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verd
 
 
 @dataclass(frozen=True)
-class TrustedStatement:
-    """A document with the valid signature of a trusted key; ``stored`` is its digest in the registry.
+class AttachedStatement:
+    """A document that is attached to an image (``stored`` is its digest), and its trusted signers.
 
-    ``meaning`` is None for a statement of another kind than verdicts.
+    ``meaning`` is None for a trusted statement of another kind than verdicts.
     """
 
     stored: str
@@ -74,7 +74,7 @@ class _Judged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    evidence: tuple[TrustedStatement, ...], wanted: Requirement, now: datetime, *, threshold: int = 1
+    evidence: tuple[AttachedStatement, ...], wanted: Requirement, now: datetime, *, threshold: int = 1
 ) -> Decision:
     """Accept a digest if a verdict meets every requirement and no trusted statement contradicts it.
 
@@ -83,6 +83,7 @@ def decide(
     """
     judged, blocking, passed_over = _sorted(evidence, wanted, now)
     accepted = [one for one in judged if not one.found]
+    found = tuple(refusal for one in judged for refusal in one.found)
     against = [one for one in judged if concerns(one.verdict, wanted)]
     failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
     refused = Decision(state="refused", notes=passed_over, failures=failures, suites=_suites(judged, failures))
@@ -90,28 +91,28 @@ def decide(
         state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
         refused = msgspec.structs.replace(refused, state=state)
     if not accepted:
-        return msgspec.structs.replace(refused, refusals=(*blocking, *passed_over), notes=())
+        return msgspec.structs.replace(refused, refusals=(*blocking, *found))
     best = max(accepted, key=lambda one: moment(one.verdict.finished))
     # The signers of the shown verdict come first: the answer names the first one.
     signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
+    refused = msgspec.structs.replace(refused, notes=(*passed_over, *found))
     if refusals := (*blocking, *failures, *_too_few(signers, threshold)):
         return msgspec.structs.replace(refused, refusals=refusals)
     return msgspec.structs.replace(refused, state="passed", verdict=best.verdict, signed_by=signers)
 
 
 def _sorted(
-    evidence: tuple[TrustedStatement, ...], wanted: Requirement, now: datetime
+    evidence: tuple[AttachedStatement, ...], wanted: Requirement, now: datetime
 ) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
-    """Sort statements into verdicts, refusals that refuse the image, and refusals that are ignored."""
+    """Sort documents into verdicts, refusals that refuse the image, and refusals that are ignored."""
     judged: list[_Judged] = []
-    blocking, passed_over = [], []
+    unread: dict[bool, list[Refusal]] = {True: [], False: []}
     for item in evidence:
-        if isinstance(found := item.meaning, Verdict):
-            judged.append(_judge(item, found, shortcomings(item.stored, found, wanted, now), now))
-        elif found is not None:
-            refusal = Refusal(reason=found.reason, statement=item.stored, message=found.message)
-            (blocking if found.blocks else passed_over).append(refusal)
-    return judged, tuple(blocking), (*passed_over, *(refusal for one in judged for refusal in one.found))
+        if isinstance(one := item.meaning, Verdict):
+            judged.append(_judge(item, one, shortcomings(item.stored, one, wanted, now), now))
+        elif one is not None:
+            unread[one.blocks].append(Refusal(reason=one.reason, statement=item.stored, message=one.message))
+    return judged, tuple(unread[True]), tuple(unread[False])
 
 
 def _too_few(signers: tuple[str, ...], threshold: int) -> tuple[Refusal, ...]:
@@ -158,7 +159,7 @@ def _standing_failure(one: _Judged, all_of_them: list[_Judged], now: datetime) -
     return tuple(refusal for refusal in one.found if refusal.reason is Reason.FAILED)
 
 
-def _judge(item: TrustedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
+def _judge(item: AttachedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
     """Assess a verdict. An expired key accepts nothing; its FAILED verdicts from before that day stay valid."""
     signers = tuple(one.name for one in item.signed_by if one.is_trusted_at(now))
     then = moment(verdict.finished)
@@ -250,7 +251,7 @@ class ClassDecision:
 
 
 def decide_by_class(
-    evidence: tuple[TrustedStatement, ...],
+    evidence: tuple[AttachedStatement, ...],
     wanted: Requirement,
     kinds: tuple[HostClass, ...],
     now: datetime,
@@ -287,8 +288,8 @@ def _of_class(kind: HostClass, decision: Decision, now: datetime) -> ClassDecisi
         state=decision.state,
         suites=decision.suites,
         why="; ".join(dict.fromkeys(refusal.message for refusal in found)),
-        level=verdict and verdict.level,
-        ran_on=verdict and verdict.host.driver,
+        level=verdict.level if verdict else None,
+        ran_on=verdict.host.driver if verdict else None,
         finished=verdict.finished if verdict else "",
         age_s=age_s(verdict, now) if verdict else None,
         signers=decision.signed_by,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from envbuilder.attest.envelope import Opener, Rejected
-from envbuilder.attest.requirements import Refusal
-from envbuilder.attest.statements import understood
-from envbuilder.attest.trust_policy import TrustedStatement
+from envbuilder.attest.statements import Unread, understood
+from envbuilder.attest.trust_policy import AttachedStatement
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import in_parallel
@@ -20,43 +19,19 @@ from envbuilder.verdict import Verdict
 
 
 @dataclass(frozen=True)
-class AttachedDocument:
-    """One attached document. ``unknown``: its meaning is not known, so the image cannot be accepted."""
-
-    trusted: TrustedStatement | None = None
-    refusal: Refusal | None = None
-    unknown: bool = False
-
-
-@dataclass(frozen=True)
 class ImageStatements:
-    """The documents of one image: trusted statements, and refusals of those of unknown meaning and of the others."""
+    """The documents that are attached to an image."""
 
     digest: str
-    documents: tuple[AttachedDocument, ...]
-
-    @property
-    def trusted(self) -> tuple[TrustedStatement, ...]:
-        """Statements with the signature of a trusted key."""
-        return tuple(one.trusted for one in self.documents if one.trusted is not None)
-
-    @property
-    def unknown(self) -> tuple[Refusal, ...]:
-        """Refusals of documents of unknown meaning, which forbid to accept the image."""
-        return tuple(one.refusal for one in self.documents if one.refusal and one.unknown)
-
-    @property
-    def ignored(self) -> tuple[Refusal, ...]:
-        """Refusals of documents that change nothing: anybody can attach them."""
-        return tuple(one.refusal for one in self.documents if one.refusal and not one.unknown)
+    documents: tuple[AttachedStatement, ...]
 
 
 @dataclass(frozen=True)
 class PublishedVerdicts:
-    """The trusted verdicts of a repository, the trusted statements by image digest, and documents by signer."""
+    """The trusted verdicts of a repository, the attached documents by image digest, and how many each signer has."""
 
     verdicts: tuple[Verdict, ...]
-    evidence: dict[str, tuple[TrustedStatement, ...]] = field(default_factory=dict)
+    evidence: dict[str, tuple[AttachedStatement, ...]] = field(default_factory=dict)
     signed: Counter[str] = field(default_factory=Counter)
 
 
@@ -67,13 +42,13 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedV
         raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
     verdicts: dict[str, Verdict] = {}
     signed: Counter[str] = Counter()
-    evidence: dict[str, tuple[TrustedStatement, ...]] = {}
+    evidence: dict[str, tuple[AttachedStatement, ...]] = {}
     for digest in _digests(repository, tags):
         found = statements_of(repository, openers, digest)
-        if found is None or not found.trusted:
+        if found is None or not any(item.signed_by for item in found.documents):
             continue
-        evidence[digest] = found.trusted
-        for item in found.trusted:
+        evidence[digest] = found.documents
+        for item in found.documents:
             signed.update(one.name for one in item.signed_by)
             if isinstance(item.meaning, Verdict):
                 verdicts[item.stored] = item.meaning
@@ -108,41 +83,30 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
     ]
     deadline = repository.transport.deadline
     opened = in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
-    return ImageStatements(manifest.digest, (*_unclear(manifest), *opened))
+    found = ambiguity(manifest)
+    unclear = (_unread("", found[0], f"{manifest.digest}: {found[1]}", blocks=True),) if found else ()
+    return ImageStatements(manifest.digest, (*unclear, *opened))
 
 
-def _unclear(manifest: Manifest) -> Iterator[AttachedDocument]:
-    """Yield the reason why a verdict about this digest may be about several images."""
-    if found := ambiguity(manifest):
-        yield _unknown(found[0], "", f"{manifest.digest}: {found[1]}")
-
-
-def _open(repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str) -> AttachedDocument:
+def _open(
+    repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str
+) -> AttachedStatement:
     """Open one document. One that is not a statement of a trusted key is ignored, since anybody can attach it."""
     try:
         opened = opener.open(document(repository, stored, opener.media_type))
     except RegistryRefusedError as error:
-        return _not_fetched(error, stored, claimed=stored in listed.claimed)
+        if isinstance(error, NotADocumentError) or error.fault is Reason.TOO_LARGE:
+            return _unread(stored, Reason.UNREADABLE, error.message)  # envbuilder publishes no such document
+        ignored = stored in listed.claimed and error.fault is Reason.NOT_THERE
+        return _unread(stored, error.fault, error.message, blocks=not ignored)
     except PublishError as error:
-        return _ignored(Reason.UNREADABLE, stored, error.message)
+        return _unread(stored, Reason.UNREADABLE, error.message)
     if isinstance(opened, Rejected):
         reason = Reason.UNTRUSTED_KEY if opened.unknown_signer else Reason.BAD_SIGNATURE
-        return _ignored(reason, stored, opened.message)
+        return _unread(stored, reason, opened.message)
     meaning = understood(manifest.digest, opened.payload_type, opened.payload)
-    return AttachedDocument(TrustedStatement(stored, opened.signed_by, meaning))
+    return AttachedStatement(stored, opened.signed_by, meaning)
 
 
-def _not_fetched(error: RegistryRefusedError, stored: str, *, claimed: bool) -> AttachedDocument:
-    if isinstance(error, NotADocumentError) or error.fault is Reason.TOO_LARGE:
-        return _ignored(Reason.UNREADABLE, stored, error.message)  # envbuilder publishes no such document
-    if claimed and error.fault is Reason.NOT_THERE:
-        return _ignored(Reason.NOT_THERE, stored, error.message)
-    return _unknown(error.fault, stored, error.message)
-
-
-def _unknown(reason: Reason, stored: str, message: str) -> AttachedDocument:
-    return AttachedDocument(refusal=Refusal(reason=reason, statement=stored, message=message), unknown=True)
-
-
-def _ignored(reason: Reason, stored: str, message: str) -> AttachedDocument:
-    return AttachedDocument(refusal=Refusal(reason=reason, statement=stored, message=message))
+def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False) -> AttachedStatement:
+    return AttachedStatement(stored, (), Unread(reason, message, blocks=blocks))

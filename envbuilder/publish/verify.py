@@ -9,9 +9,17 @@ import msgspec
 
 from envbuilder.attest.envelope import Opener
 from envbuilder.attest.requirements import EnvironmentRequirement, Refusal, Requirement, age_s, moment, rank
-from envbuilder.attest.trust_policy import ELSEWHERE, ClassDecision, HostClass, decide, decide_by_class
+from envbuilder.attest.statements import Unread
+from envbuilder.attest.trust_policy import (
+    ELSEWHERE,
+    AttachedStatement,
+    ClassDecision,
+    HostClass,
+    decide,
+    decide_by_class,
+)
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
-from envbuilder.publish.attached_statements import ImageStatements, read_statements
+from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.verification import Verification, demanded
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import within
@@ -63,27 +71,27 @@ def _verify(
         return _refused(bare, Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}"))
     bare = msgspec.structs.replace(bare, digest=manifest.digest)
     found = read_statements(repository, manifest, openers)
-    unknown = (*found.unknown, *_other_image(manifest, wanted.environment))
+    evidence = (*_other_image(manifest, wanted.environment), *found.documents)
     if question.on:
-        decisions = decide_by_class(found.trusted, wanted, question.on, now, threshold=threshold)
+        decisions = decide_by_class(evidence, wanted, question.on, now, threshold=threshold)
         nothing = () if found.documents else (_nothing(repository, manifest, attached=False),)
-        return _by_class(bare, decisions, (*nothing, *unknown), unknown, found, now)
-    decision = decide(found.trusted, wanted, now, threshold=threshold)
-    if decision.verdict is not None and not unknown:
-        notes = (*decision.notes, *found.ignored)
-        return _accepted(bare, (decision.verdict,), decision.signed_by, notes, now)
-    ignored = () if unknown or decision.accepted else found.ignored
-    refusals = (*unknown, *decision.refusals, *ignored)
-    return _refused(bare, *(refusals or (_nothing(repository, manifest, attached=bool(found.documents)),)))
+        return _by_class(bare, decisions, nothing, now)
+    decision = decide(evidence, wanted, now, threshold=threshold)
+    if decision.verdict is not None:
+        return _accepted(bare, (decision.verdict,), decision.signed_by, decision.notes, now)
+    if decision.refusals:
+        return _refused(bare, *decision.refusals, notes=decision.notes)
+    nothing = (_nothing(repository, manifest, attached=bool(found.documents)),)
+    return _refused(bare, *(decision.notes or nothing))
 
 
-def _other_image(manifest: Manifest, wanted: EnvironmentRequirement | None) -> tuple[Refusal, ...]:
-    """Return a refusal if the requirement names another image: an engine's id is one of two digests."""
+def _other_image(manifest: Manifest, wanted: EnvironmentRequirement | None) -> tuple[AttachedStatement, ...]:
+    """Return why the image is not the required one; an engine's id of it is one of two digests."""
     ids = (manifest.digest, config_digest(manifest))
     if wanted is None or any(one.startswith(f"sha256:{wanted.image}") for one in ids):
         return ()
     text = f"this is the image {' or '.join(one[7:19] for one in ids if one)}; {wanted} is required"
-    return (Refusal(reason=Reason.OTHER_ENVIRONMENT, message=text),)
+    return (AttachedStatement("", (), Unread(Reason.OTHER_ENVIRONMENT, text)),)
 
 
 def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> Refusal:
@@ -145,17 +153,12 @@ def _accepted(
 
 
 def _by_class(
-    bare: Verification,
-    decisions: tuple[ClassDecision, ...],
-    against: tuple[Refusal, ...],
-    unknown: tuple[Refusal, ...],
-    found: ImageStatements,
-    now: datetime,
+    bare: Verification, decisions: tuple[ClassDecision, ...], nothing: tuple[Refusal, ...], now: datetime
 ) -> Verification:
     """Accept an image if every host class does."""
-    kinds = tuple(unless_unknown(one.standing, unknown) for one in decisions)
-    refusals = (*against, *(refusal for one in decisions for refusal in one.refusals))
-    notes = tuple(dict.fromkeys((*(note for one in decisions for note in _notes(one)), *found.ignored)))
+    kinds = tuple(one.standing for one in decisions)
+    refusals = (*nothing, *(refusal for one in decisions for refusal in one.refusals))
+    notes = tuple(dict.fromkeys(note for one in decisions for note in _notes(one)))
     if refusals:
         return _refused(bare, *refusals, kinds=kinds, notes=notes)
     verdicts = tuple(one.decision.verdict for one in decisions if one.decision.verdict is not None)
@@ -163,15 +166,8 @@ def _by_class(
     return _accepted(bare, verdicts, signers, notes, now, kinds)
 
 
-def unless_unknown(standing: KindStanding, unknown: tuple[Refusal, ...]) -> KindStanding:
-    """Refuse an accepted host class if a document of unknown meaning is attached."""
-    if not unknown or standing.state != "passed":
-        return standing
-    return msgspec.structs.replace(standing, state="refused", why=unknown[0].message)
-
-
 def _notes(one: ClassDecision) -> tuple[Refusal, ...]:
     """Return the ignored refusals of a host class, without those that only say that a verdict is of another class."""
     counted = {refusal.statement for refusal in one.refusals}
-    ignored = one.decision.notes if one.decision.accepted else one.decision.refusals
+    ignored = (*one.decision.notes, *one.decision.refusals)
     return tuple(one for one in ignored if one.reason not in ELSEWHERE and one.statement not in counted)

@@ -28,7 +28,7 @@ from envbuilder.errors import UsageError
 from envbuilder.publish.attached_statements import PublishedVerdicts, published, statements_of
 from envbuilder.publish.tags import meant_by
 from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import VerifyQuestion, unless_unknown, verify
+from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline, within
 from envbuilder.registry.errors import RegistryFailedError
@@ -70,15 +70,19 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
     reference, wanted = parse(options.image), requirement_of(options, model_of)
     on = parse_host_classes(options.on, model_of) if options.on is not None else ()
     deadline = Deadline(ANSWER_S)
+
+    def opened() -> tuple[tuple[Opener, ...], Repository]:
+        openers = openers_of(options.keys, options.identity, options.issuer)
+        return openers, Repository(reference, os.environ, deadline)
+
     try:
-        openers = within(deadline, lambda: openers_of(options.keys, options.identity, options.issuer))
+        openers, repository = within(deadline, opened)
     except RegistryFailedError as error:
-        text = f"the key files could not be read in {ANSWER_S:g} s"
-        raise UsageError(text, hint="does something write to the pipe?") from error
+        text = f"the key files and certificates could not be read in {ANSWER_S:g} s"
+        raise UsageError(text, hint="is one a pipe that nothing writes to?") from error
     signers = sum(len(opener.names) for opener in openers)
     if not 1 <= options.threshold <= signers:
         raise UsageError(f"{options.threshold} of {signers} signers is impossible", hint="give as many --key")
-    repository = Repository(reference, os.environ, deadline)
     return verify(repository, openers, VerifyQuestion(wanted, options.threshold, on), datetime.now(UTC))
 
 
@@ -173,11 +177,11 @@ class Registrar:
             return None
         wanted = Requirement(level=level, environment=EnvironmentRequirement(environment), max_age_s=self.max_age_s)
         classes = tuple(HostClass(GpuRequirement(gpu, self.model_of) if gpu else None, driver) for gpu, driver in kinds)
-        decisions = decide_by_class(found.trusted, wanted, classes, self.now())
+        decisions = decide_by_class(found.documents, wanted, classes, self.now())
         return ImageStanding(
             digest=found.digest,
             environment=environment,
-            kinds=tuple(unless_unknown(one.standing, found.unknown) for one in decisions),
+            kinds=tuple(one.standing for one in decisions),
         )
 
 

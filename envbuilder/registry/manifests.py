@@ -70,7 +70,7 @@ def digest_of(content: bytes) -> str:
 def digest_of_file(file: BinaryIO) -> str:
     """Return the digest of a complete file, and rewind it."""
     file.seek(0)
-    hashed = hashlib.file_digest(file, "sha256")
+    hashed = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]  # every file has readinto
     file.seek(0)
     return f"sha256:{hashed.hexdigest()}"
 
@@ -116,8 +116,8 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     An index is one image if its only other entries are build records.
     """
     try:
-        check_unambiguous(manifest.content, "one manifest", _FIELDS)
         shape: _Shape = parsed(manifest.content, _Shape, "a manifest")
+        check_unambiguous(manifest.content, "one manifest", _FIELDS)
     except MalformedError as error:
         return Reason.AMBIGUOUS, error.message
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]

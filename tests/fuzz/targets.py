@@ -338,7 +338,7 @@ def trusted(data: bytes) -> None:
     ]
     signed = (envelope.SignedBy(name="k"),)
     items = tuple(
-        trust_policy.TrustedStatement(DIGEST, signed, statements.understood(about, statements.PAYLOAD_TYPE, one))
+        trust_policy.AttachedStatement(DIGEST, signed, statements.understood(about, statements.PAYLOAD_TYPE, one))
         for one in (*made, data)
     )
     each(

@@ -251,7 +251,7 @@ def test_what_is_signed_is_what_was_judged(world) -> None:
     (item,) = (
         each
         for found in attached(world.client(), row.digest, ENVELOPE)
-        for sealed in [document(world.client(), found.digest, row.digest, ENVELOPE)]
+        for sealed in [document(world.client(), found.digest, ENVELOPE)]
         for each in [statements.parse(envelope.payload_of(envelope.parse(sealed)))]
         if each.predicate_type == statements.VERDICT
     )

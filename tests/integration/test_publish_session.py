@@ -25,7 +25,7 @@ from envbuilder.image.build import ImageRecord, standing
 from envbuilder.image.context import build_files
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession
-from envbuilder.publish.publish_all import PublishOptions, _Describe, plan_all, publish_all
+from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish_all
 from envbuilder.publish.results import as_text
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import parse
@@ -84,9 +84,9 @@ def choice() -> Choice:
 def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
     built = standing(ENVIRONMENT, session.workspace)
     assert built is not None
-    describe = _Describe(built, session, sbom=True)
     image = session.engine.image(built.record.image)
-    made = {one.predicate_type: bytes(one.predicate) for one in describe("a.b/c", digest("manifest"), image)}
+    stated = _statements(built, session, "a.b/c", digest("manifest"), image, sbom=True)
+    made = {one.predicate_type: bytes(one.predicate) for one in stated}
     assert set(made) == {CYCLONEDX, PROVENANCE}
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(made[CYCLONEDX].decode()) is None
     parts = {part["name"]: part for part in json.loads(made[CYCLONEDX])["components"]}

@@ -149,10 +149,9 @@ class Stage:
         paths = tuple(self.folder / f"{number}.pub" for number in range(len(files)))
         for path, text in zip(paths, files, strict=True):
             path.write_text(text.format(**{name: key.public.pem for name, key in self.keys.items()}))
-        options = {"keys": paths, "identity": None, "issuer": None, "level": None, "driver": None, "gpu": None}
-        wanted = requirement_of(
-            VerifyOptions(**{**options, "image": str(asked), "max_age": "90d", **values}), load().gpu_model
-        )
+        none = dict.fromkeys(("identity", "issuer", "level", "driver", "gpu"))
+        options: dict[str, Any] = {**none, "image": str(asked), "keys": paths, "max_age": "90d", **values}
+        wanted = requirement_of(VerifyOptions(**options), load().gpu_model)
         repository = Repository(asked, {"HOME": "/nonexistent"}, Deadline(seconds))
         try:
             return verify(repository, openers_of(paths, None, None), VerifyQuestion(wanted, self.threshold), NOW)

@@ -30,9 +30,9 @@ from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import attach
 from envbuilder.verdict import LEVELS, ImageRef, Verdict
 
-FINISHED = datetime.now(UTC) - timedelta(days=10)
+FINISHED = (datetime.now(UTC) - timedelta(days=10)).isoformat()
 ID = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
-PASSED = gpu_verdict(environment=gpu_environment(id=ID), finished=FINISHED.isoformat())
+PASSED = gpu_verdict(environment=gpu_environment(id=ID), started=FINISHED, finished=FINISHED)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,13 @@ def test_without_one_comparison_a_contradiction_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: Reason, contradiction: Any
 ) -> None:
     words = contradiction if isinstance(contradiction, dict) else {}
-    about = {"environment": PASSED.environment, "host": PASSED.host, "finished": PASSED.finished, "level": "gpu"}
+    about = {
+        "environment": PASSED.environment,
+        "host": PASSED.host,
+        "started": FINISHED,
+        "finished": FINISHED,
+        "level": "gpu",
+    }
     with modern_registry() as (host, _):
         world = new_world(host, tmp_path, PASSED if words else contradiction(**about))
         found = world.ask(**words)

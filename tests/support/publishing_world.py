@@ -26,7 +26,7 @@ from envbuilder.registry.referrers import listing
 from envbuilder.verdict import ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ENVIRONMENT = "tf2.20.0-py311-cpu-bookworm"
+ENVIRONMENT = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
 SCRATCH = "scratch-publish"
 
 

@@ -44,8 +44,8 @@ from envbuilder.attest.statements import (
     verdict_statement,
 )
 from envbuilder.attest.trust_policy import (
+    AttachedStatement,
     HostClass,
-    TrustedStatement,
     decide,
     decide_by_class,
     parse_host_classes,
@@ -177,10 +177,10 @@ def gpu(text: str) -> GpuRequirement:
     return read_gpu(text, CATALOG.gpu_model)
 
 
-def evidence(value: Verdict, subject: str = SUBJECT) -> TrustedStatement:
+def evidence(value: Verdict, subject: str = SUBJECT) -> AttachedStatement:
     payload = statements.encode(about("image", subject, VERDICT, VerdictPredicate(verdict=value)))
     meaning = understood(SUBJECT, statements.PAYLOAD_TYPE, payload)
-    return TrustedStatement(digest(repr(value)), (SignedBy(name="key"),), meaning)
+    return AttachedStatement(digest(repr(value)), (SignedBy(name="key"),), meaning)
 
 
 def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
@@ -264,7 +264,7 @@ HOSTS = {
 
 
 def passed(kind: str, **given: object) -> Verdict:
-    return gpu_verdict(**{"host": HOSTS[kind], "started": given.get("finished", NOW.isoformat()), **given})
+    return gpu_verdict(**{"host": HOSTS[kind], "started": given.get("finished", verdict().started), **given})
 
 
 def failed(kind: str, level: str, **given: object) -> Verdict:
@@ -398,6 +398,7 @@ VERDICTS = st.builds(
     lambda kind, word, level, days, simulated: msgspec.structs.replace(
         failed(kind, level) if word == "FAILED" else passed(kind, verdict=word),
         simulated=simulated,
+        started=(NOW - timedelta(days=days)).isoformat(),
         finished=(NOW - timedelta(days=days)).isoformat(),
     ),
     st.sampled_from(sorted(HOSTS)),

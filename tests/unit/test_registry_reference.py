@@ -33,7 +33,7 @@ from envbuilder.registry.manifests import (
     digest_of,
 )
 from envbuilder.registry.reference import parse
-from envbuilder.registry.transport import RegistryTransport
+from envbuilder.registry.transport import RegistryTransport, Response
 
 HEX = "a" * 64
 
@@ -292,8 +292,14 @@ def test_a_login_in_plain_text_stays_on_this_machine(
 ) -> None:
     """What is on loopback is asked of the token service, not of the registry."""
     hosts.challenges(f"http://{hosts.other}", f'Bearer realm="{realm}",service="x"')
-    once, sent = RegistryTransport._once, []
-    monkeypatch.setattr(RegistryTransport, "_once", lambda *given: (sent.append(given[2]), once(*given))[1])
+    once = RegistryTransport._once
+    sent: list[str] = []
+
+    def noted(self: RegistryTransport, method: str, address: str, *rest: Any) -> Response:
+        sent.append(address)
+        return once(self, method, address, *rest)
+
+    monkeypatch.setattr(RegistryTransport, "_once", noted)
     with pytest.raises(RegistryRefusedError) as caught:
         ask(hosts, tmp_path)
     assert caught.value.fault is Reason.BAD_ANSWER
