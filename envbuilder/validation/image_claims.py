@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Finding
 from envbuilder.image import lockfile, removed_files, system_lock
+from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
-from envbuilder.validation import system_locks
 from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.validation.image_files import ImageFiles
@@ -18,6 +18,9 @@ ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lo
 SYSTEM_LABEL, FORM_LABEL = "org.envbuilder.system", "org.envbuilder.form"
 VERSION_LABEL = "org.opencontainers.image.version"
 DOCUMENT, LOCK = "opt/envbuilder/environment.json", "opt/envbuilder/requirements.lock"
+
+_SYSTEM_LOCKS = {SYSTEM_LOCK: f"opt/envbuilder/{SYSTEM_LOCK}", CUDNN_LOCK: f"opt/envbuilder/{CUDNN_LOCK}"}
+"""Paths of the locks of system packages in an image."""
 
 _OF_LIBRARIES = ("unimported", "unnamed")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -45,6 +48,20 @@ def carried_lock(files: ImageFiles) -> str:
     except ValueError:
         return ""
     return text
+
+
+def carried_system_locks(files: ImageFiles) -> dict[str, str]:
+    """Return the valid system locks in an image."""
+    locks: dict[str, str] = {}
+    for name, path in _SYSTEM_LOCKS.items():
+        try:
+            text = decoding.text(files.content(path) or b"")
+            _parse = system_lock.parse(text) if name == SYSTEM_LOCK else lockfile.parse(text)
+        except ValueError:
+            continue
+        if text:
+            locks[name] = text
+    return locks
 
 
 def carried_list(files: ImageFiles, label: str, lock: str) -> str:
@@ -113,7 +130,7 @@ def _of_system(subject: ImageContext, declared: Environment | None) -> Iterator[
     digest = system_lock.digest(system) if system else None
     yield f"label {SYSTEM_LABEL}", subject.image.labels.get(SYSTEM_LABEL), digest
     needed = system_lock.needed(declared) if declared is not None else ()
-    for name, path in system_locks.CARRIED.items():
+    for name, path in _SYSTEM_LOCKS.items():
         held = _digest(subject.files, path)
         if not subject.system_is_carried or name in system:
             yield f"{name} in the image", held, lockfile.digest(system[name]) if name in system else None

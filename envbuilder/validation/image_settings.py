@@ -85,11 +85,8 @@ def _rules() -> tuple[tuple[re.Pattern[str], _Rule], ...]:
     return tuple((re.compile("|".join(map(fnmatch.translate, rule.names))), rule) for rule in _table().variables)
 
 
-_MOST_DIGITS = 12
-
-
 def _is_number(text: str, least: int, most: int) -> bool:
-    return text.isdecimal() and len(text) <= _MOST_DIGITS and least <= int(text) <= most
+    return re.fullmatch("[0-9]{1,12}", text) is not None and least <= int(text) <= most
 
 
 _Setting = tuple[Finding, _Effect]

@@ -24,7 +24,7 @@ from envbuilder.validation.file_records import (
 from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
 from envbuilder.validation.layer_scan import KEPT
-from envbuilder.validation.system_locks import cudnn_distributions, unlocked_libraries
+from envbuilder.validation.static_checks import cudnn_distributions, unlocked_libraries
 from envbuilder.validation.unowned_files import missing_system_files, unowned_code
 from envbuilder.verdict import Measurement
 

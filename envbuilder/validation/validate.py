@@ -42,7 +42,6 @@ from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Progress, Session, Unfinished, check_product, check_protocol
-from envbuilder.validation.system_locks import carried
 from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdict, any_simulated
 
 if TYPE_CHECKING:
@@ -352,7 +351,7 @@ class _Target:
             is_built_here=self.image.id == request.built,
             of_base=below if environment is not None and environment.on_registry_base else 0,
             lock_is_carried=environment is None,
-            system=carried(self.files) if has_no_word else request.system,
+            system=image_claims.carried_system_locks(self.files) if has_no_word else request.system,
             system_is_carried=has_no_word,
             locked_above=below if is_locked else 0,
             own_layers=len(whole.layers) if whole is not None else 0,

@@ -15,8 +15,7 @@ from envbuilder.environment import Additions, Combination, Environment
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
-from envbuilder.validation import system_locks
-from envbuilder.validation.image_claims import claims
+from envbuilder.validation.image_claims import carried_system_locks, claims
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.static_checks import locked
@@ -182,7 +181,7 @@ def test_image_with_system_packages_must_contain_a_valid_lock(carried: bytes | N
     layer: dict[str, bytes] = {"opt/envbuilder/environment.json": document}
     layer |= {"opt/envbuilder/system.lock": carried} if carried is not None else {}
     what = subject(layer, system={})
-    what = replace(what, system=system_locks.carried(what.files), system_is_carried=True)
+    what = replace(what, system=carried_system_locks(what.files), system_is_carried=True)
     assert "system.lock in the image" in [one.subject for one in claims(what).findings]
 
 
