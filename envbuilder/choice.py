@@ -59,12 +59,12 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix, Catalog]:
-    """Read a matrix, and add its own bases to the catalogue, as `catalog look` recorded them.
+    """Read a matrix with its ranges resolved, and add its bases to the catalogue, as `catalog look` recorded them.
 
     Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    parsed = _with_requirements(read_matrix(path), root)
+    parsed = _with_releases(_with_requirements(read_matrix(path), root), path, catalog)
     if not parsed.bases:
         return parsed, catalog
     rows, problems, unseen = [], [], []
@@ -85,6 +85,22 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
     return parsed, catalog.with_bases(rows)
+
+
+def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
+    """Replace ``latest`` and ranges by the newest release that they admit."""
+
+    def release(text: str) -> str:
+        found = catalog.newest_in(text)
+        if found is None:
+            raise InputError((Problem(str(path), 0, "tensorflow", f"the catalogue has no release in {text}"),))
+        return found
+
+    axes = parsed.axes
+    if axes is not None:
+        axes = msgspec.structs.replace(axes, tensorflow=tuple(map(release, axes.tensorflow)))
+    rows = tuple(msgspec.structs.replace(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
+    return msgspec.structs.replace(parsed, axes=axes, include=rows)
 
 
 def _asked_of_system(parsed: Matrix, base: str) -> tuple[str, ...]:

@@ -10,9 +10,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from envbuilder.environment import WHOLE, Additions, Combination, Flavor, Variant
-from envbuilder.versions import DOTTED, RELEASE
+from envbuilder.versions import DOTTED, RELEASE, SPEC
 
 ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
+SpecText = Annotated[
+    str,
+    msgspec.Meta(pattern=rf"^{SPEC}\Z", description="a release such as 2.20.0, `latest`, or a range such as ~=2.19"),
+]
 DottedText = Annotated[str, msgspec.Meta(pattern=rf"^{DOTTED}\Z", description="a dotted number, such as 12.5")]
 NameText = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
@@ -143,7 +147,7 @@ class OnTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The values that are combined with each other; an axis that is absent is chosen from the catalogue."""
 
-    tensorflow: tuple[ReleaseText, ...]
+    tensorflow: tuple[SpecText, ...]
     python: tuple[DottedText, ...] = ()
     os: tuple[OsText, ...] = ()
     flavor: tuple[Flavor, ...] = ("cpu",)
@@ -155,7 +159,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One combination in addition to the product of the axes."""
 
-    tensorflow: ReleaseText
+    tensorflow: SpecText
     package: NameText | None = None
     python: DottedText | None = None
     os: OsText | None = None

@@ -16,6 +16,13 @@ DOTTED = r"[0-9]{1,6}(?:\.[0-9]{1,8}){0,4}"
 RELEASE = DOTTED + r"(?:(?:a|b|rc|\.post|\.dev|-rc)[0-9]{1,10})*(?:\+[a-z0-9.]{1,20})?"
 """A Python package's version: dotted numbers, then a pre-, post- or development release."""
 
+LATEST = "latest"
+
+_BOUND = rf"(?:(?:[<>]=?|[=!]=){RELEASE}|[=!]={DOTTED}\.\*|~=[0-9]{{1,6}}\.{DOTTED})"
+
+SPEC = rf"(?:{LATEST}|{RELEASE}|{_BOUND}(?:, ?{_BOUND}){{0,4}})"
+"""A version as a question names it: a release, ``latest``, or a range such as ``>=2.17,<2.21``."""
+
 _PRE = {"dev": -4, "a": -3, "b": -2, "rc": -1, "": 0, "post": 1}
 _PARTS = re.compile(rf"^v?({DOTTED})(?:[.\-_]?(dev|a|b|rc|post)([0-9]+))?")
 
@@ -142,6 +149,15 @@ def same_major(text: str | None, other: str | None) -> bool:
 def distance(text: str, other: str) -> tuple[int, ...]:
     """Return the distance of two versions, number by number: the smaller tuple is the closer version."""
     return tuple(abs(a - b) for a, b in zip(numbers(text), numbers(other), strict=False))
+
+
+@lru_cache(maxsize=1024)
+def bounds(text: str) -> tuple[tuple[str, str], ...] | None:
+    """Read a range, or ``latest``, which has no bounds; None for any other text."""
+    if text == LATEST:
+        return ()
+    found = [re.fullmatch(r"([<>=!~]+)(.+)", part.strip()) for part in text.split(",")]
+    return tuple((part[1], part[2]) for part in found if part) if re.fullmatch(SPEC, text) and all(found) else None
 
 
 def admits(bounds: tuple[tuple[str, str], ...], version: str) -> bool:

@@ -53,8 +53,11 @@ def _memoized(lookup: Callable[Concatenate[Catalog, P], T]) -> cached_property[C
 
 
 def _matching(text: str, known: Iterable[str]) -> str | None:
-    """Return the known version (oldest first) that a text means: itself, or the newest final one that it shortens."""
-    wanted = versions.key_or_none(text)
+    """Return the known version (oldest first) that a text means: itself, or the newest final one of a line or range."""
+    wanted, bounds = versions.key_or_none(text), versions.bounds(text)
+    if bounds is not None:
+        final = [one for one in known if versions.is_final(one) and versions.admits(bounds, one)]
+        return final[-1] if final else None
     if wanted is None:
         return None
     if len(versions.numbers(text)) > 2:  # noqa: PLR2004 - a whole version has three numbers
@@ -123,7 +126,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     @_memoized
     def version(self, text: str, package: str | None = None, day: str | None = None) -> str | None:
-        """Return the full version that a text means: itself, or the newest final one that it shortens.
+        """Return the full version that a text means: itself, or the newest final one of its line or range.
 
         Of one distribution (None: any), and on the index on a day (None: any), or the newest of all if there was none.
         """
@@ -131,6 +134,20 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         there = {row.version for row in rows if day is None or not row.released or row.released <= day}
         known = sorted({row.version for row in rows}, key=versions.key)
         return _matching(text, tuple(one for one in known if one in there)) or _matching(text, tuple(known))
+
+    def newest_in(self, text: str) -> str | None:
+        """Return the newest release of a range or of ``latest``; any other text itself."""
+        return text if versions.bounds(text) is None else self.version(text)
+
+    @_memoized
+    def candidates(self, text: str, package: str | None = None) -> tuple[str, ...]:
+        """Return the versions to choose from, the newest first: those of a range, every final one for '', or one."""
+        bounds = versions.bounds(text) if text else ()
+        if bounds is None or text == versions.LATEST:
+            found = self.version(text, package)
+            return (found,) if found is not None else ()
+        known = self.final_versions if package is None else [row.version for row in self.releases(package)]
+        return tuple(one for one in reversed(known) if versions.is_final(one) and versions.admits(bounds, one))
 
     @_memoized
     def release(self, version: str, package: str = "tensorflow") -> TensorflowRelease | None:

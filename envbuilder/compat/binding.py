@@ -87,7 +87,8 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     found = with_rows(given, catalog)
     late = (unknown.not_yet(release, day),) if day is not None and release.released > day else ()
     chosen = {
-        "tensorflow": versions.numbers(question.tensorflow) != versions.numbers(release.version),
+        "tensorflow": versions.bounds(question.tensorflow) is not None
+        or versions.numbers(question.tensorflow) != versions.numbers(release.version),
         "package": not question.package and release.package != "tensorflow",
         **dict.fromkeys((*base.chosen, *libraries.chosen), True),
         "arch": required is not None,

@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.errors import UsageError
-from envbuilder.versions import DOTTED, RELEASE
+from envbuilder.versions import DOTTED, RELEASE, SPEC
 
 Install = Literal["and-cuda", "plain", "system"]
 
@@ -19,6 +19,7 @@ Install = Literal["and-cuda", "plain", "system"]
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One combination in the user's words; None is "choose for me".
 
+    - ``tensorflow``: a version, ``latest``, a range such as ``~=2.19``; '' is the newest that works.
     - ``gpus``: names in any vendor form; ``capabilities``: compute capabilities (``"9.0"``) without a name.
     - ``install``: ``and-cuda`` (the extra, unpinned), ``plain`` (the package alone, unpinned), ``system`` (CUDA from
       the system); None: every package is pinned to the versions of the build.
@@ -28,7 +29,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``compat``: False if CUDA's forward-compatibility package is not available, as in images built here.
     """
 
-    tensorflow: str
+    tensorflow: str = ""
     package: str | None = None
     python: str | None = None
     cuda: str | None = None
@@ -61,7 +62,7 @@ class _Grammar(NamedTuple):
 
 
 _GRAMMARS: dict[str, _Grammar] = {
-    "tensorflow": _Grammar("--tensorflow", RELEASE, "a release such as 2.20.0"),
+    "tensorflow": _Grammar("--tensorflow", rf"|{SPEC}", "a release such as 2.20.0, latest, or a range such as ~=2.19"),
     "python": _Grammar("--python", r"[23]\.[0-9]{1,2}(?:\.[0-9]{1,3})?", "a Python such as 3.11"),
     "cuda": _Grammar("--cuda", DOTTED, "a toolkit such as 12.5"),
     "cudnn": _Grammar("--cudnn", DOTTED, "a version such as 9.3 or 8.9.7"),

@@ -33,7 +33,7 @@ def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
     if "+" in version:
         return finding(Code.UNKNOWN, "local_build", name=name)
     known = [row.version for row in catalog.releases(package or "tensorflow")]
-    if not known:
+    if not known or versions.bounds(version) is not None:
         return finding(Code.UNKNOWN, "release", name=name)
     if not versions.at_least(known[-1], version):
         return finding(Code.UNKNOWN, "release_newer", name=name, newest=known[-1])

@@ -47,8 +47,7 @@ def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tup
 
     Raises UsageError for a wrong version.
     """
-    _require_version(values["old"])
-    _require_version(values["new"])
+    sides = {name: _version(values[name], catalog) for name in ("old", "new")}
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
         "matrix": matrix,
@@ -56,7 +55,7 @@ def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tup
         "policy": read_policy(values["policy"], root),
         "rounds": values["rounds"] or ROUNDS,
     }
-    return decoding.converted({**values, **files}, UpgradeOptions), known
+    return decoding.converted({**values, **sides, **files}, UpgradeOptions), known
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
@@ -77,11 +76,11 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     return upgrade(options, tools)
 
 
-def _require_version(text: str) -> None:
-    try:
-        versions.key(text)
-    except ValueError as error:
-        raise UsageError(f"{text}: not a version", hint="name releases such as 2.19.1") from error
+def _version(text: str, catalog: Catalog) -> str:
+    found = catalog.newest_in(text)
+    if found is None or versions.key_or_none(found) is None:
+        raise UsageError(f"{text}: not a version", hint="name releases such as 2.19.1, or latest")
+    return found
 
 
 def read_policy(name: str | None, root: Path) -> Policy:

@@ -18,7 +18,8 @@ KERNEL = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"tensorflow": "latest"}, "--tensorflow"),
+        ({"tensorflow": "newest"}, "--tensorflow"),
+        ({"tensorflow": ">=2.17,"}, "--tensorflow"),
         ({"tensorflow": "2.20.0; rm -rf /"}, "--tensorflow"),
         ({"tensorflow": "2.20.0\n"}, "--tensorflow"),
         ({"tensorflow": "2.20.0", "python": "3"}, "--python"),

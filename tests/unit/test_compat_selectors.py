@@ -27,6 +27,10 @@ ALL = plan(
         (("tensorflow=2.20",), 2),
         (("flavor=cpu", "tf2.20.0-*"), 4),
         (("cuda=12.5",), 3),
+        (("tensorflow=latest",), 2),
+        (("tensorflow>=2.19",), 4),
+        (("tensorflow>2.18.1,<2.20",), 2),
+        (("tensorflow=~=2.18.0", "tensorflow!=2.18.1"), 6),
         (("python=3.11", "os=debian-bookworm"), 6),
     ],
 )
@@ -36,7 +40,7 @@ def test_selectors_are_a_union_in_the_plans_order(selectors, count) -> None:
     assert list(found) == [row for row in ALL if row in found]
 
 
-@pytest.mark.parametrize("selector", ["tf2.21*", "tensorflow=2.2", "python=3.1", "cuda=11.8"])
+@pytest.mark.parametrize("selector", ["tf2.21*", "tensorflow>2.20", "tensorflow=2.2", "python=3.1", "cuda=11.8"])
 def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
     with pytest.raises(NothingSelectedError) as caught:
         select(ALL, ("flavor=cpu", selector))
@@ -44,7 +48,10 @@ def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
     assert "near misses" in caught.value.hint
 
 
-@pytest.mark.parametrize("selector", ["colour=red", "tensorflow=new", "tensorflow=2.19.1,2.20.0", "python=3.11 3.12"])
+@pytest.mark.parametrize(
+    "selector",
+    ["colour=red", "tensorflow=new", "tensorflow=2.19.1,2.20.0", "python=3.11 3.12", "colour>3", "tensorflow>new"],
+)
 def test_a_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
     with pytest.raises(UsageError):
         select(ALL, (selector,))
