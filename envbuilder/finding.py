@@ -156,9 +156,17 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def compatible(findings: tuple[Finding, ...]) -> bool | None:
-    """Evaluate findings: False if one is an error, None if the catalogue makes no claim, True otherwise."""
-    if any(f.severity is Severity.ERROR for f in findings):
-        return False
-    if any(f.code is Code.UNKNOWN for f in findings):
-        return None
-    return True
+    """Evaluate findings: False if one is an error, None without a claim or on a condition, True otherwise."""
+    found = obstacle(findings)
+    return True if found is None else False if found.severity is Severity.ERROR else None
+
+
+def obstacle(findings: Iterable[Finding]) -> Finding | None:
+    """Return the most serious finding that prevents the answer "compatible": an error, no claim, or a condition."""
+    found = (f for f in findings if f.severity is Severity.ERROR or f.code is Code.UNKNOWN or is_condition(f))
+    return min(found, key=lambda finding: SEVERITY_RANK[finding.severity], default=None)
+
+
+def is_condition(finding: Finding) -> bool:
+    """Return True if it works only with a package that images do not have: CUDA's forward compatibility."""
+    return finding.code is Code.DRIVER_FORWARD_COMPAT and finding.severity is Severity.WARNING

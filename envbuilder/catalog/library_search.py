@@ -95,6 +95,20 @@ def loader_folders(release: TensorflowRelease, wheels: Iterable[str] = ()) -> tu
     return tuple(sorted({*map(folder_of, partly), *unsearched(release, wheels)}))
 
 
+LINK_NVRTC = (
+    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
+    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
+)
+"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `envbuilder.image.render.needs_nvrtc_link`)."""
+
+
+def loader_path(folders: tuple[str, ...]) -> str:
+    """Return the command that adds the folders of wheels to the loader's path: one, or all if there are several."""
+    folder = folders[0] if len(folders) == 1 else EVERY
+    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
+    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""
+
+
 def _wheel_folder(pin: str) -> str:
     """Return the folder under ``nvidia`` of a CUDA wheel: ``nvidia-cuda-cupti-cu12==12.5.82`` is in ``cuda_cupti``."""
     name = re.split(r"[=<>!~]", pin, maxsplit=1)[0]

@@ -22,6 +22,7 @@ from envbuilder.support import terminal_text
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
+    ("choose", "Choose an environment for a GPU and driver, or for this host", "jobs.choose:ChooseDocument"),
     (
         "plan",
         "Show the environments of a matrix and the rejected combinations",
@@ -133,6 +134,7 @@ def root() -> None:
 
     \b
     Examples:
+      envbuilder choose --gpu A100 --driver 535       name an environment, its image, and lines to copy
       envbuilder run                                  build and validate the quickstart matrix
       envbuilder check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100
       envbuilder reproduce report.txt                 cause and fix of a user's report

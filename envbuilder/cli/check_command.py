@@ -10,7 +10,12 @@ from envbuilder.cli.options import format_option
 
 
 @click.command("check")
-@click.option("--tensorflow", required=True, metavar="VERSION", help="TensorFlow, such as 2.20.0 (2.20: its newest).")
+@click.option(
+    "--tensorflow",
+    default="",
+    metavar="SPEC",
+    help="2.20.0, 2.20 (its newest), latest, or a range such as ~=2.19; default: the newest that works.",
+)
 @click.option(
     "--package",
     type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tf-nightly"]),
@@ -45,7 +50,7 @@ from envbuilder.cli.options import format_option
 def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Check one combination against the catalogue. Missing values are chosen and marked.
 
-    Exits 0 if it works, 1 if it does not, 8 if the catalogue does not know.
+    Exits 0 if it works, 1 if it does not, 8 if the catalogue does not know or if it works on a condition only.
 
     \b
     Examples:
@@ -56,9 +61,9 @@ def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.catalog.store import load
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish
-    from envbuilder.compat.check import answer
     from envbuilder.compat.check_text import as_text
     from envbuilder.compat.question import QuestionOptions, question
+    from envbuilder.jobs.choose import check_with_image
 
     asked = question(QuestionOptions(avx=not no_avx, **values))
-    finish(answer(asked, load() if asked.as_of else warn_of_age(load())), form, as_text)
+    finish(check_with_image(asked, load() if asked.as_of else warn_of_age(load())), form, as_text)

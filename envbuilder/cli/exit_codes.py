@@ -43,6 +43,7 @@ EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
         if any(row.compatible is None for row in found.newest)
         else ExitCode.UNSATISFIABLE
     ),
+    "envbuilder/choose/v1": lambda chosen: _ANSWERS[chosen.compatible],
     "envbuilder/check/v1": lambda check: _ANSWERS[check.compatible],
     "envbuilder/explain/v1": _done,
     "envbuilder/verdict/v1": lambda verdict: verdict_exit_code(verdict.verdict),

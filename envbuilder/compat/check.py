@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import unknown
 from envbuilder.compat.binding import Binding, bind, with_pinned_wheels
@@ -13,7 +14,7 @@ from envbuilder.compat.nearest import Installable, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import evaluate, ordered
 from envbuilder.environment import Change, Predicate
-from envbuilder.finding import Code, Finding, compatible
+from envbuilder.finding import Code, Finding, compatible, is_condition
 
 
 class GpuAnswer(msgspec.Struct, frozen=True):
@@ -54,11 +55,19 @@ class NearestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     predicate: Predicate
 
 
+class EnvironmentImage(msgspec.Struct, frozen=True):
+    """An environment that envbuilder builds, and the name of its image in the engine's store."""
+
+    environment: str
+    image: str
+
+
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder check``.
 
-    ``compatible`` is true (it will use the GPU), false (it will not start, not use the GPU or not compute) or null
-    (the catalogue makes no claim). If it is false, ``nearest`` works instead, or is null.
+    ``compatible`` is true (it will use the GPU), false (it will not start, not use the GPU or not compute) or null (the
+    catalogue makes no claim, or it works only on the condition of a finding). If it is not true, ``nearest`` works
+    instead, or is null. ``image`` is envbuilder's own environment for what works, or null.
     """
 
     schema: Literal["envbuilder/check/v1"] = "envbuilder/check/v1"
@@ -66,6 +75,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     environment: EnvironmentAnswer
     findings: tuple[Finding, ...]
     nearest: NearestAnswer | None = None
+    image: EnvironmentImage | None = None
 
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
@@ -81,16 +91,34 @@ def check(question: Question, catalog: Catalog) -> CheckDocument:
 
 
 def answer(question: Question, catalog: Catalog) -> CheckDocument:
-    """Evaluate one combination; if it is incompatible, find the nearest that can be installed and uses the GPU."""
-    question = with_pinned_wheels(question, catalog)
-    document = check(question, catalog)
-    near = nearest(question, Installable(catalog)) if document.compatible is False else None
+    """Evaluate one combination; if it is incompatible, find the nearest that can be installed and uses the GPU.
+
+    Of a range, or of all releases, the newest that works is evaluated; if none works, the newest.
+    """
+    settled = with_pinned_wheels(_settled(question, catalog), catalog)
+    document = check(settled, catalog)
+    if settled.tensorflow != question.tensorflow:
+        chosen = ("tensorflow", *document.environment.chosen)
+        environment = msgspec.structs.replace(document.environment, chosen=chosen)
+        document = msgspec.structs.replace(document, environment=environment)
+    helps = document.compatible is False or any(map(is_condition, document.findings))
+    near = nearest(settled, Installable(catalog)) if helps else None
     if near is None:
         return document
     found = NearestAnswer(
         environment=check(near.wish, catalog).environment, changes=near.changes, predicate=near.predicate
     )
     return msgspec.structs.replace(document, nearest=found)
+
+
+def _settled(question: Question, catalog: Catalog) -> Question:
+    """Choose the newest release of a range, or of all, that works; if none works, the newest."""
+    if question.tensorflow and versions.bounds(question.tensorflow) is None:
+        return question
+    known = catalog.candidates(question.tensorflow, question.package)
+    asked = [msgspec.structs.replace(question, tensorflow=version) for version in known]
+    works = (one for one in asked if check(with_pinned_wheels(one, catalog), catalog).compatible is True)
+    return next(works, asked[0] if asked else question)
 
 
 _IN_ANY_IMAGE = frozenset({Code.GPU_UNSUPPORTED_BY_DRIVER, Code.ARCH_MISMATCH, Code.DRIVER_BRANCH})

@@ -9,16 +9,17 @@ from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible
 
 _WIDTH = 100
-_WORD = {True: "compatible", False: "incompatible", None: "no claim"}
 
 
 def as_text(document: CheckDocument) -> str:
     """Write an answer for people."""
-    lines = [_environment(document.environment), f"{_WORD[document.compatible]}{_because(document)}"]
+    lines = [_environment(document.environment), _verdict(document)]
     for finding in document.findings:
         lines += ["", *finding_lines(finding)]
-    if document.compatible is False:
+    if document.compatible is False or document.nearest is not None:
         lines += ["", _nearest(document.nearest)]
+    if document.image is not None:
+        lines += [*([""] if document.nearest is None else []), f"image: {document.image.image}"]
     return "\n".join(lines)
 
 
@@ -52,13 +53,15 @@ def _nearest(near: NearestAnswer | None) -> str:
     return nearest_line(near.predicate, near.changes)
 
 
-def _because(document: CheckDocument) -> str:
+def _verdict(document: CheckDocument) -> str:
     if document.compatible is True:
-        return ": it will use the GPU" if not document.findings else ": it will use the GPU; see below"
+        return "compatible: it will use the GPU" + ("; see below" if document.findings else "")
     if document.compatible is False:
         codes = dict.fromkeys(finding.code.value for finding in document.findings if finding.severity == "error")
-        return f": {', '.join(codes)}"
-    return ": the catalogue does not know enough"
+        return f"incompatible: {', '.join(codes)}"
+    if any(finding.code is Code.UNKNOWN for finding in document.findings):
+        return "no claim: the catalogue does not know enough"
+    return "conditional: it will use the GPU on one condition; see below"
 
 
 def _environment(answer: EnvironmentAnswer) -> str:

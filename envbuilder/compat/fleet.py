@@ -10,12 +10,12 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import unknown
-from envbuilder.compat.check import CheckDocument, check
+from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import on_host
 from envbuilder.environment import Environment
-from envbuilder.finding import Code, Finding, Severity, compatible
+from envbuilder.finding import Code, Finding, compatible, obstacle
 from envbuilder.matrix import Arch, DriverText, GpuText
 
 HostName = Annotated[
@@ -117,49 +117,37 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Newest(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest TensorFlow for a host, and the reason against the next newer one.
-
-    If none works, ``tensorflow`` is None and ``newer`` the newest release of all. ``compatible`` is then false, or null
-    if the catalogue makes no claim about some release.
-    """
-
-    host: str
-    tensorflow: str | None
-    package: str | None = None
-    cuda: str | None = None
-    cudnn: str | None = None
-    findings: tuple[Finding, ...] = ()
-    newer: str | None = None
-    why_not_newer: str = ""
-    compatible: bool | None = False
+def place(
+    environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], catalog: Catalog, *, avx: bool | None = None
+) -> tuple[Cell, ...]:
+    return tuple(_cell(environment, host, catalog, avx=avx) for environment in environments for host in hosts)
 
 
-def place(environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], catalog: Catalog) -> tuple[Cell, ...]:
-    return tuple(_cell(environment, host, catalog) for environment in environments for host in hosts)
-
-
-def _cell(environment: Environment, host: FleetHost, catalog: Catalog) -> Cell:
-    found = findings_on(environment, host.driver, host.gpus, catalog, host.arch)
-    judged = compatible(found)
-    first = next((row for row in found if row.severity is Severity.ERROR or row.code is Code.UNKNOWN), None)
-    return Cell(
-        host=host.name,
-        environment=environment.id,
-        compatible=judged,
-        findings=found,
-        why=first.message if first is not None and judged is not True else "",
-    )
+def _cell(environment: Environment, host: FleetHost, catalog: Catalog, *, avx: bool | None) -> Cell:
+    found = findings_on(environment, host.driver, host.gpus, catalog, host.arch, avx=avx)
+    first = obstacle(found)
+    why = first.message if first is not None else ""
+    return Cell(host=host.name, environment=environment.id, compatible=compatible(found), findings=found, why=why)
 
 
 def findings_on(
-    environment: Environment, driver: str | None, gpus: tuple[str, ...], catalog: Catalog, arch: str | None = None
+    environment: Environment,
+    driver: str | None,
+    gpus: tuple[str, ...],
+    catalog: Catalog,
+    arch: str | None = None,
+    *,
+    avx: bool | None = None,
 ) -> tuple[Finding, ...]:
     """Predict the findings of an environment on a host with this driver and these GPUs.
 
     Environments built here have no forward-compatibility package. ``arch`` None is the one that the GPUs require, or
-    any.
+    any; ``avx`` False is a processor without it.
     """
+    if avx is False:
+        bare = Question(tensorflow=environment.tensorflow, package=environment.package, gpu=False, avx=False)
+        missing = tuple(row for row in findings_of(bare, catalog) if row.code is Code.CPU_FEATURE_MISSING)
+        return (*missing, *findings_on(environment, driver, gpus, catalog, arch))
     devices, _ = unknown.find_devices(gpus, (), catalog)
     here = arch or unknown.required_arch(devices, catalog) or environment.arch
     if here != environment.arch:
@@ -169,6 +157,13 @@ def findings_on(
         return ()
     if driver is None or not gpus:
         return (finding(Code.GPU_NOT_VISIBLE, "no_driver", environment=environment.id),)
+    return findings_with(environment, driver, gpus, catalog)
+
+
+def findings_with(
+    environment: Environment, driver: str | None, gpus: tuple[str, ...], catalog: Catalog
+) -> tuple[Finding, ...]:
+    """Predict the findings of a GPU environment with a driver and GPUs; None and () are any."""
     release = catalog.release(environment.tensorflow, environment.package)
     if release is None:
         return (unknown.no_release(environment.tensorflow, environment.package, catalog),)
@@ -177,37 +172,3 @@ def findings_on(
     if image is not None and environment.packaged_cuda is not None:
         image = msgspec.structs.replace(image, cudnn=environment.cudnn)
     return on_host(release, environment.cuda, environment.cudnn, driver, gpus, catalog, image)
-
-
-def newest(host: FleetHost, catalog: Catalog) -> Newest:
-    """Find the newest final TensorFlow that uses a host's GPUs, with the libraries that it was built with."""
-    if host.driver is None or not host.gpus:
-        return Newest(host=host.name, tensorflow=None, why_not_newer="This host has no NVIDIA driver with a GPU.")
-    refused: list[tuple[str, str]] = []
-    silent = False
-    for version in reversed(catalog.final_versions):
-        asked = Question(tensorflow=version, driver=host.driver, gpus=host.gpus, arch=host.arch, compat=False)
-        document = check(asked, catalog)
-        if document.compatible is True:
-            return _newest(host, document, refused)
-        silent = silent or document.compatible is None
-        refused.append((version, document.findings[0].message))
-    if not refused:
-        return Newest(host=host.name, tensorflow=None, why_not_newer="The catalogue has no release.")
-    judged = None if silent else False
-    return Newest(host=host.name, tensorflow=None, newer=refused[0][0], why_not_newer=refused[0][1], compatible=judged)
-
-
-def _newest(host: FleetHost, document: CheckDocument, refused: list[tuple[str, str]]) -> Newest:
-    found = document.environment
-    return Newest(
-        host=host.name,
-        tensorflow=found.tensorflow,
-        package=found.package,
-        cuda=found.cuda,
-        cudnn=found.cudnn,
-        findings=document.findings,
-        newer=refused[-1][0] if refused else None,
-        why_not_newer=refused[-1][1] if refused else "",
-        compatible=True,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,13 +12,13 @@ from uv import find_uv_bin
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
-from envbuilder.compat.check import findings_of
-from envbuilder.compat.fleet import Cell, findings_on
-from envbuilder.compat.question import Question
+from envbuilder.compat.check import EnvironmentImage
+from envbuilder.compat.choose import choose_for
+from envbuilder.compat.fleet import Cell, place
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
-from envbuilder.finding import Severity, compatible
+from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
 from envbuilder.support.console import table
 from envbuilder.verdict import HostRef
 
@@ -62,7 +61,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Result of ``envbuilder doctor``.
 
     ``engine`` is null if none answers. ``registry``: the usual base's registry answers (null: no engine).
-    ``environments`` are checked for this host's driver, GPUs and processor.
+    ``environments`` are checked for this host's driver, GPUs and processor; ``chosen`` is the newest of all that runs.
     """
 
     schema: str = "envbuilder/doctor/v1"
@@ -74,6 +73,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     disk: tuple[Disk, ...]
     troubles: tuple[Trouble, ...]
     environments: tuple[Cell, ...]
+    chosen: EnvironmentImage | None = None
 
 
 def diagnose(
@@ -93,6 +93,8 @@ def diagnose(
     ``places`` are purposes and folders; their disks and the engine's are measured.
     """
     engine, registry, root, troubles = _engine(connect, base)
+    here = as_fleet_host(host, arch)
+    newest = choose_for(newest_wanted(here), here, catalog, avx=avx)
     diagnosis = Diagnosis(
         host=host,
         avx=avx,
@@ -101,7 +103,8 @@ def diagnose(
         tools=tools,
         disk=tuple(_disks((*places, ("images", Path(root))) if root else places)),
         troubles=troubles,
-        environments=tuple(_cell(environment, host, arch, catalog, avx=avx) for environment in environments),
+        environments=place(environments, (here,), catalog, avx=avx),
+        chosen=image_of(newest.environment),
     )
     return msgspec.structs.replace(diagnosis, troubles=(*troubles, *_troubles(diagnosis)))
 
@@ -120,13 +123,25 @@ def as_text(diagnosis: Diagnosis) -> str:
         ("GPU runtime", "there" if engine and engine.gpu_runtime else "none"),
         ("registry", registry),
         *((tool.name, f"{tool.path or 'not installed'} ({tool.purpose})") for tool in diagnosis.tools),
+        ("newest environment", diagnosis.chosen.environment if diagnosis.chosen else "none"),
+        ("its image", diagnosis.chosen.image if diagnosis.chosen else "-"),
         *((f"disk for {disk.purpose}", f"{disk.free / 1e9:.0f} GB free at {disk.path}") for disk in diagnosis.disk),
     ]
-    words = {True: "runs", False: "does not", None: "unknown"}
-    rows = [(cell.environment, words[cell.compatible], cell.why) for cell in diagnosis.environments]
     troubles = [f"trouble: {trouble.what}\n  next: {trouble.fix}" for trouble in diagnosis.troubles]
-    parts = [table(("host", ""), facts), *troubles, table(("environment", "here", "why"), rows)]
-    return "\n\n".join(parts)
+    return "\n\n".join([table(("host", ""), facts), *troubles, "\n".join(_runs(diagnosis.environments))])
+
+
+_WORDS = {True: "run here", False: "do not run here", None: "are unknown"}
+
+
+def _runs(cells: tuple[Cell, ...]) -> Iterator[str]:
+    """Count the environments that run, and list those that share an answer and its reason."""
+    groups: dict[tuple[bool | None, str], list[str]] = {}
+    for cell in cells:
+        groups.setdefault((cell.compatible, cell.why), []).append(cell.environment)
+    for (judged, why), names in groups.items():
+        yield f"{len(names)} of {len(cells)} environments {_WORDS[judged]}: {why}".removesuffix(": ")
+        yield from (f"  {name}" for name in names)
 
 
 def find_tools() -> tuple[Tool, ...]:
@@ -188,22 +203,9 @@ def _troubles(found: Diagnosis) -> Iterator[Trouble]:
         yield Trouble(what="uv is missing; `envbuilder lock` needs it", fix="reinstall envbuilder, which includes uv")
     if found.avx is False:
         yield Trouble(what="the processor has no AVX, which TensorFlow's wheels need", fix="use another host")
-    for place in found.disk:
-        if place.free < NEEDED_SPACE:
+    for disk in found.disk:
+        if disk.free < NEEDED_SPACE:
             yield Trouble(
-                what=f"{place.path} ({place.purpose}) has {place.free / 1e9:.0f} GB free; a GPU image needs 20",
+                what=f"{disk.path} ({disk.purpose}) has {disk.free / 1e9:.0f} GB free; a GPU image needs 20",
                 fix="free space with `envbuilder clean`; `docker system df` shows the engine's use",
             )
-
-
-def _cell(environment: Environment, host: HostRef, arch: str, catalog: Catalog, *, avx: bool | None) -> Cell:
-    gpus = tuple(gpu.name for gpu in host.gpus)
-    found = findings_on(environment, host.driver, gpus, catalog, arch)
-    if avx is False:
-        question = Question(tensorflow=environment.tensorflow, package=environment.package, gpu=False, avx=False)
-        missing = (one for one in findings_of(question, catalog) if one.code == "CPU_FEATURE_MISSING")
-        found = (*missing, *found)
-    works = compatible(found)
-    reasons = (one.message for one in found if one.code == "UNKNOWN" or one.severity is Severity.ERROR)
-    why = "" if works else next(reasons)
-    return Cell(host=platform.node(), environment=environment.id, compatible=works, findings=found, why=why)

@@ -87,7 +87,7 @@ def _environment(matrix: str, environment: Environment, catalog: Catalog) -> Exp
     return ExplainDocument(
         matrix=matrix,
         environment=environment,
-        reasons=_reasons(environment),
+        reasons=tuple(reasons(environment, "from the matrix")),
         sources=tuple(dict.fromkeys(source for row in rows for source in row.source)),
     )
 
@@ -102,19 +102,17 @@ _WHY = {
 """Reason of the resolver's choice, by axis."""
 
 
-def _reasons(row: Environment) -> tuple[str, ...]:
-    """Return a sentence for each choice, in order."""
-    lines = []
+def reasons(row: Environment, given: str) -> Iterator[str]:
+    """Yield a sentence for each choice, in order; ``given`` is the reason of the others."""
     for axis, why in _WHY.items():
         value = getattr(row, axis)
         if value is not None:
-            lines.append(f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else 'from the matrix'}")
+            yield f"{axis} {value}: {f'chosen: {why}' if axis in row.chosen else given}"
     if row.minimum_driver is not None:
         floor = f"driver {row.minimum_driver} or newer"
-        lines.append(f"{floor}: the minimum of CUDA {row.cuda}, including minor-version compatibility")
+        yield f"{floor}: the minimum of CUDA {row.cuda}, including minor-version compatibility"
     if row.constraints:
-        lines.append(f"bounds {', '.join(row.constraints)}: needed to load, but missing in its own metadata")
-    return tuple(lines)
+        yield f"bounds {', '.join(row.constraints)}: needed to load, but missing in its own metadata"
 
 
 def as_text(document: ExplainDocument) -> str:

@@ -11,13 +11,16 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import read_fleet, read_known
-from envbuilder.compat.fleet import FleetHost, HostKind, kinds_of, newest, place
+from envbuilder.compat.check import EnvironmentImage
+from envbuilder.compat.choose import choose_for
+from envbuilder.compat.fleet import FleetHost, HostKind, kinds_of, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select, select_wishes
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection, Resolved
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Finding
+from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
 
 Indices = tuple[int, ...]
@@ -54,7 +57,11 @@ class PlannedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedNewest(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest TensorFlow for a host class; see `Newest`."""
+    """The newest TensorFlow for a host class, its environment and image, and the reason against the next newer one.
+
+    If none works, ``newer`` is the newest release of all, and ``compatible`` false, or null if the catalogue makes no
+    claim about some release.
+    """
 
     host: str
     tensorflow: str | None
@@ -65,6 +72,7 @@ class PlannedNewest(msgspec.Struct, frozen=True, kw_only=True):
     newer: str | None = None
     why_not_newer: str = ""
     compatible: bool | None = False
+    image: EnvironmentImage | None = None
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +104,7 @@ class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-_Row = TypeVar("_Row", PlannedEnvironment, PlannedRejection, PlannedCell, PlannedNewest)
+_Row = TypeVar("_Row", PlannedEnvironment, PlannedRejection, PlannedCell)
 
 
 @dataclass(frozen=True)
@@ -108,11 +116,27 @@ class _Findings:
     def rows(self, kind: type[_Row], rows: Iterable[msgspec.Struct]) -> tuple[_Row, ...]:
         """Return rows with positions in place of their findings."""
         every = [{name: getattr(row, name) for name in kind.__struct_fields__} for row in rows]
-        for values in every:
-            values["findings"] = tuple(
-                self.positions.setdefault(one, len(self.positions)) for one in values["findings"]
-            )
-        return tuple(kind(**values) for values in every)
+        return tuple(kind(**values | {"findings": self.indices(values["findings"])}) for values in every)
+
+    def indices(self, found: Iterable[Finding]) -> Indices:
+        return tuple(self.positions.setdefault(one, len(self.positions)) for one in found)
+
+    def newest(self, host: FleetHost, catalog: Catalog) -> PlannedNewest:
+        if host.driver is None or not host.gpus:
+            why = "This host has no NVIDIA driver with a GPU."
+            return PlannedNewest(host=host.name, tensorflow=None, why_not_newer=why)
+        found = choose_for(newest_wanted(host), host, catalog)
+        chosen = found.environment
+        above = found.next_newer
+        return PlannedNewest(
+            host=host.name,
+            **{name: getattr(chosen, name, None) for name in ("tensorflow", "package", "cuda", "cudnn")},
+            findings=self.indices(found.findings),
+            newer=above.tensorflow if above is not None else None,
+            why_not_newer=above.why if above is not None else "",
+            compatible=found.compatible,
+            image=image_of(chosen),
+        )
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -151,7 +175,7 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
         hosts=hosts,
         kinds=tuple(kinds),
         cells=findings.rows(PlannedCell, place(environments, tuple(kinds.values()), catalog)),
-        newest=findings.rows(PlannedNewest, (newest(host, catalog) for host in kinds.values())),
+        newest=tuple(findings.newest(host, catalog) for host in kinds.values()),
         findings=tuple(findings.positions),
     )
 
@@ -167,7 +191,7 @@ def newest_for(options: NewestOptions, catalog: Catalog) -> NewestDocument:
         raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
     kinds = kinds_of(hosts)
     findings = _Findings()
-    rows = findings.rows(PlannedNewest, (newest(host, catalog) for host in kinds.values()))
+    rows = tuple(findings.newest(host, catalog) for host in kinds.values())
     return NewestDocument(hosts=hosts, kinds=tuple(kinds), newest=rows, findings=tuple(findings.positions))
 
 

@@ -225,51 +225,38 @@ def _why(document: PlanDocument, cell: PlannedCell) -> Finding | None:
 
 
 def newest_text(document: PlanDocument | NewestDocument) -> str:
-    """Write the newest TensorFlow for each host class, then each reason against a newer release once."""
-    pairs = list(zip(document.kinds, document.newest, strict=True))
-    rows = [
-        (
-            _name([kind]),
-            kind.driver or "-",
-            _gpus(kind) if kind.gpus else "-",
-            _release(row),
-            _cuda(row, document.findings),
-        )
-        for kind, row in pairs
-    ]
-    text = table(("host", "driver", "gpus", "newest", "with"), rows)
-    if max(map(len, text.splitlines())) > WIDTH:
-        text = "\n".join(_newest_by_release(document, pairs))
-    reasons: dict[str, list[str]] = {}
-    for kind, row in pairs:
-        if row.why_not_newer:
-            reason = f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer
-            reasons.setdefault(reason, []).append(_name([kind]))
-    lines = [text, *(["", "newer releases are blocked by:"] if reasons else [])]
-    for reason, names in reasons.items():
-        lines += _wrapped(f"{_some(names)}: {reason}", "  ")
-    return "\n".join(lines)
+    """Write the newest environment for each host class, then each reason against a newer release once."""
+    pairs = [(kind, _name([kind]), row) for kind, row in zip(document.kinds, document.newest, strict=True)]
+    rows = [(name, kind.driver or "-", _gpus(kind) if kind.gpus else "-", _newest(row)) for kind, name, row in pairs]
+    lines = table(("host", "driver", "gpus", "newest"), rows).splitlines()
+    if max(map(len, lines)) > WIDTH:
+        groups = _grouped((_newest(row), name) for _, name, row in pairs)
+        lines = [
+            "newest:",
+            *(line for new, names in groups.items() for line in _wrapped(f"{new}: {', '.join(names)}", "  ")),
+        ]
+    images = sorted({row.image.image.partition(":")[0] for row in document.newest if row.image})
+    lines += [f"images: {name}:<environment>" for name in images]
+    reasons = _grouped(
+        (f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer, name)
+        for _, name, row in pairs
+        if row.why_not_newer
+    )
+    lines += ["", "newer releases are blocked by:"] if reasons else []
+    return "\n".join(
+        [*lines, *(line for why, names in reasons.items() for line in _wrapped(f"{_some(names)}: {why}", "  "))]
+    )
 
 
-def _newest_by_release(
-    document: PlanDocument | NewestDocument, pairs: list[tuple[HostKind, PlannedNewest]]
-) -> Iterator[str]:
-    hosts: dict[str, list[str]] = {}
-    for kind, row in pairs:
-        release = f"{_release(row)} with {_cuda(row, document.findings)}" if row.tensorflow else _release(row)
-        hosts.setdefault(release, []).append(_name([kind]))
-    yield "newest:"
-    for release, names in hosts.items():
-        yield from _wrapped(f"{release}: {', '.join(names)}", "  ")
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for key, name in pairs:
+        groups.setdefault(key, []).append(name)
+    return groups
 
 
 _NONE = {False: "none", None: "no claim"}
 
 
-def _release(row: PlannedNewest) -> str:
-    return f"{row.package} {row.tensorflow}" if row.tensorflow else _NONE[row.compatible]
-
-
-def _cuda(row: PlannedNewest, findings: tuple[Finding, ...]) -> str:
-    paths = [findings[index].requires for index in row.findings if findings[index].code is Code.LIBRARY_PATH]
-    return ", ".join([f"CUDA {row.cuda}", f"cuDNN {row.cudnn}", *paths]) if row.cuda else "-"
+def _newest(row: PlannedNewest) -> str:
+    return row.image.environment if row.image else _NONE[row.compatible]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuilder import versions
-from envbuilder.catalog.library_search import EVERY, loader_folders
+from envbuilder.catalog.library_search import LINK_NVRTC, loader_folders, loader_path
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
@@ -11,12 +11,6 @@ from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported
-
-_LINK_NVRTC = (
-    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
-    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
-)
-"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `envbuilder.image.render.needs_nvrtc_link`)."""
 
 _PUBLISHED_TAGS = {
     "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
@@ -48,9 +42,9 @@ def install_commands(
     if wanted:
         lines.append(f"pip install {' '.join(dict.fromkeys(wanted))}")
     if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
-        lines += [_LINK_NVRTC] if needs_nvrtc_link(environment) else []
+        lines += [LINK_NVRTC] if needs_nvrtc_link(environment) else []
         folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
-        lines += [_loader_path(folders)] if folders else []
+        lines += [loader_path(folders)] if folders else []
     tag = _PUBLISHED_TAGS.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not native and tag is not None:
@@ -105,10 +99,3 @@ def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease 
         return []
     found = catalog.newest_wheel(line, (("==", f"{near.cudnn}.*"),))
     return [requirement(f"{line}=={found}")] if found else []
-
-
-def _loader_path(folders: tuple[str, ...]) -> str:
-    """Add the wheels' library folders to the loader path, all of them if the release does not find several."""
-    folder = word(folders[0]) if len(folders) == 1 and folders[0] != EVERY else EVERY
-    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
-    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""

@@ -14,6 +14,8 @@ REPORT = str(ROOT / "tests" / "corpus" / "59-driver-470.txt")
 TOO_NEW = "--tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu"
 
 ANSWERS = (
+    ["choose"],
+    ["choose", "--gpu", "T4", "--driver", "470", "--format", "json"],
     ["check", "--tensorflow", "2.20.0", "--driver", "535.104.05", "--gpu", "H100"],
     ["check", *TOO_NEW.split(), "GeForce RTX 3090", "--format", "json"],
     ["plan"],

@@ -29,7 +29,7 @@ from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
-from envbuilder.jobs import base, clean, doctor, explain, listing, plan, plan_text, run
+from envbuilder.jobs import base, choose, clean, doctor, explain, listing, plan, plan_text, run
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet.document import as_text as fleet_text
 from envbuilder.jobs.plan import NewestOptions, PlanOptions
@@ -117,6 +117,9 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("plan",), refusing(folder), plan_text.plan_text)
     yield Case(("plan",), REJECTED, plan_text.plan_text)
     yield Case(("plan",), NEWEST, plan_text.newest_text)
+    for asked in (Question(driver="470.57.02", gpus=("V100",)), Question(driver="535", gpus=("K80",))):
+        chosen = choose.choose_environment(asked, None, "runtime", folder, CATALOG)
+        yield Case(("choose",), chosen, choose.as_text)
     yield Case(("check",), judged(tensorflow="2.20.0", driver="535.104.05", gpus=("H100",)), check_text.as_text)
     yield Case(("check",), judged(tensorflow="2.20.0", driver="470.57.02", gpus=("H100",)), check_text.as_text)
     yield Case(("check",), judged(tensorflow="9.9.9"), check_text.as_text)
@@ -183,6 +186,9 @@ def test_the_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
 COMMANDS: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], str]], ...] = (
     ("plan tensorflow -s tf2.20.0-py311-*", plan.PlanDocument, plan_text.plan_text),
     ("plan --newest --driver 470.57.02 --gpu V100", plan.NewestDocument, plan_text.newest_text),
+    ("choose --driver 470.57.02 --gpu V100 --os ubuntu-22.04", choose.ChooseDocument, choose.as_text),
+    ("choose --driver 570.124.06 --gpu Foo", choose.ChooseDocument, choose.as_text),
+    ("check --driver 535.104.05 --gpu T4", CheckDocument, check_text.as_text),
     ("check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100", CheckDocument, check_text.as_text),
     ("check --tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090", CheckDocument, check_text.as_text),
     ("check --tensorflow 9.9.9", CheckDocument, check_text.as_text),

@@ -9,10 +9,12 @@ from frozen_catalog import up_to
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
-from envbuilder.compat.fleet import FleetHost, newest, place
+from envbuilder.compat.choose import choose_for
+from envbuilder.compat.fleet import FleetHost, place
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment
 from envbuilder.finding import Code
+from envbuilder.jobs.choose import newest_wanted
 from envbuilder.matrix import Axes, Matrix, Targets
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleets" / "example.yaml"
@@ -54,16 +56,15 @@ def test_each_cell_and_the_newest_release_of_a_host_are_right(host: FleetHost) -
     cells = place(ENVIRONMENTS, (host,), CATALOG)
     assert " ".join(mark(cell.findings) for cell in cells) == shown
     assert all(bool(cell.why) == (cell.compatible is not True) for cell in cells)
-    found = newest(host, CATALOG)
-    assert found.tensorflow == release
-    assert bool(found.why_not_newer) == (release != "2.21.0")
+    found = choose_for(newest_wanted(host), host, CATALOG)
+    assert (found.environment and found.environment.tensorflow) == release
+    assert bool(found.refused) == (release != "2.21.0")
 
 
 def test_a_host_without_a_gpu_runs_cpu_environments_only() -> None:
     (cell,) = place(ENVIRONMENTS[-1:], (FleetHost(name="plain"),), CATALOG)
     assert cell.compatible is False
     assert "no NVIDIA driver" in cell.why
-    assert newest(FleetHost(name="plain"), CATALOG).tensorflow is None
 
 
 CPU = plan(Matrix(name="m", axes=Axes(tensorflow=("2.20.0",), os=("debian-bookworm",))), CATALOG).environments

@@ -1,0 +1,189 @@
+"""Choose an environment for a host or a question, and write the lines that build, run, extend and install it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Literal, cast
+
+import msgspec
+
+from envbuilder import host as this_host
+from envbuilder.catalog.library_search import LINK_NVRTC, loader_path
+from envbuilder.catalog.model import Catalog
+from envbuilder.choice import choose_all
+from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
+from envbuilder.compat.check_text import finding_lines
+from envbuilder.compat.choose import Refused, choose_for
+from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.question import Question
+from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
+from envbuilder.errors import NothingSelectedError, UsageError
+from envbuilder.finding import Finding, Severity
+from envbuilder.image.names import reference
+from envbuilder.image.render import needs_nvrtc_link
+from envbuilder.jobs.explain import reasons
+from envbuilder.matrix import Arch
+from envbuilder.support.console import table
+from envbuilder.verdict import HostRef
+from envbuilder.workspace import Workspace
+
+
+class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of ``envbuilder choose``: one environment, its image, and lines to copy.
+
+    ``environment`` is null if none works; ``compatible`` is then false, or null if the catalogue makes no claim.
+    ``why`` has a sentence for each choice, ``refused`` the newer releases, newest first. ``built``: this folder has the
+    record of the image. ``commands`` are lines to copy, by purpose. ``matrix`` is the file
+    ``matrix.yaml`` for the one that builds; '' if a shipped matrix has the environment.
+    """
+
+    schema: Literal["envbuilder/choose/v1"] = "envbuilder/choose/v1"
+    compatible: bool | None
+    driver: str | None
+    gpus: tuple[str, ...]
+    environment: Environment | None = None
+    why: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    image: str = ""
+    built: bool = False
+    commands: dict[str, str] = {}
+    matrix: str = ""
+
+
+def image_of(environment: Environment | None) -> EnvironmentImage | None:
+    return EnvironmentImage(environment.id, reference(environment.id)) if environment is not None else None
+
+
+def as_fleet_host(seen: HostRef, arch: str) -> FleetHost:
+    gpus = tuple(gpu.name for gpu in seen.gpus)
+    return FleetHost(name=platform.node(), driver=seen.driver, gpus=gpus, arch=cast("Arch", arch))
+
+
+def newest_wanted(host: FleetHost) -> Combination:
+    """Ask for the newest image that a host can run, with its GPUs if it has any."""
+    return Combination(tensorflow="", flavor="gpu" if host.driver and host.gpus else "cpu", variant="runtime")
+
+
+def choose_environment(
+    asked: Question, flavor: Flavor | None, variant: Variant, root: Path, catalog: Catalog
+) -> ChooseDocument:
+    """Choose the newest environment for the host of a question: the described one, or this one.
+
+    Raises UsageError for a GPU environment on this host without a GPU.
+    """
+    host, avx = FleetHost(name="host", driver=asked.driver, gpus=asked.gpus), None
+    usual: Flavor = "gpu"
+    if not asked.gpus and asked.driver is None:
+        host, avx = as_fleet_host(this_host.describe(), this_host.machine()), this_host.has_avx()
+        usual = newest_wanted(host).flavor
+        if usual == "cpu" and flavor == "gpu":
+            raise UsageError("this host has no NVIDIA driver with a GPU", hint="name one: --gpu A100 --driver 535")
+    wanted = Combination(
+        tensorflow=asked.tensorflow, python=asked.python, os=asked.os, flavor=flavor or usual, variant=variant
+    )
+    found = choose_for(wanted, host, catalog, avx=avx)
+    environment = found.environment
+    document = ChooseDocument(
+        compatible=found.compatible, driver=host.driver, gpus=host.gpus, refused=found.refused, findings=found.findings
+    )
+    if environment is None:
+        return document
+    matrix = _shipped_matrix(environment, root, catalog)
+    image, gpus = reference(environment.id), "--gpus all " if environment.flavor == "gpu" else ""
+    commands = {
+        "build": f"envbuilder run {f'{matrix} -s {environment.id}' if matrix else 'matrix.yaml'}",
+        "run": f"docker run --rm -it {gpus}{image}",
+        "extend": f"FROM {image}",
+        "install": " && ".join(_install(environment, host, catalog)),
+    }
+    return msgspec.structs.replace(
+        document,
+        environment=environment,
+        why=tuple(_why(environment, host)),
+        image=image,
+        built=Workspace(root).image_record(environment.id).is_file(),
+        commands={purpose: line for purpose, line in commands.items() if line},
+        matrix="" if matrix else _matrix_text(environment, host),
+    )
+
+
+def _why(environment: Environment, host: FleetHost) -> Iterator[str]:
+    where = f" that works on {', '.join(host.gpus) or 'its GPUs'}, driver {host.driver or 'as below'}"
+    yield f"tensorflow {environment.tensorflow}: the newest{where if environment.flavor == 'gpu' else ''}"
+    yield from reasons(environment, "given")
+
+
+def _shipped_matrix(environment: Environment, root: Path, catalog: Catalog) -> str | None:
+    try:
+        choices = choose_all((), (environment.id,), root, catalog)
+    except NothingSelectedError:
+        return None
+    return next(choice.matrix.name for choice in choices if choice.environments)
+
+
+def _matrix_text(environment: Environment, host: FleetHost) -> str:
+    row = {name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")}
+    targets = {"drivers": [host.driver] if host.driver else [], "gpus": host.gpus}
+    lines = ["name: chosen", f"include: [{json.dumps(row | {'form': environment.variant or WHOLE})}]"]
+    return "\n".join([*lines, *([f"targets: {json.dumps(targets)}"] if environment.flavor == "gpu" else [])])
+
+
+def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
+    """Yield commands for people without containers: with the extra if that works, else with pinned wheels."""
+    fields = {name: getattr(environment, name) for name in ("tensorflow", "package", "python")}
+    asked = Question(**fields, install="and-cuda", driver=host.driver, gpus=host.gpus, compat=False)
+    package, version, caps = environment.package, environment.tensorflow, environment.constraints
+    if environment.flavor == "cpu":
+        yield shlex.join(["pip", "install", f"{package}=={version}", *caps])
+    elif check(asked, catalog).compatible is True:
+        yield shlex.join(["pip", "install", f"{package}[and-cuda]=={version}", *caps])
+    elif environment.cuda_wheels:
+        yield shlex.join(["pip", "install", f"{package}=={version}", *environment.cuda_wheels, *caps])
+        if needs_nvrtc_link(environment):
+            yield LINK_NVRTC
+        if environment.loader_folders:
+            yield loader_path(environment.loader_folders)
+
+
+def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:
+    """Answer a question; name envbuilder's environment for the same versions, or for the nearest that works."""
+    document = answer(asked, catalog)
+    works = document.environment if document.nearest is None else document.nearest.environment
+    if (
+        (document.nearest is None and document.compatible is not True)
+        or works.base_image
+        or asked.capabilities
+        or asked.as_of
+    ):
+        return document
+    fields = ("python", "os", "cuda", "cudnn", *(("package",) if asked.package else ()))
+    given = {name: getattr(works, name) for name in fields if name not in works.chosen}
+    wanted = Combination(tensorflow=works.tensorflow, flavor="gpu", variant="runtime", packages=works.packages, **given)
+    host = FleetHost(name="host", driver=asked.driver, gpus=asked.gpus, arch=cast("Arch", works.arch))
+    return msgspec.structs.replace(document, image=image_of(choose_for(wanted, host, catalog).environment))
+
+
+_LISTED = 12
+"""Reasons against newer releases that the text lists."""
+
+_NONE = {False: "no environment works", None: "no claim: the catalogue does not know enough about this host"}
+
+
+def as_text(document: ChooseDocument) -> str:
+    environment = document.environment
+    lines = [environment.id if environment else _NONE[document.compatible], *(f"  {why}" for why in document.why)]
+    refused = [(why, [row.tensorflow for row in rows]) for why, rows in groupby(document.refused, lambda row: row.why)]
+    lines += ["", "not chosen:"] if refused else []
+    lines += [f"  {' to '.join(dict.fromkeys((found[0], found[-1])))}: {why}" for why, found in refused[:_LISTED]]
+    for finding in document.findings:
+        lines += ["", *finding_lines(finding)] if finding.severity is not Severity.INFO else []
+    if document.matrix:
+        lines += ["", "matrix.yaml:", *(f"  {line}" for line in document.matrix.splitlines())]
+    image = ("image", document.image + ("" if document.built else "  (not built here)"))
+    return "\n".join([*lines, *(["", table(image, list(document.commands.items()))] if environment else [])])

@@ -1,0 +1,98 @@
+"""`choose`, `check`, `plan` and `doctor` give one answer about a release on a host, and name one environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import examples
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.choose import HostChoice, choose_for
+from envbuilder.compat.fleet import FleetHost, place
+from envbuilder.compat.plan import plan
+from envbuilder.compat.question import Question
+from envbuilder.engine.port import Engine
+from envbuilder.environment import Combination, Variant
+from envbuilder.errors import InfrastructureError
+from envbuilder.jobs.choose import check_with_image, choose_environment
+from envbuilder.jobs.doctor import diagnose
+from envbuilder.jobs.plan import NewestOptions, newest_for
+from envbuilder.matrix import Matrix
+from envbuilder.support.yaml_reader import parse_yaml
+from envbuilder.verdict import GpuSeen, HostRef
+
+CATALOG = load()
+NOWHERE = Path("/nonexistent")
+releases = st.sampled_from(
+    [one for one in CATALOG.final_versions if any(row.gpu for row in CATALOG.distributions(one))]
+)
+gpus = st.sampled_from([gpu.name for gpu in CATALOG.gpus])
+drivers = st.sampled_from([branch.releases[-1] if branch.releases else branch.first for branch in CATALOG.drivers])
+variants = st.sampled_from(get_args(Variant))
+
+
+def chosen(tensorflow: str, driver: str, gpu: str, variant: Variant = "runtime") -> HostChoice:
+    wanted = Combination(tensorflow=tensorflow, flavor="gpu", variant=variant)
+    return choose_for(wanted, FleetHost(name="host", driver=driver, gpus=(gpu,)), CATALOG)
+
+
+def no_engine() -> Engine:
+    raise InfrastructureError("no container engine answers", hint="start it")
+
+
+@examples(60)
+@given(releases, drivers, gpus, variants)
+def test_choose_and_check_agree_about_a_release(release: str, driver: str, gpu: str, variant: Variant) -> None:
+    found = chosen(release, driver, gpu, variant)
+    document = check_with_image(Question(tensorflow=release, driver=driver, gpus=(gpu,)), CATALOG)
+    assert (found.compatible is True) is (document.compatible is True) is (found.environment is not None)
+    if found.environment is None:
+        assert [row.tensorflow for row in found.refused] == [release]
+        return
+    assert document.image is not None
+    assert document.image.environment.removesuffix("-runtime") == found.environment.id.removesuffix("-runtime")
+    (cell,) = place((found.environment,), (FleetHost(name="host", driver=driver, gpus=(gpu,)),), CATALOG)
+    assert cell.compatible is True
+
+
+@examples(15)
+@given(drivers, gpus)
+def test_every_command_names_the_same_newest_environment(driver: str, gpu: str) -> None:
+    found = chosen("", driver, gpu)
+    question = Question(driver=driver, gpus=(gpu,))
+    (planned,) = newest_for(NewestOptions(driver=driver, gpus=(gpu,)), CATALOG).newest
+    document = choose_environment(question, None, "runtime", NOWHERE, CATALOG)
+    environments = (found.environment,) if found.environment else ()
+    diagnosis = diagnose(
+        HostRef(driver=driver, gpus=(GpuSeen(name=gpu, compute_capability=""),)),
+        no_engine,
+        avx=True,
+        arch="x86_64",
+        base=CATALOG.systems[0],
+        tools=(),
+        places=(),
+        environments=environments,
+        catalog=CATALOG,
+    )
+    assert planned.image == diagnosis.chosen
+    assert document.environment == found.environment
+    assert [planned.compatible, document.compatible] == [found.compatible, found.compatible]
+    assert all(cell.compatible is True for cell in diagnosis.environments)
+    for refused in found.refused[::5]:
+        assert chosen(refused.tensorflow, driver, gpu).environment is None
+    if found.environment is not None:
+        assert check_with_image(question, CATALOG).image == planned.image
+
+
+@examples(15)
+@given(drivers, gpus, variants)
+def test_the_matrix_to_copy_has_the_chosen_environment(driver: str, gpu: str, variant: Variant) -> None:
+    document = choose_environment(
+        Question(driver=driver, gpus=(gpu,), os="ubuntu-22.04"), "gpu", variant, NOWHERE, CATALOG
+    )
+    if document.environment is not None:
+        matrix = parse_yaml(document.matrix.encode(), "matrix.yaml", Matrix)
+        assert [row.id for row in plan(matrix, CATALOG).environments] == [document.environment.id]

@@ -1,0 +1,128 @@
+"""`choose`: the environment of a described host, of this one, and the lines to copy."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import ran
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.question import Question
+from envbuilder.errors import UsageError
+from envbuilder.jobs import choose
+from envbuilder.jobs.choose import ChooseDocument, as_text, choose_environment
+from envbuilder.verdict import GpuSeen, HostRef
+
+CATALOG = load()
+
+
+def asked(**given: Any) -> ChooseDocument:
+    return choose_environment(Question(**given), None, "runtime", Path("/nonexistent"), CATALOG)
+
+
+def test_newest_release_that_works_is_chosen_with_the_reasons_against_newer_ones() -> None:
+    found = asked(driver="470.57.02", gpus=("V100",))
+    assert found.environment is not None
+    assert found.environment.tensorflow == "2.14.1"
+    assert found.refused[0].tensorflow == CATALOG.final_versions[-1]
+    assert {row.code for row in found.refused} == {"DRIVER_TOO_OLD"}
+    assert re.search(r"^  2\.\d+\.\d+ to 2\.15\.0: CUDA 12\.2 needs driver 525", as_text(found), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("spec", "release"),
+    [
+        ("2.19", "2.19.1"),
+        ("~=2.19.0", "2.19.1"),
+        (">=2.17,<2.21", "2.20.0"),
+        ("!=2.21.0", "2.20.0"),
+        ("==2.18.*", "2.18.1"),
+        ("latest", CATALOG.final_versions[-1]),
+    ],
+)
+def test_a_range_admits_its_newest_release(spec: str, release: str) -> None:
+    found = asked(driver="570.124.06", gpus=("A100",), tensorflow=spec)
+    assert found.environment is not None
+    assert found.environment.tensorflow == release
+
+
+def test_no_release_of_a_range_is_no_claim() -> None:
+    found = asked(driver="570.124.06", gpus=("A100",), tensorflow=">=9")
+    assert (found.environment, found.compatible, found.refused[0].code) == (None, None, "UNKNOWN")
+    assert as_text(found).startswith("no claim")
+
+
+@pytest.mark.parametrize("spec", ["newest", "2.20,2.21", ">=", "~=2", "<2.21 or >2", "=2.20"])
+def test_what_is_not_a_range_is_a_usage_error(spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = ran(capsys, "choose", "--gpu", "T4", "--tensorflow", spec)
+    assert code == 2
+    assert "a range such as" in error
+
+
+def test_a_driver_or_a_gpu_may_be_left_open() -> None:
+    for given in ({"gpus": ("H100",)}, {"driver": "570.124.06"}):
+        found = asked(**given)
+        assert found.environment is not None
+        assert "driver" in "\n".join(found.why)
+
+
+def host(**given: Any) -> Any:
+    seen = HostRef(**given)
+    return SimpleNamespace(describe=lambda: seen, machine=lambda: "x86_64", has_avx=lambda: True)
+
+
+def test_this_host_without_a_gpu_gets_a_cpu_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "this_host", host())
+    found = asked()
+    assert found.environment is not None
+    assert found.environment.flavor == "cpu"
+    assert "--gpus" not in found.commands["run"]
+    with pytest.raises(UsageError, match="no NVIDIA driver"):
+        choose_environment(Question(), "gpu", "runtime", Path("/nonexistent"), CATALOG)
+
+
+def test_this_host_with_a_gpu_gets_an_image_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = GpuSeen(name="NVIDIA A100-SXM4-80GB", compute_capability="8.0")
+    monkeypatch.setattr(choose, "this_host", host(driver="470.57.02", gpus=(gpu,)))
+    found = asked()
+    assert found.environment is not None
+    assert (found.environment.flavor, found.environment.tensorflow) == ("gpu", "2.14.1")
+    assert "docker run --rm -it --gpus all" in found.commands["run"]
+
+
+def test_a_processor_without_avx_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = host()
+    here.has_avx = lambda: False
+    monkeypatch.setattr(choose, "this_host", here)
+    found = asked(tensorflow=">=2")
+    assert (found.environment, found.compatible) == (None, False)
+    assert found.refused[0].code == "CPU_FEATURE_MISSING"
+
+
+def test_the_line_that_builds_is_a_plan_with_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options in ("--gpu A100 --driver 535.104.05", "--gpu A100 --driver 535.104.05 --os ubuntu-22.04"):
+        code, text, _ = ran(capsys, "choose", *options.split(), "--format", "json")
+        document = msgspec.json.decode(text, type=ChooseDocument)
+        assert code == 0
+        assert document.environment is not None
+        if document.matrix:
+            (tmp_path / "matrix.yaml").write_text(document.matrix)
+        _, _, *words = shlex.split(document.commands["build"])
+        code, text, _ = ran(capsys, "plan", *words, "--format", "json")
+        assert [row["id"] for row in msgspec.json.decode(text)["environments"]] == [document.environment.id]
+
+
+def test_a_release_without_cuda_wheels_is_chosen_on_an_image_with_its_cuda() -> None:
+    found = asked(driver="418.87.00", gpus=("V100",))
+    assert found.environment is not None
+    assert found.environment.os.startswith("nvidia/cuda:10.1")
+    assert "install" not in found.commands
