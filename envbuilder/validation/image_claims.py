@@ -89,46 +89,42 @@ def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tupl
 def claims(subject: ImageContext) -> CheckOutput:
     """Compare labels, the environment document and the lock with the host's records and the files."""
     declared = document(subject.files)
-    rows = [*_of_lock(subject), *_of_variant(subject, declared), *_of_system(subject, declared)]
-    rows += _of_document(subject, declared) if declared is not None else ()
-    findings = []
-    if declared is None:
-        state = "damaged" if subject.files.file(DOCUMENT) else "missing"
-        findings.append(found("no_document", path=DOCUMENT, state=state))
-    findings += [
+    rows = list(_rows(subject, declared))
+    findings = [
         found("claim", name=name, claimed=_shown(claimed), actual=_shown(actual))
         for name, claimed, actual in rows
         if claimed != actual and (claimed or actual)
     ]
+    if declared is None:
+        state = "damaged" if subject.files.file(DOCUMENT) else "missing"
+        findings.insert(0, found("no_document", path=DOCUMENT, state=state))
     return output([*findings, *_flavor(subject, declared)], "every claim holds", f"{len(rows)} claims hold")
 
 
-_Claim = tuple[str, object, object]
-"""What is said, the claimed value, and the right value."""
-
-
-def _of_lock(subject: ImageContext) -> Iterator[_Claim]:
-    labels, facts = subject.image.labels, subject.facts
+def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple[str, object, object]]:
+    """Yield what labels, document and locks say: its name, the claimed value, and the right value."""
+    labels, facts, system, framework = subject.image.labels, subject.facts, subject.system, subject.python.framework
     yield f"label {ENVIRONMENT_LABEL}", labels.get(ENVIRONMENT_LABEL), facts.environment
-    yield f"label {VERSION_LABEL}", labels.get(VERSION_LABEL), subject.python.framework.version
+    yield f"label {VERSION_LABEL}", labels.get(VERSION_LABEL), framework.version
     yield "lock in the image", _digest(subject.files, LOCK), facts.lock
     yield f"label {LOCK_LABEL}", labels.get(LOCK_LABEL), facts.lock
-
-
-def _of_document(subject: ImageContext, declared: Environment) -> Iterator[_Claim]:
-    facts, framework = subject.facts, subject.python.framework
-    yield "environment.json id", declared.id, facts.environment
-    if not contradicts_itself(declared):
-        yield "environment.json flavor", declared.flavor, facts.flavor
-    yield "environment.json python", declared.python, framework.python
-    yield "environment.json tensorflow", declared.tensorflow, framework.version
-    yield "environment.json package", declared.package, framework.package
-
-
-def _of_system(subject: ImageContext, declared: Environment | None) -> Iterator[_Claim]:
-    system = subject.system
-    digest = system_lock.digest(system) if system else None
-    yield f"label {SYSTEM_LABEL}", subject.image.labels.get(SYSTEM_LABEL), digest
+    own = (declared.variant or None) if declared is not None else None
+    form = (facts.form if facts.form != WHOLE else None) if facts.form else own  # no image names `devel`
+    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
+    if declared is not None:
+        yield "environment.json id", declared.id, facts.environment
+        if not contradicts_itself(declared):
+            yield "environment.json flavor", declared.flavor, facts.flavor
+        yield "environment.json python", declared.python, framework.python
+        yield "environment.json tensorflow", declared.tensorflow, framework.version
+        yield "environment.json package", declared.package, framework.package
+        yield "environment.json form", own, form
+    label, lists = labels.get(removed_files.LABEL), _joined_lists(subject.files)
+    carried = lockfile.digest(lists) if lists or label == lockfile.digest("") else None
+    yield "lists of removed files in the image", carried, label
+    if subject.removed or facts.form == WHOLE:
+        yield f"label {removed_files.LABEL}", label, lockfile.digest(subject.removed) if subject.removed else None
+    yield f"label {SYSTEM_LABEL}", labels.get(SYSTEM_LABEL), system_lock.digest(system) if system else None
     needed = system_lock.needed(declared) if declared is not None else ()
     for name, path in _SYSTEM_LOCKS.items():
         held = _digest(subject.files, path)
@@ -136,21 +132,6 @@ def _of_system(subject: ImageContext, declared: Environment | None) -> Iterator[
             yield f"{name} in the image", held, lockfile.digest(system[name]) if name in system else None
         elif held is not None or name in needed:
             yield f"{name} in the image", held and "none that can be read", "what its environment asks for"
-
-
-def _of_variant(subject: ImageContext, declared: Environment | None) -> Iterator[_Claim]:
-    """Yield the claims about the variant, which an image of ``devel`` does not name, and the removed files."""
-    labels, known = subject.image.labels, subject.facts.form
-    own = (declared.variant or None) if declared is not None else None
-    form = (known if known != WHOLE else None) if known else own
-    yield f"label {FORM_LABEL}", labels.get(FORM_LABEL), form
-    if declared is not None:
-        yield "environment.json form", own, form
-    label, lists = labels.get(removed_files.LABEL), _joined_lists(subject.files)
-    carried = lockfile.digest(lists) if lists or label == lockfile.digest("") else None
-    yield "lists of removed files in the image", carried, label
-    if subject.removed or known == WHOLE:
-        yield f"label {removed_files.LABEL}", label, lockfile.digest(subject.removed) if subject.removed else None
 
 
 def _flavor(subject: ImageContext, declared: Environment | None) -> Iterator[Finding]:

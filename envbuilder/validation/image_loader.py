@@ -113,7 +113,7 @@ class ImageSearch(LocalSearch):
         return entry.row.size if entry is not None else 0
 
     def is_stub(self, path: str) -> bool:
-        return "/stubs/" in self.real(path) or self.size(self.real(path)) < STUB_AT_MOST
+        return "/stubs/" in self.real(path) or self.size(path) < STUB_AT_MOST
 
     def cudnn_version(self, path: str) -> str | None:
         """Return the version of a cuDNN: since 8 only the parts next to the main library have one."""
