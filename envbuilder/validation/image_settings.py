@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
@@ -97,7 +97,8 @@ def configuration(subject: ImageContext) -> CheckOutput:
     """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that cannot start."""
     env = subject.image.env
     settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject, env)]
-    settings += [(one, "breaks") for check in _CHECKS for one in check(subject, env)]
+    others = (*_instructions(subject, env), *can_start(subject, env), *scratch(subject, env))
+    settings += [(one, "breaks") for one in others]
     unreadable, blamed = readable(subject)
     expected = "a configuration that leaves Python, loader and driver unchanged, and code that its user may read"
     none = f"{len(env)} variables, none of which breaks anything"
@@ -190,12 +191,6 @@ def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_S
     for one, effect in _by_table(subject, values):
         yield msgspec.structs.replace(one, subject=_KERAS_FILE, fix=f"correct {shown}"), effect
 
-
-_CHECKS: tuple[Callable[[ImageContext, Mapping[str, str]], Iterator[Finding]], ...] = (
-    _instructions,
-    can_start,
-    scratch,
-)
 
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")
 

@@ -43,7 +43,7 @@ def locked(subject: ImageContext) -> CheckOutput:
     wanted = {normalise(name): version for name, version in subject.facts.locked}
     left_out = (UNLOCKED | {one.name for one in subject.added}) - wanted.keys()
     packages = [(one.name, one.version) for one in subject.python.distributions() if one.name not in left_out]
-    findings = _unlike(wanted, _joined(packages), "install from the lock with hashes, and nothing besides")
+    findings = _unlike(wanted, _joined(packages))
     count = len(wanted)
     expected, observed = f"{count} packages as locked", f"the same {count} packages"
     return output([*findings, *_unlocked(subject)], expected, observed, packages=len(set(packages)))
@@ -57,21 +57,16 @@ def cudnn_distributions(subject: ImageContext) -> tuple[tuple[InstalledPackage, 
     return tuple((one, locked.get(one.name)) for one in distributions_at(subject.files, CUDNN_FOLDER))
 
 
-def _unlike(locked: Mapping[str, str], there: Mapping[str, str], fix: str) -> list[Finding]:
+def _unlike(locked: Mapping[str, str], there: Mapping[str, str]) -> list[Finding]:
     """Compare locked with installed versions, by name; a package that only one side has differs as well."""
-    rows = ((name, locked.get(name) or "nothing", there.get(name) or "absent") for name in {**locked, **there})
-    return [
-        found("unlike_lock", name=name, locked=own, there=other, fix=fix)
-        for name, own, other in sorted(rows)
-        if own != other
-    ]
+    rows = ((name, locked.get(name) or "nothing", there.get(name) or "absent") for name in sorted({**locked, **there}))
+    return [found("unlike_lock", name=name, locked=own, there=other) for name, own, other in rows if own != other]
 
 
 def _unlocked(subject: ImageContext) -> list[Finding]:
     """Find system packages, and distributions next to them, that differ from their lock."""
     if not subject.is_managed:
         return []
-    fix = "rebuild the image from its context, and install nothing in it afterwards"
     status = subject.files.content(dpkg_status.PATH)
     there = dpkg_status.versions(decoding.lossy(status or b""))
     text = subject.system.get(SYSTEM_LOCK, "")
@@ -79,19 +74,19 @@ def _unlocked(subject: ImageContext) -> list[Finding]:
     asked = (one.partition("=") for one in system_lock.of_base(text))
     wanted |= {name: version or there.get(name, "") for name, _, version in asked}
     if wanted and status is None:
-        return [found("no_dpkg_status", path=dpkg_status.PATH, lock=SYSTEM_LOCK, fix=fix)]
+        return [found("no_dpkg_status", path=dpkg_status.PATH, lock=SYSTEM_LOCK)]
     of_base = system_packages(subject, subject.locked_above)
     of_base = of_base if "python3" in of_base else {}  # a base without Python gets it from the packages of its day
     wanted = {**of_base, **wanted}
     before = system_packages(subject, subject.own_layers) if subject.own_layers else there
     known = wanted.keys() | (before if of_base else ())  # others may be installed above an unlocked base
-    findings = _unlike(wanted, {name: version for name, version in there.items() if name in known}, fix)
+    findings = _unlike(wanted, {name: version for name, version in there.items() if name in known})
     if len(findings) > SHOWN:
         more = ", ".join(one.subject for one in findings[SHOWN:])[:200]
-        findings[SHOWN:] = [found("more_unlike", count=len(findings) - SHOWN, names=more, fix=fix)]
+        findings[SHOWN:] = [found("more_unlike", count=len(findings) - SHOWN, names=more)]
     if CUDNN_LOCK in subject.system:
         pins = {package.name: package.version for package in lockfile.parse(subject.system[CUDNN_LOCK])}
-        findings += _unlike(pins, _joined((one.name, one.version) for one, _ in cudnn_distributions(subject)), fix)
+        findings += _unlike(pins, _joined((one.name, one.version) for one, _ in cudnn_distributions(subject)))
     return findings
 
 
