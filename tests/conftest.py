@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +16,9 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from envbuilder.controls.run import Controller
+
+TIMES = Path(__file__).parents[1] / "out" / "test-times.tsv"
+"""Seconds, phase, outcome and name of each slow test of all runs."""
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=500, deadline=None)
@@ -36,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that need the engine and take longest, so that several workers end together."""
     first = {item.path for item in items if item.get_closest_marker("engine")}
     items.sort(key=lambda item: item.path not in first)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what takes longer than a second as it ends: a run that is stopped prints no durations."""
+    if report.duration > 1 and "PYTEST_XDIST_WORKER" not in os.environ:
+        TIMES.parent.mkdir(exist_ok=True)
+        with TIMES.open("a") as file:
+            file.write(f"{report.duration:.1f}\t{report.when}\t{report.outcome}\t{report.nodeid}\n")
 
 
 @pytest.hookimpl(wrapper=True)
