@@ -14,7 +14,7 @@ from envbuilder.validation.image_files import ImageFiles
 from envbuilder.versions import distribution
 
 SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
-_INFO = re.compile(r"\A(?P<site>.*?(?:site|dist)-packages)/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z")
+_INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
 _BY_INSTALLERS = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json", "uv_build.json"})
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
@@ -61,32 +61,17 @@ def site_of(path: str) -> str:
     return ""
 
 
-@lru_cache(maxsize=1)
-def distributions(files: ImageFiles) -> tuple[InstalledPackage, ...]:
-    """Return the distributions in all folders into which Python installs packages, sorted by folder."""
+@lru_cache(maxsize=2)
+def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ...]:
+    """Return the distributions in all folders into which Python installs packages, or in the folder ``at``, sorted."""
+    pattern = re.compile(_INFO.format(re.escape(at) if at else r".*?(?:site|dist)-packages"))
     found: dict[tuple[str, str], dict[str, bytes]] = {}
-    for path, content in files.kept():
-        match = _INFO.match(path)
-        if match is not None:
-            found.setdefault((match["site"], match["folder"]), {})[match["leaf"]] = content
     for path in files.paths:
-        match = _INFO.match(path) if ".dist-info/" in path else None
-        if match is not None:
-            found.setdefault((match["site"], match["folder"]), {})
+        if ".dist-info/" in path and (match := pattern.match(path)) is not None:
+            content = files.content(path)
+            kept = found.setdefault((match["site"], match["folder"]), {})
+            kept |= {match["leaf"]: content} if content is not None else {}
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))
-
-
-def distributions_at(files: ImageFiles, site: str) -> tuple[InstalledPackage, ...]:
-    """Return the distributions in a folder that no Python searches, sorted by name."""
-    found: dict[str, dict[str, bytes]] = {}
-    for path in files.paths:
-        if path.startswith(f"{site}/") and ".dist-info/" in path:
-            found.setdefault(path[len(site) + 1 :].partition("/")[0], {})
-    for path, content in files.kept():
-        folder, _, leaf = path.removeprefix(f"{site}/").partition("/")
-        if path.startswith(f"{site}/") and folder in found and "/" not in leaf:
-            found[folder][leaf] = content
-    return tuple(_distribution(site, folder, kept) for folder, kept in sorted(found.items()))
 
 
 def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> InstalledPackage:

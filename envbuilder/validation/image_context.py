@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from envbuilder.engine.port import Image
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
+from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
+from envbuilder.support import decoding
 from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch, LocalPython, LocalSearch
@@ -76,6 +79,26 @@ class ImageContext:
     def severity(self) -> Severity:
         """Severity of a defect that a foreign image may have on purpose."""
         return Severity.ERROR if self.is_managed else Severity.WARNING
+
+    def entries(self, variable: str) -> list[str]:
+        """Return the folders of a variable; relative and empty ones are relative to the image's working folder."""
+        value, start = self.image.env.get(variable, ""), self.image.workdir or "/"
+        parts = re.split(r"[:;]", value) if value else []
+        return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
+
+    @cached_property
+    def loader_folders(self) -> frozenset[str]:
+        """Every folder on the loader's path: of its variable, settings, cache and defaults."""
+        told = (decoding.lossy(text) for path, text in self.files.kept() if path.startswith("etc/ld.so.conf"))
+        lines = (line.strip() for text in told for line in text.splitlines())
+        cached = parse_cache(self.files.content("etc/ld.so.cache") or b"")
+        folders = {
+            *self.entries("LD_LIBRARY_PATH"),
+            *DEFAULTS,
+            *(line for line in lines if line.startswith("/")),
+            *(posixpath.dirname(path) for paths in cached.values() for path in paths),
+        }
+        return frozenset(map(self.files.resolve, folders))
 
     def is_of_system(self, path: str) -> bool:
         """Return True if a system package brings a file; in a managed image the lists of conda do not count."""

@@ -47,13 +47,15 @@ class StackedFile(msgspec.Struct, frozen=True):
 class ImageFiles:
     """The stacked files, folders and links by path (no leading slash); ``records`` are the layers.
 
-    ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first.
+    ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first; ``gone`` is the layer
+    that deleted a path.
     """
 
     def __init__(self, records: tuple[LayerRecord, ...]) -> None:
         self.records = records
         self.paths: dict[str, StackedFile] = {}
         self.hidden: dict[str, tuple[StackedFile, ...]] = {}
+        self.gone: dict[str, int] = {}
         self._contents: dict[str, bytes] = {}
         self._folders: set[str] = set()
         self._places: dict[str, str] = {}
@@ -106,11 +108,13 @@ class ImageFiles:
             lost = [path for path in self.paths if (path in gone and path not in emptied) or _under(path, below)]
             for path in lost:
                 self._hide(path, self.paths.pop(path))
+                self.gone[path] = number
         own: dict[str, FileRow] = {}
         for row in record.rows:
             path = self._placed(row.path)
             if row.kind == "deleted" and path in own:
                 self._hide(path, self.paths.pop(path))
+                self.gone[path] = number
                 del own[path]
             if row.kind in ("deleted", "emptied"):
                 continue

@@ -14,6 +14,9 @@ from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
+from envbuilder.probes.suite import tensorflow_install
+from envbuilder.validation.additions import hidden_modules
+from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import (
     InstalledPackage,
     digest_of,
@@ -24,8 +27,8 @@ from envbuilder.validation.file_records import (
 from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
 from envbuilder.validation.layer_scan import KEPT
-from envbuilder.validation.static_checks import cudnn_distributions, unlocked_libraries
-from envbuilder.validation.unowned_files import missing_system_files, unowned_code
+from envbuilder.validation.python_environment import environments, hiding_modules
+from envbuilder.validation.static_checks import cudnn_distributions
 from envbuilder.verdict import Measurement
 
 _FIX = "rebuild the image from its lock, and change nothing in it afterwards"
@@ -78,47 +81,66 @@ def files(subject: ImageContext) -> CheckOutput:
     return replace(output, findings=(*output.findings, unknown), undecided=text)
 
 
-def _compared(subject: ImageContext) -> CheckOutput:
-    locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.lock else {}
-    omitted = removed_files.parse(subject.removed)
-    there = distributions(subject.files)
-    edited = _edited(subject, there)
-    added = {(one.site, one.folder) for one in subject.added}
-    findings: list[Finding] = []
-    owned: set[str] = set()
-    blamed: set[str] = set()
-    counts = {"files": 0, "wheels": 0, "proved": 0}
-    unknown: dict[str, list[str]] = {}
-    of_python = ((one, locked.get(one.name), omitted.get((one.name, one.version), ())) for one in there)
-    for one, package, leaves_out in (
-        *of_python,
-        *((one, package, ()) for one, package in cudnn_distributions(subject)),
-    ):
-        is_added = (one.site, one.folder) in added
-        if leaves_out and subject.is_later(f"{one.site}/{one.folder}/RECORD"):
-            findings.append(_came_back(one, leaves_out))
-            leaves_out = ()  # noqa: PLW2901 - it is compared as a whole wheel
+@dataclass
+class _Total:
+    """The comparison of all distributions.
+
+    ``owned`` are the files that they account for: path → the layer that installed them. ``blamed`` are those that are
+    missing or differ. ``unknown`` are packages of the lock by the reason why no wheel's RECORD is known; ``alone`` are
+    packages of TensorFlow and NVIDIA in a foreign image that were compared with the image's own RECORD only.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    owned: dict[str, int] = field(default_factory=dict)
+    blamed: set[str] = field(default_factory=set)
+    unknown: dict[str, list[str]] = field(default_factory=dict)
+    alone: dict[str, list[str]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=lambda: {"files": 0, "wheels": 0, "proved": 0})
+
+    def add(
+        self, subject: ImageContext, one: InstalledPackage, package: Locked | None, omitted: Sequence[Removed]
+    ) -> None:
+        is_added = one in subject.added
+        if omitted and subject.is_later(f"{one.site}/{one.folder}/RECORD"):
+            self.findings.append(_came_back(one, omitted))
+            omitted = ()  # it is compared as a whole wheel
         wheel = _wheel(subject, one, package)
-        if wheel.content is None and package is not None and not leaves_out:
+        if wheel.content is None and package is not None and not omitted:
             wheel = _pinned(subject, one, package, wheel)
-        compared = _compare(subject, one, wheel, leaves_out)
-        compared.changed += [path for path in edited.get(one.name, ()) if path not in compared.changed]
-        owned.update(_owned(subject, one, compared, is_locked=package is not None, is_added=is_added))
-        counts["files"] += compared.files
-        counts["wheels"] += compared.compared_with_wheel
-        counts["proved"] += compared.is_proved
+        compared = _compare(subject, one, wheel, omitted)
+        for path, layer in _owned(subject, one, compared, is_locked=package is not None, is_added=is_added):
+            self.owned[path] = max(layer, self.owned.get(path, 0))  # two may bring it
+        for name, count in (("files", compared.files), ("wheels", compared.compared_with_wheel)):
+            self.counts[name] += count
+        self.counts["proved"] += compared.is_proved
         if subject.is_built_here and package is not None and compared.is_as_its_wheel:
             subject.wheels.built(package, one.tags)
         if package is not None and _is_unvouched(subject, wheel, package):
-            findings.append(_unvouched(one, wheel, package))
+            self.findings.append(_unvouched(one, wheel, package))
+        elif compared.unknown and not subject.is_managed and _is_of_framework(one):
+            self.alone.setdefault(compared.unknown, []).append(f"{one.name} {one.version}")
         elif compared.unknown and package is not None:
-            unknown.setdefault(compared.unknown, []).append(one.name)
-        findings += _findings(subject, one, compared, is_own=subject.is_managed and not is_added)
-        blamed.update(compared.changed, compared.missing)
-    findings += (*unowned_code(subject, there, owned), *unlocked_libraries(subject, owned), *_unread(subject))
-    blamed.update(missing_system_files(subject))
-    findings += [_unknown(why, names) for why, names in sorted(unknown.items())]
+            self.unknown.setdefault(compared.unknown, []).append(one.name)
+        self.findings += _findings(subject, one, compared, is_own=subject.is_managed and not is_added)
+        self.blamed.update(compared.changed, compared.missing)
+
+
+def _compared(subject: ImageContext) -> CheckOutput:
+    there, total = distributions(subject.files), _Total()
+    locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.is_managed else {}
+    locked |= {} if subject.is_managed else _published(subject, there)
+    omitted = removed_files.parse(subject.removed)
+    for one in there:
+        total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
+    for one, package in cudnn_distributions(subject):
+        total.add(subject, one, package, ())
+    for found, paths in areas(subject, ("added", "changed", "removed", "compiled"), total.owned, total.blamed):
+        total.findings.append(found)
+        total.blamed.update(paths if found.subject == MISSING else ())
+    findings = [*total.findings, *_hiding(subject, there), *_unread(subject)]
+    findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
+    counts, unknown = total.counts, sum(map(len, total.unknown.values()))
     counted = (
         f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
         f" ({counts['proved']} of these were hashed completely)"
@@ -126,23 +148,65 @@ def _compared(subject: ImageContext) -> CheckOutput:
     return CheckOutput(
         tuple(findings),
         "every file matches the RECORD of its distribution and of its locked wheel",
-        errors or counted + (f"; unknown for {sum(map(len, unknown.values()))}" if unknown else ""),
+        errors or counted + (f"; unknown for {unknown}" if unknown else ""),
         tuple((name, Measurement(count, "1")) for name, count in counts.items()),
-        frozenset(map(posixpath.basename, blamed)),
+        frozenset(map(posixpath.basename, total.blamed)),
+        undecided=_undecided(total.alone),
     )
+
+
+def _is_of_framework(one: InstalledPackage) -> bool:
+    return one.name in tensorflow_install.DISTRIBUTIONS or one.name.startswith("nvidia-")
+
+
+def _published(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> dict[str, Locked]:
+    """Return the index's wheels of TensorFlow and NVIDIA that a foreign image names: no lock names them."""
+    found = (subject.wheels.published(one.name, one.version, one.tags) for one in there if _is_of_framework(one))
+    return {package.name: package for package in found if package is not None}
+
+
+def _undecided(alone: Mapping[str, list[str]]) -> str:
+    """Say which files that TensorFlow loads were compared with the image's own word only, and what would decide."""
+    if not alone:
+        return ""
+    text = "; ".join(f"{', '.join(sorted(names)[:6])}: {why}" for why, names in sorted(alone.items()))
+    return (
+        f"nothing but the image itself describes files that TensorFlow loads ({text}); validate where an index has them"
+    )
+
+
+MISSING = "system packages"
+"""The area of missing files of the system: errors about other files may follow from them."""
 
 
 def _owned(
     subject: ImageContext, one: InstalledPackage, compared: _Compared, *, is_locked: bool, is_added: bool
-) -> Iterator[str]:
-    """Return the files that a distribution accounts for: of its RECORD or wheel, and where it may put files."""
+) -> Iterator[tuple[str, int]]:
+    """Return the files that a distribution accounts for, where it may put files, and the layer that installed it.
+
+    They are those of its RECORD and wheel, and the programs that its installer made.
+    """
     is_known = is_locked or is_added or not subject.is_managed
     tops = _OF_TOOLS.get(one.name) if subject.is_managed and not is_locked else None
+    entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
+    layer = entry.layer if entry is not None else 0
     for path in compared.brought.union(one.rows or ()):
         if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
             continue
         if tops is None or _is_own(one, path, tops):
-            yield path
+            yield path, layer
+    for name in one.scripts:
+        yield posixpath.normpath(f"{one.site}/../../../bin/{name}"), layer
+
+
+def _hiding(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Iterator[Finding]:
+    """Find modules that hide those of the lock, and what keeps Python from its packages."""
+    sites, weight = {one.site for one in there}, subject.severity
+    if hidden := hidden_modules(subject):
+        what = "modules of added packages that hide those of the lock"
+        yield finding(weight, Code.FILES_DIFFER, what, f"{what}: {listed(hidden)}", found=listed(hidden), fix=_FIX)
+    yield from hiding_modules(subject, sites)
+    yield from environments(subject, sites)
 
 
 _ELSEWHERE_JUDGED = ("usr/share/doc/", "opt/envbuilder/", "var/lib/dpkg/")
@@ -182,6 +246,8 @@ def _is_own(one: InstalledPackage, path: str, tops: frozenset[str]) -> bool:
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None) -> WheelRecord:
     """Return the RECORD of the locked wheel; none for another version, which the check `locked` reports."""
+    if package is None and not subject.is_managed:
+        return WheelRecord(why="no index that was queried has such a wheel")
     if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
     return subject.wheels.of(package, one.tags)
@@ -220,23 +286,6 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
             found.changed.append(path)
         elif digest and not digest_of(b"", digest.partition("=")[0]):
             found.unread.append(path)
-    return found
-
-
-def _edited(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Mapping[str, list[str]]:
-    """Return programs that an installer made and a later layer changed, by distribution: no wheel lists them."""
-    files = subject.files
-    came: dict[str, tuple[int, str]] = {}
-    for one in there:
-        entry = files.file(f"{one.site}/{one.folder}/METADATA")
-        for name in one.scripts if entry is not None else ():
-            path = posixpath.normpath(f"{one.site}/../../../bin/{name}")
-            came[path] = max(came.get(path, (-1, "")), (entry.layer if entry else 0, one.name))  # two may bring it
-    found: dict[str, list[str]] = {}
-    for path, (layer, name) in came.items():
-        program = files.paths.get(path)
-        if program is not None and program.layer > layer and files.is_changed(path):
-            found.setdefault(name, []).append(path)
     return found
 
 

@@ -13,68 +13,45 @@ from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.image_loader import unmet
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
-_LOCAL = "usr/local"
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
 """File names of a Python interpreter."""
 
 _FIX = "rebuild the image from its lock, and change nothing in it afterwards"
 
 
-def wrong_homes(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Find settings that send the Python of an environment elsewhere for its library, or keep it from starting.
+def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
+    """Find an interpreter that an environment was not made with, and settings that send it elsewhere.
 
     A Python looks for ``pyvenv.cfg`` in its own folder, then one folder up; ``home`` there names the folder of its
     library. With ``pybuilddir.txt`` in its folder it takes itself for a Python under construction.
     """
-    weight = subject.severity
-    owners: dict[str, bool] = {}
-    for site in sites:
-        prefix = _prefix(site)
-        # A system's Python searches dist-packages, and below /usr/local, without a pyvenv.cfg.
-        is_noted = posixpath.basename(site) == "site-packages" and prefix != _LOCAL
-        owners[prefix] = owners.get(prefix, False) or is_noted
-    for prefix, is_noted in sorted(owners.items()):
-        python = next(
-            (path for path in (f"{prefix}/bin/python", f"{prefix}/bin/python3") if _is_there(subject, path)), ""
-        )
-        if python:
-            real = posixpath.dirname(subject.files.resolve(python))
-            wrong = _wrong_home(subject, prefix, real, is_noted=is_noted) or _edited(subject, prefix)
-            if wrong and not _is_of_base(subject, prefix, real, python):
-                yield finding(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
-            yield from _unmet(subject, python)
-
-
-def interpreters(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Find an interpreter of the packages that is a script, or not the one that the environment was made with."""
-    weight = subject.severity
-    for prefix in sorted(set(map(_prefix, sites))):
-        there = [path for path in _called(subject, prefix) if _is_there(subject, path)]
-        for path in there:
+    for prefix in sorted({posixpath.normpath(f"{site}/../../..") for site in sites}):
+        pythons = _pythons(subject, prefix)
+        for path in pythons:
             found = subject.files.file(path)
             if found is not None and found.row.binary is None:
                 text = f"{listed([path])} is not an interpreter: it runs instead of every Python program"
                 yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
+        wrong = ""
         if f"{prefix}/{_NOTE}" in subject.files.paths:
-            wrong = next(filter(None, (_replaced(subject, prefix, path) for path in there)), "")
-            if wrong:
-                yield finding(weight, Code.FILES_DIFFER, "python", wrong, found=f"/{prefix}", fix=_FIX)
+            wrong = next(filter(None, (_replaced(subject, prefix, path) for path in pythons)), "")
+        # A system's Python searches dist-packages, and below /usr/local, without a pyvenv.cfg.
+        is_noted = prefix != "usr/local" and any(
+            re.fullmatch(rf"{re.escape(prefix)}/[^/]+/[^/]+/site-packages", one) for one in sites
+        )
+        python = next((path for path in pythons if path.endswith(("/python", "/python3"))), "")
+        elsewhere = _wrong_home(subject, prefix, python, is_noted=is_noted) if python else ""
+        for text in filter(None, (wrong, elsewhere)):
+            yield finding(subject.severity, Code.FILES_DIFFER, "python", text, found=f"/{prefix}", fix=_FIX)
+        for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}") if python else ():
+            text = f"{name}, which the interpreter needs, is not where the loader looks: Python does not start"
+            yield error(Code.MISSING_LIBRARY, name, text, requires=name, found=", ".join(tried[:6]), fix=_FIX)
 
 
-def _prefix(site: str) -> str:
-    return posixpath.normpath(f"{site}/../../..")
-
-
-def _called(subject: ImageContext, prefix: str) -> list[str]:
+def _pythons(subject: ImageContext, prefix: str) -> list[str]:
     """Return the interpreters in an environment's bin folder, the shortest name first."""
-    return sorted(
-        (
-            path
-            for path in subject.files.paths
-            if posixpath.dirname(path) == f"{prefix}/bin" and _PYTHON.match(path[len(prefix) + 5 :])
-        ),
-        key=len,
-    )
+    names = sorted(filter(_PYTHON.match, subject.search.names(f"{prefix}/bin")), key=len)
+    return [path for path in (f"{prefix}/bin/{name}" for name in names) if subject.files.file(path) is not None]
 
 
 def _replaced(subject: ImageContext, prefix: str, path: str) -> str:
@@ -105,26 +82,8 @@ def _is_copy(subject: ImageContext, home: list[str], entry: StackedFile) -> bool
     folder = subject.files.resolve(home[0]) if home else ""
     if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(entry.row.path) + "/":
         return False
-    own = (subject.files.file(path) for path in _called(subject, posixpath.dirname(folder)))
+    own = (subject.files.file(path) for path in _pythons(subject, posixpath.dirname(folder)))
     return any(one is not None and one.row.digest == entry.row.digest for one in own)
-
-
-def _is_there(subject: ImageContext, path: str) -> bool:
-    return subject.files.file(path) is not None
-
-
-def _beside(prefix: str, real: str) -> list[str]:
-    return [f"{folder}/{name}" for folder in (f"{prefix}/bin", real) for name in (_NOTE, _BUILD)]
-
-
-def _is_of_base(subject: ImageContext, prefix: str, real: str, python: str) -> bool:
-    """Return True if the interpreter and its settings come from a registry's base, unchanged above it."""
-    files = subject.files
-    for path in (f"{prefix}/{_NOTE}", *_beside(prefix, real), python, files.resolve(python)):
-        entry = files.paths.get(path)
-        if path in files.hidden if entry is None else entry.layer >= subject.of_base:
-            return False
-    return True
 
 
 def homes(note: bytes) -> list[str]:
@@ -138,40 +97,32 @@ def homes(note: bytes) -> list[str]:
     )
 
 
-def _wrong_home(subject: ImageContext, prefix: str, real: str, *, is_noted: bool) -> str:
-    """Describe a wrong home of a Python; '' if there is none. ``real`` is its real folder.
+def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bool) -> str:
+    """Describe a wrong or changed home of a Python; '' if there is none, or if it came so with a registry's base.
 
     ``is_noted`` is True if its packages are in a folder that only environments have: then it needs a ``pyvenv.cfg``.
     """
-    for path in _beside(prefix, real):
-        if _is_there(subject, path):
+    files, note = subject.files, f"{prefix}/{_NOTE}"
+    real = posixpath.dirname(files.resolve(python))
+    beside = [f"{folder}/{name}" for folder in (f"{prefix}/bin", real) for name in (_NOTE, _BUILD)]
+    entries = [(files.paths.get(path), path in files.hidden) for path in (note, *beside, python, files.resolve(python))]
+    if not any(entry.layer >= subject.of_base if entry is not None else was_there for entry, was_there in entries):
+        return ""
+    for path in beside:
+        if files.file(path) is not None:
             return f"{listed([path])} next to the interpreter sends Python elsewhere for its own library"
-    note = f"{prefix}/{_NOTE}"
-    if (real == f"{prefix}/bin" or not is_noted) and not _is_there(subject, note):
+    if (real == f"{prefix}/bin" or not is_noted) and files.file(note) is None:
         return ""  # not an environment: its library is at its default place
-    found = [one for one in homes(subject.files.content(note) or b"") if one]
+    found = [one for one in homes(files.content(note) or b"") if one]
     if not found:
         return f"{listed([note])} is missing, or names no home: Python does not find the packages of this environment"
     if len(found) > 1:
         return f"{listed([note])} names {len(found)} homes: Python versions differ in which one they use"
-    home = subject.files.resolve(found[0])
-    copied = real == f"{prefix}/bin" and any(path.startswith(f"{home}/python3") for path in subject.files.paths)
+    home = files.resolve(found[0])
+    copied = real == f"{prefix}/bin" and any(name.startswith("python3") for name in subject.search.names(home))
     if home != real and not copied:
         return f"{listed([note])} sends Python to {listed([home])} for its own library, which is in {listed([real])}"
-    return ""
-
-
-def _edited(subject: ImageContext, prefix: str) -> str:
-    """Describe a ``pyvenv.cfg`` that a later layer changed; '' if none did."""
-    note = f"{prefix}/{_NOTE}"
-    return f"{listed([note])} was changed after the environment was made" if subject.files.is_changed(note) else ""
-
-
-def _unmet(subject: ImageContext, python: str) -> Iterator[Finding]:
-    """Find missing libraries of the interpreter itself."""
-    for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}"):
-        text = f"{name}, which the interpreter needs, is not where the loader looks: Python does not start"
-        yield error(Code.MISSING_LIBRARY, name, text, requires=name, found=", ".join(tried[:6]), fix=_FIX)
+    return f"{listed([note])} was changed after the environment was made" if files.is_changed(note) else ""
 
 
 STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
@@ -185,17 +136,10 @@ _MODULE = re.compile(r"\.(?:py|pyc|so)\Z")
 _PACKAGE = re.compile(r"\A[^/]+/__init__\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 
 
-def entries(subject: ImageContext, variable: str) -> list[str]:
-    """Return the folders of a variable; relative and empty ones are relative to the image's working folder."""
-    value, start = subject.image.env.get(variable, ""), subject.image.workdir or "/"
-    parts = re.split(r"[:;]", value) if value else []
-    return [posixpath.normpath(posixpath.join(start, part)).strip("/") for part in parts]
-
-
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Find modules in PYTHONPATH or the working folder that hide installed modules of the same name."""
     files = subject.files
-    told = entries(subject, "PYTHONPATH")
+    told = subject.entries("PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]
     weight = subject.severity
     if archives:

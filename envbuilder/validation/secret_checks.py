@@ -161,7 +161,8 @@ def certificates(text: bytes) -> list[bytes]:
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
     """Report setuid programs, world-writable code and the user root as warnings."""
-    yield from areas(subject, ("writable", "raised"))
+    for event in ("writable", "raised"):
+        yield from (one for one, _ in areas(subject, (event,)))
     if subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0:
         text = "the image runs as root by default"
         yield warning(Code.IMAGE_CONFIGURATION, "USER", text, fix="add a user, and USER to the Dockerfile")

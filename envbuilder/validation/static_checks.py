@@ -22,10 +22,9 @@ from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.additions import system_packages
 from envbuilder.validation.check_findings import found, output
-from envbuilder.validation.file_records import InstalledPackage, distributions, distributions_at
-from envbuilder.validation.image_context import OBJECT, SHOWN, CheckOutput, ImageContext, listed
+from envbuilder.validation.file_records import InstalledPackage, distributions
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, listed
 from envbuilder.validation.image_loader import STUB_AT_MOST, Unmet, unmet
-from envbuilder.validation.unowned_files import loader_folders
 from envbuilder.versions import key_or_none, minor
 
 CUDNN_FOLDER = "opt/cudnn"
@@ -54,7 +53,7 @@ def cudnn_distributions(subject: ImageContext) -> tuple[tuple[InstalledPackage, 
     if CUDNN_LOCK not in subject.system:
         return ()
     locked = {package.name: package for package in lockfile.parse(subject.system[CUDNN_LOCK])}
-    return tuple((one, locked.get(one.name)) for one in distributions_at(subject.files, CUDNN_FOLDER))
+    return tuple((one, locked.get(one.name)) for one in distributions(subject.files, CUDNN_FOLDER))
 
 
 def _unlike(locked: Mapping[str, str], there: Mapping[str, str]) -> list[Finding]:
@@ -96,16 +95,6 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, version in pairs:
         versions.setdefault(name, set()).add(version)
     return {name: ", ".join(sorted(all_)) for name, all_ in versions.items()}
-
-
-def unlocked_libraries(subject: ImageContext, owned: set[str]) -> Iterator[Finding]:
-    """Find libraries in the folder of cuDNN's wheel that the wheel did not bring; the loader searches it."""
-    if CUDNN_LOCK not in subject.system or not subject.is_managed:
-        return
-    inside = (path for path in subject.files.paths if path.startswith(f"{CUDNN_FOLDER}/") and path not in owned)
-    libraries = [path for path in inside if OBJECT.search(path) and subject.files.paths[path].row.kind != "folder"]
-    if libraries:
-        yield found("libraries_next_to_cudnn", paths=listed(libraries))
 
 
 def consistent(subject: ImageContext) -> CheckOutput:
@@ -180,7 +169,7 @@ def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
 
     Forward-compatibility libraries (folder ``compat``) do not count; another check reports stubs.
     """
-    files, told = subject.files, loader_folders(subject)
+    files, told = subject.files, subject.loader_folders
     brought: dict[Severity, list[str]] = {}
     for path, entry in files.paths.items():
         folder, name = posixpath.split(path)

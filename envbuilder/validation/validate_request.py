@@ -15,6 +15,7 @@ from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, ImageRecord, standing
 from envbuilder.image.context import build_files
 from envbuilder.image.layers import carried_out
+from envbuilder.image.wheel_records import read_pins
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
 from envbuilder.simulated import profile as profiles
@@ -88,7 +89,7 @@ def _of_image(
         found = _of_matrices(name, matrix, workspace, catalog)
         if found is not None:
             return request.of(found[0], image=request.image)
-    return replace(request, catalog=catalog, removed=left_out(image, workspace))
+    return replace(request, catalog=catalog, removed=left_out(image, workspace), pins=read_pins(workspace))
 
 
 def _record(name: str, workspace: Workspace) -> ImageRecord | None:

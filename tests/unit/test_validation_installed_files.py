@@ -208,6 +208,31 @@ def wheel(files: dict[str, bytes] = NUMPY) -> str:
     return "".join(row(path, content) for path, content in {**files, **told}.items()) + f"{info}/RECORD,,\n"
 
 
+FRAMEWORK = {"tensorflow/__init__.py": b"version = 2\n", "tensorflow/core.so": b"code"}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_published", "errors", "is_decided"),
+    [(b"code", True, 0, True), (b"swapped", True, 1, True), (b"code", False, 0, False)],
+)
+def test_foreign_framework_is_compared_with_its_wheel_on_the_index(
+    content: bytes, errors: int, tmp_path: Path, *, is_published: bool, is_decided: bool
+) -> None:
+    class Published(Index):
+        def files(self, project: str) -> tuple[DistFile, ...]:
+            name = "tensorflow-2.4.6-py3-none-any.whl"
+            return (DistFile(project=project, filename=name, url="u", sha256=DIGEST),) if is_published else ()
+
+        def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
+            return package("tensorflow", "2.4.6", FRAMEWORK)[f"{SITE}/tensorflow-2.4.6.dist-info/RECORD"]
+
+    there = package("tensorflow", "2.4.6", {**FRAMEWORK, "tensorflow/core.so": content})
+    foreign = {"environment": ""}
+    found = files(on_host(Published(""), tmp_path, {**there, **INSTALLED}, lock="", facts=foreign))
+    assert [one.code for one in found.findings if one.severity is Severity.ERROR] == [Code.FILES_DIFFER] * errors
+    assert ("tensorflow 2.4.6" not in found.undecided, found.undecided == "") == (is_decided, is_decided)
+
+
 def test_record_rewritten_with_its_files_differs_from_the_wheel(tmp_path: Path) -> None:
     swapped = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"other code"})
     assert held_against(wheel(), tmp_path / "a", INSTALLED) == []

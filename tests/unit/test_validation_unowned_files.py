@@ -14,9 +14,8 @@ from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import Binary
-from envbuilder.validation.python_environment import entries, hiding_modules, homes, interpreters, wrong_homes
+from envbuilder.validation.python_environment import environments, hiding_modules, homes
 from envbuilder.validation.secret_checks import secrets
-from envbuilder.validation.unowned_files import _wrong_cache_entries
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
 GOOD: Layer = {**SYSTEM, **package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n"})}
@@ -103,7 +102,7 @@ def test_cuda_library_needs_a_cuda_soname() -> None:
     assert ("libcudamine2.so" in one.message, "libcudart2.so" in one.message) == (True, False)
 
 
-def test_loader_cache_entry_for_another_library_is_reported() -> None:
+def test_library_of_the_loader_cache_without_a_soname_is_reported() -> None:
     there = image_of(
         {
             **GOOD,
@@ -112,9 +111,11 @@ def test_loader_cache_entry_for_another_library_is_reported() -> None:
             "etc/ld.so.cache": cache_of({"libz.so.1": "/opt/libcudamine.so", "libtrue.so.1": "/opt/libtrue-1.2.so"}),
         }
     )
-    named = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"].row, binary=Binary(soname="libtrue.so.1"))
-    there.paths["opt/libtrue-1.2.so"] = msgspec.structs.replace(there.paths["opt/libtrue-1.2.so"], row=named)
-    assert list(_wrong_cache_entries(context_of(there))) == ["opt/libcudamine.so"]
+    for path, soname in (("opt/libcudamine.so", ""), ("opt/libtrue-1.2.so", "libtrue.so.1")):
+        named = msgspec.structs.replace(there.paths[path].row, binary=Binary(soname=soname))
+        there.paths[path] = msgspec.structs.replace(there.paths[path], row=named)
+    (one,) = (one for one in files(context_of(there)).findings if one.severity is Severity.ERROR)
+    assert "/opt/libcudamine.so" in one.message
 
 
 ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
@@ -302,7 +303,13 @@ TOUCHED: Layer = {NOTE: SYSTEM[NOTE]}
 
 def found(*layers: Layer) -> list[str]:
     subject = context_of(image_of(SYSTEM, *layers))
-    return [one.message for look in (interpreters, wrong_homes) for one in look(subject, {SITE})]
+    return [one.message for one in environments(subject, {SITE})]
+
+
+def test_package_that_is_deleted_with_its_byte_code_is_reported() -> None:
+    root: Layer = {"": LayerFile("", "folder"), CACHED: byte_code(0)}
+    (one,) = library_errors({f"{SITE}/six.py": None, f"{SITE}/__pycache__": None}, base={**WITH_PYTHON, **root})
+    assert f"1 files of six 1.17.0 are missing: /{SITE}/six.py" in one.message
 
 
 def test_original_python_has_no_finding() -> None:
@@ -335,12 +342,12 @@ def test_interpreter_deleted_in_between_is_still_compared() -> None:
 def test_copy_of_the_home_s_interpreter_is_allowed(content: bytes, is_whole: bool) -> None:  # noqa: FBT001 - a parameter
     copied = {path: row for path, row in SYSTEM.items() if not path.startswith("opt/venv/bin/")}
     subject = context_of(image_of({**copied, "opt/venv/bin/python3": content}))
-    assert (list(interpreters(subject, {SITE})) == []) is is_whole
+    assert (list(environments(subject, {SITE})) == []) is is_whole
 
 
 def test_environment_cannot_be_its_own_home() -> None:
     own: Layer = {**SYSTEM, "opt/venv/bin/python3": EVIL, NOTE: b"home = /opt/venv/bin\n"}
-    assert list(interpreters(context_of(image_of(own)), {SITE}))
+    assert list(environments(context_of(image_of(own)), {SITE}))
 
 
 @pytest.mark.parametrize(
@@ -403,4 +410,4 @@ def test_module_that_hides_nothing_is_not_reported(layer: Layer, env: str, workd
 
 def test_relative_path_entry_starts_at_the_working_folder() -> None:
     subject = context_of(image_of(GOOD), env={"PYTHONPATH": "a::/b/../c"}, workdir="/srv")
-    assert entries(subject, "PYTHONPATH") == ["srv/a", "srv", "c"]
+    assert subject.entries("PYTHONPATH") == ["srv/a", "srv", "c"]
