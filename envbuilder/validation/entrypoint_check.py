@@ -11,10 +11,10 @@ import time
 import msgspec
 
 from envbuilder.engine.port import ContainerResult, ContainerSpec, Engine, Image
-from envbuilder.finding import Code, Severity
+from envbuilder.finding import Severity
 from envbuilder.support import decoding, terminal_text
+from envbuilder.validation.check_findings import found
 from envbuilder.validation.checks import Check
-from envbuilder.validation.image_context import finding
 from envbuilder.verdict import CheckResult
 
 FRESH_USER = "1000730000:0"
@@ -101,14 +101,13 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
                 severity = Severity.WARNING
                 wrong += ", and that uses the network, which this check does not give"
     whose = f"user {user or image.user or 'root'}"
-    fix = "run the image's python -c 'import tensorflow' with docker run, and fix the error that it prints"
-    parts = {"requires": "a product of TensorFlow", "found": terminal_text.line(errors[-1000:]), "fix": fix}
+    finding = found("user_start", severity, user=whose, wrong=wrong, errors=errors[-1000:])
     return check.result(
         "failed" if wrong and severity is Severity.ERROR else "passed",
         wrong or f"it does, as {whose}",
         duration_s=round(time.monotonic() - begun, 4),
         expected="TensorFlow computes when the image is started by its own entrypoint",
-        findings=(finding(severity, Code.USER_START, whose, wrong, **parts),) if wrong else (),
+        findings=(finding,) if wrong else (),
         log=errors[-6000:] if wrong else "",
     )
 

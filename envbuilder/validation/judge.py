@@ -12,8 +12,8 @@ import msgspec
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
+from envbuilder.validation.check_findings import found
 from envbuilder.validation.checks import Check
-from envbuilder.validation.image_context import error
 from envbuilder.verdict import (
     CheckLevel,
     CheckResult,
@@ -94,16 +94,14 @@ def budget_results(results: tuple[CheckResult, ...], budgets: Budgets, size: int
 def _budget(field: str, measured: Mapping[str, float], bound: float) -> CheckResult:
     name, _, unit = field.rpartition("_")
     (level, words), value = _BUDGETS[field], measured.get(name)
-    kept, found = value is not None and value <= bound, "not measured" if value is None else f"{value:.3g}"
-    text = f"{found} {words} exceed the matrix's budget of {bound:g}"
-    fix = "find the cause in the timeline or the layers, or raise the budget in the matrix with a reason"
-    exceeded = error(Code.BUDGET_EXCEEDED, field, text, requires=f"{bound:g}", found=found, fix=fix)
+    kept, shown = value is not None and value <= bound, "not measured" if value is None else f"{value:.3g}"
+    exceeded = found("over_budget", name=field, value=shown, words=words, bound=f"{bound:g}")
     return CheckResult(
         name=f"budget-{name.replace('_', '-')}",
         level=level,
         outcome="skipped" if value is None else "passed" if kept else "failed",
         expected=f"at most {bound:g} {words}",
-        observed=found if value is None else f"{found} {words}",
+        observed=shown if value is None else f"{shown} {words}",
         findings=() if kept or value is None else (exceeded,),
         measurements={} if value is None else {field: Measurement(value, "GB" if unit == "gb" else unit)},
     )

@@ -21,8 +21,8 @@ from envbuilder.probes.suite.channel import Reader
 from envbuilder.probes.suite.drawn_product import SHAPE, SIZES, drawn
 from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.support import decoding, terminal_text
+from envbuilder.validation.check_findings import found
 from envbuilder.validation.checks import HOST_GROUPS, Check
-from envbuilder.validation.image_context import error
 from envbuilder.verdict import CheckLevel, CheckResult, GpuSeen, HostRef, Outcome, Phase, every_on
 
 SILENCE_S = 60.0
@@ -285,13 +285,12 @@ def _driver(result: _Result) -> Driver:
 
 def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:
     """Check the messages of a run that is over because of ``why`` (None: it came to its end)."""
-    violations = [terminal_text.line(text) for text in session.violations(why)[:_SHOWN]]
-    fix = "find code of the image that writes to the results: .pth files, sitecustomize, a wrapped python"
+    findings = tuple(found("message_of_run", text=text) for text in session.violations(why)[:_SHOWN])
     return check.result(
-        "failed" if violations else "passed",
-        "; ".join(violations) or "complete and in order",
+        "failed" if findings else "passed",
+        "; ".join(one.message for one in findings) or "complete and in order",
         expected="messages that are complete and in order",
-        findings=tuple(error(Code.PROTOCOL_VIOLATION, "messages of the run", text, fix=fix) for text in violations),
+        findings=findings,
     )
 
 
@@ -303,7 +302,8 @@ def plain_finding(finding: Finding) -> Finding:
 
 def _unanswered(check: Check, why: Unfinished) -> CheckResult:
     outcome: Outcome = "timeout" if why.code is Code.PROBE_TIMEOUT else "error"
-    return check.result(outcome, why.why, findings=(error(why.code, check.name, why.why),))
+    finding = Finding(code=why.code, severity=Severity.ERROR, subject=check.name, message=why.why)
+    return check.result(outcome, why.why, findings=(finding,))
 
 
 def _checked(result: _Result, check: Check) -> CheckResult:
@@ -333,6 +333,6 @@ def check_product(result: CheckResult, data: object, nonce: str) -> CheckResult:
     if data == product(nonce):
         return msgspec.structs.replace(result, observed="the host's product")
     text = f"matmul {'x'.join(map(str, SHAPE))}: not the host's product"
-    fix = "compare with TF_ENABLE_ONEDNN_OPTS=0 and on another host; report the build"
-    finding = error(Code.WRONG_NUMBERS, "matmul", text, requires="the product that the host computes", fix=fix)
-    return msgspec.structs.replace(result, outcome="failed", observed=text, findings=(finding,))
+    return msgspec.structs.replace(
+        result, outcome="failed", observed=text, findings=(found("other_product", text=text),)
+    )

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import choose_all
+from envbuilder.choice import VETTED, choose
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import UsageError
@@ -98,7 +98,8 @@ def _record(name: str, workspace: Workspace) -> ImageRecord | None:
 
 
 def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: Catalog) -> tuple[Built, Budgets] | None:
-    for choice in choose_all((matrix,) if matrix else (), (), workspace.root, catalog):
+    for name_of_matrix in (matrix,) if matrix else VETTED:
+        choice = choose(name_of_matrix, (), workspace, catalog)
         for environment in choice.environments:
             if environment.id == name and (built := standing(environment, workspace)) is not None:
                 return built, choice.matrix.budgets
