@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from envbuilder.probes.suite import installed, operations, startup, tensorflow1_compat, xlatools
+from envbuilder.probes.suite import gpu, installed, operations, startup, tensorflow1_compat, xlatools
 from envbuilder.probes.suite.cuda_timeline import Timeline
 
 
@@ -36,16 +36,22 @@ def test_distance_of_a_result(result: list[Any], reference: list[Any], error: fl
 
 
 def test_operation_that_is_wrong_or_raises_has_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    table: dict[str, Any] = {
-        "raises": (lambda tf, _: tf.missing, lambda _, x: x.long),
-        "wrong": (lambda _, x: [x.long, 2], lambda _, x: [x.long, 1]),
-        "right": (lambda _, x: x.long, lambda _, x: [x.long]),
-    }
-    monkeypatch.setattr(operations, "TABLE", table)
-    arrays = types.SimpleNamespace(long=0)
-    errors = dict(operations.errors_of(types.SimpleNamespace(), arrays, None, arrays))
-    assert {name: error for name, (error, _) in errors.items()} == {"raises": math.inf, "wrong": 1.0, "right": 0.0}
-    assert "AttributeError" in errors["raises"][1]
+    table = "raises | tf.missing | long\nwrong | [long, 2]\n  | [long, 1]\nright | long | [long]\n"
+    monkeypatch.setattr(operations, "ROWS", operations.parsed(table))
+    monkeypatch.setattr(operations, "inputs", lambda _: {})
+    monkeypatch.setattr(operations, "operands", lambda *_: ({"long": 0}, {"long": 0}))
+    for name in ("numpy", "tensorflow"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    answer = operations.compared({})
+    assert [(one["subject"], one["found"]) for one in answer["findings"]] == [("raises", "inf"), ("wrong", "1")]
+    assert "AttributeError" in answer["findings"][0]["message"]
+
+
+def test_every_row_has_two_expressions() -> None:
+    for row in [*operations.ROWS, *gpu.ELEMENT_WISE, *gpu.MATH_LIBRARIES]:
+        for expression in (row.tensorflow, row.numpy):
+            compile(expression, row.name, "eval")
+    assert len({row.name for row in operations.ROWS}) == len(operations.ROWS) > 40
 
 
 def test_picture_is_a_png() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Tuple
 
 from . import tensorflow1_compat
 from .result import Answer, Facts, Finding, finding, judged, measure, skipped
@@ -12,12 +13,27 @@ from .result import Answer, Facts, Finding, finding, judged, measure, skipped
 # Relative Frobenius error of a K-long float32 dot product grows with sqrt(K) times the unit round-off 6e-8 at most
 # (random signs); 2e-6 leaves a factor of eight at K = 4096.
 FLOAT32_BOUND = 2e-6
+MIXED_BOUND = 2e-2
 
 
 def wrong(subject: str, error: float, bound: float, more: str = "") -> Finding:
-    text = "{0}: relative error {1:.3g} exceeds {2:.3g}{3}".format(subject, error, bound, more)
+    text = f"{subject}: error {error:.3g} exceeds {bound:.3g}{more}"
     fix = "compare with TF_ENABLE_ONEDNN_OPTS=0 and on another host; report the build"
-    return finding("WRONG_NUMBERS", subject, text, "at most {0:g}".format(bound), "{0:.3g}".format(error), fix)
+    return finding("WRONG_NUMBERS", subject, text, f"at most {bound:g}", f"{error:.3g}", fix)
+
+
+def judged_errors(
+    errors: Mapping[str, float],
+    bound: float,
+    expected: str,
+    subject: str = "",
+    more: Iterable[Finding] = (),
+    **rest: Any,
+) -> Answer:
+    """Judge errors by name: none may exceed the bound or be NaN. ``subject`` begins their names in findings."""
+    found = [wrong(subject + name, error, bound) for name, error in errors.items() if not error <= bound]
+    observed = ", ".join(f"{name} {error:.2g}" for name, error in errors.items())
+    return judged([*found, *more], expected, observed, **rest)
 
 
 def frobenius(values: Any, reference: Any) -> float:
@@ -32,29 +48,47 @@ def frobenius(values: Any, reference: Any) -> float:
     return float(np.sqrt(np.sum((values - reference) ** 2))) / (scale or 1.0)
 
 
-def matmul(facts: Facts, device: str = "/CPU:0", bound: float = FLOAT32_BOUND) -> Answer:
-    """Multiply random matrices of several shapes in float32 and compare with float64 arithmetic of NumPy."""
+def largest(values: Any, reference: Any) -> float:
+    """Return the largest absolute difference."""
+    import numpy as np
+
+    return float(np.max(np.abs(values - reference)))
+
+
+Shape = Tuple[int, int, int]
+"""Rows, inner size and columns of a product of two matrices."""
+
+
+def product_errors(shapes: Iterable[Shape], kind: str, seed: int, device: str = "/CPU:0") -> dict[Shape, float]:
+    """Multiply random float32 matrices in a type of number; return the errors against NumPy in float64."""
     import numpy as np
     import tensorflow as tf
 
-    random = np.random.RandomState(20)
-    findings, measurements = [], {}
-    worst = 0.0
-    for rows, inner, columns in ((7, 5, 3), (64, 256, 64), (128, 1024, 96), (32, 4096, 32)):
-        left = random.standard_normal((rows, inner)).astype(np.float32)
-        right = random.standard_normal((inner, columns)).astype(np.float32)
+    random = np.random.RandomState(seed)
+    errors = {}
+    for shape in shapes:
+        left, right = (random.standard_normal(size).astype(np.float32) for size in (shape[:2], shape[1:]))
         with tf.device(device):
-            product = tf.matmul(tf.constant(left), tf.constant(right)).numpy()
-        error = frobenius(product, left.astype(np.float64) @ right.astype(np.float64))
-        worst = max(worst, error)
-        if not error <= bound:
-            findings.append(wrong("matmul {0}x{1}x{2}".format(rows, inner, columns), error, bound))
-    measurements["matmul_error"] = measure(min(worst, 1e300), "1")
-    expected = "relative Frobenius error at most {0:g}".format(bound)
-    return judged(findings, expected, "{0:.3g}".format(worst), measurements=measurements)
+            product = tf.matmul(*(tf.cast(one, getattr(tf, kind)) for one in (left, right)))
+            found = tf.cast(product, tf.float32).numpy()
+        errors[shape] = frobenius(found, left.astype(np.float64) @ right.astype(np.float64))
+    return errors
 
 
-MIXED_BOUND = 2e-2
+def matmul(facts: Facts) -> Answer:
+    """Multiply random matrices of several shapes in float32."""
+    shapes = ((7, 5, 3), (64, 256, 64), (128, 1024, 96), (32, 4096, 32))
+    errors = {"{0}x{1}x{2}".format(*shape): error for shape, error in product_errors(shapes, "float32", 20).items()}
+    expected = f"relative Frobenius error at most {FLOAT32_BOUND:g}"
+    measured = {"matmul_error": measure(min(max(errors.values()), 1e300), "1")}
+    return judged_errors(errors, FLOAT32_BOUND, expected, "matmul ", measurements=measured)
+
+
+def mixed_precision(facts: Facts) -> Answer:
+    """Multiply in bfloat16 and float16 and compare with float64: less precise, not wrong."""
+    shape = (32, 64, 16)
+    errors = {kind: product_errors([shape], kind, 5)[shape] for kind in ("bfloat16", "float16")}
+    return judged_errors(errors, MIXED_BOUND, f"relative error at most {MIXED_BOUND:g}", "matmul in ")
 
 
 def modes(facts: Facts) -> Answer:
@@ -68,11 +102,9 @@ def modes(facts: Facts) -> Answer:
     def program(inputs: Any, kernel: Any) -> Any:
         return tf.reduce_sum(tf.tanh(tf.matmul(inputs, kernel)), axis=1)
 
-    reference = np.tanh(values.astype(np.float64) @ weights.astype(np.float64)).sum(axis=1)
-    answers = {"eager": program(tf.constant(values), tf.constant(weights)).numpy()}
     traced = tf.function(program)
-    answers["function"] = traced(tf.constant(values), tf.constant(weights)).numpy()
-    answers["function again"] = traced(tf.constant(values), tf.constant(weights)).numpy()
+    eager = {"eager": program, "function": traced, "function again": traced}
+    answers = {name: run(tf.constant(values), tf.constant(weights)).numpy() for name, run in eager.items()}
     v1 = tf.compat.v1
     with tf.Graph().as_default():
         inputs = v1.placeholder(tf.float32, [None, 6])
@@ -80,14 +112,13 @@ def modes(facts: Facts) -> Answer:
         with v1.Session() as session:
             answers["session"] = session.run(output, {inputs: values})
             answers["session again"] = session.run(output, {inputs: values})
-    errors = {name: float(np.max(np.abs(answer - reference))) for name, answer in answers.items()}
-    findings = [wrong(name, error, 1e-5) for name, error in errors.items() if not error <= 1e-5]
-    traces = tensorflow1_compat.traces(traced)
+    reference = np.tanh(values.astype(np.float64) @ weights.astype(np.float64)).sum(axis=1)
+    errors = {name: largest(answer, reference) for name, answer in answers.items()}
+    findings, traces = [], tensorflow1_compat.traces(traced)
     if traces != 1:
-        text = "the function was traced {0} times for one signature".format(traces)
-        findings.append(finding("STALLS", "tf.function", text, "1", str(traces), "give inputs as tensors"))
-    observed = ", ".join("{0} {1:.1g}".format(name, error) for name, error in errors.items())
-    return judged(findings, "one answer in every mode, one trace", observed)
+        text = f"the function was traced {traces} times for one signature"
+        findings.append(finding("STALLS", "tf.function", text, "1", traces, "give inputs as tensors"))
+    return judged_errors(errors, 1e-5, "one answer in every mode, one trace", more=findings)
 
 
 def gradients(facts: Facts) -> Answer:
@@ -103,49 +134,43 @@ def gradients(facts: Facts) -> Answer:
         loss = tf.reduce_sum(tf.square(tf.matmul(inputs, weights)))
     by_inputs, by_weights = tape.gradient(loss, [inputs, weights])
     product = values.astype(np.float64) @ kernel.astype(np.float64)
-    errors = {
-        "by inputs": np.max(np.abs(by_inputs.numpy() - 2 * product @ kernel.T.astype(np.float64))),
-        "by weights": np.max(np.abs(by_weights.numpy() - 2 * values.T.astype(np.float64) @ product)),
-    }
     point = tf.Variable(0.7)
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             height = tf.sin(point) * tf.exp(point)
         slope = inner.gradient(height, point)
     bend = outer.gradient(slope, point)
-    errors["second derivative"] = abs(float(bend) - 2 * np.exp(0.7) * np.cos(0.7))
-    findings = [wrong("gradient " + name, float(error), 1e-4) for name, error in errors.items() if not error <= 1e-4]
-    observed = ", ".join("{0} {1:.1g}".format(name, float(error)) for name, error in errors.items())
-    return judged(findings, "gradients as derived by hand, within 1e-4", observed)
+    errors = {
+        "by inputs": largest(by_inputs.numpy(), 2 * product @ kernel.T.astype(np.float64)),
+        "by weights": largest(by_weights.numpy(), 2 * values.T.astype(np.float64) @ product),
+        "second derivative": largest(float(bend), 2 * np.exp(0.7) * np.cos(0.7)),
+    }
+    return judged_errors(errors, 1e-4, "gradients as derived by hand, within 1e-4", "gradient ")
 
 
 def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
     """Compile a function by XLA and compare it with the same function not compiled."""
-    import time
-
     import numpy as np
     import tensorflow as tf
 
     def program(left: Any, right: Any) -> Any:
         return tf.reduce_sum(tf.nn.relu(tf.matmul(left, right)) * 0.5, axis=0)
 
-    compile_it = jit(tf, program)
-    if compile_it is None:
+    compiled = jit(tf, program)
+    if compiled is None:
         return skipped("this release cannot be asked to compile a function")
     random = np.random.RandomState(4)
     left = tf.constant(random.standard_normal((16, 32)).astype(np.float32))
     right = tf.constant(random.standard_normal((32, 8)).astype(np.float32))
     with tf.device(device):
         begun = time.perf_counter()
-        compiled = compile_it(left, right).numpy()
+        answer = compiled(left, right).numpy()
         took = time.perf_counter() - begun
-        plain = program(left, right).numpy()
-    error = float(np.max(np.abs(compiled - plain)))
-    findings = [] if error <= 1e-4 else [wrong("XLA", error, 1e-4)]
-    return judged(
-        findings,
+        error = largest(answer, program(left, right).numpy())
+    return judged_errors(
+        {"XLA": error},
+        1e-4,
         "the same answer within 1e-4",
-        "{0:.1g} after {1:.2f} s".format(error, took),
         measurements={"xla_compile": measure(took, "s")},
         phases={"first XLA compile": {"cold_s": [took], "warm_s": []}},
     )
@@ -161,25 +186,6 @@ def jit(tf: Any, program: Callable[..., Any]) -> Any:
     return None
 
 
-def mixed_precision(facts: Facts) -> Answer:
-    """Multiply in bfloat16 and float16 and compare with float64: less precise, not wrong."""
-    import numpy as np
-    import tensorflow as tf
-
-    random = np.random.RandomState(5)
-    left = random.standard_normal((32, 64)).astype(np.float32)
-    right = random.standard_normal((64, 16)).astype(np.float32)
-    reference = left.astype(np.float64) @ right.astype(np.float64)
-    findings, seen = [], []
-    for name, dtype in (("bfloat16", tf.bfloat16), ("float16", tf.float16)):
-        product = tf.cast(tf.matmul(tf.cast(left, dtype), tf.cast(right, dtype)), tf.float32).numpy()
-        error = float(np.linalg.norm(product - reference) / np.linalg.norm(reference))
-        seen.append("{0} {1:.2g}".format(name, error))
-        if not error <= MIXED_BOUND:
-            findings.append(wrong("matmul in " + name, error, MIXED_BOUND))
-    return judged(findings, "relative error at most {0:g}".format(MIXED_BOUND), ", ".join(seen))
-
-
 def operations(facts: Facts) -> Answer:
     """Count the operations that are registered: a build that lost kernels has far fewer."""
     from tensorflow.python.framework import op_def_registry
@@ -191,9 +197,9 @@ def operations(facts: Facts) -> Answer:
     if names:
         findings.append(finding("PACKAGE_CONFLICT", "operations", "not registered: " + ", ".join(names)))
     if count is not None and count < 1000:
-        findings.append(finding("PACKAGE_CONFLICT", "operations", "only {0} operations are registered".format(count)))
-    more = {"measurements": {"operations": measure(count, "1")}} if count is not None else {}
-    return judged(findings, "the basic operations, and more than 1000", "{0} operations".format(count), **more)
+        findings.append(finding("PACKAGE_CONFLICT", "operations", f"only {count} operations are registered"))
+    measured = {"operations": measure(count, "1")} if count is not None else {}
+    return judged(findings, "the basic operations, and more than 1000", f"{count} operations", measurements=measured)
 
 
 def _registered() -> int | None:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from typing import Any
 
-from .result import Answer, Facts, Finding, finding, judged, measure, skipped
-
-
-class Folder:
-    """A temporary folder; removed at exit."""
-
-    def __enter__(self) -> str:
-        self.path = tempfile.mkdtemp(prefix="probe-")
-        return self.path
-
-    def __exit__(self, *failure: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+from .cpu_checks import judged_errors, largest
+from .result import Answer, Facts, finding, judged, measure, skipped
 
 
 def _module(tf: Any) -> Any:
@@ -35,11 +24,6 @@ def _module(tf: Any) -> Any:
     return Affine()
 
 
-def _differs(subject: str, error: float) -> Finding:
-    text = "{0}: what came back differs by {1:.3g}".format(subject, error)
-    return finding("WRONG_NUMBERS", subject, text, "the same numbers", "{0:.3g}".format(error))
-
-
 def saved_model(facts: Facts) -> Answer:
     """Save a module as a SavedModel, load it and compare answers."""
     import numpy as np
@@ -48,21 +32,19 @@ def saved_model(facts: Facts) -> Answer:
     inputs = tf.constant(np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4))
     module = _module(tf)
     before = module(inputs).numpy()
-    with Folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="probe-") as folder:
         tf.saved_model.save(module, folder)
         after = tf.saved_model.load(folder)(inputs).numpy()
-    error = float(np.max(np.abs(after - before)))
-    return judged([_differs("SavedModel", error)] if error else [], "the same answer", "difference {0:g}".format(error))
+    return judged_errors({"SavedModel": largest(after, before)}, 0.0, "the same answer")
 
 
 def checkpoint(facts: Facts) -> Answer:
     """Write a checkpoint, change the variables, restore them and compare."""
-    import numpy as np
     import tensorflow as tf
 
     module = _module(tf)
     before = module.weights.numpy()
-    with Folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="probe-") as folder:
         path = tf.train.Checkpoint(module=module).write(os.path.join(folder, "point"))
         module.weights.assign(tf.zeros_like(module.weights))
         again = tf.train.Checkpoint(module=module)
@@ -70,8 +52,7 @@ def checkpoint(facts: Facts) -> Answer:
             again.read(path).assert_consumed()
         else:  # before 2.2: restore() asks for the counter that only save() writes
             again.restore(path).assert_nontrivial_match()
-    error = float(np.max(np.abs(module.weights.numpy() - before)))
-    return judged([_differs("checkpoint", error)] if error else [], "the same values", "difference {0:g}".format(error))
+    return judged_errors({"checkpoint": largest(module.weights.numpy(), before)}, 0.0, "the same values")
 
 
 def tflite(facts: Facts) -> Answer:
@@ -91,10 +72,8 @@ def tflite(facts: Facts) -> Answer:
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], inputs)
     interpreter.invoke()
     after = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-    error = float(np.max(np.abs(after - before)))
-    wrong = [_differs("TFLite", error)] if not error <= 1e-5 else []
     sizes = {"tflite_model": measure(len(model), "B")}
-    return judged(wrong, "the same answer within 1e-5", "difference {0:.1g}".format(error), measurements=sizes)
+    return judged_errors({"TFLite": largest(after, before)}, 1e-5, "the same answer within 1e-5", measurements=sizes)
 
 
 def _convert(tf: Any, concrete: Any, module: Any) -> Any:
@@ -121,9 +100,7 @@ def keras_fit(facts: Facts) -> Answer:
     first, last = history[0], history[-1]
     findings = []
     if not last * 10 <= first:
-        text = "loss went from {0:.4g} to {1:.4g} in {2} epochs".format(first, last, len(history))
-        findings.append(
-            finding("WRONG_NUMBERS", "Keras fit", text, "a tenth of {0:.4g}".format(first), "{0:.4g}".format(last))
-        )
+        text = f"loss went from {first:.4g} to {last:.4g} in {len(history)} epochs"
+        findings.append(finding("WRONG_NUMBERS", "Keras fit", text, f"a tenth of {first:.4g}", f"{last:.4g}"))
     observed = "loss {0:.4g} → {1:.4g} with Keras {2}".format(first, last, getattr(tf.keras, "__version__", "?"))
     return judged(findings, "loss falls at least tenfold", observed, measurements={"final_loss": measure(last, "1")})
