@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 START_LIMIT_S = 60.0
 """How long a start of the image, with one import, may take; twice as long on a host with a slow import."""
 
-IDENTITY = Check(name="identity", level="static", group="static", probe="identity:answer", proves="", codes=())
+IDENTITY = Check(name="identity", level="static", group="static", probe="build_info:identity", proves="", codes=())
 """A check in which a Python of this host describes its TensorFlow."""
 
 CAUSES = ("files", "binaries", "configuration", "no-stub")

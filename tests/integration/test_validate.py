@@ -78,7 +78,7 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
         check("segfault", "misbehaving_probes:segfault"),
         check("hang", "misbehaving_probes:hang", limit_s=2),
         check("throw", "misbehaving_probes:throw"),
-        check("identity", "identity:answer"),
+        check("identity", "build_info:identity"),
         check("driver", "driver:identity"),
     ]
     files = {f"probes/{item}": content for item, content in {**suite_plan.probe_files(), **MISBEHAVE}.items()}

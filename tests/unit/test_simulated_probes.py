@@ -19,10 +19,10 @@ FACTS = {
 }
 PROGRAM = """
 import json, sys
-from envbuilder.probes.suite import gpu_devices, driver, elf, tensorflow_install, gpu_code
+from envbuilder.probes.suite import driver, elf, gpu_code, tensorflow_install
 if sys.argv[2] == "generated":
     tensorflow_install.callers = lambda search: [elf.Elf(sys.argv[3])]
-probe = {"identity": driver.identity, "contexts": gpu_devices.made, "generated": gpu_code.loaded}[sys.argv[2]]
+probe = {"identity": driver.identity, "contexts": driver.contexts, "generated": gpu_code.loaded}[sys.argv[2]]
 print(json.dumps(probe(json.loads(sys.argv[1]))))
 """
 KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"

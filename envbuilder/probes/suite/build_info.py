@@ -1,12 +1,44 @@
-"""Compare the build's own description with the catalogue."""
+"""Describe the TensorFlow that this Python would import, and compare the build's own description with the catalogue."""
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from . import tensorflow_install
-from .result import Answer, Facts, Finding, finding, judged, skipped
+from . import cuda_driver, installed, tensorflow_install
+from .result import Answer, Facts, Finding, finding, judged, passed, skipped
+
+
+def identity(facts: Facts) -> Answer:
+    """Return Python, TensorFlow's distribution and its build's own description from its files; nothing is imported."""
+    folder = tensorflow_install.tensorflow_folder()
+    if folder is None:
+        return passed(observed="no TensorFlow")
+    name, version = tensorflow_install.distribution()
+    build = tensorflow_install.build_info(folder)
+    is_cuda_build = bool(build.get("is_cuda_build"))
+    data = {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "package": name or "",
+        "version": version or "",
+        "build": build,
+        "sites": installed.site_folders(),
+        "folder": folder,
+        "release": platform.python_version(),
+        "is_cuda_build": is_cuda_build,
+        "is_for_gpus": is_cuda_build and (_has_cuda_runtime() or bool(cuda_driver.device_nodes())),
+    }
+    return passed(data=data)
+
+
+def _has_cuda_runtime() -> bool:
+    """Return True if TensorFlow could load a CUDA runtime."""
+    search = tensorflow_install.new_search()
+    folders = tensorflow_install.search_path(search, tensorflow_install.callers(search))
+    folders += tensorflow_install.wheel_folders()
+    return any(name.startswith("libcudart.so.") for folder in folders for name in search.names(folder))
 
 
 def claims(facts: Facts) -> Answer:
@@ -28,16 +60,12 @@ def claims(facts: Facts) -> Answer:
     for name, code, key in (("cuda", "CUDA_MISMATCH", "cuda_version"), ("cudnn", "CUDNN_MISMATCH", "cudnn_version")):
         wanted, found = facts.get("built_" + name), str(info.get(key) or "")
         if gpu and wanted and found and not same(wanted, found):
-            text = "the catalogue has {0} {1} for this build, the build itself has {2}".format(name, wanted, found)
+            text = f"the catalogue has {name} {wanted} for this build, the build itself has {found}"
             findings.append(finding(code, name, text, wanted, found, "correct the catalogue's row, or the wheel"))
     if gpu and facts.get("cubins") and info.get("cuda_compute_capabilities"):
         findings += _capabilities(facts, info["cuda_compute_capabilities"])
-    observed = ", ".join("{0}={1}".format(key, info[key]) for key in sorted(info))
-    return judged(
-        findings,
-        "{0}, CUDA {1}, cuDNN {2}".format(facts["flavor"], facts.get("built_cuda"), facts.get("built_cudnn")),
-        observed,
-    )
+    expected = f"{facts['flavor']}, CUDA {facts.get('built_cuda')}, cuDNN {facts.get('built_cudnn')}"
+    return judged(findings, expected, ", ".join(f"{key}={info[key]}" for key in sorted(info)))
 
 
 def _build_info(tf: Any) -> dict[str, Any]:
@@ -62,7 +90,7 @@ def _capabilities(facts: Facts, info: Iterable[object]) -> list[Finding]:
     findings = []
     for kind, wanted, found in (("machine code", facts["cubins"], code), ("PTX", facts["ptx"], ptx)):
         if sorted(wanted) != found:
-            text = "{0}: the environment names {1}, the build {2}".format(kind, sorted(wanted), found)
+            text = f"{kind}: the environment names {sorted(wanted)}, the build {found}"
             findings.append(finding("IMAGE_CLAIM", "compute capabilities", text, str(sorted(wanted)), str(found)))
     return findings
 

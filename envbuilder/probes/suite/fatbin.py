@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from mmap import mmap
 from typing import NamedTuple
 
 MAGIC = b"\x50\xed\x55\xba"
@@ -79,31 +78,6 @@ def fat_binaries(pieces: Iterable[bytes]) -> Iterator[FatBinary]:
             yield FatBinary(reader.offset, tuple(islice(_entries(reader), _MOST_ENTRIES)))
         else:
             reader.skip(len(MAGIC))
-
-
-class Part(NamedTuple):
-    """One entry of a fat binary in memory: kind, architecture number, and span in bytes."""
-
-    kind: int
-    architecture: int
-    start: int
-    end: int
-
-
-def parts(image: bytes | mmap, start: int, end: int) -> list[Part]:
-    """Return the entries of the fat binary at ``start``; none if no complete one begins there before ``end``."""
-    if start + CONTAINER.size > end or not _is_fat_binary(image[start : start + 64]):
-        return []
-    _, _, header, length = CONTAINER.unpack_from(image, start)
-    at, stop = start + header, start + header + length
-    found = []
-    while at + _ENTRY.size <= stop <= end:
-        kind, _, own, payload, _, _, _, _, architecture = _ENTRY.unpack_from(image, at)
-        if kind not in (PTX, CUBIN) or not _ENTRY.size <= own <= _LARGEST_ENTRY_HEADER:
-            return []
-        found.append(Part(kind, architecture, at, at + own + payload))
-        at += own + payload
-    return found if at == stop else []
 
 
 def length_of(head: bytes) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from . import driver, fatbin, tensorflow_install
-from .result import Answer, Facts, finding, judged, measure, passed, skipped
+from . import cuda_driver, fatbin, tensorflow_install
+from .result import Answer, Facts, Finding, finding, judged, measure, passed, skipped
 
 PIECE = 4 * 1024 * 1024
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
@@ -33,15 +33,32 @@ def in_binaries(facts: Facts) -> Answer:
     for kind, wanted, seen in (("machine code", facts.get("cubins"), cubins), ("PTX", facts.get("ptx"), ptx)):
         if wanted and not set(wanted) <= seen:
             lacking = ", ".join(sorted(set(wanted) - seen))
-            text = "the binaries have no {0} for {1}, which the environment names".format(kind, lacking)
+            text = f"the binaries have no {kind} for {lacking}, which the environment names"
             findings.append(finding("IMAGE_CLAIM", kind, text, " ".join(wanted), " ".join(sorted(seen))))
-    expected = "machine code {0}; PTX {1}".format(" ".join(facts.get("cubins") or ()), " ".join(facts.get("ptx") or ()))
-    observed = "machine code {0}; PTX {1}".format(" ".join(_sorted(cubins)), " ".join(_sorted(ptx)))
-    return judged(findings, expected, observed, measurements={"fat_binaries": measure(count, "1")})
+    expected = _listed(facts.get("cubins") or (), facts.get("ptx") or ())
+    return judged(findings, expected, _listed(cubins, ptx), measurements={"fat_binaries": measure(count, "1")})
 
 
-def _sorted(versions: Iterable[str]) -> list[str]:
-    return sorted(versions, key=lambda text: [int(part) for part in text.split(".")])
+def without_code(gpus: Iterable[dict[str, Any]], facts: Facts) -> list[Finding]:
+    """Return a finding for each GPU for which this build has neither machine code nor PTX that can be compiled."""
+    cubins, ptx = facts.get("cubins") or (), facts.get("ptx") or ()
+    if not cubins and not ptx:
+        return []
+    findings = []
+    for gpu in gpus:
+        capability = cuda_driver.numbers(gpu["compute_capability"])
+        runs = any(one[0] == capability[0] and one <= capability for one in map(cuda_driver.numbers, cubins))
+        if not runs and not any(cuda_driver.numbers(one) <= capability for one in ptx):
+            name, need = gpu["name"], gpu["compute_capability"]
+            text = f"this TensorFlow holds neither machine code nor PTX for {name} ({need})"
+            fix = "take a TensorFlow that was built for this GPU"
+            findings.append(finding("NO_KERNEL_IMAGE", name, text, need, _listed(cubins, ptx), fix))
+    return findings
+
+
+def _listed(cubins: Iterable[str], ptx: Iterable[str]) -> str:
+    code, text = (" ".join(sorted(one, key=cuda_driver.numbers)) or "none" for one in (cubins, ptx))
+    return f"machine code {code}; PTX {text}"
 
 
 def _pieces(path: str, offset: int, size: int) -> Iterator[bytes]:
@@ -61,23 +78,20 @@ HANDED = 4
 LARGEST = 16 << 20
 
 
-def loaded(facts: Facts) -> Answer:
+@cuda_driver.on_driver
+def loaded(facts: Facts, seen: cuda_driver.DriverState) -> Answer:
     """Load some generated kernels on every GPU; without its machine code, the driver has to compile their PTX."""
-    seen = driver.read_state()
-    nothing = driver.without_gpu(seen, "generated kernels that the driver loads")
-    if nothing is not None:
-        return nothing
     kernels = list(islice(found(), HANDED))
     if not kernels:
         return passed("generated kernels that the driver loads", "this build has none")
-    library = driver.opened("libcuda.so.1")
+    library = cuda_driver.opened("libcuda.so.1")
     findings = []
     for device in range(seen.count):
         result = next((code for code in (_load(library, device, kernel) for kernel in kernels) if code), 0)
         if result:
-            text = "the driver refuses generated kernels, which most element-wise operations use"
-            findings.append(driver.refused(device, text, result))
-    observed = "; ".join(one["message"] for one in findings) or "{0} on {1} GPU(s)".format(len(kernels), seen.count)
+            text = f"GPU {device}: the driver refuses generated kernels, which most element-wise operations use:"
+            findings.append(cuda_driver.refused(result, f"GPU {device}", text))
+    observed = "; ".join(one["message"] for one in findings) or f"{len(kernels)} on {seen.count} GPU(s)"
     measured = {"generated_kernels": measure(len(kernels), "1")}
     return judged(findings, "generated kernels that the driver loads", observed, measurements=measured)
 
@@ -111,5 +125,5 @@ def _load(library: Any, device: int, kernel: bytes) -> int:
             library.cuModuleUnload(module)
         return result
 
-    call, result = driver.in_context(library, device, "cuModuleLoadData", load)
+    call, result = cuda_driver.in_context(library, device, "cuModuleLoadData", load)
     return result if call == "cuModuleLoadData" else 0

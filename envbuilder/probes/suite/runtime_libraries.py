@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-from . import driver, tensorflow_install
+from . import cuda_driver, tensorflow_install
 from .elf import Elf, NotElfError
 from .result import Answer, Facts, Finding, finding, judged, measure, skipped
 
 FIX = "install the package that brings it, or put its folder on the loader's path"
+UNLISTED = "the catalogue does not list the libraries of this build"
 MISSING = re.compile(r"(lib[\w.+-]+\.so[\w.]*): cannot open shared object file")
 DAMAGED = re.compile(r"(?P<path>[^\s:]+): (?:file too short|invalid ELF header|cannot read file data)")
 WRONG_VERSION = re.compile(r"version `?([\w.]+)'? not found")
@@ -24,41 +25,25 @@ def opened(facts: Facts) -> Answer:
     """Open each runtime library by name in TensorFlow's order, where TensorFlow would find it."""
     names = list(facts.get("libraries") or ())
     if not names:
-        return skipped("this build opens no CUDA libraries") if facts.get("flavor") == "cpu" else _unknown()
+        is_cpu = facts.get("flavor") == "cpu"
+        return skipped("this build opens no CUDA libraries" if is_cpu else UNLISTED)
     search = tensorflow_install.new_search()
     objects = tensorflow_install.callers(search)
     findings, lines = [], []
     for name in names:
         path, tried = tensorflow_install.find(search, name, objects)
         problem = _absent(name, tried) if path is None else _try(name, path)
-        if problem is not None:
-            findings.append(problem)
-        lines.append("{0} → {1}".format(name, path or "not found"))
-    return judged(
-        findings,
-        "open: " + " ".join(names),
-        "\n".join(lines),
-        measurements={"libraries": measure(len(names) - len(findings), "1")},
-    )
-
-
-def _unknown() -> Answer:
-    return skipped("the catalogue does not list the libraries of this build")
+        findings += [problem] if problem else []
+        lines.append(f"{name} → {path or 'not found'}")
+    measured = {"libraries": measure(len(names) - len(findings), "1")}
+    return judged(findings, "open: " + " ".join(names), "\n".join(lines), measurements=measured)
 
 
 def _absent(name: str, tried: Sequence[str]) -> Finding:
     """Describe a missing library; a copy in a folder that is not searched has another code."""
-    misplaced = elsewhere(name, "one of: " + ", ".join(tried))
-    if misplaced is not None:
-        return misplaced
-    return finding(
-        "MISSING_LIBRARY",
-        name,
-        "TensorFlow does not find {0}".format(name),
-        requires=name,
-        found="tried: " + ", ".join(tried),
-        fix=FIX,
-    )
+    text, places = f"TensorFlow does not find {name}", ", ".join(tried)
+    misplaced = elsewhere(name, "one of: " + places)
+    return misplaced or finding("MISSING_LIBRARY", name, text, name, "tried: " + places, FIX)
 
 
 def elsewhere(name: str, requires: str) -> Finding | None:
@@ -67,54 +52,52 @@ def elsewhere(name: str, requires: str) -> Finding | None:
     there = next((path for path in places if os.path.exists(path)), None)
     if there is None:
         return None
-    return finding(
-        "LIBRARY_PATH",
-        name,
-        "{0} is installed in a folder that this build does not search".format(name),
-        requires=requires,
-        found=there,
-        fix="put {0} on LD_LIBRARY_PATH, or use a release that searches it".format(os.path.dirname(there)),
-    )
+    text = f"{name} is installed in a folder that this build does not search"
+    fix = f"put {os.path.dirname(there)} on LD_LIBRARY_PATH, or use a release that searches it"
+    return finding("LIBRARY_PATH", name, text, requires, there, fix)
 
 
 def _try(name: str, path: str) -> Finding | None:
+    """Open a library at its path; return a finding if that fails."""
     try:
         ctypes.CDLL(path)
     except OSError as error:
         text = str(error)
-        lacks = MISSING.search(text)
-        if lacks:
-            needed = "{0}, which {1} needs, is absent".format(lacks.group(1), name)
-            return finding("MISSING_LIBRARY", lacks.group(1), needed, requires=lacks.group(1), found=text, fix=FIX)
-        damaged = DAMAGED.search(text)
-        if damaged:
-            return broken(name, damaged.group("path"), text)
         if WRONG_VERSION.search(text) and "GLIBC" in text:
             return finding("GLIBC_TOO_OLD", name, text, found=text, fix="use a newer base image")
-        return finding("CUDA_MISMATCH", name, "{0} does not load: {1}".format(name, text), found=text)
+        code = "MISSING_LIBRARY" if MISSING.search(text) else "CUDA_MISMATCH"
+        return _cause(name, text) or finding(code, name, f"{name} does not load: {text}", found=text)
     return None
 
 
-def broken(name: str, path: str, output: str) -> Finding:
-    """Describe a damaged file: it is the cause, not the library that needs it."""
-    leaf = os.path.basename(path)
-    text = "{0} is damaged{1}".format(leaf, "" if leaf == name else ", and {0} needs it".format(name))
-    return finding("MISSING_LIBRARY", leaf, text, leaf, output, "reinstall the package that brings it")
+def _cause(name: str, text: str) -> Finding | None:
+    """Return the cause that an error of the loader names: a damaged file, or another library that is missing."""
+    damaged, missing = DAMAGED.search(text), MISSING.search(text)
+    if damaged:
+        leaf = os.path.basename(damaged.group("path"))
+        message = f"{leaf} is damaged" + ("" if leaf == name else f", and {name} needs it")
+        return finding("MISSING_LIBRARY", leaf, message, leaf, text, "reinstall the package that brings it")
+    if missing and missing.group(1) != name:
+        message = f"{missing.group(1)}, which {name} needs, is absent"
+        return finding("MISSING_LIBRARY", missing.group(1), message, missing.group(1), text, FIX)
+    return None
+
+
+def _listed(stem: str, facts: Facts) -> tuple[str, str | None]:
+    """Return the name of a library that the environment lists, or '', and its path, if TensorFlow finds it."""
+    name = next((one for one in facts.get("libraries") or () if one.startswith(stem)), "")
+    return name, tensorflow_install.located(name) if name else None
 
 
 def cudnn(facts: Facts) -> Answer:
     """Ask the cuDNN that TensorFlow would open for its version: same major as the build, minor not older."""
-    name = next((one for one in facts.get("libraries") or () if one.startswith("libcudnn.so")), None)
-    if name is None:
-        return skipped("this build opens no cuDNN")
-    search = tensorflow_install.new_search()
-    path, _ = tensorflow_install.find(search, name, tensorflow_install.callers(search))
+    name, path = _listed("libcudnn.so", facts)
     if path is None:
-        return skipped("{0} is missing; see the check 'libraries'".format(name))
+        return skipped(f"{name} is missing; see the check 'libraries'" if name else "this build opens no cuDNN")
     loaded, output = ask_cudnn(path)
     problem = cudnn_conflict(path, loaded, facts) if loaded else _silent(name, path, output)
-    seen = "{0} at {1}".format(loaded or "no version", path)
-    return judged([problem] if problem else [], "cuDNN {0} or a newer minor".format(facts.get("built_cudnn")), seen)
+    expected = f"cuDNN {facts.get('built_cudnn')} or a newer minor"
+    return judged([problem] if problem else [], expected, f"{loaded or 'no version'} at {path}")
 
 
 def _silent(name: str, path: str, output: str) -> Finding:
@@ -123,12 +106,9 @@ def _silent(name: str, path: str, output: str) -> Finding:
     If it reports which library a part lacks (``libnvrtc.so`` for wheels of 8.7, which have it under another name), that
     one is the missing library.
     """
-    lacks = MISSING.search(output)
-    if lacks:
-        text = "{0}, which a part of {1} needs, is absent: {2}".format(lacks.group(1), path, output.strip())
-        return finding("MISSING_LIBRARY", lacks.group(1), text, requires=lacks.group(1), found=output.strip(), fix=FIX)
-    text = "{0} opens without reporting its version: parts of cuDNN are missing or of another version".format(path)
-    return finding("MISSING_LIBRARY", name, text, "a complete cuDNN", path, "reinstall cuDNN with all of its parts")
+    text = f"{path} opens without reporting its version: parts of cuDNN are missing or of another version"
+    fix = "reinstall cuDNN with all of its parts"
+    return _cause(path, output.strip()) or finding("MISSING_LIBRARY", name, text, "a complete cuDNN", path, fix)
 
 
 def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | None:
@@ -140,41 +120,33 @@ def cudnn_conflict(path: str, loaded: str | None, facts: Facts) -> Finding | Non
     have = tuple(int(part) for part in loaded.split(".")[:2])
     if have[0] == want[0] and have >= want:
         return None
-    return finding(
-        "CUDNN_MISMATCH",
-        "cuDNN {0}".format(loaded),
-        "TensorFlow was built with cuDNN {0} and would load {1} from {2}".format(built, loaded, path),
-        requires="{0}.x with x at least {1}".format(want[0], want[1] if len(want) > 1 else 0),
-        found="{0} at {1}".format(loaded, path),
-        fix="install cuDNN {0} or a newer minor, and leave no other in front of it".format(built),
-    )
+    text = f"TensorFlow was built with cuDNN {built} and would load {loaded} from {path}"
+    requires = f"{want[0]}.x with x at least {want[1] if len(want) > 1 else 0}"
+    fix = f"install cuDNN {built} or a newer minor, and leave no other in front of it"
+    return finding("CUDNN_MISMATCH", f"cuDNN {loaded}", text, requires, f"{loaded} at {path}", fix)
 
 
 def ask_cudnn(path: str) -> tuple[str | None, str]:
     """Ask a cuDNN library for its version in another process; return it or None, and the text of a failure."""
-    code = (
-        "import ctypes, sys; ask = ctypes.CDLL(sys.argv[1]).cudnnGetVersion;ask.restype = ctypes.c_size_t; print(ask())"
-    )
+    code = "import ctypes, sys; ask = ctypes.CDLL(sys.argv[1]).cudnnGetVersion; ask.restype = ctypes.c_size_t"
+    code += "; print(ask())"
     command = [sys.executable, "-c", code, path]
     try:
-        done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-        text, output = done.communicate(timeout=60)
-        return cudnn_text(int(text)), ""
-    except ValueError:
-        return None, output
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=60, check=False
+        )
     except subprocess.TimeoutExpired:
-        done.kill()
-        done.communicate()
         return None, "no answer within 60 s"
     except OSError as error:
         return None, str(error)
+    return (cudnn_text(int(done.stdout)), "") if done.stdout.strip().isdigit() else (None, done.stderr)
 
 
 def cudnn_text(number: int) -> str:
     """Return the value of ``cudnnGetVersion()`` as text: 8907 is 8.9.7, 90300 is 9.3.0 (the scheme changed with 9)."""
     if number >= 10000 * 9:
-        return "{0}.{1}.{2}".format(number // 10000, number // 100 % 100, number % 100)
-    return "{0}.{1}.{2}".format(number // 1000, number // 100 % 10, number % 100)
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
 
 
 def _runtime_version(path: str, name: str) -> str:
@@ -185,7 +157,7 @@ def _runtime_version(path: str, name: str) -> str:
     value = ctypes.c_int(0)
     ask = getattr(ctypes.CDLL(path), "cudaRuntimeGetVersion", None)
     if ask is not None and ask(ctypes.byref(value)) == 0 and value.value:
-        return "{0}.{1}".format(value.value // 1000, value.value % 1000 // 10)
+        return f"{value.value // 1000}.{value.value % 1000 // 10}"
     try:
         soname = Elf(path).soname or name
     except NotElfError:
@@ -195,22 +167,17 @@ def _runtime_version(path: str, name: str) -> str:
 
 def cuda_runtime(facts: Facts) -> Answer:
     """Ask the CUDA runtime that TensorFlow would open for its version: same major as the build."""
-    name = next((one for one in facts.get("libraries") or () if one.startswith("libcudart.so")), None)
-    if name is None:
-        return skipped("this build opens no CUDA run time")
-    search = tensorflow_install.new_search()
-    path, _ = tensorflow_install.find(search, name, tensorflow_install.callers(search))
+    name, path = _listed("libcudart.so", facts)
     if path is None:
-        return skipped("{0} is missing; see the check 'libraries'".format(name))
+        return skipped(f"{name} is missing; see the check 'libraries'" if name else "this build opens no CUDA run time")
     found = _runtime_version(path, name)
     built = facts.get("built_cuda") or ""
     findings = []
     if built and built.split(".")[0] != found.split(" ")[0].split(".")[0]:
-        text = "TensorFlow was built with CUDA {0} and would load the run time of {1}".format(built, found)
-        findings.append(
-            finding("CUDA_MISMATCH", "CUDA " + found, text, built, found, "install the CUDA it was built with")
-        )
-    return judged(findings, "CUDA {0}".format(built or "any"), "{0} at {1}".format(found, path))
+        text = f"TensorFlow was built with CUDA {built} and would load the run time of {found}"
+        fix = "install the CUDA it was built with"
+        findings.append(finding("CUDA_MISMATCH", "CUDA " + found, text, built, found, fix))
+    return judged(findings, f"CUDA {built or 'any'}", f"{found} at {path}")
 
 
 OPENED_IN_LOG = re.compile(r"(?:Successfully opened|Could not load) dynamic library '?(lib[\w.+-]+?)'?(?:;|\s|\Z)")
@@ -235,7 +202,7 @@ def by_tensorflow(facts: Facts) -> Answer:
     """
     names = list(facts.get("libraries") or ())
     if not names:
-        return skipped("the catalogue does not list the libraries of this build")
+        return skipped(UNLISTED)
     findings = [found for found in map(_refused, names) if found is not None]
     return judged(findings, "open: " + " ".join(names), "\n".join(mapped(names)))
 
@@ -247,15 +214,8 @@ def _refused(name: str) -> Finding | None:
     try:
         tf.load_op_library(name)
     except (tf.errors.NotFoundError, RuntimeError, OSError) as error:
-        damaged = DAMAGED.search(str(error))
-        if damaged:
-            return broken(name, damaged.group("path"), str(error))
-        lacks = MISSING.search(str(error))
-        subject = lacks.group(1) if lacks else name
-        text = "TensorFlow cannot open {0}: {1}".format(name, error)
-        absent = finding("MISSING_LIBRARY", subject, text, name, str(error), FIX)
-        misplaced = elsewhere(name, "a folder that TensorFlow's own code searches") if subject == name else None
-        return misplaced or absent
+        absent = finding("MISSING_LIBRARY", name, f"TensorFlow cannot open {name}: {error}", name, str(error), FIX)
+        return _cause(name, str(error)) or elsewhere(name, "a folder that TensorFlow's own code searches") or absent
     return None
 
 
@@ -298,7 +258,7 @@ def _left_out(stem: str, wheel: str, facts: Facts) -> bool:
 def _not_there(function: str, stem: str, brings: str) -> list[Finding]:
     """Describe a library that is missing although it is locked, or the consequence of a missing CUPTI."""
     if brings:
-        text = "{0} is locked, and TensorFlow does not find {1}.so".format(brings, stem)
+        text = f"{brings} is locked, and TensorFlow does not find {stem}.so"
         return [finding("MISSING_LIBRARY", stem, text, stem + ".so", "none", FIX)]
     if function == PROFILER:
         text = "CUPTI is missing: TensorFlow's profiler cannot record GPUs"
@@ -337,24 +297,18 @@ def names_in_log(facts: Facts) -> Answer:
     code = "import tensorflow as tf; c = tf.config"
     code += "; getattr(c, 'list_physical_devices', c.experimental.list_physical_devices)('GPU')"
     env = dict(os.environ, TF_CPP_MAX_VLOG_LEVEL="3", TF_CPP_MIN_LOG_LEVEL="0")
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=env,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    command, null, pipe = [sys.executable, "-c", code], subprocess.DEVNULL, subprocess.PIPE
+    done = subprocess.run(command, stdout=null, stderr=pipe, env=env, timeout=LIMIT_S, check=False)
     names = opened_names(done.stderr.decode("utf-8", "replace"))
     known = set(facts.get("libraries") or ())
     findings = []
     for name in names:
         if known and name not in known and not name.startswith(("libcuda.so", "libnvinfer", "libnccl")):
-            text = "TensorFlow opens {0}, which the environment does not list".format(name)
+            text = f"TensorFlow opens {name}, which the environment does not list"
             findings.append(finding("IMAGE_CLAIM", name, text, " ".join(sorted(known)), name))
     if not names:
         return skipped("this release does not log the names")
-    more = "" if driver.read_state().present else " (it stops without a driver)"
+    more = "" if cuda_driver.read_state().present else " (it stops without a driver)"
     count = {"names": measure(len(names), "1")}
     return judged(findings, "only names that are known", " ".join(names) + more, measurements=count)
 

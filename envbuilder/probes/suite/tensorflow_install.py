@@ -53,8 +53,8 @@ def build_info(folder: str | None) -> dict[str, Any]:
             continue
         assigned = {getattr(node.targets[0], "id", ""): node for node in ast.walk(tree) if isinstance(node, ast.Assign)}
         if "build_info" in assigned:
-            return _literal(assigned["build_info"].value)
-        single = {key: _constant(assigned[name].value) for name, key in SINGLE.items() if name in assigned}
+            return dict(_value(assigned["build_info"].value) or {})
+        single = {key: _value(assigned[name].value) for name, key in SINGLE.items() if name in assigned}
         return {key: value for key, value in single.items() if value not in (None, "")}
     return {}
 
@@ -67,21 +67,14 @@ SINGLE = {
 """What releases up to 2.2 call a fact, and what later ones do."""
 
 
-def _constant(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return None
-
-
-def _literal(node: ast.expr) -> dict[str, Any]:
-    """Read a dict literal or ``collections.OrderedDict({...})`` of constants and lists."""
+def _value(node: ast.expr) -> Any:
+    """Return a literal, or that of ``collections.OrderedDict({...})``; None for any other expression."""
     if isinstance(node, ast.Call) and node.args:
         node = node.args[0]
     try:
-        return dict(ast.literal_eval(node))
+        return ast.literal_eval(node)
     except (ValueError, TypeError):
-        return {}
+        return None
 
 
 # TensorFlow's own large objects, by release: what it loads itself, and what opens CUDA.
@@ -133,6 +126,12 @@ def find(search: Search, name: str, objects: Sequence[Elf]) -> tuple[str | None,
         if path:
             return path, tried
     return None, tried
+
+
+def located(name: str) -> str | None:
+    """Return the path of a library that TensorFlow would open by name; None if it finds none."""
+    search = new_search()
+    return find(search, name, callers(search))[0]
 
 
 def wheel_folders(paths: Iterable[str] | None = None) -> list[str]:

@@ -86,7 +86,7 @@ def assembled(facts: Facts) -> Answer:
     if ptxas is None:
         return skipped("there is no ptxas; the check of XLA's tools reports it")
     isa, gpu = target(facts.get("built_cuda"))
-    architecture = "-arch=sm_{0}".format(gpu)
+    architecture = f"-arch=sm_{gpu}"
     tools = {}
     try:
         release = RELEASE.search(_output([ptxas, "--version"]))
@@ -102,17 +102,13 @@ def assembled(facts: Facts) -> Answer:
                 _output([nvlink, architecture, cubin, "-o", linked])
                 tools["nvlink"] = problem(linked, gpu)
     except (OSError, subprocess.SubprocessError) as error:
-        text = "{0} does not work: {1}".format(ptxas, str(error)[:1000])
+        text = f"{ptxas} does not work: {str(error)[:1000]}"
         return judged([finding("XLA_TOOLS_MISSING", "ptxas", text, "ptxas", ptxas, FIX)], "ptxas assembles", text)
     if release is None:
         tools["ptxas"] = "it does not print a release of ptxas"
-    findings = [
-        finding("XLA_TOOLS_MISSING", name, "{0}: {1}".format(name, why), "machine code of the kernel", why, FIX)
-        for name, why in tools.items()
-        if why
-    ]
-    observed = "{0} {1}; {2}".format(ptxas, release and release.group(2), " and ".join(tools))
-    return judged(findings, "machine code of the kernel", observed)
+    wanted, wrong = "machine code of the kernel", [row for row in tools.items() if row[1]]
+    findings = [finding("XLA_TOOLS_MISSING", name, f"{name}: {why}", wanted, why, FIX) for name, why in wrong]
+    return judged(findings, wanted, f"{ptxas} {release and release.group(2)}; {' and '.join(tools)}")
 
 
 _EM_CUDA = "190"
@@ -138,24 +134,17 @@ def problem(path: str, gpu: int) -> str:
     if (flags >> 8 if content[_ABI] >= _NEW_ABI else flags) & 0xFF != gpu:
         return "its output is for another GPU"
     offset, size = elf.sections.get(".text.kernel", (0, 0))
-    return (
-        "" if struct.pack("<I", CONSTANT) in window[offset : offset + size] else "its output has no code of the kernel"
-    )
+    has_code = struct.pack("<I", CONSTANT) in window[offset : offset + size]
+    return "" if has_code else "its output has no code of the kernel"
 
 
 def _output(command: Sequence[str]) -> str:
     """Run a tool and return what it printed. Raises if it fails, hangs or cannot start."""
-    done = subprocess.run(
-        command,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=LIMIT_S,
-    )
+    null, pipe, output = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    done = subprocess.run(command, check=False, stdin=null, stdout=pipe, stderr=output, timeout=LIMIT_S)
     printed = done.stdout[:4000].decode("utf-8", "replace")
     if done.returncode != 0:
-        raise subprocess.SubprocessError("exit code {0}: {1}".format(done.returncode, printed[-300:]))
+        raise subprocess.SubprocessError(f"exit code {done.returncode}: {printed[-300:]}")
     return printed
 
 
