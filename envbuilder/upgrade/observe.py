@@ -16,10 +16,8 @@ from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surfa
 from envbuilder.workspace import packaged, packaged_in
 
 PROBES = "probes"
-SHARED = tuple(
-    f"{name}.py"
-    for name in ("__init__", "cuda_timeline", "elf", "host", "installed", "loader", "tensorflow_install", "watchdog")
-)
+_SHARED = "__init__ channel cuda_timeline elf host installed loader tensorflow_install watchdog"
+SHARED = tuple(f"{name}.py" for name in _SHARED.split())
 """Files of the suite's folder that the upgrade probes use."""
 
 _STDERR_KEPT = 4000

@@ -263,7 +263,7 @@ class Heard:
     def __init__(self) -> None:
         self.documents: list[Any] = []
 
-    def say(self, document: object) -> None:
+    def send(self, document: object) -> None:
         self.documents.append(json.loads(json.dumps(document)))
 
 

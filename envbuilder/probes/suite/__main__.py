@@ -27,12 +27,13 @@ def load_package() -> None:
 
 
 def main(arguments: list[str]) -> Any:
-    """Run as the runner, as one of its workers, or as a sample of the start-up."""
+    """Run as the runner, as one of its workers, or as a fresh process whose start-up is timed."""
     load_package()
     if arguments[:1] == ["--worker"]:
         return importlib.import_module(PACKAGE + ".worker").main(int(arguments[1]))
-    if arguments[:1] == ["--sample"]:
-        return importlib.import_module(PACKAGE + ".startup").sample(STARTED)
+    if arguments:
+        startup = importlib.import_module(PACKAGE + ".startup")
+        return startup.sample(STARTED) if arguments == ["--sample"] else startup.traced_import()
     return importlib.import_module(PACKAGE + ".runner").main()
 
 

@@ -22,15 +22,16 @@ def private_output() -> int:
 
 
 def message(token: str, document: Mapping[str, Any]) -> bytes:
-    """Return the line of a message. JSON escapes every line end in the document."""
-    return token.encode() + b" " + json.dumps(document, default=str).encode() + b"\n"
+    """Return the line of a message. JSON escapes line ends; a lone surrogate, which UTF-8 lacks, becomes ``?``."""
+    text = json.dumps(document, default=str, ensure_ascii=False)
+    return f"{token} {text}\n".lstrip(" ").encode("utf-8", "replace")
 
 
 class Writer:
-    """Sends documents on a descriptor; threads may share it."""
+    """Sends documents on a descriptor; threads may share it. Without a token, each line is a JSON document."""
 
-    def __init__(self, descriptor: int, token: str) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int, token: str = "") -> None:
+        self.descriptor = descriptor
         self._token = token
         self._lock = threading.Lock()
 
@@ -38,7 +39,7 @@ class Writer:
         line = message(self._token, document)
         with self._lock:
             while line:
-                line = line[os.write(self._descriptor, line) :]
+                line = line[os.write(self.descriptor, line) :]
 
 
 class Reader:

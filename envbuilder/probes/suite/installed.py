@@ -6,16 +6,17 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from itertools import takewhile
+from typing import List, NamedTuple
 
 
-class Distribution:
+class Distribution(NamedTuple):
     """One installed distribution: normalised name, version, folder, and requirements with their markers."""
 
-    def __init__(self, name: str, version: str, folder: str, requires: list[str]) -> None:
-        self.name = name
-        self.version = version
-        self.folder = folder
-        self.requires = requires
+    name: str
+    version: str
+    folder: str
+    requires: List[str]
 
 
 def normalise(name: str) -> str:
@@ -41,30 +42,19 @@ def distributions(paths: Iterable[str] | None = None) -> list[Distribution]:
 
 
 def _read(folder: str) -> Distribution | None:
-    for leaf in ("METADATA", "PKG-INFO", ""):
-        path = os.path.join(folder, leaf) if leaf else folder
+    for path in (os.path.join(folder, "METADATA"), os.path.join(folder, "PKG-INFO"), folder):
         if os.path.isfile(path):
-            break
-    else:
-        return None
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        return described(stream, folder)
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                return described(stream, folder)
+    return None
 
 
 def described(metadata: Iterable[str], folder: str) -> Distribution | None:
     """Read a distribution from the lines of its metadata; None if they have no name."""
-    name = version = ""
-    requires = []
-    for line in metadata:
-        if line.strip() == "":
-            break
-        key, _, value = line.partition(":")
-        if key == "Name":
-            name = value.strip()
-        elif key == "Version":
-            version = value.strip()
-        elif key == "Requires-Dist":
-            requires.append(value.strip())
+    header = (line.partition(":") for line in takewhile(str.strip, metadata))
+    fields = [(key, value.strip()) for key, _, value in header]
+    requires = [value for key, value in fields if key == "Requires-Dist"]
+    name, version = (dict(fields).get(key, "") for key in ("Name", "Version"))
     return Distribution(normalise(name), version, folder, requires) if name else None
 
 

@@ -70,20 +70,13 @@ def classify(result: Answer) -> Answer:
     known = [found["code"] for found in result["findings"]]
     if known and known != ["PROBE_CRASHED"]:
         return result
-    text = result.get("observed", "") + "\n" + result.get("log", "")
+    lines = (result.get("observed", "") + "\n" + result.get("log", "")).splitlines()
     for pattern, code, meaning, fix in CAUSES:
-        found = re.search(pattern, text)
+        found = next(filter(None, (re.search(pattern, line) for line in lines)), None)
         if found:
             subject = found.groupdict().get("name") or result.get("name", "")
-            line = _line_at(text, found.start())
-            return dict(result, findings=[finding(code, subject, meaning, found=line, fix=fix)])
+            return dict(result, findings=[finding(code, subject, meaning, found=found.string.strip(), fix=fix)])
     if not known and result["outcome"] == "error":
         raised = finding("PROBE_CRASHED", result.get("name", ""), result["observed"] or "the check raised")
         return dict(result, findings=[raised])
     return result
-
-
-def _line_at(text: str, position: int) -> str:
-    start = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    return text[start : end if end >= 0 else len(text)].strip()

@@ -11,14 +11,13 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from . import host, known_errors, watchdog
 from .channel import Writer, private_output
-from .result import Answer, Facts, Order, failed, finding, skipped
-from .worker import blocked_by
+from .result import Answer, Facts, Order, failed, finding
+from .worker import blocked
 from .worker_process import End, WorkerProcess
 
 IMPORT = "import"
@@ -26,6 +25,7 @@ LOG_KEPT = 6000
 MOST_RESTARTS = 2
 """How often a group goes on in a fresh process after a crash or a timeout: each costs an import."""
 
+SPOILED = "something in this environment writes to the channel of the results"
 SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
@@ -66,10 +66,8 @@ class SuiteRun:
     def __init__(self, writer: Writer, plan: Mapping[str, Any]) -> None:
         self.send = writer.send
         self.facts: Facts = plan["facts"]
-        self.limits = watchdog.Limits(**plan.get("limits", {}))
+        self.clock = watchdog.Clock(watchdog.Limits(**plan.get("limits", {})))
         self.outcomes: dict[str, str] = {}
-        self.import_s = 0.0
-        self.stop_at = float("inf")
         self.quiet_over = threading.Event()
         if not any(check.get("quiet") for group in plan["groups"] for check in group["checks"]):
             self.quiet_over.set()
@@ -81,11 +79,8 @@ class SuiteRun:
         result = dict({"duration_s": 0.0}, **dict(result, name=check["name"], log="" if is_quiet else log[-LOG_KEPT:]))
         self.outcomes[check["name"]] = result["outcome"]
         if check["name"] == IMPORT and result["outcome"] == "passed":
-            self.import_s = result["duration_s"]
+            self.clock.import_s = result["duration_s"]
         self.send({"event": "result", "result": result})
-
-    def limit_of(self, check: Order) -> float:
-        return self.limits.scaled(float(check["limit_s"]), self.import_s)
 
     def timed_out(self, end: End) -> None:
         """Shorten the run after a timeout: one wait, not one for each check that hangs.
@@ -93,12 +88,7 @@ class SuiteRun:
         If a worker did not come to its first check, no other worker will.
         """
         if not end.is_cut:
-            rest_s = self.limits.scaled(self.limits.rest_s, self.import_s) if end.name else 0.0
-            self.stop_at = min(self.stop_at, time.monotonic() + rest_s)
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() >= self.stop_at
+            self.clock.stop_after(self.clock.scaled(self.clock.limits.rest_s) if end.name else 0.0)
 
 
 def _run_lane(run: SuiteRun, lane: str, groups: list[Order]) -> None:
@@ -110,7 +100,7 @@ def _run_lane(run: SuiteRun, lane: str, groups: list[Order]) -> None:
             run_group(run, group)
     except Exception as error:
         for check in [check for group in groups for check in group["checks"] if check["name"] not in run.outcomes]:
-            run.answer(check, crashed(check, End("crash", log="the runner: {0!r}".format(error))))
+            run.answer(check, crashed(check, End("crash", log=f"the runner: {error!r}")))
     finally:
         if lane == "main":
             run.quiet_over.set()
@@ -121,15 +111,15 @@ def run_group(run: SuiteRun, group: Order) -> None:
     env = _environment(group.get("env", {}), run.facts)
     left, end = group["checks"], End("crash")
     for _ in range(1 + MOST_RESTARTS):
-        if run.is_over:
+        if run.clock.is_over:
             break
         end, left = _run_once(run, group["name"], left, env)
         if not left:
             return
         if end.kind == "spoiled":
             run.send({"event": "spoiled", "group": group["name"], "text": end.log[:300]})
-            for check in left:
-                run.answer(check, spoiled(check, end))
+            for check in left:  # no result of that process counts
+                run.answer(check, _without_result("PROTOCOL_VIOLATION", check, end, SPOILED))
             return
         at_work = next((check for check in left if check["name"] == end.name), left[0])
         run.answer(at_work, timed_out(at_work, end) if end.kind == "timeout" else crashed(at_work, end))
@@ -137,13 +127,13 @@ def run_group(run: SuiteRun, group: Order) -> None:
             run.timed_out(end)
         left = [check for check in left if check is not at_work]
     for check in left:
-        run.answer(check, _blocked(check, run) or not_run(check, end, run))
+        run.answer(check, blocked(check, run.outcomes) or not_run(check, end, run))
 
 
 def _run_once(run: SuiteRun, name: str, checks: list[Order], env: Mapping[str, str]) -> tuple[End, list[Order]]:
     """Run checks in one process; return how it ended and the checks that have no result."""
     order = {"group": name, "checks": checks, "facts": run.facts, "outcomes": dict(run.outcomes)}
-    worker = WorkerProcess(order, env, run.limit_of, run.limits.start_s, lambda: run.stop_at)
+    worker = WorkerProcess(order, env, run.clock)
     named = {check["name"]: check for check in checks}
     for event, value in worker.run():
         if event == "begin":
@@ -156,48 +146,36 @@ def _run_once(run: SuiteRun, name: str, checks: list[Order], env: Mapping[str, s
     return worker.end, list(named.values())
 
 
-def _blocked(check: Order, run: SuiteRun) -> Answer | None:
-    blocker = blocked_by(check, run.outcomes)
-    return skipped("needs {0}, which did not pass".format(blocker)) if blocker else None
-
-
 def not_run(check: Order, end: End, run: SuiteRun) -> Answer:
     """Describe a check that was not tried: too many before it crashed, or no time was left."""
-    is_late = run.stop_at < float("inf")
+    is_late = run.clock.stop_at < float("inf")
     why = "a check before it timed out" if is_late else "the processes of checks before it died"
-    text = "{0} was not run: {1}".format(check["name"], why)
-    return _without_result("PROBE_TIMEOUT" if is_late else "PROBE_CRASHED", check, text, "a result", end.log)
+    return _without_result("PROBE_TIMEOUT" if is_late else "PROBE_CRASHED", check, end, f"it was not run: {why}")
 
 
 def crashed(check: Order, end: End) -> Answer:
     number = -end.exit_code if end.exit_code is not None and end.exit_code < 0 else 0
-    how = SIGNALS.get(number, "signal {0}".format(number)) if number else "exit {0}".format(end.exit_code)
-    text = "the process of {0} died: {1}".format(check["name"], how)
+    how = SIGNALS.get(number, f"signal {number}") if number else f"exit {end.exit_code}"
     code = "CPU_FEATURE_MISSING" if number == 4 else "PROBE_CRASHED"
-    return known_errors.classify(_without_result(code, check, text, "a result", end.log, how + "\n"))
+    text = f"the process of {check['name']} died: {how}"
+    return known_errors.classify(_without_result(code, check, end, text, how + "\n"))
 
 
 def timed_out(check: Order, end: End) -> Answer:
     """Describe a check that was killed: at its limit, at the end of the run, or before it began."""
     if end.is_cut:
-        text = "stopped after {0:.3g} s: another check timed out before".format(end.limit_s)
+        text = f"stopped after {end.limit_s:.3g} s: another check timed out before"
     elif end.name is None:
         text = "Python did not come to this check in time; killed"
     else:
-        text = "no result within {0:.3g} s; killed".format(end.limit_s)
-    return dict(_without_result("PROBE_TIMEOUT", check, text, "a result in time", end.log), duration_s=end.limit_s)
+        text = f"no result within {end.limit_s:.3g} s; killed"
+    return dict(_without_result("PROBE_TIMEOUT", check, end, text), duration_s=end.limit_s)
 
 
-def spoiled(check: Order, end: End) -> Answer:
-    """Describe a check to whose results something else wrote: no result of that process counts."""
-    text = "something in this environment writes to the channel of the results"
-    return _without_result("PROTOCOL_VIOLATION", check, text, "the check's own result", end.log)
-
-
-def _without_result(code: str, check: Order, text: str, expected: str, log: str, found: str = "") -> Answer:
-    problem = finding(code, check["name"], text, requires=expected, found=found + log[-1500:])
+def _without_result(code: str, check: Order, end: End, text: str, found: str = "") -> Answer:
+    problem = finding(code, check["name"], text, requires="a result", found=found + end.log[-1500:])
     outcome = "timeout" if code == "PROBE_TIMEOUT" else "error"
-    return dict(failed(expected, text, findings=[problem]), outcome=outcome, log=log)
+    return dict(failed("a result", text, findings=[problem]), outcome=outcome, log=end.log)
 
 
 def _environment(extra: Mapping[str, str], facts: Facts) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,25 @@ class Limits(NamedTuple):
     def scaled(self, limit_s: float, import_s: float) -> float:
         """Return the limit of a check on a host where importing TensorFlow took ``import_s`` seconds."""
         return 2 * limit_s if import_s > self.slow_import_s else limit_s
+
+
+class Clock:
+    """The limits of one run: doubled after a slow import, cut short after a timeout. All lanes share it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.import_s = 0.0
+        self.stop_at = float("inf")
+
+    def scaled(self, limit_s: float) -> float:
+        return self.limits.scaled(limit_s, self.import_s)
+
+    def stop_after(self, seconds: float) -> None:
+        self.stop_at = min(self.stop_at, time.monotonic() + seconds)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.stop_at
 
 
 def end_after(seconds: float) -> None:

@@ -44,15 +44,16 @@ def main(descriptor: int) -> NoReturn:
     os._exit(0)
 
 
-def blocked_by(check: Order, outcomes: Mapping[str, str]) -> str | None:
-    """Return the first check that this one needs and that did not pass; None if it can run."""
-    return next((name for name in check.get("needs", ()) if outcomes.get(name, "passed") != "passed"), None)
+def blocked(check: Order, outcomes: Mapping[str, str]) -> Answer | None:
+    """Return the result of a check that needs one that did not pass; None if it can run."""
+    missing = [name for name in check.get("needs", ()) if outcomes.get(name, "passed") != "passed"]
+    return skipped(f"needs {missing[0]}, which did not pass") if missing else None
 
 
 def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
-    blocker = blocked_by(check, outcomes)
-    if blocker is not None:
-        return skipped("needs {0}, which did not pass".format(blocker))
+    not_possible = blocked(check, outcomes)
+    if not_possible:
+        return not_possible
     module, _, function = check["probe"].partition(":")
     try:
         tensorflow1_compat.prepare(str(facts.get("tensorflow") or ""), facts["worker"]["group"], check["probe"])
@@ -62,7 +63,7 @@ def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
     except BaseException as error:  # a framework's SystemExit or KeyboardInterrupt is a result
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         sys.stderr.write(text[-6000:])
-        result = failed(observed="{0}: {1}".format(type(error).__name__, error))
+        result = failed(observed=f"{type(error).__name__}: {error}")
         result["outcome"] = "error"
         return result
 
@@ -70,4 +71,4 @@ def _run(check: Order, facts: Facts, outcomes: Mapping[str, str]) -> Answer:
 def _mark(token: str, kind: str, name: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os.write(2, "\x1e{0}:{1}:{2}\x1e".format(token, kind, name).encode())
+    os.write(2, f"\x1e{token}:{kind}:{name}\x1e".encode())

@@ -35,8 +35,9 @@ def main(words: list[str]) -> Any:
     order = json.loads(words[1]) if len(words) > 1 else {}
     if len(words) > 2:
         importlib.import_module(PACKAGE + ".suite.watchdog").end_after(float(words[2]))
-    channel = importlib.import_module(PACKAGE + ".upgrade.output").Channel(STARTED)
-    return importlib.import_module(PACKAGE + ".upgrade." + words[0]).main(channel, order)
+    channel = importlib.import_module(PACKAGE + ".suite.channel")
+    writer = channel.Writer(channel.private_output())
+    return importlib.import_module(PACKAGE + ".upgrade." + words[0]).main(writer, dict(order, started=STARTED))
 
 
 if __name__ == "__main__":

@@ -14,42 +14,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..suite import installed, tensorflow_install
-from .output import Channel
+from ..suite.channel import Writer
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    found: dict[str, dict[str, Any]] = {}
-    for folder in sys.path:
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-            if name.endswith(".dist-info"):
-                package = describe(folder, os.path.join(folder, name))
-                found.setdefault(package["name"], package)
-    channel.say(
-        {
-            "python": "{0}.{1}.{2}".format(*sys.version_info[:3]),
-            "packages": [found[name] for name in sorted(found)],
-            "build": build_info(),
-            "requires": requires(found),
-        }
-    )
+def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
+    found: dict[str, installed.Distribution] = {}
+    for site in sys.path:
+        for one in installed.distributions([site]):
+            if one.folder.endswith(".dist-info"):
+                found.setdefault(one.name, one)
+    requires = [found[name].requires for name in tensorflow_install.DISTRIBUTIONS if name in found]
+    python, packages = "{0}.{1}.{2}".format(*sys.version_info[:3]), [describe(found[name]) for name in sorted(found)]
+    required = requires[0] if requires else []
+    writer.send({"python": python, "packages": packages, "build": build_info(), "requires": required})
 
 
-def describe(site: str, folder: str) -> dict[str, Any]:
-    with open(os.path.join(folder, "METADATA"), encoding="utf-8", errors="replace") as stream:
+def describe(one: installed.Distribution) -> dict[str, Any]:
+    with open(os.path.join(one.folder, "METADATA"), encoding="utf-8", errors="replace") as stream:
         metadata = email.parser.Parser().parse(stream, headersonly=True)
-    return {
-        "name": installed.normalise(metadata.get("Name", "")),
-        "version": metadata.get("Version", ""),
-        "licence": licence(metadata),
-        "size": size(site, os.path.join(folder, "RECORD")),
-        "requires": metadata.get_all("Requires-Dist", []),
-    }
-
-
-def requires(packages: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return the requirements of the installed TensorFlow, and drop those of all others."""
-    stated = {name: package.pop("requires") for name, package in packages.items()}
-    return next((stated[name] for name in tensorflow_install.DISTRIBUTIONS if name in stated), [])
+    files = size(os.path.dirname(one.folder), os.path.join(one.folder, "RECORD"))
+    return {"name": one.name, "version": one.version, "licence": licence(metadata), "size": files}
 
 
 def licence(metadata: email.message.Message) -> str:

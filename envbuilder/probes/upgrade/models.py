@@ -5,23 +5,24 @@ from __future__ import annotations
 import base64
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from .output import Channel
+from ..suite.channel import Writer
 
 TOLERANCE = 1e-4
 """Predictions of the same weights differ by rounding alone."""
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
+def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
     if "folder" in wanted:
-        channel.say({"loaded": load(tf, wanted["folder"], wanted["formats"])})
+        writer.send({"loaded": load(tf, wanted["folder"], wanted["formats"])})
     else:
-        channel.say({"saved": save(tf)})
+        writer.send({"saved": save(tf)})
 
 
 def inputs(tf: Any) -> Any:
@@ -112,29 +113,17 @@ def save(tf: Any) -> dict[str, dict[str, str]]:
     """Save in every format that this version can write: format → path → content in base 64."""
     found = {}
     for name, (write, _) in FORMATS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            if written(tf, write, folder):
-                found[name] = {path: content(os.path.join(folder, path)) for path in files(folder)}
+        with tempfile.TemporaryDirectory() as folder, suppress(Exception):  # then nobody has such a model from it
+            write(tf, folder)
+            found[name] = dict(contents(folder))
     return found
 
 
-def written(tf: Any, write: Callable[..., Any], folder: str) -> bool:
-    """Save in one format; return False if this version cannot: then nobody has such a model from it."""
-    try:
-        write(tf, folder)
-    except Exception:
-        return False
-    return True
-
-
-def files(folder: str) -> list[str]:
-    every = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
-    return sorted(os.path.relpath(path, folder) for path in every)
-
-
-def content(path: str) -> str:
-    with open(path, "rb") as stream:
-        return base64.b64encode(stream.read()).decode()
+def contents(folder: str) -> Iterator[tuple[str, str]]:
+    for place, _, names in os.walk(folder):
+        for path in (os.path.join(place, name) for name in names):
+            with open(path, "rb") as stream:
+                yield os.path.relpath(path, folder), base64.b64encode(stream.read()).decode()
 
 
 def load(tf: Any, folder: str, formats: Mapping[str, str]) -> dict[str, str]:
@@ -148,4 +137,4 @@ def tried(tf: Any, name: str, folder: str) -> str:
         difference = float(tf.reduce_max(tf.abs(found - expected(tf, name))))
     except Exception as error:
         return "{0}: {1}".format(type(error).__name__, (str(error).strip().splitlines() or [""])[0][:300])
-    return "" if difference <= TOLERANCE else "its predictions differ by {0:.2g}".format(difference)
+    return "" if difference <= TOLERANCE else f"its predictions differ by {difference:.2g}"

@@ -15,21 +15,18 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .output import Channel
+from ..suite.channel import Writer
 
 SEED = 20
 
 
 def operations(tf: Any) -> tuple[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]], ...]:
     """Return name, function of tensors, and the shapes of its inputs."""
+    depthwise = tf.nn.depthwise_conv2d
     return (
         ("matmul", tf.matmul, ((192, 160), (160, 128))),
         ("conv2d", lambda x, k: tf.nn.conv2d(x, k, 1, "SAME"), ((2, 24, 24, 8), (3, 3, 8, 16))),
-        (
-            "depthwise_conv2d",
-            lambda x, k: tf.nn.depthwise_conv2d(x, k, [1, 1, 1, 1], "SAME"),
-            ((2, 24, 24, 8), (3, 3, 8, 1)),
-        ),
+        ("depthwise_conv2d", lambda x, k: depthwise(x, k, [1, 1, 1, 1], "SAME"), ((2, 24, 24, 8), (3, 3, 8, 1))),
         ("softmax", tf.nn.softmax, ((64, 100),)),
         ("log_softmax", tf.nn.log_softmax, ((64, 100),)),
         ("logsumexp", lambda x: tf.reduce_logsumexp(x, axis=-1), ((64, 100),)),
@@ -58,7 +55,7 @@ def gradient(tf: Any, one: Any, other: Any) -> Any:
     return tape.gradient(loss, one)
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
+def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
     import numpy as np
     import tensorflow as tf
 
@@ -70,7 +67,7 @@ def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
             dict(compute(np, tf, operation, inputs, dtype), name=name + "." + dtype, precision=dtype)
             for dtype in ("float32", "float16", "bfloat16", "float64")
         ]
-    channel.say({"operations": rows, "streams": streams(tf)})
+    writer.send({"operations": rows, "streams": streams(tf)})
 
 
 def streams(tf: Any) -> dict[str, str]:
@@ -107,7 +104,7 @@ def compute(np: Any, tf: Any, operation: Callable[..., Any], inputs: Sequence[An
         result = operation(*rounded)
         values = tf.cast(result, "float64").numpy()
     except Exception as error:
-        return {"error": None, "failure": "{0}: {1}".format(type(error).__name__, str(error)[:300]), "inputs": digest}
+        return {"error": None, "failure": f"{type(error).__name__}: {str(error)[:300]}", "inputs": digest}
     scale = float(np.max(np.abs(exact))) or 1.0
     largest = float(np.max(np.abs(values - exact))) / scale
     kept = values if dtype == "float64" else values.astype("float32")

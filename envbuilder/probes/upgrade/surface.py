@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, List, Optional
 
-from .output import Channel
+from ..suite.channel import Writer
 
 Row = List[Any]
 """Kind, signature, whether it is deprecated."""
@@ -37,13 +37,13 @@ SKIPPED = ("compat.v2", "compat.v1.compat")
 KINDS = {0: "p", 1: "a", 2: "v", 3: "k", 4: "w"}
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
+def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
     """Print the surface as one JSON document: path → [kind, signature, deprecated]."""
     warnings.simplefilter("ignore")
     root = importlib.import_module(wanted.get("module", "tensorflow"))
     found: dict[str, Row] = {}
     walk(root, "", found, set())
-    channel.say({"version": str(attribute(root, "__version__") or ""), "names": found})
+    writer.send({"version": str(attribute(root, "__version__") or ""), "names": found})
 
 
 def walk(module: types.ModuleType, prefix: str, found: dict[str, Row], open_modules: set[int]) -> None:
@@ -120,8 +120,6 @@ def signature(value: Any) -> list[Parameter] | None:
         return None
     try:
         parameters = inspect.signature(value).parameters.values()
-    except (ValueError, TypeError):
-        return None
     except Exception:
         return None
     return [parameter(one) for one in parameters]

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..suite.channel import Writer
 from ..suite.cuda_timeline import Timeline
 from ..suite.host import peak_memory
-from .output import Channel
 
 DEFAULTS = {
     "matmul": {"size": 512, "calls": 10},
@@ -30,15 +30,15 @@ SECONDS = 3.0
 """How long the workloads are repeated together."""
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
+def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    durations = start_up(channel.started)
+    durations = start_up(wanted["started"])
     memory = {"memory.start": peak_memory()}
     durations["start.first_step"], workloads = made(wanted)
     durations.update(work(wanted, workloads))
     memory["memory.work"] = peak_memory()
     memory.update(of_gpu())
-    channel.say({"seconds": durations, "bytes": {name: size for name, size in memory.items() if size > 0}})
+    writer.send({"seconds": durations, "bytes": {name: size for name, size in memory.items() if size > 0}})
 
 
 def of_gpu() -> dict[str, int]:
@@ -84,17 +84,13 @@ def work(wanted: Mapping[str, Any], calls: Mapping[str, Callable[[], object]]) -
     done = 0
     while done < REPETITIONS or time.perf_counter() - begun < SECONDS:
         for name, call in calls.items():
-            took = repeated(call, options[name]["calls"]) / DEFAULTS[name]["calls"]
+            before = time.perf_counter()
+            for _ in range(options[name]["calls"]):
+                call()
+            took = (time.perf_counter() - before) / DEFAULTS[name]["calls"]
             best[name] = min(took, best.get(name, took))
         done += 1
     return {"work." + name: took for name, took in best.items()}
-
-
-def repeated(call: Callable[[], object], calls: int) -> float:
-    begun = time.perf_counter()
-    for _ in range(calls):
-        call()
-    return time.perf_counter() - begun
 
 
 def matmul(size: int) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""FileRun a user's tests: pytest files and scripts, each file in a process, each outcome as soon as it is known.
+"""Run a user's tests: pytest files and scripts, each file in a process, each outcome as soon as it is known.
 
 A test that kills its process only costs itself: the file is started again with the tests that have no result. A script
 passes if it exits with 0. pytest is last on the import path, so that the image's own packages are used.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -16,26 +17,26 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from .output import Channel
+from ..suite.channel import Writer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = 1000
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> int:
-    """FileRun every file, or, as a child, the tests of one file."""
+def main(writer: Writer, wanted: Mapping[str, Any]) -> int:
+    """Run every file, or, as a child, the tests of one file."""
     if "file" in wanted:
-        return pytest_file(channel, wanted)
+        return pytest_file(writer, wanted)
     for path in wanted["tests"]:
-        run_tests(channel, path, wanted)
+        run_tests(writer, path, wanted)
     for path in wanted["scripts"]:
-        channel.say(run_script(path, wanted))
-    channel.say({"end": True})
+        writer.send(run_script(path, wanted))
+    writer.send({"end": True})
     return 0
 
 
-def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
-    """FileRun the tests of one file, again without those that have a result, as long as each run adds one.
+def run_tests(writer: Writer, path: str, wanted: Mapping[str, Any]) -> None:
+    """Run the tests of one file, again without those that have a result, as long as each run adds one.
 
     If pytest does not start with the options and plugins of the folder (``-n auto`` without pytest-xdist), it runs once
     more without them.
@@ -44,7 +45,7 @@ def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
     plain = False
     while True:
         run = FileRun(path, wanted, done, plain=plain)
-        run.follow(channel)
+        run.follow(writer)
         if not (run.ended or run.began or plain):
             plain = True
             continue
@@ -55,7 +56,7 @@ def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
         if not again:
             done.append(name)
         how_ended = run.trouble or "the process ended: " + how(run.code)
-        channel.say(result(name, "timeout" if run.code is None and not again else "error", how_ended))
+        writer.send(result(name, "timeout" if run.code is None and not again else "error", how_ended))
         if again:
             return
 
@@ -63,7 +64,7 @@ def run_tests(channel: Channel, path: str, wanted: Mapping[str, Any]) -> None:
 def how(code: int | None) -> str:
     if code is None:
         return "killed at its time limit"
-    return "signal {0}".format(-code) if code < 0 else "exit code {0}".format(code)
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 class FileRun:
@@ -82,33 +83,26 @@ class FileRun:
         order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"], "plain": plain}
         env = dict(os.environ, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1") if plain else None
         command = [sys.executable, HERE, "user_tests", json.dumps(order)]
-        self.child = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            cwd=wanted["root"],
-            env=env,
-            start_new_session=True,
-        )
+        self.child = started(command, wanted, stdout=subprocess.PIPE, env=env)
 
-    def follow(self, channel: Channel) -> None:
+    def follow(self, writer: Writer) -> None:
         """Read results until the child has ended or is silent for too long; kill what it left running."""
         assert self.child.stdout is not None  # asked for above
-        lines = Lines(self.child.stdout.fileno())
-        last = time.monotonic()
-        while True:
-            found = lines.read(0.2)
-            for line in found:
+        pipe, rest, last = self.child.stdout.fileno(), b"", time.monotonic()
+        while time.monotonic() - last <= self.wanted["limit_s"]:
+            data = os.read(pipe, 1 << 16) if select.select([pipe], [], [], 0.2)[0] else b""
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
                 last = time.monotonic()
-                self.take(line, channel)
+                self.take(line, writer)
             self.code = self.child.poll()
-            if self.code is not None and not found:
+            if self.code is not None and not lines:
                 break  # a process that it left behind may keep the pipe open
-            if time.monotonic() - last > self.wanted["limit_s"]:
-                break
+            if not data:
+                time.sleep(0.05)  # closed: only the end of the process is missing
         end_group(self.child)
 
-    def take(self, line: bytes, channel: Channel) -> None:
+    def take(self, line: bytes, writer: Writer) -> None:
         """Pass one result on; any other line was written by a test."""
         try:
             document = json.loads(line.decode("utf-8", "replace"))
@@ -126,27 +120,12 @@ class FileRun:
             self.began = True
             self.done.append(document["name"])
             self.open_test = None if document["name"] == self.open_test else self.open_test
-            channel.say(document)
+            writer.send(document)
 
 
-class Lines:
-    """Complete lines from a descriptor, as long as its other end is open."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor, self.rest = descriptor, b""
-
-    def read(self, patience: float) -> list[bytes]:
-        """Return the lines that came within so many seconds; none if it was silent or closed."""
-        import select
-
-        if not select.select([self.descriptor], [], [], patience)[0]:
-            return []
-        data = os.read(self.descriptor, 1 << 16)
-        if not data:
-            time.sleep(0.05)  # closed: only the end of the process is missing
-        whole = (self.rest + data).split(b"\n")
-        self.rest = whole.pop()
-        return whole
+def started(command: list[str], wanted: Mapping[str, Any], **options: Any) -> subprocess.Popen[bytes]:
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=null, cwd=wanted["root"], start_new_session=True, **options)
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
@@ -164,17 +143,17 @@ PLAIN = ["-o", "addopts=", "-o", "required_plugins="]
 """What takes a folder's own options away."""
 
 
-def pytest_file(channel: Channel, order: Mapping[str, Any]) -> NoReturn:
-    """FileRun one file under pytest and report each test; one that ends the session does not hide the others."""
+def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
+    """Run one file under pytest and report each test; one that ends the session does not hide the others."""
     sys.path.append(order["pytest"])
     import pytest
 
-    plugin = Reporter(channel, set(order["done"]))
+    plugin = Reporter(writer, set(order["done"]))
     options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header", "--rootdir", order["root"]]
     options += [*(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
     code = int(pytest.main(options, plugins=[plugin]))
     if code in (3, 4) and not plugin.collected and not plugin.failed_to_collect:
-        plugin.say({"trouble": "pytest could not run it (exit code {0})".format(code)})
+        plugin.say({"trouble": f"pytest could not run it (exit code {code})"})
         os._exit(code)
     for name in plugin.collected:
         if name not in plugin.answered:
@@ -192,8 +171,8 @@ OUTCOMES = ("passed", "failed", "skipped")
 class Reporter:
     """A pytest plugin that skips tests with a result and reports the others, only in its own process."""
 
-    def __init__(self, channel: Channel, done: set[str]) -> None:
-        self.channel, self.done, self.failed_to_collect = channel, done, False
+    def __init__(self, writer: Writer, done: set[str]) -> None:
+        self.writer, self.done, self.failed_to_collect = writer, done, False
         self.process = os.getpid()
         self.collected: list[str] = []
         self.answered: set[str] = set()
@@ -201,8 +180,8 @@ class Reporter:
     def say(self, document: dict[str, Any]) -> None:
         """Report something, except in a copy of the process that a test forked."""
         if os.getpid() == self.process:
-            os.write(self.channel.descriptor, b"\n")  # ends what a test may have written there
-            self.channel.say(document)
+            os.write(self.writer.descriptor, b"\n")  # ends what a test may have written there
+            self.writer.send(document)
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = [item for item in items if item.nodeid not in self.done]
@@ -239,18 +218,11 @@ def last_lines(report: Any) -> str:
 
 
 def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """FileRun one script in a process of its own, and kill what it leaves running."""
+    """Run one script in a process of its own, and kill what it leaves running."""
     command = ["sh", path] if path.endswith(".sh") else [sys.executable, path]
     begun = time.monotonic()
     with tempfile.TemporaryFile() as printed:
-        child = subprocess.Popen(
-            command,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            cwd=wanted["root"],
-            start_new_session=True,
-        )
+        child = started(command, wanted, stdout=printed, stderr=subprocess.STDOUT)
         try:
             code = child.wait(wanted["limit_s"])
         except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from .output import Channel
+from ..suite.channel import Writer
 
 NORMAL = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
@@ -64,8 +64,8 @@ part("lite", lambda: tf.lite.TFLiteConverter.from_concrete_functions(
 """
 
 
-def main(channel: Channel, wanted: Mapping[str, Any]) -> None:
-    channel.say({"imported": printed({"ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
+def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
+    writer.send({"imported": printed({"ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
 
 
 def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
@@ -79,7 +79,7 @@ def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
         lines = log.read().decode("utf-8", "replace").splitlines()
     found = {normal(line) for line in lines if MARKS.search(line)}
     if code:
-        found.add("ERROR: the process ended with exit code {0}".format(code))
+        found.add(f"ERROR: the process ended with exit code {code}")
     return sorted(line for line in found if line)
 
 
