@@ -10,12 +10,19 @@ import numpy as np
 import tensorflow as tf
 from envbuilder_probes import stall_rules  # the suite, by its name in a container
 from envbuilder_probes.result import Answer, Facts, failed, passed
-from envbuilder_probes.step_timing import STEPS, Model, Recorder, Recording, batch, healthy, run
+from envbuilder_probes.step_timing import STEPS, Model, Recorder, Recording, batch, constant, dataset, recorded, run
 
 
 def input_pipeline(tf: Any) -> Recording:
     """Take several times as long for the input as for the step."""
-    return healthy(tf, 60, delay=0.03)
+
+    def slow(number: Any) -> Any:
+        time.sleep(0.03)
+        return number
+
+    numbers = tf.data.Dataset.range(1 << 40)
+    numbers = numbers.map(lambda number: tf.ensure_shape(tf.numpy_function(slow, [number], tf.int64), ()))
+    return recorded(tf, numbers.map(lambda _: batch(tf)).prefetch(4), 60)
 
 
 def retracing(tf: Any) -> Recording:
@@ -35,7 +42,7 @@ def shape_churn(tf: Any) -> Recording:
     model = Model(tf)
     batches = (batch(tf, rows=8 + index) for index in range(1 << 20))
     with Recorder(tf, [model.train]) as recorder:
-        run(tf, recorder, model, batches, 36)
+        run(recorder, model, batches, 36)
     return recorder.steps, []
 
 
@@ -121,9 +128,8 @@ def _plain(
     after: Callable[[int], None] | None = None,
     steps: int = STEPS,
 ) -> Recording:
-    batches = iter(tf.data.Dataset.from_tensors(batch(tf)).repeat().prefetch(4))
     with Recorder(tf, [model.train]) as recorder:
-        run(tf, recorder, model, batches, steps, body, after)
+        run(recorder, model, constant(tf), steps, body, after)
     return recorder.steps, []
 
 
@@ -152,7 +158,7 @@ def controls(facts: Facts, healthy_runs: int = 20, only: str = "") -> Answer:
         if names != [cause]:
             wrong.append(f"{loop.__name__} must be {cause} and is {names or 'nothing'}")
     for index in range(int(healthy_runs)):
-        found = stall_rules.causes(*healthy(tf))
+        found = stall_rules.causes(*recorded(tf, dataset(tf)))
         if found:
             wrong.append(f"healthy run {index}: {found[0].name}: {found[0].evidence}")
     answer = failed if wrong else passed

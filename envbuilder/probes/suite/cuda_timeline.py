@@ -45,7 +45,7 @@ class DriverError(Exception):
     """A driver call that did not succeed: its name and CUresult."""
 
     def __init__(self, name: str, code: int) -> None:
-        super(DriverError, self).__init__("{0} answers {1}".format(name, code))
+        super(DriverError, self).__init__(f"{name} answers {code}")
         self.name = name
         self.code = code
 
@@ -75,9 +75,9 @@ def call(library: Any, name: str, *arguments: Any) -> None:
         raise DriverError(name, code)
 
 
-def cache_bytes() -> int:
+def cache_bytes(folder: str = "") -> int:
     """Return the size of the kernel cache in bytes."""
-    folder = os.environ.get("CUDA_CACHE_PATH") or os.path.join(os.path.expanduser("~"), ".nv", "ComputeCache")
+    folder = folder or os.environ.get("CUDA_CACHE_PATH") or os.path.expanduser("~/.nv/ComputeCache")
     total = 0
     for place, _, files in os.walk(folder):
         for name in files:
@@ -88,12 +88,12 @@ def cache_bytes() -> int:
     return total
 
 
-def run(paths: Iterable[str] = ("libcuda.so.1",), handles: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+def run(driver: str = "libcuda.so.1", handles: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
     """Go through the phases and return the document. ``handles`` are known paths of cuBLAS and cuDNN."""
     line = Timeline()
     document = {"schema": "envbuilder/cuda-timeline/v1", "phases": line.phases, "facts": line.facts, "error": None}
     try:
-        library = line.timed("driver open", lambda: _open(paths))
+        library = line.timed("driver open", lambda: ctypes.CDLL(driver))
     except OSError as error:
         document["error"] = {"call": "dlopen", "code": None, "text": str(error)}
         return document
@@ -106,21 +106,11 @@ def run(paths: Iterable[str] = ("libcuda.so.1",), handles: Iterable[tuple[str, s
     return document
 
 
-def _open(paths: Iterable[str]) -> ctypes.CDLL:
-    problem = None
-    for path in paths:
-        try:
-            return ctypes.CDLL(path)
-        except OSError as error:
-            problem = error
-    raise problem or OSError("no path to libcuda.so.1")
-
-
 def _driver_phases(library: Any, line: Timeline) -> None:
     version, count = ctypes.c_int(0), ctypes.c_int(0)
     line.timed("cuInit", lambda: call(library, "cuInit", 0))
     call(library, "cuDriverGetVersion", ctypes.byref(version))
-    line.facts["cuda"] = "{0}.{1}".format(version.value // 1000, version.value % 1000 // 10)
+    line.facts["cuda"] = f"{version.value // 1000}.{version.value % 1000 // 10}"
     line.timed("device enumeration", lambda: call(library, "cuDeviceGetCount", ctypes.byref(count)))
     line.facts["gpus"] = [_device(library, index) for index in range(count.value)]
     line.facts["cache_before"] = cache_bytes()
@@ -136,31 +126,27 @@ def _device(library: Any, index: int) -> dict[str, Any]:
     call(library, "cuDeviceGetName", name, 128, device)
     call(library, "cuDeviceGetAttribute", ctypes.byref(major), 75, device)
     call(library, "cuDeviceGetAttribute", ctypes.byref(minor), 76, device)
-    return {"name": name.value.decode(), "compute_capability": "{0}.{1}".format(major.value, minor.value)}
+    return {"name": name.value.decode(), "compute_capability": f"{major.value}.{minor.value}"}
 
 
 def _context(library: Any, line: Timeline, index: int) -> None:
+    def timed(name: str, function: str, *arguments: Any) -> None:
+        line.timed(f"{name} (GPU {index})", lambda: call(library, function, *arguments))
+
     device, context = ctypes.c_int(0), ctypes.c_void_p()
     call(library, "cuDeviceGet", ctypes.byref(device), index)
-    suffix = " (GPU {0})".format(index)
-    line.timed(
-        "primary context" + suffix, lambda: call(library, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    )
+    timed("primary context", "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     call(library, "cuCtxSetCurrent", context)
     free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
     call(library, "cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    line.facts["gpus"][index]["memory"] = total.value
-    line.facts["gpus"][index]["free_with_context"] = free.value
     module, function, memory = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64(0)
-    line.timed("PTX compile" + suffix, lambda: call(library, "cuModuleLoadData", ctypes.byref(module), PTX))
+    timed("PTX compile", "cuModuleLoadData", ctypes.byref(module), PTX)
     call(library, "cuModuleGetFunction", ctypes.byref(function), module, b"twice")
-    line.timed(
-        "first allocation" + suffix,
-        lambda: call(library, "cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(BYTES)),
-    )
-    line.timed("first launch" + suffix, lambda: _launch(library, function, memory))
-    line.timed("second launch" + suffix, lambda: _launch(library, function, memory))
-    line.facts["gpus"][index]["kernel_right"] = _right(library, function, memory)
+    timed("first allocation", "cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(BYTES))
+    for name in ("first launch", "second launch"):
+        line.timed(f"{name} (GPU {index})", lambda: _launch(library, function, memory))
+    right = _right(library, function, memory)
+    line.facts["gpus"][index].update(memory=total.value, free_with_context=free.value, kernel_right=right)
     call(library, "cuMemFree_v2", memory)
 
 
@@ -198,11 +184,8 @@ def default_handles() -> list[tuple[str, str]]:
     """Return cuBLAS and cuDNN of this Python's CUDA wheels; empty if there are none."""
     found = []
     for name, pattern in (("cuBLAS", "cublas/lib/libcublas.so.*"), ("cuDNN", "cudnn/lib/libcudnn.so.*")):
-        for root in sys.path:
-            paths = sorted(glob.glob(os.path.join(root, "nvidia", pattern)))
-            if paths:
-                found.append((name, paths[0]))
-                break
+        paths = [path for root in sys.path for path in sorted(glob.glob(os.path.join(root, "nvidia", pattern)))]
+        found += [(name, path) for path in paths[:1]]
     return found
 
 

@@ -10,7 +10,7 @@ busy host has those in every loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Dict, TypeVar
+from typing import Any, Dict, NamedTuple, TypeVar
 
 Step = Dict[str, Any]
 _Item = TypeVar("_Item")
@@ -19,13 +19,12 @@ WARM_UP = 20
 PARTS = ("data", "step", "sync", "other")
 
 
-class Cause:
-    """Why a loop stalls: a name, the evidence, and a fix."""
+class Cause(NamedTuple):
+    """Why a loop stalls."""
 
-    def __init__(self, name: str, evidence: str, fix: str) -> None:
-        self.name = name
-        self.evidence = evidence
-        self.fix = fix
+    name: str
+    evidence: str
+    fix: str
 
 
 def following(values: Sequence[_Item]) -> Iterable[tuple[_Item, _Item]]:
@@ -45,12 +44,7 @@ def quantile(values: Iterable[float], share: float) -> float:
 def distribution(steps: Sequence[Step]) -> dict[str, float]:
     """Describe the step times after warm-up: p50, p95, p99, max, in seconds."""
     seconds = totals(steps[WARM_UP:])
-    return {
-        "p50": quantile(seconds, 0.5),
-        "p95": quantile(seconds, 0.95),
-        "p99": quantile(seconds, 0.99),
-        "max": max(seconds),
-    }
+    return dict({f"p{share}": quantile(seconds, share / 100) for share in (50, 95, 99)}, max=max(seconds))
 
 
 def causes(steps: Sequence[Step], constant: Sequence[float] = ()) -> list[Cause]:
@@ -73,7 +67,7 @@ def _sessions(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     made = _grew(rest, "sessions")
     if made < max(2, len(rest) // 20):
         return None
-    text = "{0} sessions were made in {1} steps".format(made, len(rest))
+    text = f"{made} sessions were made in {len(rest)} steps"
     return Cause("session re-creation", text, "make one session (or load the model once) and keep it")
 
 
@@ -81,7 +75,7 @@ def _graph(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     added = _grew(rest, "nodes")
     if added < len(rest) // 2:
         return None
-    text = "the graph grew by {0} nodes in {1} steps".format(added, len(rest))
+    text = f"the graph grew by {added} nodes in {len(rest)} steps"
     return Cause("growing graph", text, "build operations once, before the loop; tf.Graph.finalize() finds the rest")
 
 
@@ -100,7 +94,7 @@ def _tracing(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     text = "{0} traces after warm-up in {1} steps".format(_grew(rest, "traces"), len(rest))
     if with_new_shape >= 0.8 * traced:
         fix = "pad or bucket inputs, or give the function an input_signature with None for what varies"
-        return Cause("shape churn", text + ", each with a shape that is new; {0} shapes".format(len(seen)), fix)
+        return Cause("shape churn", text + f", each with a shape that is new; {len(seen)} shapes", fix)
     fix = "give Python values as tensors, and make functions outside of the loop"
     return Cause("retracing", text + ", with shapes that were seen before", fix)
 
@@ -114,22 +108,20 @@ def _input(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     without = quantile(constant, 0.5)
     if constant and with_data < 2 * without:
         return None
-    text = "{0:.0%} of the time the loop waits for its next batch".format(waiting / everything)
+    text = f"{waiting / everything:.0%} of the time the loop waits for its next batch"
     if constant:
-        text += "; a step takes {0:.1f} ms, with a constant batch {1:.1f} ms".format(1e3 * with_data, 1e3 * without)
+        text += f"; a step takes {1e3 * with_data:.1f} ms, with a constant batch {1e3 * without:.1f} ms"
     return Cause("input pipeline", text, "map and decode in parallel, cache, and end the pipeline with prefetch")
 
 
 def _hook(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     usual = quantile(totals(rest), 0.5)
-    for part in ("other", "all"):
-        seconds = [step["other"] for step in rest] if part == "other" else totals(rest)
+    for seconds in ([step["other"] for step in rest], totals(rest)):
         long = [index for index, value in enumerate(seconds) if value > max(5 * usual, 0.005)]
         period = _period(long, len(rest))
         if period:
-            text = "every {0} steps one takes {1:.0f} ms instead of {2:.1f} ms".format(
-                period, 1e3 * quantile([seconds[index] for index in long], 0.5), 1e3 * usual
-            )
+            median = quantile([seconds[index] for index in long], 0.5)
+            text = f"every {period} steps one takes {1e3 * median:.0f} ms instead of {1e3 * usual:.1f} ms"
             fix = "write summaries and checkpoints more seldom, or on another thread"
             return Cause("periodic hook", text, fix)
     return None
@@ -164,7 +156,7 @@ def _allocator(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     per_step = quantile(fresh, 0.5)
     if per_step < FRESH_PER_STEP:
         return None
-    text = "{0:.0f} MB of fresh memory in most steps".format(per_step / 1e6)
+    text = f"{per_step / 1e6:.0f} MB of fresh memory in most steps"
     return Cause("allocator churn", text, "keep shapes and buffers the same from step to step; do not hold results")
 
 
@@ -175,7 +167,7 @@ def _copies(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     per_step = quantile([after["copied"] - before["copied"] for before, after in following(rest)], 0.5)
     if per_step < COPIED_PER_STEP:
         return None
-    text = "{0:.1f} MB are copied to the host in every step".format(per_step / 1e6)
+    text = f"{per_step / 1e6:.1f} MB are copied to the host in every step"
     return Cause("host-device copies", text, "compute on the device and fetch a scalar, or fetch every hundredth step")
 
 
@@ -190,9 +182,8 @@ def _growth(rest: Sequence[Step], constant: Sequence[float]) -> Cause | None:
     rising = sum(a < b for a, b in zip(_blocks(seconds), _blocks(seconds)[1:]))
     if rising < 0.8 * (len(_blocks(seconds)) - 1):
         return None
-    text = "a step takes {0:.1f} ms of processor at first and {1:.1f} ms at the end; memory grew by {2:.0f} MB".format(
-        1e3 * early, 1e3 * late, grew / 1e6
-    )
+    text = f"a step takes {1e3 * early:.1f} ms of processor at first and {1e3 * late:.1f} ms at the end"
+    text += f"; memory grew by {grew / 1e6:.0f} MB"
     return Cause("slow growth", text, "find what is kept from step to step: lists of tensors, metrics never reset")
 
 
@@ -213,7 +204,7 @@ def _unexplained(rest: Sequence[Step], constant: Sequence[float]) -> Cause | Non
     explained = any(rule(rest, constant) for rule in RULES if rule is not _unexplained)
     if len(pauses) < 3 or explained:
         return None
-    text = "{0} pauses of up to {1:.1f} s with the processors free".format(len(pauses), max(seconds))
+    text = f"{len(pauses)} pauses of up to {max(seconds):.1f} s with the processors free"
     return Cause("unexplained", text, "profile around a pause: tf.profiler.experimental.start")
 
 

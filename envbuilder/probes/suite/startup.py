@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.machinery
 import json
 import os
+import re
 import sys
 import time
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from . import host, tensorflow1_compat
@@ -19,31 +21,30 @@ def import_tensorflow(facts: Facts) -> Answer:
     """Import it; divide the time into shared objects (mapping, relocation, initialisers) and Python modules."""
     worker = facts["worker"]
     before = len(sys.modules)
-    with Objects() as objects:
-        begun = time.perf_counter()
-        import tensorflow as tf
-
-        took = time.perf_counter() - begun
+    events: list[tuple[float, bytes]] = []
+    tf = import_marked(lambda mark: events.append((time.perf_counter(), mark)))
+    took = events[-1][0] - events[0][0]
+    modules, objects = list(analyse(events)["seconds"].values())[:2]
     start = worker["started"] - worker["spawned"]
     expected = facts.get("tensorflow") or ""
-    observed = "TensorFlow {0} in {1:.2f} s".format(tf.__version__, took)
+    observed = f"TensorFlow {tf.__version__} in {took:.2f} s"
     more = {
         "measurements": {
             "process_start": measure(start, "s"),
             "import": measure(took, "s"),
-            "import_shared_objects": measure(objects.seconds, "s"),
+            "import_shared_objects": measure(objects, "s"),
             "modules": measure(len(sys.modules) - before, "1"),
         },
         "phases": {
             "process start": phase([start]),
             "import": phase([took]),
-            "import: shared objects": phase([objects.seconds]),
-            "import: Python modules": phase([took - objects.seconds]),
+            "import: shared objects": phase([objects]),
+            "import: Python modules": phase([modules]),
         },
     }
     findings = []
     if expected and not same_release(expected, tf.__version__):
-        text = "the environment names TensorFlow {0}, and {1} is imported".format(expected, tf.__version__)
+        text = f"the environment names TensorFlow {expected}, and {tf.__version__} is imported"
         findings.append(finding("LOCK_MISMATCH", "tensorflow", text, expected, tf.__version__))
     return judged(findings, expected or "an import", observed, **more)
 
@@ -57,33 +58,69 @@ def _plain(version: str) -> str:
     return version.partition("+")[0].replace("-", "").replace(".dev", "dev")
 
 
-class Objects:
-    """Adds up the time in which extension modules load."""
+MARK = b"envbuilder-object "
+# Printed by glibc with LD_DEBUG=files for every initialiser that it calls (elf/dl-init.c).
+INITIALISER = re.compile(rb"calling init: (\S+)")
+BLANK = re.compile(rb"\s*[0-9]*:?\s*\Z")
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._depth = 0
-        self._kind: Any = importlib.machinery.ExtensionFileLoader
 
-    def __enter__(self) -> Objects:
-        self._plain = self._kind.create_module
-        outer = self
+def import_marked(mark: Callable[[bytes], object]) -> Any:
+    """Import TensorFlow, and mark its start, its end, and begin and end of the loading of each extension module."""
+    kind: Any = importlib.machinery.ExtensionFileLoader
+    plain = kind.create_module
 
-        def timed(self: Any, spec: Any) -> Any:
-            begun = time.perf_counter()
-            outer._depth += 1
-            try:
-                return outer._plain(self, spec)
-            finally:
-                outer._depth -= 1
-                if outer._depth == 0:
-                    outer.seconds += time.perf_counter() - begun
+    def loading(loader: Any, spec: Any) -> Any:
+        mark(MARK + b"begin")
+        try:
+            return plain(loader, spec)
+        finally:
+            mark(MARK + b"end")
 
-        self._kind.create_module = timed
-        return self
+    kind.create_module = loading
+    try:
+        mark(MARK + b"start")
+        return importlib.import_module("tensorflow")
+    finally:
+        mark(MARK + b"done")
+        kind.create_module = plain
 
-    def __exit__(self, *failure: object) -> None:
-        self._kind.create_module = self._plain
+
+def traced_import() -> NoReturn:
+    """Import TensorFlow in this fresh process, with the marks in the loader's trace."""
+    import_marked(lambda mark: os.write(2, mark + b"\n"))
+    os._exit(0)
+
+
+def analyse(events: Iterable[tuple[float, bytes]]) -> dict[str, Any]:
+    """Add up timed lines: within the loading of an extension, an initialiser lasts until the loader's next line."""
+    inside = 0
+    seconds = {"Python modules": 0.0, "mapping and relocation": 0.0, "initialisers (registration)": 0.0}
+    by_object: dict[str, float] = {}
+    previous, running = None, None
+    started = False
+    for now, line in events:
+        if BLANK.match(line):  # the loader puts one after each of its messages
+            continue
+        if started and previous is not None:
+            took = now - previous
+            if running is not None:
+                seconds["initialisers (registration)"] += took
+                by_object[running] = by_object.get(running, 0.0) + took
+            elif inside:
+                seconds["mapping and relocation"] += took
+            else:
+                seconds["Python modules"] += took
+        previous, running = now, None
+        if line.startswith(MARK):
+            word = line[len(MARK) :]
+            started = started or word == b"start"
+            inside += {b"begin": 1, b"end": -1}.get(word, 0)
+            if word == b"done":
+                break
+        elif inside:
+            found = INITIALISER.search(line)
+            running = found.group(1).decode("utf-8", "replace") if found else None
+    return {"seconds": seconds, "objects": len(by_object), "slowest": max(by_object.values(), default=0.0)}
 
 
 def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
@@ -96,17 +133,14 @@ def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
     if tensorflow1_compat.is_first(tf):
         _session(tf, device, line)
     right = three == 3.0 and abs(product - 64.0) < 1e-3 and abs(total / (64.0 * 65536) - 1) < 1e-4
+    measured = {prefix + row["phase"][len(prefix) :].replace(" ", "_"): row["seconds"] for row in line.phases}
     more = {
-        "measurements": {_underscored(row["phase"], prefix): measure(row["seconds"], "s") for row in line.phases},
+        "measurements": {name: measure(seconds, "s") for name, seconds in measured.items()},
         "phases": {row["phase"]: phase([row["seconds"]]) for row in line.phases},
     }
-    observed = "1+2={0:g}, product {1:g}, sum {2:g}".format(three, product, total)
+    observed = f"1+2={three:g}, product {product:g}, sum {total:g}"
     findings = [] if right else [finding("WRONG_NUMBERS", prefix + "first operations", observed)]
-    return judged(findings, "1+2=3, product 64, sum {0:g}".format(64.0 * 65536), observed, **more)
-
-
-def _underscored(name: str, prefix: str) -> str:
-    return prefix + name[len(prefix) :].replace(" ", "_")
+    return judged(findings, f"1+2=3, product 64, sum {64.0 * 65536:g}", observed, **more)
 
 
 def first_operations(tf: Any, line: Timeline) -> tuple[float, float, float]:
@@ -133,7 +167,7 @@ def _session(tf: Any, device: str, line: Timeline) -> None:
             first = line.timed("first run", lambda: session.run(product, {given: values}))
             line.timed("second run", lambda: session.run(product, {given: values}))
     if abs(float(first[0, 0]) - 64.0) >= 1e-3:
-        raise ArithmeticError("a session multiplies to {0:g} where 64 is right".format(float(first[0, 0])))
+        raise ArithmeticError(f"a session multiplies to {float(first[0, 0]):g} where 64 is right")
 
 
 def sample(started: float) -> NoReturn:

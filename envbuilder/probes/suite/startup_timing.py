@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,11 +11,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from . import cuda_timeline, driver, startup_diagnosis, tensorflow_install
-from .result import Answer, Facts, Measurement, judged, measure, phase, skipped
+from . import cuda_driver, cuda_timeline, startup, startup_diagnosis, tensorflow_install
+from .result import Answer, Facts, Measurement, finding, judged, measure, phase, skipped
+from .startup_diagnosis import Sample, median
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLE_LIMIT_S = 240.0
+
+FEWEST, ENOUGH_S = 2, 10.0
+"""The fewest pairs of a cold and a warm sample; after so many seconds no further pair begins."""
 
 # Name, variables, options of the sample; the base case has none. Without a GPU, the settings for GPUs are left out.
 KNOBS: tuple[tuple[str, dict[str, str], dict[str, bool], bool], ...] = (
@@ -37,12 +40,12 @@ class SampleError(Exception):
     """A sample without a result."""
 
 
-def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> startup_diagnosis.Sample:
+def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Sample:
     """Time one start-up in a fresh process."""
     return _timed([HERE, "--sample"], env, dict(options or {}, spawned=time.monotonic()))
 
 
-def _timed(arguments: list[str], env: Mapping[str, str], order: Mapping[str, Any]) -> startup_diagnosis.Sample:
+def _timed(arguments: list[str], env: Mapping[str, str], order: Mapping[str, Any]) -> Sample:
     """Run a fresh Python and return the document that it prints. Raises SampleError with the end of its log."""
     with tempfile.TemporaryFile() as log:
         try:
@@ -55,7 +58,7 @@ def _timed(arguments: list[str], env: Mapping[str, str], order: Mapping[str, Any
                 timeout=SAMPLE_LIMIT_S,
                 check=False,
             ).stdout
-            document: startup_diagnosis.Sample = json.loads(printed.decode())
+            document: Sample = json.loads(printed.decode())
             return document
         except (ValueError, subprocess.TimeoutExpired):
             log.seek(0)
@@ -64,130 +67,118 @@ def _timed(arguments: list[str], env: Mapping[str, str], order: Mapping[str, Any
 
 def measured(facts: Facts) -> Answer:
     """Take cold and warm samples in turn, then one for each setting; name the causes of slow phases."""
-    count = int(facts.get("samples", 5))
-    folder = tempfile.mkdtemp(prefix="kernels-")
-    cold, warm = [], []
     # With a simulated driver TensorFlow can only list devices, so it is hidden.
-    hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if facts.get("simulated") else {}
-    try:
-        for index in range(count):
-            cache = os.path.join(folder, str(index))
-            os.mkdir(cache)
-            evicted = evict()
-            env = dict(hidden, CUDA_CACHE_PATH=cache)
-            before = cuda_cache_size(cache)
-            document = sample(env)
-            document["cache_grew"] = cuda_cache_size(cache) - before
-            document["evicted"] = evicted
-            cold.append(document)
-            warm.append(sample(env))
-        knobs = _knobs(env, has_gpu=warm[0]["gpus"] > 0)
-    except SampleError as error:
-        return judged([startup_diagnosis.broken(str(error))], "{0} samples".format(2 * count), str(error)[-500:])
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    seen = driver.read_state()
-    findings = startup_diagnosis.causes(cold, warm, knobs, [gpu.get("persistence") for gpu in seen.gpus])
+    env = {"CUDA_VISIBLE_DEVICES": "-1"} if facts.get("simulated") else {}
+    cold: list[Sample] = []
+    warm: list[Sample] = []
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+        try:
+            while len(cold) < FEWEST or (len(cold) < facts.get("samples", 5) and time.monotonic() - begun < ENOUGH_S):
+                cache = env["CUDA_CACHE_PATH"] = tempfile.mkdtemp(dir=folder)
+                evict()
+                cold.append(dict(sample(env), cache_grew=cuda_timeline.cache_bytes(cache)))
+                warm.append(sample(env))
+        except SampleError as error:
+            text = "a fresh process gave no answer"
+            broken = finding("PROBE_CRASHED", "sample of start-up", text, found=str(error)[-1500:])
+            return judged([broken], "cold and warm samples", str(error)[-500:])
+        wanted = [knob for knob in KNOBS if warm[0]["gpus"] or not knob[3]]
+        knobs = {name: _knob(env, variables, options) for name, variables, options, _ in wanted}
+    persistence = [gpu.get("persistence") for gpu in cuda_driver.read_state().gpus]
+    findings = startup_diagnosis.causes(cold, warm, knobs, persistence)
     return judged(
         findings,
-        "{0} cold and {0} warm samples, no slow phase".format(count),
+        f"{len(cold)} cold and {len(warm)} warm samples, no slow phase",
         "; ".join(one["message"] for one in findings) or _summary(warm),
         phases=startup_diagnosis.phases(cold, warm),
         measurements=_measurements(warm, knobs),
     )
 
 
-def _knobs(env: Mapping[str, str], *, has_gpu: bool) -> dict[str, startup_diagnosis.Sample]:
-    found = {}
-    for name, variables, options, for_gpu in KNOBS:
-        if for_gpu and not has_gpu:
-            continue
-        try:
-            found[name] = sample(dict(env, **variables), options)
-        except SampleError as error:
-            found[name] = {"error": str(error)[-500:]}
-    return found
+def _knob(env: Mapping[str, str], variables: Mapping[str, str], options: Mapping[str, bool]) -> Sample:
+    try:
+        return sample(dict(env, **variables), options)
+    except SampleError as error:
+        return {"error": str(error)[-500:]}
 
 
-def _measurements(
-    warm: list[startup_diagnosis.Sample], knobs: Mapping[str, startup_diagnosis.Sample]
-) -> dict[str, Measurement]:
+def _measurements(warm: list[Sample], knobs: Mapping[str, Sample]) -> dict[str, Measurement]:
     found = {"peak_memory": measure(max(one["peak_memory"] for one in warm), "B")}
-    for name, document in knobs.items():
-        if "phases" in document:
-            found["knob: " + name] = measure(_total(document), "s")
-    found["knob: none"] = measure(startup_diagnosis.median(map(_total, warm)), "s")
-    return found
+    totals = {name: _total(document) for name, document in knobs.items() if "phases" in document}
+    totals["none"] = median(map(_total, warm))
+    return dict(found, **{"knob: " + name: measure(seconds, "s") for name, seconds in totals.items()})
 
 
-def _total(document: startup_diagnosis.Sample) -> float:
+def _total(document: Sample) -> float:
     return float(sum(row["seconds"] for row in document["phases"]))
 
 
-def _summary(warm: list[startup_diagnosis.Sample]) -> str:
-    imports = sorted(startup_diagnosis.of(warm, "import"))
-    spread = imports[-1] - imports[0]
-    return "import {0:.2f} s (median of {1} warm, spread {2:.2f} s)".format(
-        imports[len(imports) // 2], len(imports), spread
-    )
+def _summary(warm: list[Sample]) -> str:
+    imports = startup_diagnosis.of(warm, "import")
+    spread = max(imports) - min(imports)
+    return f"import {median(imports):.2f} s (median of {len(imports)} warm, spread {spread:.2f} s)"
 
 
-def cuda_cache_size(folder: str) -> int:
-    return sum(os.path.getsize(os.path.join(place, name)) for place, _, files in os.walk(folder) for name in files)
-
-
-def evict() -> int:
-    """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk; return their size."""
-    total = 0
+def evict() -> None:
+    """Drop TensorFlow's own files from the page cache, so that a sample reads them from disk."""
     roots = [tensorflow_install.tensorflow_folder() or "", *tensorflow_install.wheel_folders()]
-    for root in roots:
-        for folder, _, files in os.walk(root) if root else ():
-            for name in files:
-                if name.endswith((".pyc", ".py")) or ".so" in name:
-                    total += _drop(os.path.join(folder, name))
-    return total
-
-
-def _drop(path: str) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return 0
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    for place, _, files in (found for root in roots if root for found in os.walk(root)):
+        for name in files:
+            if name.endswith((".pyc", ".py")) or ".so" in name:
+                try:
+                    with open(os.path.join(place, name), "rb") as stream:
+                        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                except OSError:
+                    continue
 
 
 def cuda_level(facts: Facts) -> Answer:
     """Time the CUDA driver's own phases, cold and warm, in fresh processes without a framework."""
-    if not driver.read_state().present:
-        return skipped(driver.NO_DRIVER)
+    if not cuda_driver.read_state().present:
+        return skipped(cuda_driver.NO_DRIVER)
     if facts.get("simulated"):
         return skipped("a simulated driver's times say nothing")
-    folder = tempfile.mkdtemp(prefix="kernels-")
-    runs: dict[str, list[startup_diagnosis.Sample]] = {"cold": [], "warm": []}
-    try:
-        for index in range(int(facts.get("samples", 5))):
-            cache = os.path.join(folder, str(index))
-            for kind in ("cold", "warm"):
-                runs[kind].append(_timed([cuda_timeline.__file__], {"CUDA_CACHE_PATH": cache}, {}))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    runs: dict[str, list[Sample]] = {"cold": [], "warm": []}
+    with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+        for _ in range(int(facts.get("samples", 5))):
+            cache = tempfile.mkdtemp(dir=folder)
+            for documents in runs.values():  # the cold one fills the cache
+                documents.append(_timed([cuda_timeline.__file__], {"CUDA_CACHE_PATH": cache}, {}))
     return startup_diagnosis.cuda_answer(runs)
 
 
 def loading(facts: Facts) -> Answer:
-    """Divide the import: Python modules, mapping and relocating shared objects, their initialisers (registration)."""
-    split = startup_diagnosis.split()
+    """Divide an import by the loader's trace: Python modules, mapping and relocation, initialisers (registration)."""
+    process = subprocess.Popen(
+        [sys.executable, HERE, "--traced-import"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ, LD_DEBUG="files"),
+    )
+    events = []
+    deadline = time.monotonic() + SAMPLE_LIMIT_S
+    assert process.stderr is not None  # asked for above
+    with process:
+        rest = b""
+        while time.monotonic() < deadline:
+            data = os.read(process.stderr.fileno(), 1 << 16)
+            if not data:
+                break
+            now = time.perf_counter()
+            *lines, rest = (rest + data).split(b"\n")
+            events += [(now, line) for line in lines]
+        process.kill()
+    found = startup.analyse(events)
+    seconds = found["seconds"]
     return judged(
         [],
         "a split of the import",
-        ", ".join("{0} {1:.2f} s".format(name, seconds) for name, seconds in split["seconds"].items()),
-        phases={"import: " + name: phase((), [seconds]) for name, seconds in split["seconds"].items()},
+        ", ".join(f"{name} {took:.2f} s" for name, took in seconds.items()),
+        phases={"import: " + name: phase((), [took]) for name, took in seconds.items()},
         measurements={
-            "objects": measure(split["objects"], "1"),
-            "slowest initialiser": measure(split["slowest"][1], "s"),
+            "objects": measure(found["objects"], "1"),
+            "slowest initialiser": measure(found["slowest"], "s"),
         },
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, List, Tuple
 
-from . import stall_rules, tensorflow1_compat
+from . import host, stall_rules, tensorflow1_compat
 from .result import Answer, Facts, Finding, finding, judged, measure
 from .stall_rules import WARM_UP, Cause, Step
 
@@ -101,12 +101,10 @@ def _resident() -> int:
 def _transient() -> int:
     """Return the bytes that this process had at its peak since the last call and has no more (Linux, proc(5))."""
     try:
-        with open("/proc/self/status", encoding="ascii") as stream:
-            peak = next(int(line.split()[1]) * 1024 for line in stream if line.startswith("VmHWM"))
-        held = _resident()
+        peak, held = host.peak_memory(), _resident()
         with open("/proc/self/clear_refs", "w", encoding="ascii") as stream:
             stream.write("5")  # start a new peak
-    except (OSError, StopIteration):
+    except OSError:
         return 0
     return max(0, peak - held)
 
@@ -116,7 +114,7 @@ def _waited() -> float:
     total = 0
     for thread in os.listdir("/proc/self/task"):
         try:
-            with open("/proc/self/task/{0}/schedstat".format(thread), encoding="ascii") as stream:
+            with open(f"/proc/self/task/{thread}/schedstat", encoding="ascii") as stream:
                 total += int(stream.read().split()[1])
         except (OSError, ValueError, IndexError):
             continue
@@ -148,21 +146,17 @@ def batch(tf: Any, width: int = 64, rows: int = 32) -> tuple[Any, Any]:
     return tf.fill((rows, width), 0.5), tf.fill((rows, 1), 1.0)
 
 
-def dataset(tf: Any, delay: float = 0.0) -> Any:
-    """Return an endless prefetching pipeline of batches; each batch takes ``delay`` seconds more."""
-    numbers = tf.data.Dataset.range(1 << 40)
-    if delay:
+def dataset(tf: Any) -> Any:
+    """Return an endless prefetching pipeline that makes each batch."""
+    return tf.data.Dataset.range(1 << 40).map(lambda _: batch(tf)).prefetch(4)
 
-        def slow(number: Any) -> Any:
-            time.sleep(delay)
-            return number
 
-        numbers = numbers.map(lambda number: tf.ensure_shape(tf.numpy_function(slow, [number], tf.int64), ()))
-    return numbers.map(lambda _: batch(tf)).prefetch(4)
+def constant(tf: Any) -> Iterator[Any]:
+    """Return one batch again and again."""
+    return iter(tf.data.Dataset.from_tensors(batch(tf)).repeat().prefetch(4))
 
 
 def run(
-    tf: Any,
     recorder: Recorder,
     model: Model,
     batches: Any,
@@ -180,17 +174,14 @@ def run(
         recorder.end(getattr(inputs, "shape", None))
 
 
-def healthy(tf: Any, steps: int = STEPS, delay: float = 0.0) -> Recording:
-    """Run a loop without a defect; with a ``delay`` its input pipeline is too slow."""
+def recorded(tf: Any, batches: Iterable[Any], steps: int = STEPS) -> Recording:
+    """Record a loop on batches, and on one constant batch."""
     model = Model(tf)
-    constant = iter(tf.data.Dataset.from_tensors(batch(tf)).repeat().prefetch(4))
     with Recorder(tf, [model.train]) as recorder:
-        run(tf, recorder, model, iter(dataset(tf, delay)), steps)
-    with Recorder(tf, [model.train]) as beside:
-        run(tf, beside, model, constant, WARM_UP + 40)
-    return recorder.steps, [
-        sum(step[part] for part in ("data", "step", "sync", "other")) for step in beside.steps[WARM_UP:]
-    ]
+        run(recorder, model, iter(batches), steps)
+    with Recorder(tf, [model.train]) as other:
+        run(other, model, constant(tf), WARM_UP + 40)
+    return recorder.steps, stall_rules.totals(other.steps[WARM_UP:])
 
 
 def check(facts: Facts) -> Answer:
@@ -200,19 +191,19 @@ def check(facts: Facts) -> Answer:
     import tensorflow as tf
 
     throttled = _throttled()
-    recorded, constant = healthy(tf)
-    findings = [_named(cause) for cause in stall_rules.causes(recorded, constant)]
-    times = stall_rules.distribution(recorded)
-    observed = ", ".join("{0} {1:.2f} ms".format(name, 1e3 * seconds) for name, seconds in times.items())
+    steps, on_constant = recorded(tf, dataset(tf))
+    findings = [_named(cause) for cause in stall_rules.causes(steps, on_constant)]
+    times = stall_rules.distribution(steps)
+    observed = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in times.items())
     observed += "; " + "; ".join(one["message"] for one in findings) if findings else ""
     measurements = {"step_" + name: measure(seconds, "s") for name, seconds in times.items()}
-    measurements["retraces"] = measure(recorded[-1]["traces"] - recorded[stall_rules.WARM_UP]["traces"], "1")
+    measurements["retraces"] = measure(steps[-1]["traces"] - steps[WARM_UP]["traces"], "1")
     measurements["throttled"] = measure(_throttled() - throttled, "1")
-    return judged(findings, "no stall in {0} steps".format(len(recorded)), observed, measurements=measurements)
+    return judged(findings, f"no stall in {len(steps)} steps", observed, measurements=measurements)
 
 
 def _named(cause: Cause) -> Finding:
-    text = "{0}: {1}".format(cause.name, cause.evidence)
+    text = f"{cause.name}: {cause.evidence}"
     return finding("STALLS", cause.name, text, fix=cause.fix, severity="warning")
 
 

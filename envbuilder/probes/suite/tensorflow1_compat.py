@@ -58,12 +58,8 @@ def as_later(tf: Any) -> Any:
         if not hasattr(found(tf, place), leaf) and found(tf, former) is not None:
             setattr(found(tf, place), leaf, found(tf, former))
     if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
-        tf.config.experimental.enable_tensor_float_32_execution = _nothing  # no such build multiplies so
+        tf.config.experimental.enable_tensor_float_32_execution = lambda _: None  # no such build multiplies so
     return tf
-
-
-def _nothing(_: object) -> None:
-    """Do nothing."""
 
 
 def found(tf: Any, name: str) -> Any:
