@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from envbuilder.cli import termination
 from envbuilder.cli.options import refuse_empty
 from envbuilder.errors import EnvbuilderError, ExitCode, UsageError, of_system
 from envbuilder.support import terminal_text
+from envbuilder.support.yaml_reader import read_yaml
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
@@ -98,7 +102,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"envbuilder.cli.{cmd_name}_command").command
-        return _prepared(command)
+        return _prepared(command, cmd_name)
 
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:  # noqa: ANN401 - click's signature
         """Parse the command line; print the help if requested."""
@@ -129,30 +133,26 @@ def _output() -> Iterator[None]:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="envbuilder")
-def root() -> None:
-    r"""Build GPU container images from a version matrix and validate them.
-
-    \b
-    Examples:
-      envbuilder choose --gpu A100 --driver 535       name an environment, its image, and lines to copy
-      envbuilder run                                  build and validate the quickstart matrix
-      envbuilder check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100
-      envbuilder reproduce report.txt                 cause and fix of a user's report
-      envbuilder upgrade 2.19.1 2.20.0                decide whether to adopt a release
-    """
+def root() -> None: ...
 
 
-def _prepared(command: click.Command) -> click.Command:
-    """Refuse empty values, and keep click from wrapping examples: it needs a backspace, not two letters."""
-    command.help = (command.help or "").replace("\\b\n", "\b\n")
+@cache
+def help_texts() -> dict[str, str]:
+    return read_yaml(Path(__file__).with_name("help.yaml"), dict[str, str])
+
+
+def _prepared(command: click.Command, words: str) -> click.Command:
+    """Refuse empty values, and add the help text, marked so that click keeps the lines of its examples."""
+    text = inspect.cleandoc(help_texts().get(words, command.help or "")).replace("\\b\n", "")
+    command.help = re.sub(r"\n\n(?=Examples?:\n)", "\n\n\b\n", text)
     for parameter in command.params:
         refuse_empty(parameter)
-    for child in command.commands.values() if isinstance(command, click.Group) else ():
-        _prepared(child)
+    for child in command.commands.items() if isinstance(command, click.Group) else ():
+        _prepared(child[1], f"{words} {child[0]}")
     return command
 
 
-_prepared(root)
+_prepared(root, "envbuilder")
 
 
 def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's own return type

@@ -18,15 +18,6 @@ from envbuilder.cli.options import format_option, jobs_option, matrix_argument, 
 @pull_option
 @click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Lock, render and build the selected environments. Up-to-date images are not built again.
-
-    Each image is tagged envbuilder/tensorflow:ID, and its build.log and image.json are in out/ID/.
-
-    \b
-    Examples:
-      envbuilder build
-      envbuilder build tensorflow -s flavor=gpu -j 1
-    """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish

@@ -7,22 +7,14 @@ from pathlib import Path
 
 import click
 
+from envbuilder.catalog import store
 from envbuilder.cli.options import format_option
+from envbuilder.cli.output import finish
+from envbuilder.support.console import Console
 
 
 @click.group("catalog")
-def command() -> None:
-    r"""Show, verify and refresh the catalogue of facts.
-
-    \b
-    Examples:
-      envbuilder catalog list                     how many rows of which kind, and the releases
-      envbuilder catalog list gpus                one table
-      envbuilder catalog verify                   every TensorFlow row against the package index
-      envbuilder catalog verify 2.20.0 --binary   GPU code in the wheel's library
-      envbuilder catalog refresh                  rows for releases that the catalogue lacks
-      envbuilder catalog look IMAGE@sha256:...    inspect an image, to build on it
-    """
+def command() -> None: ...
 
 
 @command.command("list")
@@ -38,15 +30,6 @@ def command() -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Show the source of each row and how it was verified.")
 @format_option
 def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], verbose: bool) -> None:
-    r"""Print a table of the catalogue: tensorflow, cuda, cudnn, drivers, gpus, systems, images, reports.
-
-    \b
-    Examples:
-      envbuilder catalog list gpus -s 'RTX 50*' -v
-      envbuilder catalog list tensorflow -s cuda=12.5 --format json
-    """
-    from envbuilder.catalog import store
-    from envbuilder.cli.output import finish
     from envbuilder.jobs import listing
 
     found = listing.list_catalog(store.load(), table, selectors)
@@ -60,21 +43,9 @@ def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], ve
 @click.option("--all", "everything", is_flag=True, help="Show agreeing fields too.")
 @format_option
 def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: bool, everything: bool) -> None:
-    r"""Compare rows with the real artefacts; exit 1 if one disagrees.
-
-    \b
-    Examples:
-      envbuilder catalog verify                   every row: about a minute, seconds when cached
-      envbuilder catalog verify 2.20.0 2.21.0 --all
-      envbuilder catalog verify 2.20.0 --binary
-      envbuilder catalog verify --binary          every GPU build: 56 GB, once; continues if stopped
-    """
-    from envbuilder.catalog import store
-    from envbuilder.cli.output import finish
     from envbuilder.pypi.client import open_index
     from envbuilder.refresh import evidence, verify_catalog
     from envbuilder.refresh.agreement import as_text
-    from envbuilder.support.console import Console
 
     kept = None if fresh else evidence.stored()
     found = verify_catalog.run(store.load(), open_index(fresh=fresh), version, Console(), binary=binary, kept=kept)
@@ -87,23 +58,8 @@ def verify_command(version: tuple[str, ...], form: str, *, binary: bool, fresh: 
 @click.option("--write", is_flag=True, help="Write the rows to the catalogue's files.")
 @format_option
 def refresh_command(version: tuple[str, ...], package: str | None, form: str, *, write: bool) -> None:
-    r"""Propose missing rows from the artefacts of an index, for review by a person.
-
-    Covers releases of every distribution, lines of CUDA and cuDNN, and lists of CUDA wheels; no index contains drivers.
-    A named release that has a row is read again; values that no wheel contains stay.
-
-    \b
-    Examples:
-      envbuilder catalog refresh                  print what is missing as YAML
-      envbuilder catalog refresh 2.22.0rc0        one release
-      envbuilder catalog refresh --package tf-nightly   the newest build
-      envbuilder catalog refresh --write
-    """
-    from envbuilder.catalog import store
-    from envbuilder.cli.output import finish
     from envbuilder.pypi.client import open_index
     from envbuilder.refresh import evidence, propose, rows_file
-    from envbuilder.support.console import Console
 
     proposer = propose.Proposer(store.load(), open_index(), propose.today(), Console().say, evidence.stored())
     found = propose.refresh(proposer, version, package)
@@ -117,21 +73,8 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
 @click.argument("image", metavar="IMAGE")
 @format_option
 def look_command(image: str, form: str) -> None:
-    r"""Inspect an image's files (system, Python, C library, CUDA, cuDNN) without running it.
-
-    The result is stored in bases/ under the image's digest, for matrices that name it in `bases`. Exits 1 if nothing
-    can be built on the image, or if it differs from its catalogue row.
-
-    \b
-    Examples:
-      envbuilder catalog look registry.example.org/hardened/ubuntu:22.04
-      envbuilder catalog look nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04 --format json
-    """
-    from envbuilder.catalog import store
-    from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
     from envbuilder.jobs import base
-    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     found = base.inspect(connect(), image, Workspace(Path.cwd()), store.load(), Console().say)

@@ -48,16 +48,6 @@ from envbuilder.cli.options import format_option
 @click.option("--as-of", metavar="DAY", help="Day of the installation, such as 2026-11-20.")
 @format_option
 def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Check one combination against the catalogue. Missing values are chosen and marked.
-
-    Exits 0 if it works, 1 if it does not, 8 if the catalogue does not know or if it works on a condition only.
-
-    \b
-    Examples:
-      envbuilder check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100
-      envbuilder check --tensorflow 2.4.1 --cuda 11.2
-      envbuilder check --tensorflow 2.20.0 --install and-cuda --gpu "Tesla V100-SXM2-16GB" --format json
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish

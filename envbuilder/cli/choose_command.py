@@ -28,16 +28,6 @@ from envbuilder.environment import Flavor, Variant
 )
 @format_option
 def command(form: str, *, flavor: Flavor | None, variant: Variant, **values: Any) -> None:  # noqa: ANN401 - click's
-    r"""Choose the newest environment for a GPU and driver, or for this host, with its image and lines to copy.
-
-    Exits 0 if there is one, 1 if none works, 8 if the catalogue does not know.
-
-    \b
-    Examples:
-      envbuilder choose
-      envbuilder choose --gpu A100 --driver 535.104.05
-      envbuilder choose --gpu T4 --driver 470 --tensorflow '>=2.10' --form devel
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish

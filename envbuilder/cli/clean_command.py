@@ -29,16 +29,6 @@ def _finite(_context: click.Context, _option: click.Parameter, size: float | Non
 @click.option("--dry-run", is_flag=True, help="List the images without removing them.")
 @format_option
 def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) -> None:  # noqa: FBT001
-    r"""Remove intermediate images (of reports, upgrades and controls) and replaced builds.
-
-    Build contexts, locks, verdicts and published images stay.
-
-    \b
-    Examples:
-      envbuilder clean --dry-run
-      envbuilder clean --cache 10
-      envbuilder clean --all
-    """
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.clean import CleanOptions, as_text, clean

@@ -16,17 +16,6 @@ from envbuilder.cli.options import format_option, profile_option
 @profile_option
 @format_option
 def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "full"], form: str) -> None:  # noqa: FBT001
-    r"""Break good environments on purpose and check that each one fails with exactly its own finding.
-
-    Exits 1 if a control passes, fails for another reason or has another failed check. The unchanged environments are
-    controls too: all their checks must pass.
-
-    \b
-    Examples:
-      envbuilder controls
-      envbuilder controls older-cudnn two-cuda-stacks
-      envbuilder controls --list
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.controls import text

@@ -14,16 +14,6 @@ from envbuilder.cli.options import format_option, matrix_argument, select_option
 @select_option
 @format_option
 def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
-    r"""Describe this host (driver, GPUs, engine, GPU runtime, disk) and the environments that it can run.
-
-    MATRIX is a file or the name of a shipped matrix (default: tensorflow). Works without an engine.
-
-    \b
-    Examples:
-      envbuilder doctor
-      envbuilder doctor my.yaml -s flavor=gpu
-      envbuilder doctor --format json
-    """
     from envbuilder import host
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose

@@ -14,13 +14,6 @@ from envbuilder.cli.options import format_option
 @click.option("--matrix", metavar="MATRIX", help="Matrix of the environment (default: the shipped ones).")
 @format_option
 def command(name: str, matrix: str | None, form: str) -> None:
-    r"""Explain a finding code or an environment: causes, fix, sources.
-
-    \b
-    Examples:
-      envbuilder explain PTX_JIT
-      envbuilder explain tf2.20.0-py311-cpu-bookworm
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.jobs.explain import as_text, explain

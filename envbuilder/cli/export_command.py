@@ -25,14 +25,6 @@ def command(
     since: str | None,
     output: Path | None,
 ) -> None:
-    r"""Write verdicts as FORMAT: junit, markdown or openmetrics.
-
-    \b
-    Examples:
-      envbuilder export junit -o junit.xml
-      envbuilder export markdown >> "$GITHUB_STEP_SUMMARY"
-      envbuilder export openmetrics --store /shared/history.sqlite3 -o /var/lib/node_exporter/envbuilder.prom
-    """
     from envbuilder.report.export import VerdictSource, export_verdicts
     from envbuilder.workspace import Workspace, write_atomically
 

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 
 import click
 
+from envbuilder.catalog.store import load
 from envbuilder.cli.options import (
     FilePath,
     format_option,
@@ -20,6 +21,8 @@ from envbuilder.cli.options import (
     read_options,
     select_option,
 )
+from envbuilder.cli.output import finish
+from envbuilder.support.console import Console
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -63,48 +66,22 @@ _signers = click.option(
 
 
 @click.group("fleet")
-def command() -> None:
-    r"""Validate every environment on every host class that it is for.
-
-    The fleet file lists the hosts. The registry stores the results as signed verdicts on image digests; hosts share
-    nothing else. The same digest, suite and host class is validated once.
-
-    \b
-    Examples:
-      kubectl get nodes -o json | envbuilder fleet hosts kubernetes - > fleet.yaml
-      envbuilder fleet plan tensorflow --fleet fleet.yaml --from registry.example.org/ml/tensorflow --key team.pub
-    """
+def command() -> None: ...
 
 
 @command.command("plan")
 @fleet_options
 def plan(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Show the state of each environment on each host class, and which validations are pending.
-
-    \b
-    Example:
-      envbuilder fleet plan tensorflow --fleet examples/fleets/example.yaml \
-          --from registry.example.org/ml/tensorflow --key team.pub
-    """
     _show("plan", form, values)
 
 
 @command.command("status")
 @fleet_options
 def status(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Show the same state and set the exit code: 0 all validated, 1 something FAILED, 8 something is pending.
-
-    \b
-    Example:
-      envbuilder fleet status tensorflow --fleet examples/fleets/example.yaml \
-          --from registry.example.org/ml/tensorflow --key team.pub
-    """
     _show("status", form, values)
 
 
 def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -> None:
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet.document import as_text
     from envbuilder.jobs.fleet.request import FleetOptions, show
 
@@ -124,22 +101,6 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
 )
 @click.option("--build", is_flag=True, help="With --dask: first build and publish the images that the registry lacks.")
 def run(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Run pending validations, sign and attach the verdicts, then show the state.
-
-    Without --dask it validates on this host what fits it, one digest after the other. With --dask each validation
-    runs on a worker of its host class, which signs with the key at its ENVBUILDER_SIGNING_KEY. A job is started
-    again if its worker is lost, and never after an answer. If interrupted, run the same command again.
-
-    \b
-    Examples:
-      envbuilder fleet run tensorflow --fleet examples/fleets/example.yaml \
-          --from registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.pub \
-          --sign ~/.envbuilder/envbuilder.key
-      envbuilder fleet run tensorflow --dask tls://scheduler:8786 --build --fleet fleet.yaml \
-          --from registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.pub
-    """
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet import request
     from envbuilder.jobs.fleet.document import as_text
 
@@ -152,16 +113,6 @@ def run(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
 @keyless_option
 @format_option
 def prove(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Run one validation on this host, as a job specification says. Fleet jobs call this command.
-
-    Nothing runs if a trusted result exists already, or if this host's driver and GPUs belong to another host class.
-
-    \b
-    Example:
-      envbuilder fleet prove - --sign ~/.envbuilder/envbuilder.key < spec.json
-    """
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet.prove import as_text
     from envbuilder.jobs.fleet.request import Signing, prove_spec
 
@@ -174,17 +125,6 @@ def prove(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - 
 @keyless_option
 @format_option
 def make(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Build, validate and publish one image, as a job specification says. `fleet run --build` calls this command.
-
-    Nothing is built if the repository has the image already. A GPU image that is built on a host without a GPU is
-    published with the verdict INCONCLUSIVE; hosts with a GPU validate it afterwards.
-
-    \b
-    Example:
-      envbuilder fleet make - --sign ~/.envbuilder/envbuilder.key < spec.json
-    """
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet.request import Signing, make_spec
     from envbuilder.publish.results import as_text
 
@@ -195,20 +135,9 @@ def make(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - c
 @click.argument("address")
 @click.option("--name", default="", help="Name of this worker on the scheduler; default: its address.")
 def worker(address: str, name: str) -> None:
-    r"""Start a worker of the Dask scheduler at ADDRESS, which advertises this host's driver and GPUs.
-
-    It runs one job at a time, because validation measures times, and signs with the key at ENVBUILDER_SIGNING_KEY.
-    For TLS use an address that begins with tls:// and set the certificates in Dask's configuration.
-
-    \b
-    Example:
-      ENVBUILDER_SIGNING_KEY=~/.envbuilder/envbuilder.key envbuilder fleet worker tls://scheduler:8786
-    """
-    from envbuilder.catalog.store import load
     from envbuilder.errors import UsageError
     from envbuilder.jobs.fleet.dask_engine import check_installed, worker_command
     from envbuilder.jobs.fleet.request import SIGNING_KEY, host_classes
-    from envbuilder.support.console import Console
 
     if not os.environ.get(SIGNING_KEY):
         raise UsageError("this worker has no signing key", hint=f"set {SIGNING_KEY} to the path of its key")
@@ -239,25 +168,9 @@ def worker(address: str, name: str) -> None:
     "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
 )
 def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Write pending validations as jobs of Slurm or Kubernetes: one file for each host class.
-
-    Submit the files yourself. The jobs need no connection to this host: each attaches its signed verdict to the
-    image's digest, and `envbuilder fleet status` shows it. No private key and no login is in a file. The nodes need a
-    container engine; on Kubernetes the pod uses its socket.
-
-    \b
-    Examples:
-      envbuilder fleet export slurm tensorflow --fleet fleet.yaml \
-          --from registry.example.org/ml/tensorflow --key team.pub -o jobs
-      envbuilder fleet export kubernetes tensorflow --fleet fleet.yaml --from registry.example.org/ml/tensorflow \
-          --key team.pub --runner registry.example.org/ml/envbuilder --pull-secret registry-login -o jobs
-    """
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
     from envbuilder.jobs.fleet.document import as_text
     from envbuilder.jobs.fleet.export import ClusterOptions, export_jobs
     from envbuilder.jobs.fleet.request import FleetOptions, pending_jobs
-    from envbuilder.support.console import Console
 
     cluster = read_options(ClusterOptions, values)
     document, jobs = pending_jobs(read_options(FleetOptions, values), load())
@@ -270,21 +183,8 @@ def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # n
 @click.argument("cluster", type=click.Choice(["kubernetes", "slurm", "dask"]))
 @click.argument("source", metavar="FILE|ADDRESS")
 def hosts(cluster: str, source: str) -> None:
-    r"""Write a fleet file from a cluster's description of its nodes: FILE, - for standard input, or a Dask ADDRESS.
-
-    Kubernetes: the output of `kubectl get nodes -o json`, with the labels of GPU feature discovery. Slurm: the output
-    of `sinfo -h -N -o '%N|%G|%f'`; a feature such as driver-535.104.05 has to name the driver. Dask: the host classes
-    that workers of `envbuilder fleet worker` advertise. Nodes with an unknown GPU or driver are left out, with a
-    message on standard error.
-
-    \b
-    Examples:
-      kubectl get nodes -o json | envbuilder fleet hosts kubernetes - > fleet.yaml
-      sinfo -h -N -o '%N|%G|%f' | envbuilder fleet hosts slurm - > fleet.yaml
-    """
     from envbuilder.jobs.fleet.dask_engine import advertised_classes
     from envbuilder.jobs.fleet.hosts import as_yaml, of_dask, of_kubernetes, of_slurm
-    from envbuilder.support.console import Console
     from envbuilder.workspace import read_users
 
     if cluster == "dask":

@@ -13,29 +13,13 @@ from envbuilder.errors import UsageError
 
 
 @click.group("keys")
-def command() -> None:
-    r"""Create and show the ed25519 keys that sign attestations.
-
-    \b
-    Examples:
-      envbuilder keys new ~/.envbuilder
-      envbuilder keys show ~/.envbuilder/envbuilder.pub
-    """
+def command() -> None: ...
 
 
 @command.command("new")
 @click.argument("folder", type=FilePath(path_type=Path, file_okay=False))
 @click.option("--expires", metavar="AGE", help="Limit the trust in the key: 365d. The public file contains the limit.")
 def new(folder: Path, expires: str | None) -> None:
-    r"""Create a key pair in FOLDER: envbuilder.key (private) and envbuilder.pub (public).
-
-    Existing files are never overwritten. ENVBUILDER_KEY_PASSWORD, if set, encrypts the private key.
-
-    \b
-    Example:
-      envbuilder keys new ~/.envbuilder
-      envbuilder keys new ~/.envbuilder --expires 365d
-    """
     from envbuilder.attest.keys import PRIVATE, PUBLIC, create
     from envbuilder.publish.verify_request import duration
 
@@ -62,12 +46,6 @@ def _end(seconds: float) -> datetime:
 @command.command("show")
 @click.argument("file", type=FilePath(path_type=Path, dir_okay=False))
 def show(file: Path) -> None:
-    r"""Print a public key's id, as attestations name it, and the key.
-
-    \b
-    Example:
-      envbuilder keys show envbuilder.pub
-    """
     from envbuilder.attest.keys import load_public_keys
 
     for key in load_public_keys(file):

@@ -13,15 +13,6 @@ from envbuilder.cli.options import select_option
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
 @select_option
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
-    r"""Resolve the selected environments again and write their locks and build contexts.
-
-    Only this command changes locks: `run` and `render` use the existing ones.
-
-    \b
-    Examples:
-      envbuilder lock                              every environment of the vetted matrices
-      envbuilder lock my.yaml -s tensorflow=2.20.0
-    """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.jobs.prepare import relock

@@ -21,18 +21,6 @@ from envbuilder.cli.options import FilePath, format_option, matrix_argument, rea
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="With --newest: a GPU of this host.")
 @format_option
 def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Show the environments of a matrix, and each rejected combination with the closest one that works.
-
-    With --fleet, also show which host can run which environment. Exits 4 if no combination, or no release for the host,
-    can work; 8 if the catalogue does not know.
-
-    \b
-    Examples:
-      envbuilder plan
-      envbuilder plan tensorflow -s 'tf2.1[89]*' --format json
-      envbuilder plan tensorflow --fleet examples/fleets/example.yaml
-      envbuilder plan --newest --driver 470.57.02 --gpu V100
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish

@@ -20,15 +20,6 @@ from envbuilder.cli.options import FilePath, select_option
     help="Write one environment, named by its id, as a folder that `docker build DIR` builds.",
 )
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: bool, standalone: Path | None) -> None:
-    r"""Write images/ for the selected environments: a folder for each, and the steps and packages that they share.
-
-    \b
-    Examples:
-      envbuilder render                    the vetted matrices
-      envbuilder render --check            in CI: check the committed contexts
-      envbuilder render my.yaml -s 'tf2.20*'
-      envbuilder render --standalone out/alone tf2.20.0-py311-cpu-bookworm
-    """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.jobs.prepare import prepare_all, stale_all, write_standalone

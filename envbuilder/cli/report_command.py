@@ -38,20 +38,6 @@ def command(
     on: str | None,
     max_age: str,
 ) -> None:
-    r"""Write all verdicts as one HTML page that needs no network.
-
-    The page shows the matrices (default: the shipped ones) as a grid, each environment's start-up, layers, checks,
-    findings and history, the negative controls and the upgrade comparisons. Verdicts in out/ are added to the history,
-    which never overwrites. Several people can share a history with --store, or a registry with --from.
-
-    \b
-    Examples:
-      envbuilder report
-      envbuilder report tensorflow --since 30d -o public
-      envbuilder report --store /shared/envbuilder/history.sqlite3
-      envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub
-      envbuilder report --from registry.example.org/ml/tensorflow --key envbuilder.pub --on 'H100/535, A100/550'
-    """
     from envbuilder.catalog.store import load
     from envbuilder.choice import VETTED
     from envbuilder.errors import UsageError

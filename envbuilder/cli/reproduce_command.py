@@ -20,17 +20,6 @@ import click
     help="Print a table for people, JSON for scripts or Markdown for a reply.",
 )
 def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
-    r"""Find the reporter's environment, the cause and a fix; then build the environment and run it.
-
-    REPORT is a pasted issue, a log or the output of `envbuilder capture`; - reads standard input. Exits 0 if the
-    problem was reproduced (with --dry-run: explained), 1 if the result was different, 8 if this host cannot tell.
-
-    \b
-    Examples:
-      envbuilder reproduce issue.txt --dry-run           cause and fix, without an engine
-      envbuilder reproduce issue.txt --prove             the same message from the real TensorFlow, and the fix
-      envbuilder reproduce - --format markdown < log     a comment to post
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.reproduce.job import reproduce_report

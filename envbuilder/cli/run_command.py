@@ -31,17 +31,6 @@ from envbuilder.cli.options import (
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Lock, render, build and validate every selected environment, then print a table.
-
-    MATRIX is a file or the name of a shipped matrix (default: quickstart). If interrupted, run the same command again:
-    finished and unchanged steps are skipped.
-
-    \b
-    Examples:
-      envbuilder run
-      envbuilder run matrices/tensorflow.yaml -s 'tf2.20.0-py311-*'
-      envbuilder run tensorflow -s flavor=cpu -j 4 --format json
-    """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish

@@ -60,13 +60,6 @@ def schema(name: str) -> dict[str, Any]:
 @click.command("schema")
 @click.argument("name", metavar="NAME")
 def command(name: str) -> None:
-    r"""Print the JSON Schema of a document, for editors and scripts.
-
-    \b
-    Examples:
-      envbuilder schema matrix > matrix.schema.json     completion in an editor
-      envbuilder schema verdict
-    """
     click.echo(json.dumps(schema(name), indent=2))
 
 

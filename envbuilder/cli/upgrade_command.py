@@ -40,20 +40,6 @@ _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 @gpus_option
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Build and validate two TensorFlow versions side by side, compare them, and decide by a policy.
-
-    Answers ADOPT or ADOPT_WITH_NOTES (exit 0), REJECT (1) or UNDECIDED (8), with every difference and its figures. The
-    complete document is stored in out/upgrades. With --bisect, find the release at which CMD begins to fail in the
-    image.
-
-    \b
-    Examples:
-      envbuilder upgrade 2.19.1 2.20.0
-      envbuilder upgrade 2.15.1 2.16.2 --suite tests/ --fleet hosts.yaml --format markdown
-      envbuilder upgrade 2.20.0 2.21.0rc1 --wheel tensorflow-2.21.0rc1-cp311-….whl
-      envbuilder upgrade --bisect 2.12.1 2.20.0 -- python -c 'import tensorflow as tf; tf.estimator'
-      envbuilder upgrade --bisect 12.2 12.5 --axis cuda --tensorflow 2.18.1 --flavor gpu -- python train.py
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.support.console import Console

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
+from command_line import commands as every_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.cli import COMMANDS, main, root
+from envbuilder.cli import COMMANDS, help_texts, main, root
 from envbuilder.cli.options import FilePath, GivenText, moment
 from envbuilder.errors import UsageError
 
@@ -98,3 +99,10 @@ def test_since_accepts_dates_and_ages() -> None:
     now = datetime(2026, 11, 20, 12, tzinfo=UTC)
     assert moment("2026-11-01", now) == datetime(2026, 11, 1, tzinfo=UTC)
     assert moment("30d", now) == now - timedelta(days=30)
+
+
+def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
+    known = {" ".join(words): command.help for words, command in every_command()}
+    groups = {words.partition(" ")[0] for words in known if " " in words}
+    assert all(known.values())
+    assert set(help_texts()) <= {"envbuilder", *groups, *known}
