@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import date
 from typing import Literal, NamedTuple
 
@@ -89,9 +88,8 @@ def question(options: QuestionOptions) -> Question:
             if text is not None and not re.fullmatch(grammar.pattern, text):
                 message = f"{grammar.option} {text!r} is not {grammar.example}"
                 raise UsageError(message, hint="see `envbuilder check --help`")
-    for mistake in _MISTAKES:
-        if problem := mistake(options):
-            raise UsageError(problem[0], hint=problem[1])
+    if problem := _mistake(options):
+        raise UsageError(problem[0], hint=problem[1])
     pins = (("numpy", options.numpy), ("protobuf", options.protobuf))
     fields = {name: getattr(options, name) for name in Question.__struct_fields__} | {
         "python": versions.minor(options.python) if options.python else None,
@@ -108,50 +106,31 @@ def _without_v(text: str | None) -> str | None:
     return re.sub(r"^[vV](?=[0-9])", "", text) if text is not None else None
 
 
-_Problem = tuple[str, str] | None
-
-_MAJOR_OF_A_DRIVER = 100
+_FIRST_DRIVER, _LAST_CUDA = 100, 40
 """Drivers have had three digits since about 1999; CUDA never had more than two."""
 
-_NEWEST_CUDA = 40
-_INTEGER_CUDNN = 4
-"""The least number of digits of ``CUDNN_VERSION`` as an integer: 8907 is 8.9.7, 90300 is 9.3.0."""
+_INTEGER_CUDNN = re.compile(r"[0-9]{4,}")
+"""``CUDNN_VERSION`` as an integer: 8907 is 8.9.7, 90300 is 9.3.0."""
 
 
-def _driver(options: QuestionOptions) -> _Problem:
-    if options.driver is None or versions.major(options.driver.lstrip("Rr")) >= _MAJOR_OF_A_DRIVER:
-        return None
-    hint = "nvidia-smi prints it as Driver Version; its CUDA Version is the newest CUDA that the driver supports"
-    return f"--driver {options.driver} looks like a CUDA version, not like a driver", hint
-
-
-def _cuda(options: QuestionOptions) -> _Problem:
-    if options.cuda is None or versions.major(options.cuda) <= _NEWEST_CUDA:
-        return None
-    return f"--cuda {options.cuda} looks like a driver, not like a toolkit", "give a driver with --driver"
-
-
-def _cudnn(options: QuestionOptions) -> _Problem:
-    if options.cudnn is None or versions.names_line(options.cudnn) or len(options.cudnn) < _INTEGER_CUDNN:
-        return None
-    number = versions.major(options.cudnn)
-    step = 10_000 if number >= 10 * 9_000 else 1_000
-    dotted = f"{number // step}.{number % step // 100}.{number % 100}"
-    return f"--cudnn {options.cudnn} is the library's integer", f"write --cudnn {dotted}"
-
-
-def _as_of(options: QuestionOptions) -> _Problem:
-    if options.as_of is None:
-        return None
+def _mistake(options: QuestionOptions) -> tuple[str, str] | None:
+    """Return a mistake that the grammars admit, and a hint."""
+    driver, cuda, cudnn, day = options.driver, options.cuda, options.cudnn, options.as_of
+    if driver is not None and versions.major(driver.lstrip("Rr")) < _FIRST_DRIVER:
+        hint = "nvidia-smi prints it as Driver Version; its CUDA Version is the newest CUDA that the driver supports"
+        return f"--driver {driver} looks like a CUDA version, not like a driver", hint
+    if cuda is not None and versions.major(cuda) > _LAST_CUDA:
+        return f"--cuda {cuda} looks like a driver, not like a toolkit", "give a driver with --driver"
+    if cudnn is not None and _INTEGER_CUDNN.fullmatch(cudnn):
+        number = int(cudnn)
+        step = 10_000 if number >= 10 * 9_000 else 1_000
+        dotted = f"{number // step}.{number % step // 100}.{number % 100}"
+        return f"--cudnn {cudnn} is the library's integer", f"write --cudnn {dotted}"
     try:
-        date.fromisoformat(options.as_of)
+        date.fromisoformat(day or "2000-01-01")
     except ValueError:
-        return f"--as-of {options.as_of} is not a valid date", "write it as 2026-11-20"
+        return f"--as-of {day} is not a valid date", "write it as 2026-11-20"
     return None
-
-
-_MISTAKES: tuple[Callable[[QuestionOptions], _Problem], ...] = (_driver, _cuda, _cudnn, _as_of)
-"""Mistakes that the grammars admit."""
 
 
 _SMI = re.compile(r"driver version:?\s*(\d{3,4}\.[\d.]*\d)", re.IGNORECASE)

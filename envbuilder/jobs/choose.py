@@ -129,26 +129,22 @@ def _shipped_matrix(environment: Environment, root: Path, catalog: Catalog) -> s
 
 def _matrix_text(environment: Environment, host: FleetHost) -> str:
     row = {name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")}
+    row["form"] = environment.variant or WHOLE
     targets = {"drivers": [host.driver] if host.driver else [], "gpus": host.gpus}
-    lines = ["name: chosen", f"include: [{json.dumps(row | {'form': environment.variant or WHOLE})}]"]
-    return "\n".join([*lines, *([f"targets: {json.dumps(targets)}"] if environment.flavor == "gpu" else [])])
+    return f"name: chosen\ninclude: [{json.dumps(row)}]\ntargets: {json.dumps(targets)}"
 
 
 def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
     """Yield commands for people without containers: with the extra if that works, else with pinned wheels."""
     fields = {name: getattr(environment, name) for name in ("tensorflow", "package", "python")}
     asked = Question(**fields, install="and-cuda", driver=host.driver, gpus=host.gpus, compat=False)
-    package, version, caps = environment.package, environment.tensorflow, environment.constraints
-    if environment.flavor == "cpu":
-        yield shlex.join(["pip", "install", f"{package}=={version}", *caps])
-    elif check(asked, catalog).compatible is True:
-        yield shlex.join(["pip", "install", f"{package}[and-cuda]=={version}", *caps])
-    elif environment.cuda_wheels:
-        yield shlex.join(["pip", "install", f"{package}=={version}", *environment.cuda_wheels, *caps])
-        if needs_nvrtc_link(environment):
-            yield LINK_NVRTC
-        if environment.loader_folders:
-            yield loader_path(environment.loader_folders)
+    name, words = f"{environment.package}=={environment.tensorflow}", ("pip", "install")
+    if environment.flavor == "gpu" and check(asked, catalog).compatible is True:
+        yield shlex.join([*words, name.replace("==", "[and-cuda]=="), *environment.constraints])
+    elif environment.flavor == "cpu" or environment.cuda_wheels:
+        yield shlex.join([*words, name, *environment.cuda_wheels, *environment.constraints])
+        yield from (LINK_NVRTC,) if needs_nvrtc_link(environment) else ()
+        yield from (loader_path(environment.loader_folders),) if environment.loader_folders else ()
 
 
 def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:

@@ -180,32 +180,23 @@ def _disks(places: tuple[tuple[str, Path], ...]) -> Iterator[Disk]:
 
 
 def _troubles(found: Diagnosis) -> Iterator[Trouble]:
-    host = found.host
-    missing = {tool.name for tool in found.tools if tool.path is None}
-    if host.driver and not host.gpus:
-        yield Trouble(
-            what=f"driver {host.driver} is loaded but reports no GPU: its library is another version, or they failed",
-            fix="run nvidia-smi for the reason; reboot after a driver update",
-        )
-    if host.gpus and found.engine and not found.engine.gpu_runtime:
-        yield Trouble(what="the engine cannot pass GPUs to containers", fix="install the NVIDIA Container Toolkit")
-    if host.persistence is False:
-        yield Trouble(
-            what="persistence mode is off: the first use of a GPU waits for the driver's initialisation",
-            fix="nvidia-smi -pm 1, or enable nvidia-persistenced",
-        )
-    if found.registry is False and "mmdebstrap" in missing:
-        yield Trouble(
-            what="no source of base images: no registry answers, and mmdebstrap is missing",
-            fix="apt-get install mmdebstrap, or docker pull the base while a registry is reachable",
-        )
-    if "uv" in missing:
-        yield Trouble(what="uv is missing; `envbuilder lock` needs it", fix="reinstall envbuilder, which includes uv")
-    if found.avx is False:
-        yield Trouble(what="the processor has no AVX, which TensorFlow's wheels need", fix="use another host")
+    host, engine, missing = found.host, found.engine, {tool.name for tool in found.tools if tool.path is None}
+    silent = f"driver {host.driver} is loaded but reports no GPU: its library is another version, or they failed"
+    slow = "persistence mode is off: the first use of a GPU waits for the driver's initialisation"
+    bare = "no source of base images: no registry answers, and mmdebstrap is missing"
+    bootstrap = "apt-get install mmdebstrap, or docker pull the base while a registry is reachable"
+    reinstall = "reinstall envbuilder, which includes uv"
+    runtime = bool(host.gpus and engine and not engine.gpu_runtime)
+    rows = [
+        (bool(host.driver and not host.gpus), silent, "run nvidia-smi for the reason; reboot after a driver update"),
+        (runtime, "the engine cannot pass GPUs to containers", "install the NVIDIA Container Toolkit"),
+        (host.persistence is False, slow, "nvidia-smi -pm 1, or enable nvidia-persistenced"),
+        (found.registry is False and "mmdebstrap" in missing, bare, bootstrap),
+        ("uv" in missing, "uv is missing; `envbuilder lock` needs it", reinstall),
+        (found.avx is False, "the processor has no AVX, which TensorFlow's wheels need", "use another host"),
+    ]
     for disk in found.disk:
-        if disk.free < NEEDED_SPACE:
-            yield Trouble(
-                what=f"{disk.path} ({disk.purpose}) has {disk.free / 1e9:.0f} GB free; a GPU image needs 20",
-                fix="free space with `envbuilder clean`; `docker system df` shows the engine's use",
-            )
+        what = f"{disk.path} ({disk.purpose}) has {disk.free / 1e9:.0f} GB free; a GPU image needs 20"
+        fix = "free space with `envbuilder clean`; `docker system df` shows the engine's use"
+        rows.append((disk.free < NEEDED_SPACE, what, fix))
+    yield from (Trouble(what=what, fix=fix) for holds, what, fix in rows if holds)

@@ -127,7 +127,7 @@ class _Findings:
             return PlannedNewest(host=host.name, tensorflow=None, why_not_newer=why)
         found = choose_for(newest_wanted(host), host, catalog)
         chosen = found.environment
-        above = found.next_newer
+        above = next(iter(found.refused[-1:] if chosen is not None else found.refused), None)
         return PlannedNewest(
             host=host.name,
             **{name: getattr(chosen, name, None) for name in ("tensorflow", "package", "cuda", "cudnn")},

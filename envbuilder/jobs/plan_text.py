@@ -11,7 +11,7 @@ import msgspec
 from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.fleet import HostKind
 from envbuilder.environment import WHOLE, Combination
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.jobs.plan import NewestDocument, PlanDocument, PlannedCell, PlannedNewest, PlannedRejection
 from envbuilder.support.console import table
 
@@ -208,20 +208,11 @@ def _gpus(kind: HostKind) -> str:
 def _why_not(kinds: Iterable[HostKind], document: PlanDocument) -> Iterator[str]:
     """Write the first sentence for each code on these hosts, and count the environments that share the code."""
     names = {kind.host: _name([kind]) for kind in kinds}
-    by_code: dict[Code, list[str]] = {}
-    for cell in document.cells:
-        if cell.host in names and (why := _why(document, cell)) is not None:
-            by_code.setdefault(why.code, []).append(f"{names[cell.host]}: {why.message}")
+    cells = ((cell.host, obstacle(_findings(document, cell))) for cell in document.cells if cell.host in names)
+    by_code = _grouped((why.code.value, f"{names[host]}: {why.message}") for host, why in cells if why is not None)
     for sentences in by_code.values():
         likewise = f" ({len(sentences) - 1} more likewise)" if len(sentences) > 1 else ""
         yield from _wrapped(f"{sentences[0]}{likewise}", "  ")
-
-
-def _why(document: PlanDocument, cell: PlannedCell) -> Finding | None:
-    if cell.compatible is True:
-        return None
-    found = _findings(document, cell)
-    return next((one for one in found if one.severity is Severity.ERROR or one.code is Code.UNKNOWN), None)
 
 
 def newest_text(document: PlanDocument | NewestDocument) -> str:
