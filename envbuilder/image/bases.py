@@ -66,10 +66,9 @@ def held(engine: Engine, reference: str) -> Image | None:
 
 
 def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Image:
-    """Pull an image from its registry's mirror, or else from the registry.
+    """Pull an image from its registry's mirror, or else from the registry, with the engine's logins and authorities.
 
-    Credentials are those of ``docker login``, authorities those that the engine trusts. Raises InfrastructureError
-    with every reason.
+    Raises InfrastructureError with every reason.
     """
     failed: list[InfrastructureError] = []
     for one in sources(reference):
@@ -123,8 +122,7 @@ def _root_files(
 
 
 def _pulled(engine: Engine, system: OperatingSystem) -> Base | None:
-    image = held(engine, system.image)
-    return _from_registry(image, system) if image is not None else None
+    return _from_registry(image, system) if (image := held(engine, system.image)) is not None else None
 
 
 def _from_registry(image: Image, system: OperatingSystem) -> Base:

@@ -154,32 +154,27 @@ def ensure(
         return _built(environment, before, files, workspace, fresh=False)
     tools = catalog.system(TOOLS_SYSTEM) if environment.on_registry_base else None
     arguments = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
-    cuda = environment.packaged_cuda
+    repository = environment.packaged_cuda.repository if environment.packaged_cuda else ""
+    own = environment.added.indexes
     request = BuildRequest(
         context=files,
         dockerfile=f"{environment.id}/Dockerfile",
         tag=reference(environment.id),
-        extra=host_files(
-            wheels=options.wheels,
-            indexes=environment.added.indexes,
-            repository=cuda.repository if cuda else "",
-            folder="shared/host",
-        ),
+        extra=host_files(wheels=options.wheels, indexes=own, repository=repository, folder="shared/host"),
         build_args=arguments,
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
         no_cache=options.no_cache,
     )
     record = _build(environment, workspace, engine, on_step, request, files, base, key)
     built = _built(environment, record, files, workspace, fresh=True)
-    wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
+    wheels = WheelRecords(options.index, pins=built.pins, own=own)
     wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
     return built
 
 
 def standing(environment: Environment, workspace: Workspace) -> Built | None:
     """Return the result of an earlier build in a workspace, without the engine; None if there is none."""
-    record = read_document(workspace.image_record(environment.id), ImageRecord)
-    if record is None:
+    if (record := read_document(workspace.image_record(environment.id), ImageRecord)) is None:
         return None
     return _built(environment, record, build_files(environment.id, workspace), workspace, fresh=False)
 
@@ -187,11 +182,10 @@ def standing(environment: Environment, workspace: Workspace) -> Built | None:
 def _files(environment: Environment, catalog: Catalog, workspace: Workspace, options: BuildOptions) -> dict[str, bytes]:
     """Return the files that a build needs, by path below ``images/``; they are written first, or as they are stored."""
     if options.as_it_lies:
-        files = build_files(environment.id, workspace)
-        if f"{environment.id}/Dockerfile" not in files:
-            hint = f"envbuilder render -s {environment.id}"
-            raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
-        return files
+        if f"{environment.id}/Dockerfile" in (files := build_files(environment.id, workspace)):
+            return files
+        hint = f"envbuilder render -s {environment.id}"
+        raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
     if (lock := options.lock) is None:
         lock = ensure_lock(environment, catalog, workspace)
     else:
@@ -227,8 +221,7 @@ def _build(
 ) -> ImageRecord:
     """Build an environment, and write ``out/<id>/build.log`` meanwhile and ``out/<id>/image.json`` at the end."""
     ask_for_room(environment.id, NEEDED[environment.flavor], engine)
-    path = workspace.image_record(environment.id)
-    remove(path)
+    remove(workspace.image_record(environment.id))
     began = time.monotonic()
     image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
     seconds, (started, finished), info = time.monotonic() - began, span(began), engine.info()
@@ -251,7 +244,7 @@ def _build(
         finished=finished,
         omitted=removed_files.sums(removed_files.parse(carried_out(files, request.dockerfile)).values()),
     )
-    write_document(path, record)
+    write_document(workspace.image_record(environment.id), record)
     return record
 
 
@@ -310,6 +303,6 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
 
 
 def _begins_with_installer(request: BuildRequest) -> bool:
-    context, name = request.context, request.dockerfile
-    text = (read_kept(context / name) if isinstance(context, Path) else context.get(name)) or b""
-    return not (request.no_cache or request.target) and _INSTALLER.search(text) is not None
+    here, name = request.context, request.dockerfile
+    text = read_kept(here / name) if isinstance(here, Path) else here.get(name)
+    return not (request.no_cache or request.target) and _INSTALLER.search(text or b"") is not None

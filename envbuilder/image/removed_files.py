@@ -154,8 +154,7 @@ def cuts(wheel: Wheel) -> Iterator[Row]:
             file.writelines(wheel.index.stream(wheel.file, members[path]))
             file.flush()
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
-                cut = remove_files.symbols_cut(image)
-                if cut is not None:
+                if (cut := remove_files.symbols_cut(image)) is not None:
                     pin = (wheel.package.name, wheel.package.version)
                     yield Row(*pin, "symbols", path, 1, len(image), digest, str(cut.size), cut.digest(image))
 

@@ -11,6 +11,7 @@ import io
 import itertools
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -164,16 +165,14 @@ class WheelRecords:
 
     def published(self, name: str, version: str, tags: frozenset[str]) -> Locked | None:
         """Return the wheel of a version, with one of these tags, as a lock would name it: by its pin or the index."""
-        folder = f"{distribution(name).replace('-', '_')}-{version}-"
-        pinned = (wheel for wheel, pin in self._pins.items() if pin.filename.startswith(folder))
-        wheels = [wheel for wheel in pinned if _has(self._pins[wheel].filename, tags)]
+        begin = f"{distribution(name).replace('-', '_')}-{version}-"
+        wheels = [
+            wheel for wheel, pin in self._pins.items() if pin.filename.startswith(begin) and _has(pin.filename, tags)
+        ]
         if not wheels and self._index is not None and not self._silent:
-            try:
-                there = [one for one in self._index.files(name) if one.filename.startswith(folder)]
-            except IndexUnavailableError as error:
-                self._silent = f"the package index does not answer: {error}"
-                return None
-            wheels = [f"sha256:{one.sha256}" for one in there if one.sha256 and _has(one.filename, tags)]
+            with suppress(IndexUnavailableError):
+                files = [one for one in self._index.files(name) if one.filename.startswith(begin) and one.sha256]
+                wheels = [f"sha256:{one.sha256}" for one in files if _has(one.filename, tags)]
         return Locked(distribution(name), version, tuple(wheels), "") if wheels else None
 
     def keep(self, locked: Iterable[Locked], python: str, arch: str) -> int:

@@ -258,7 +258,7 @@ class _Entries:
         return not (_CUDA.search(path) and (binary is None or binary.damaged or _CUDA.search(binary.soname)))
 
     def _is_started(self, path: str) -> bool:
-        """Return True for a program that is no link to one of the system, as Debian's alternatives are."""
+        """Return True for a program that does not lead to one of the system, as Debian's alternatives do."""
         real = self._files.file(path)
         return real is not None and bool(real.row.mode & 0o111) and not self._subject.is_of_system(real.row.path)
 
