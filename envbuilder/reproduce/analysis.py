@@ -9,12 +9,11 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
-from envbuilder.reproduce.causes import predict
-from envbuilder.reproduce.diagnosis import diagnose
+from envbuilder.reproduce.diagnose import diagnose, predict
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, build_command, matrix_path
 from envbuilder.reproduce.fix import closest_environment
 from envbuilder.reproduce.messages.fuzzy import find_all
-from envbuilder.reproduce.question_from_report import question_of
+from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.transcript import LARGEST, shortened
@@ -42,16 +41,15 @@ def analyse(text: str, catalog: Catalog, driver_here: str | None = None) -> Anal
     if len(text) > LARGEST:
         text = shortened(text.split("\n"))
     transcript = cleaned(text)
-    reported, symptoms = read(text, transcript), find_all(transcript)
-    question = question_of(reported, symptoms, catalog)
-    predicted = predict(reported, symptoms, catalog)
-    rebuild = plan(reported, question, predicted, catalog, driver_here)
-    diagnosis = diagnose(reported, predicted, symptoms)
-    closest = closest_environment(reported, question, diagnosis, catalog)
+    case = Case(read(text, transcript), find_all(transcript), catalog)
+    predicted = predict(case)
+    rebuild = plan(case, predicted, driver_here)
+    diagnosis = diagnose(case, predicted)
+    closest = closest_environment(case, diagnosis)
     near, environment = closest if closest is not None else (None, None)
     document = ReproduceDocument(
-        reported=reported,
-        symptoms=symptoms,
+        reported=case.reported,
+        symptoms=case.messages,
         predicted=predicted,
         diagnosis=diagnosis,
         recipe=rebuild.recipe,

@@ -9,8 +9,9 @@ import msgspec
 
 from envbuilder.compat.check import EnvironmentAnswer
 from envbuilder.environment import Predicate
-from envbuilder.finding import Code, Finding, Severity
-from envbuilder.reproduce.diagnosis import ReportDiagnosis
+from envbuilder.finding import Code, Finding
+from envbuilder.reproduce.causes import is_cause
+from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.verdict import Word
@@ -111,9 +112,9 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
         if self.run is not None:
             refuted = self.nearest is not None and self.nearest.proof is not None and self.nearest.proof.proven is False
             return False if refuted and self.run.reproduced else self.run.reproduced
-        known = [row for row in self.predicted if row.code is not Code.UNKNOWN and row.severity is not Severity.INFO]
         unknown = any(row.code is Code.UNKNOWN for row in self.predicted)
-        return True if known or (self.reported.tensorflow and not unknown) else None
+        known = any(map(is_cause, self.predicted)) or (self.reported.tensorflow is not None and not unknown)
+        return True if known else None
 
 
 def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:

@@ -19,22 +19,17 @@ from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
-from envbuilder.reproduce.causes import FIRST_WITHOUT_WINDOWS_GPU
-from envbuilder.reproduce.diagnosis import ReportDiagnosis
+from envbuilder.reproduce.causes import cause_of, codes_without_kernels
+from envbuilder.reproduce.diagnose import FIRST_WITHOUT_WINDOWS_GPU, ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.fix_commands import install_commands
-from envbuilder.reproduce.question_from_report import SHARED, release_of
+from envbuilder.reproduce.question import Case, release_of
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 
 MATRIX = "nearest"
 
 
-def closest_environment(
-    reported: Reported,
-    question: Question | None,
-    diagnosis: ReportDiagnosis,
-    catalog: Catalog,
-) -> tuple[Nearest, Environment | None] | None:
+def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest, Environment | None] | None:
     """Find the closest compatible environment for a report; None if no known one would fix it.
 
     Driver, GPU and system stay unchanged. If the cause is the host, the installation steps or an unofficial build,
@@ -42,9 +37,10 @@ def closest_environment(
     about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
     environment is None if no wheels exist for it.
     """
+    reported, question, catalog = case.reported, case.question, case.catalog
     if question is None or not _fixable_by_versions(diagnosis):
         return None
-    works = Installable(catalog, without=DISQUALIFYING)
+    works = Installable(catalog, without=codes_without_kernels())
     worked: tuple[ReportStatement, ...] = ()
     chosen = None
     side = working_setup(reported, _answerable(question, catalog), works, catalog, as_it_is=not diagnosis.codes)
@@ -82,13 +78,13 @@ def _fixable_by_versions(diagnosis: ReportDiagnosis) -> bool:
     """Return True if another version can fix it, or if that is unknown because the build is not an official one."""
     if Code.OTHER_BUILD in diagnosis.codes:
         return False
-    return not diagnosis.codes or diagnosis.place == "versions" or diagnosis.codes[:1] in _ELSEWHERE
+    return not diagnosis.codes or diagnosis.place == "versions" or bool(cause_of(diagnosis.codes[0]).fixed_by)
 
 
 def _search_fix(reported: Reported, question: Question, diagnosis: ReportDiagnosis, works: Installable) -> _Fix | None:
     """Search the closest environment by the rules."""
     catalog = works.catalog
-    if diagnosis.codes[0] not in DISQUALIFYING and _before_all(question, catalog):
+    if not cause_of(diagnosis.codes[0]).no_kernels and _before_all(question, catalog):
         return None
     asked = _answerable(question, catalog)
     if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
@@ -125,37 +121,6 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
     )
 
 
-DISQUALIFYING = frozenset(
-    {Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA, Code.GPU_UNSUPPORTED_BY_CUDNN, Code.NO_KERNEL_IMAGE, Code.PTX_TOO_NEW}
-)
-"""Warnings that disqualify a fix: the GPU has no kernels, or waits until they are compiled."""
-
-_FIXED_BY = {
-    Code.NOT_INSTALLABLE: {"package", "tensorflow"},
-    Code.PYTHON_UNSUPPORTED: {"python", "tensorflow"},
-    Code.NUMPY_ABI: {"numpy", "tensorflow"},
-    Code.PROTOBUF_ABI: {"protobuf", "tensorflow"},
-    Code.KERAS_MISMATCH: {"keras", "tf-keras", "tensorflow"},
-    Code.PACKAGE_CONFLICT: {"package", "tensorflow", *SHARED},
-    Code.CUDNN_MISMATCH: {"cudnn", "cuda", "tensorflow", "install"},
-    Code.CUDA_MISMATCH: {"cuda", "tensorflow", "install"},
-    Code.DRIVER_TOO_OLD: {"cuda", "tensorflow", "base_image"},
-    Code.CONTAINER_REQUIREMENT: {"cuda", "tensorflow", "base_image"},
-    Code.NO_KERNEL_IMAGE: {"tensorflow"},
-    Code.PTX_JIT: {"tensorflow"},
-    Code.GPU_UNSUPPORTED_BY_CUDA: {"tensorflow", "cuda"},
-    Code.NOT_A_GPU_BUILD: {"system", "package", "tensorflow"},
-}
-"""The fields of which one has to change to remove a cause."""
-
-
-_ELSEWHERE = ((Code.NOT_INSTALLABLE,), (Code.CPU_FEATURE_MISSING,))
-"""Causes that are not about versions but that another version can fix."""
-
-_OF_ANSWERS = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
-"""Causes that a release can fix if its pre-release could not be installed."""
-
-
 def _before_all(question: Question, catalog: Catalog) -> bool:
     """Return True if a release is older than the catalogue; any proposal would be years newer."""
     known = versions.key_or_none(question.tensorflow)
@@ -168,15 +133,14 @@ def _affects_cause(diagnosis: ReportDiagnosis, changes: tuple[Change, ...], ques
         return True  # the cause is unknown: only the report says that this works
     lead = diagnosis.codes[0]
     fields = {change.field for change in changes}
-    if lead in _FIXED_BY and not fields & _FIXED_BY[lead]:
+    cause = cause_of(lead)
+    if cause.fixed_by and not fields & cause.fixed_by:
         return False
     if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
         return False  # another system only gives access to a GPU; it fixes nothing else
-    if lead not in _OF_ANSWERS and all(finishes(change) for change in changes):
+    if not cause.no_wheel and all(finishes(change) for change in changes):
         return False
-    if lead in {Code.DRIVER_TOO_OLD, Code.CONTAINER_REQUIREMENT}:
-        return question.driver is not None
-    return True
+    return cause.states != "driver" or question.driver is not None
 
 
 def _system_change(reported: Reported, near: Question) -> tuple[Change, ...]:
@@ -228,16 +192,15 @@ def matrix_of(wish: Combination, environment: Environment) -> str:
     return "\n".join(lines) + "\n"
 
 
-_PACKAGE = {Code.PROTOBUF_ABI: "protobuf", Code.NUMPY_ABI: "numpy", Code.KERAS_MISMATCH: "keras"}
-_NOT_FOUND = frozenset({Code.MISSING_LIBRARY, Code.LIBRARY_PATH, Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH})
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
 def other_fix(lead: Code, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
     """Return the fix, or None if no fix for this cause is known."""
-    if lead in _PACKAGE:
-        return _bounded(_PACKAGE[lead], question, works, catalog)
-    if lead in _NOT_FOUND and question.gpu and question.install == "system":
+    cause = cause_of(lead)
+    if cause.packages:
+        return _bounded(cause.packages[0], question, works, catalog)
+    if cause.area == "libraries" and question.gpu and question.install == "system":
         return _with_wheels(question, works)
     if lead is Code.CPU_FEATURE_MISSING:
         return _without_need(question, works, catalog)

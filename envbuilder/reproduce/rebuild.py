@@ -14,14 +14,14 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import WITH_HOST
+from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.document import Recipe
-from envbuilder.reproduce.question_from_report import gpus_of, is_version, pins_of
+from envbuilder.reproduce.question import Case, gpus_of, is_version, pins_of
 from envbuilder.reproduce.report.reported import Reported
 
 STAND_IN_GPU = "Tesla T4"
 """The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
 
-_NOT_BUILT = frozenset({Code.PYTHON_UNSUPPORTED, Code.NOT_INSTALLABLE})
 _PIN = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}==[0-9][A-Za-z0-9.+]{0,31}\Z", re.ASCII)
 
 
@@ -33,10 +33,9 @@ class Rebuild:
     environment: Environment | None = None
 
 
-def plan(
-    reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog, here: str | None
-) -> Rebuild:
+def plan(case: Case, predicted: tuple[Finding, ...], here: str | None) -> Rebuild:
     """Plan the rebuild of the reported environment. ``here`` is the driver of this host, or None."""
+    reported, question, catalog = case.reported, case.question, case.catalog
     why_not = _why_not(reported, question, predicted, catalog)
     if question is None or why_not:
         return Rebuild(Recipe(kind="none", why_not=why_not))
@@ -62,7 +61,7 @@ def _why_not(reported: Reported, question: Question | None, predicted: tuple[Fin
         return f"it needs a host whose processor is {reported.arch}"
     if catalog.version(question.tensorflow) is None:
         return f"the catalogue has no row for TensorFlow {question.tensorflow}"
-    blocking = [row for row in predicted if row.code in _NOT_BUILT and row.severity is Severity.ERROR]
+    blocking = [row for row in predicted if cause_of(row.code).no_wheel and row.severity is Severity.ERROR]
     return f"there is nothing to install: {blocking[0].message}" if blocking else ""
 
 

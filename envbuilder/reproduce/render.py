@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from envbuilder.reproduce.compare import error_messages
-from envbuilder.reproduce.diagnosis import ReportDiagnosis
+from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
 from envbuilder.reproduce.report.reported import SCALARS, Reported, ReportStatement
 from envbuilder.support import terminal_text

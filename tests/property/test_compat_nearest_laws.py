@@ -29,9 +29,9 @@ from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import compatible
 from envbuilder.matrix import Include, Matrix, Targets
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.fix import DISQUALIFYING
+from envbuilder.reproduce.causes import codes_without_kernels
 from envbuilder.reproduce.messages.catalog import find
-from envbuilder.reproduce.question_from_report import question_of
+from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.report.read import cleaned, read
 
 CATALOG = load()
@@ -178,11 +178,12 @@ def told(row: TensorflowRelease, driver: str, gpu: str) -> None:
     """
     text = reported(row, driver, gpu)
     transcript = cleaned(text)
-    question = question_of(read(text, transcript), find(transcript), CATALOG)
+    question = Case(read(text, transcript), find(transcript), CATALOG).question
     assert question is not None
     assert (question.tensorflow, question.driver, question.gpus) == (row.version, driver, (gpu,)), question
     mine = msgspec.structs.replace(question, compat=False)
-    loose, near = nearest(mine, Installable(CATALOG)), nearest(mine, Installable(CATALOG, without=DISQUALIFYING))
+    unhindered = Installable(CATALOG, without=codes_without_kernels())
+    loose, near = nearest(mine, Installable(CATALOG)), nearest(mine, unhindered)
     checked, found = answer(mine, CATALOG), analyse(text, CATALOG)
     if checked.compatible is False:
         assert (checked.nearest.changes if checked.nearest else None) == (loose.changes if loose else None)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.compat import findings
+import envbuilder
 from envbuilder.compat.findings import listed, span
 from envbuilder.finding import Code, FindingText, code_texts, written
 
-SOURCES = [path.read_text() for path in Path(findings.__file__).parent.rglob("*.py")]
+PACKAGE = Path(envbuilder.__file__).parent
+SOURCES = [path.read_text() for part in ("compat", "reproduce") for path in (PACKAGE / part).rglob("*.py")]
 TEXTS = [(code, variant, text) for code, row in code_texts().items() for variant, text in row.findings.items()]
 
 

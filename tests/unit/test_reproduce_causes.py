@@ -8,8 +8,8 @@ from datetime import date
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.causes import ImageDefect, day_of, image_defect_rows
-from envbuilder.reproduce.diagnosis import deciding_commands
+from envbuilder.reproduce.diagnose import deciding_commands
+from envbuilder.reproduce.image_defects import ImageDefect, day_of, image_defect_rows
 from envbuilder.reproduce.messages.catalog import get, match
 from envbuilder.reproduce.messages.fuzzy import find_all
 from envbuilder.reproduce.report.context import complaints
@@ -125,3 +125,19 @@ def test_commands_for_windows_use_no_unix_tools() -> None:
 def test_invisible_gpu_asks_for_driver_packages_and_loader_log() -> None:
     first, second, third = deciding_commands(Reported(complaints=("invisible", "import")))
     assert (first, "pip list" in second, "dso_loader" in third) == ("nvidia-smi", True, True)
+
+
+def test_table_of_causes_names_known_codes_and_areas() -> None:
+    rows = table()
+    assert all(row.explains for code, row in rows.items() if code is not Code.UNKNOWN)
+    assert all(row.hides <= rows.keys() and code not in row.hides for code, row in rows.items())
+    assert {row.code for row in SIGNATURES if row.code is not None} <= rows.keys()
+
+
+def test_forecast_that_explains_no_complaint_is_not_its_cause() -> None:
+    for complaint in get_args(Complaint):
+        explained = {code for code in table() if explains(code, Reported(tensorflow="2.15.0", complaints=(complaint,)))}
+        assert explained == {code for code, row in table().items() if complaint in row.explains} | {Code.UNKNOWN} | (
+            set()
+        )
+    assert explains(Code.PTX_JIT, Reported()), "without a complaint every finding may be the cause"

@@ -21,7 +21,7 @@ from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.compare import compare, repeated_messages
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import match
-from envbuilder.reproduce.question_from_report import release_of
+from envbuilder.reproduce.question import release_of
 from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.reproduce import proof, with_deviations
 from envbuilder.reproduce.reproduction_run import RunObservation

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-import yaml
 
 from envbuilder.finding import Code, Severity
 from envbuilder.reproduce.transcript import Transcript, clean
-from envbuilder.support import decoding
-from envbuilder.workspace import packaged, packaged_in
+from envbuilder.workspace import packaged_in, packaged_yaml
 
 Proof = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
 """What a reproduction needs: an image, another driver version (can be simulated), any GPU, a GPU of one architecture, a
@@ -25,6 +22,12 @@ Layer = Literal[
     "container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "python", "install", "cpu", "system",
     "memory", "speed", "distribution", "symptom", "fact", "noise",
 ]  # fmt: skip
+
+
+Mark = Literal["follows", "goes_on", "not_found", "ran", "memory"]
+"""What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
+library was not found; code ran on the GPU, so its libraries were found; memory may be short.
+"""
 
 
 class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,6 +50,7 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     versions: str
     samples: tuple[str, ...]
     code: Code | None = None
+    marks: frozenset[Mark] = frozenset()
     prose: bool = False
     sources: tuple[str, ...] = ()
 
@@ -68,22 +72,14 @@ MOST_PER_SIGNATURE = 8
 """Matches with different values kept per message: a loader prints one line per library."""
 
 _LONGEST_TEXT = 400
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def shipped_rows(file: Traversable) -> tuple[object, ...]:
-    """Read the rows of a packaged data file; `decoding.converted` makes structs."""
-    return tuple(yaml.load(packaged(file), Loader=_LOADER))  # noqa: S506 - a safe loader, and our own file
 
 
 @cache
 def _load() -> tuple[LogMessage, ...]:
     """Read the data files of this package in the order of their names and rows."""
-    folder = resources.files(__package__)
-    files = sorted(
-        (entry for entry in packaged_in(folder) if entry.name.endswith(".yaml")), key=lambda entry: entry.name
-    )
-    return decoding.converted(tuple(row for file in files for row in shipped_rows(file)), tuple[LogMessage, ...])
+    files = [entry for entry in packaged_in(resources.files(__package__)) if entry.name.endswith(".yaml")]
+    ordered = sorted(files, key=lambda entry: entry.name)
+    return tuple(row for file in ordered for row in packaged_yaml(file, tuple[LogMessage, ...]))
 
 
 SIGNATURES = _load()
@@ -102,6 +98,10 @@ def _compiled() -> tuple[tuple[LogMessage, tuple[str, ...], re.Pattern[str]], ..
 def get(identity: str) -> LogMessage:
     """Return a message by id. Raises KeyError if it is unknown."""
     return _BY_ID[identity]
+
+
+def marked(mark: Mark, matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
+    return tuple(row for row in matches if mark in get(row.signature).marks)
 
 
 def match(text: str) -> tuple[MessageMatch, ...]:

@@ -1,8 +1,10 @@
-"""Turn a report into a question to the rules; unstated fields stay open."""
+"""A report as a question to the rules; unstated fields stay open."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
 
@@ -10,13 +12,11 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Install, Question
-from envbuilder.reproduce.messages.catalog import MessageMatch, get
+from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
 from envbuilder.reproduce.report.reported import Reported, Trust
 
 SHARED = ("numpy", "protobuf", "keras", "tf-keras", "h5py", "ml-dtypes", "typing-extensions")
 """Packages whose version can break a TensorFlow that accepts it by name."""
-
-LIBRARY_SYMPTOMS = frozenset({"library_not_loaded", "cuda_not_found", "cannot_dlopen", "import_library_missing"})
 
 _GPU_LAYERS = frozenset(
     {"container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "memory", "distribution"}
@@ -41,6 +41,10 @@ def release_of(text: str) -> str:
         return base
     kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or _UNNUMBERED
     return f"{base}.{kind}{number}" if kind in {"dev", "post"} else f"{base}{kind}{number}"
+
+
+def is_since(first: str, reported: Reported) -> bool:
+    return reported.tensorflow is not None and versions.at_least(release_of(reported.tensorflow), first)
 
 
 def system_of(os: str | None, catalog: Catalog) -> str | None:
@@ -77,11 +81,6 @@ def gpus_of(reported: Reported) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
 
 
-def concerns_gpu(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> bool:
-    stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
-    return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in symptoms)
-
-
 def install_of(
     reported: Reported, symptoms: tuple[MessageMatch, ...], release: TensorflowRelease | None
 ) -> Install | None:
@@ -90,7 +89,7 @@ def install_of(
     Separate CUDA wheels count as TensorFlow's own extra if the release finds only a part of that extra, and the log
     names a missing library.
     """
-    missing = bool(LIBRARY_SYMPTOMS & {row.signature for row in symptoms})
+    missing = bool(marked("not_found", symptoms))
     if reported.platform == "windows":
         return "system"  # Windows has no CUDA wheels
     if any("[and-cuda]" in row.text for row in reported.evidence):
@@ -104,7 +103,7 @@ def install_of(
 
 def _nothing_found(symptoms: tuple[MessageMatch, ...]) -> bool:
     """Return True if the log may come from a TensorFlow without CUDA: only the CUDA runtime is missing."""
-    named = [row.values["library"] for row in symptoms if row.signature in LIBRARY_SYMPTOMS and "library" in row.values]
+    named = [row.values["library"] for row in marked("not_found", symptoms) if "library" in row.values]
     opened = any(row.signature == "opened_library" and "cuda.so" not in row.values["library"] for row in symptoms)
     return not opened and (not named or any(name.startswith(("libcudart", "cudart")) for name in named))
 
@@ -147,28 +146,47 @@ def _is_open(field: str, value: str | None, reported: Reported) -> bool:
     return trusts == {Trust.MENTIONED} and any(row.field == field and row.value != value for row in reported.works)
 
 
-def question_of(reported: Reported, symptoms: tuple[MessageMatch, ...], catalog: Catalog) -> Question | None:
-    """Build the question about a report's environment; None if the TensorFlow version is unknown."""
-    if reported.tensorflow is None:
-        return None
-    gpu = concerns_gpu(reported, symptoms)
-    image = reported.image if reported.image and catalog.image(reported.image) else None
-    version = catalog.version(release_of(reported.tensorflow))
-    rows = (catalog.release(version, package) for package in DISTRIBUTIONS) if version else ()
-    release = next((row for row in rows if row is not None and row.gpu), None)
-    return Question(
-        tensorflow=release_of(reported.tensorflow),
-        package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
-        python=versions.minor(reported.python) if reported.python else None,
-        cuda=_loaded("cuda", reported) if gpu else None,
-        cudnn=_loaded("cudnn", reported) if gpu else None,
-        driver=driver_of(reported, catalog),
-        gpus=gpus_of(reported),
-        capabilities=() if gpus_of(reported) else reported.compute_capabilities,
-        install=install_of(reported, symptoms, release) if gpu else None,
-        base_image=image,
-        os=None if image else system_of(reported.os, catalog),
-        arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",
-        packages=pins_of(reported),
-        gpu=gpu,
-    )
+@dataclass(frozen=True)
+class Case:
+    """A report as it was read: its fields and messages, and the catalogue that explains them."""
+
+    reported: Reported
+    messages: tuple[MessageMatch, ...]
+    catalog: Catalog
+
+    @cached_property
+    def release(self) -> TensorflowRelease | None:
+        """The GPU build of the stated release, or None if it is not stated or unknown."""
+        version = self.catalog.version(release_of(self.reported.tensorflow)) if self.reported.tensorflow else None
+        return next((row for row in self.catalog.distributions(version) if row.gpu), None) if version else None
+
+    @cached_property
+    def gpu(self) -> bool:
+        """Whether the report concerns a GPU."""
+        reported = self.reported
+        stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
+        return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in self.messages)
+
+    @cached_property
+    def question(self) -> Question | None:
+        """The question about the reported environment; None if the TensorFlow version is unknown."""
+        reported = self.reported
+        if reported.tensorflow is None:
+            return None
+        image = reported.image if reported.image and self.catalog.image(reported.image) else None
+        return Question(
+            tensorflow=release_of(reported.tensorflow),
+            package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
+            python=versions.minor(reported.python) if reported.python else None,
+            cuda=_loaded("cuda", reported) if self.gpu else None,
+            cudnn=_loaded("cudnn", reported) if self.gpu else None,
+            driver=driver_of(reported, self.catalog),
+            gpus=gpus_of(reported),
+            capabilities=() if gpus_of(reported) else reported.compute_capabilities,
+            install=install_of(reported, self.messages, self.release) if self.gpu else None,
+            base_image=image,
+            os=None if image else system_of(reported.os, self.catalog),
+            arch="aarch64" if reported.arch in {"aarch64", "arm64"} else "x86_64",
+            packages=pins_of(reported),
+            gpu=self.gpu,
+        )

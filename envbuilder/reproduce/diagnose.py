@@ -1,0 +1,233 @@
+"""The cause of a report's complaint: candidates, sorted by cause, and the diagnosis that they lead to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from envbuilder.compat.findings import finding
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
+from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds
+from envbuilder.reproduce.image_defects import image_defects
+from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
+from envbuilder.reproduce.question import Case, is_since
+from envbuilder.reproduce.report.recognisers import TAG
+from envbuilder.reproduce.report.reported import Complaint, Reported
+from envbuilder.reproduce.slow_start import slow_starts
+from envbuilder.versions import minor
+
+FIRST_WITHOUT_WINDOWS_GPU = "2.11"
+_FIRST_WITH_KERAS = "1.4"
+_AT_IMPORT: set[Complaint] = {"installing", "import"}
+
+
+def predict(case: Case) -> tuple[Finding, ...]:
+    """List the possible causes, the most likely first: proved by lines, predicted by rules, suggested by pauses."""
+    case = dataclasses.replace(case, messages=_related(case))
+    shown = _proved(case.messages)
+    proved = frozenset(row.code for row in shown)
+    builds = other_builds(case)
+    outranked = {cause_of(code).outranks for code in proved}
+    ruled = tuple(row for row in (() if builds else forecast(case)) if cause_of(row.code).area not in outranked)
+    elsewhere, tagged = tuple(_other_system(case)), (*_other_tag(case.reported), *_before_keras(case))
+    foreseen = tuple(
+        row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
+        for row in (*elsewhere, *ruled)
+    )
+    images = image_defects(case)
+    explained = {get(name).code for names in images.values() for name in names}
+    kept = tuple(row for row in (*foreseen, *_besides(shown, foreseen)) if row.code not in explained)
+    if elsewhere and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
+        kept = foreseen
+    if tagged:
+        kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
+    known = (*tagged, *images, *kept, *builds)
+    return by_cause((*known, *slow_starts(case, frozenset(row.code for row in known))), proved)
+
+
+def _related(case: Case) -> tuple[MessageMatch, ...]:
+    """Drop messages of another TensorFlow, and messages about a GPU if only the import or installation fails."""
+    reported, messages = case.reported, case.messages
+    asked = set(reported.complaints)
+    stopped = any(row.exact and cause_of(get(row.signature).code).area == "packages" for row in messages)
+    only = (stopped and "invisible" not in asked) or (bool(asked) and asked <= _AT_IMPORT | {"building"})
+    first = is_since(_FIRST_WITH_KERAS, reported) and not is_since("2.0", reported)
+    unrelated = {"tf1_code"} if first else set()  # 1.x contains these names
+    for row in messages:
+        known = get(row.signature)
+        if only and ("goes_on" in known.marks or known.layer == "symptom"):
+            unrelated.add(known.id)
+    return tuple(row for row in messages if row.signature not in unrelated)
+
+
+def _proved(messages: tuple[MessageMatch, ...]) -> tuple[Finding, ...]:
+    """Turn messages that name a cause into findings, without messages that follow from another cause."""
+    rows = [(row, get(row.signature)) for row in messages]
+    wrong = [(row, known) for row, known in rows if known.code is not None and known.severity is not Severity.INFO]
+    causes = [(row, known) for row, known in wrong if "follows" not in known.marks and known.layer != "symptom"]
+    errors = {known.code for _, known in causes if known.severity is Severity.ERROR}
+    hidden = {code for error in errors for code in cause_of(error).hides}
+    kept = [(row, known) for row, known in (causes if errors else wrong) if known.code not in hidden]
+    named = [(row, known) for row, known in kept if known.layer != "symptom"] or kept
+    made = {(known.code, row.values.get("library", known.id)): _shown(row, known) for row, known in reversed(named)}
+    return tuple(reversed(made.values()))
+
+
+def _shown(row: MessageMatch, known: LogMessage) -> Finding:
+    assert known.code is not None  # noqa: S101 - `_proved` looked
+    return Finding(
+        code=known.code,
+        severity=known.severity,
+        subject=next(iter(row.values.values()), "") or known.id.replace("_", " "),
+        message=f"Line {row.line} shows it. {known.cause}",
+        found=row.text[:200],
+        fix=known.fix,
+        sources=known.sources,
+    )
+
+
+def _besides(shown: tuple[Finding, ...], foreseen: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Keep the findings of lines for which no rule has one: a rule's finding has the versions."""
+    codes = {row.code for row in foreseen}
+    libraries = any(cause_of(code).area == "libraries" for code in codes)
+    covered = codes | {Code.MISSING_LIBRARY} if libraries else codes
+    return tuple(row for row in shown if row.code not in covered)
+
+
+def _other_tag(reported: Reported) -> Iterator[Finding]:
+    """Compare the Python version of a wheel with the running one if installation or import failed."""
+    tag = next((row for row in reported.evidence if row.source == TAG), None)
+    if tag is None or reported.python is None or _AT_IMPORT.isdisjoint(reported.complaints):
+        return
+    pythons = {minor(reported.python)} | {
+        row.value for row in reported.evidence if row.field == "python" and row.source != TAG
+    }
+    if tag.value not in pythons:
+        running, text = reported.python, tag.text[:200]
+        yield finding(
+            Code.PYTHON_UNSUPPORTED, "other_tag", line=tag.line, tag=tag.value, text=text, python=running,
+            minor=minor(running),
+        )  # fmt: skip
+
+
+def _before_keras(case: Case) -> Iterator[Finding]:
+    """Report a TensorFlow release that is older than its ``keras`` module, rather than one with missing files."""
+    row, release = next((row for row in case.messages if row.signature == "no_keras"), None), case.reported.tensorflow
+    if row is not None and release is not None and not is_since(_FIRST_WITH_KERAS, case.reported):
+        first, text = _FIRST_WITH_KERAS, row.text[:200]
+        yield finding(Code.API_MISMATCH, "before_keras", line=row.line, release=release, first=first, text=text)
+
+
+def _other_system(case: Case) -> Iterator[Finding]:
+    """Report the limits of systems other than Linux on x86-64."""
+    reported = case.reported
+    name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
+    if (case.gpu or not _proved(case.messages)) and reported.distribution != "tensorflow-cpu":
+        if reported.platform == "macos":
+            yield finding(Code.NOT_A_GPU_BUILD, "macos", name=name, os=os)
+            return
+        if reported.platform == "windows" and is_since(FIRST_WITHOUT_WINDOWS_GPU, reported):
+            yield finding(Code.NOT_A_GPU_BUILD, "windows", name=name, os=os)
+            return
+    if reported.arch in NOT_SERVED:
+        yield finding(Code.UNKNOWN, "processor", arch=reported.arch)
+
+
+Confidence = Literal["certain", "likely", "unsure"]
+"""``certain`` if a log line proves it, ``likely`` if it follows from stated versions, or ``unsure``."""
+
+
+class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The cause in one sentence, and its confidence.
+
+    ``codes`` are the findings behind it, the leading one first; empty if ``unsure``. ``line`` and ``quote`` are the
+    deciding line of the report (0 and '' if there is none). ``place`` is what has to change, ``fix`` one sentence.
+    ``harmless`` explains lines that look like errors. ``ask`` lists commands whose output would decide.
+    """
+
+    cause: str
+    confidence: Confidence
+    place: FixTarget
+    codes: tuple[Code, ...] = ()
+    line: int = 0
+    quote: str = ""
+    fix: str = ""
+    harmless: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+
+
+def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
+    """Build the diagnosis from findings sorted by cause (see `by_cause`)."""
+    known = [get(row.signature) for row in case.messages]
+    harmless = tuple(dict.fromkeys(row.cause for row in known if row.layer == "noise"))
+    told = [row for row in predicted if is_cause(row)]
+    lead = told[0] if told else None
+    decisive = _decisive(lead, case.messages) if lead else None
+    line, quote = (decisive.line, decisive.text) if decisive else (0, "")
+    shown = get(decisive.signature) if decisive else None
+    if lead is None or (shown is not None and shown.layer == "symptom"):
+        return ReportDiagnosis(
+            cause=_UNKNOWN if lead is None else "TensorFlow finds no GPU, and the report does not contain the reason.",
+            confidence="unsure",
+            place="unknown",
+            line=line,
+            quote=quote,
+            harmless=harmless,
+            ask=deciding_commands(case.reported),
+        )
+    proved = decisive is not None and decisive.exact and shown is not None and not shown.prose
+    return ReportDiagnosis(
+        cause=shown.cause if shown and decisive and _quotes(lead, decisive) else lead.message,
+        confidence="certain" if proved else "likely",
+        place="installation" if shown and shown.layer == "system" else cause_of(lead.code).fix,
+        codes=tuple(dict.fromkeys(row.code for row in told)),
+        line=line,
+        quote=quote,
+        fix=lead.fix,
+        harmless=harmless,
+        ask=() if proved else deciding_commands(case.reported),
+    )
+
+
+_UNKNOWN = "The report does not contain enough information for a diagnosis."
+
+
+def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:
+    """Return the log message behind the leading finding, else the first with its code."""
+    same = [row for row in messages if get(row.signature).code is lead.code]
+    return next((row for row in same if _quotes(lead, row)), None) or next(iter(same), None)
+
+
+def _quotes(lead: Finding, row: MessageMatch) -> bool:
+    """Return True if the finding quotes this line rather than a version that a rule compared."""
+    return bool(lead.found) and row.text.startswith(lead.found)
+
+
+_LIST = "python -m pip list"
+_FILTER = " | grep -iE 'tensorflow|nvidia|cuda|keras|numpy|protobuf'"
+_PYTHON = 'python -c "import platform, sys; print(sys.version, platform.platform(), platform.architecture()[0])"'
+_IMPORT = 'python -c "import tensorflow as tf; print(tf.__version__, tf.__file__)"'
+_WHEELS = "python -m pip index versions tensorflow"
+_SEEN = (
+    "import tensorflow as tf; print(tf.version.VERSION, tf.__file__, tf.sysconfig.get_build_info(), "
+    "tf.config.list_physical_devices('GPU'))"
+)
+_LINES = "grep -E 'dso_loader|cuda|dlerror|[.]so|GPU|Error' | tail -n 60"
+_TRACE = f'TF_CPP_MAX_VLOG_LEVEL=3 python -c "{_SEEN}" 2>&1 | {_LINES}'
+
+
+def deciding_commands(reported: Reported) -> tuple[str, ...]:
+    """List commands that would decide the diagnosis; they need only the reporter's own Python.
+
+    If only installation or import fails, they print the interpreter and the full traceback. Windows has no grep.
+    """
+    windows = reported.platform == "windows"
+    listed = _LIST if windows else _LIST + _FILTER
+    if reported.complaints and set(reported.complaints) <= {"installing", "import"}:
+        wheels = (_WHEELS,) if "installing" in reported.complaints else ()
+        return _PYTHON, listed, *wheels, _IMPORT
+    return "nvidia-smi", listed, f'python -c "{_SEEN}"' if windows else _TRACE
