@@ -14,6 +14,7 @@ from itertools import accumulate, islice
 from typing import BinaryIO
 
 from envbuilder.errors import UsageError
+from envbuilder.reproduce.report.grammar import GRAMMAR
 from envbuilder.support import decoding
 
 LONGEST_LINE = 4_000
@@ -33,17 +34,7 @@ _TYPED = {
 }  # fmt: skip
 """Typographic punctuation and its ASCII form; digits and letters stay unchanged."""
 
-_LABELS = {
-    "操作系统": "operating system", "操作系統": "operating system", "系统": "system", "系統": "system",
-    "显卡型号": "gpu", "显卡": "gpu", "顯示卡": "gpu", "顯卡": "gpu", "驱动版本": "driver version", "驱动": "driver",
-    "驅動": "driver", "版本": " version", "是": " is ",
-    "バージョン": " version", "グラフィックボード": "gpu", "グラボ": "gpu",
-    "ドライバー": "driver", "ドライバ": "driver", "버전": " version", "운영체제": "operating system",
-    "그래픽카드": "gpu", "그래픽 카드": "gpu", "드라이버": "driver",
-}  # fmt: skip
-"""Field labels of Chinese, Japanese and Korean forms; a label comes before its own prefixes."""
-
-_FOREIGN = re.compile("|".join(_LABELS))
+_FOREIGN = re.compile("|".join(GRAMMAR.translations))
 _TYPOGRAPHY = re.compile("[" + "".join(_TYPED) + "]")
 
 
@@ -93,7 +84,7 @@ def _without_marks(text: str) -> str:
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if not text.isascii():
-        text = _FOREIGN.sub(lambda match: _LABELS[match[0]], text)
+        text = _FOREIGN.sub(lambda match: GRAMMAR.translations[match[0]], text)
         text = _TYPOGRAPHY.sub(lambda match: _TYPED[match[0]], text)
     text = _LONG.sub(r"\1", text)
     if ">" in text:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from envbuilder.reproduce.report.context import elsewhere, setup_of, without_addresses
-from envbuilder.reproduce.report.gpu_names import GPU, ON_MACOS, count_around, systems
-from envbuilder.reproduce.report.grammar import CUDNN, PYTHON, RELEASE, TOOLKIT, VERSION, tidy_gpu
+from envbuilder.reproduce.report.context import setup_of, without_addresses
+from envbuilder.reproduce.report.grammar import GRAMMAR, RELEASE, VERSION, expression, gpus_in, pattern, system_in
 from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
@@ -116,21 +115,21 @@ def version_files(transcript: Transcript) -> Iterator[ReportStatement]:
             value = ".".join(map(str, parts))
             text = " ".join(transcript.lines[number - 1 : number + 2])
             yield _statement("cudnn", value, number, text, "cudnn_version.h", Trust.LISTED)
-    for needle, field, pattern, source, trust, first in _NEARBY:
+    for needle, field, value, source, trust, first in _NEARBY:
         for number in transcript.numbers(needle, 20):
-            yield from _below(transcript, number, pattern, field, source, trust=trust, first=first)
+            yield from _below(transcript, number, value, field, source, trust=trust, first=first)
     yield from _shown(transcript)
 
 
-def _nested(pattern: str) -> str:
-    return rf"\"version\" ?: ?\"({pattern})\""
+def _nested(value: str) -> str:
+    return expression(rf"\"version\" ?: ?\"({value})\"")
 
 
 _PRINTED = rf"^\s{{0,4}}['\"]({RELEASE})['\"]\s{{0,4}}$"
 _NEARBY = (
-    ('"cuda sdk"', "cuda", _nested(TOOLKIT), "version.json", Trust.LISTED, 0),
-    ('"python": {', "python", _nested(PYTHON), "environment script", Trust.PROVED, 0),
-    ('"tensorflow": {', "tensorflow", _nested(RELEASE), "environment script", Trust.PROVED, 0),
+    ('"cuda sdk"', "cuda", _nested("%TOOLKIT%"), "version.json", Trust.LISTED, 0),
+    ('"python": {', "python", _nested("%PYTHON%"), "environment script", Trust.PROVED, 0),
+    ('"tensorflow": {', "tensorflow", _nested("%RELEASE%"), "environment script", Trust.PROVED, 0),
     ("tf.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
     ("tensorflow.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
 )
@@ -154,68 +153,58 @@ def _define(transcript: Transcript, number: int, name: str) -> int | None:
 
 
 def _below(
-    transcript: Transcript, number: int, pattern: str, field: str, source: str, *, trust: Trust, first: int = 1
+    transcript: Transcript, number: int, value: str, field: str, source: str, *, trust: Trust, first: int = 1
 ) -> Iterator[ReportStatement]:
     """Look for a value on the next two lines (with ``first=0`` on this line as well)."""
     for candidate in range(number + first, min(number + 2, len(transcript.lines)) + 1):
-        found = re.search(pattern, transcript.line(candidate)[:2_000], re.ASCII)
+        found = re.search(value, transcript.line(candidate)[:2_000], re.ASCII)
         if found is not None:
             yield _statement(field, found[1], candidate, transcript.line(candidate), source, trust)
             return
 
 
-_BRANDS = ("0ti", "0 ti", "0 super", "rtx", "gtx", "tesla", "quadro", "geforce", "titan", "a100", "h100", "h200",
-           "v100", "p100", "t4 ", "l4 ", "p4 ", "k80", "k40", "b200", "l40", "nvidia l", "nvidia a", "gt 7", "gt7",
-           "gh200", "gb200", "p40")  # fmt: skip
-_SYSTEMS = ("ubuntu", "debian", "centos", "red hat", "rhel", "fedora", "arch linux", "manjaro", "linux mint", "windows",
-            "win10", "win11", "win 10", "macos", "mac os", "osx", "wsl", "suse", "rocky", "pop!", "pop_os", "kali",
-            "gentoo", "amazon linux", "alma", "nixos", "oracle linux")  # fmt: skip
+ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)
 _FORMER = re.compile(
     r"\b(?:chang|switch|upgrad|replac|mov|swap|went)\w*\b[^.\n]{0,60}\b(?:from|old)\b(?:(?!\bto\b)[^.\n]){0,24}\Z",
     re.IGNORECASE,
 )
 """Words before a GPU that was replaced."""
 
-_NOT_PROSE = ("|", ".cc:", "tf-nightly-", 'file "', "gcc version", "name:", "streamexecutor device", "[gcc ")
-_EXAMPLES = ("e.g.", "docker image", "from ubuntu:", "~")
-
 
 def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
     """Yield GPUs and operating systems named in sentences."""
-    for number in sorted({n for brand in _BRANDS for n in transcript.numbers(brand, 60)}):
-        line = transcript.line(number)
-        if any(mark in line.lower() for mark in _NOT_PROSE):
+    for number, line in _sentences(transcript, "gpu", 60):
+        for match, name, count in gpus_in(without_addresses(line[:1_000])):
+            if setup_of(line, match.start(), match.end()) == "fails":
+                said = _statement("gpus", name, number, line, "prose", Trust.MENTIONED, count)
+                former = _FORMER.search(line, 0, match.start()) is not None
+                yield msgspec.structs.replace(said, works=True) if former else said
+    for number, line in _sentences(transcript, "system", 40):
+        if any(mark in line.lower() for mark in GRAMMAR.mentions["examples"]):
             continue
-        for match in GPU.finditer(without_addresses(line[:1_000])):
-            if elsewhere(line, match.start(), match.end()):
-                continue
-            count = count_around(line, match.start(), match.end())
-            said = _statement("gpus", tidy_gpu(match[0]), number, line, "prose", Trust.MENTIONED, count)
-            former = _FORMER.search(line, 0, match.start()) is not None
-            yield msgspec.structs.replace(said, works=True) if former else said
-    for number in sorted({n for system in _SYSTEMS for n in transcript.numbers(system, 40)}):
-        line = transcript.line(number)
-        if any(mark in line.lower() for mark in (*_NOT_PROSE, *_EXAMPLES)):
-            continue
-        found = systems(without_addresses(line), mentioned=True)
+        found = system_in(without_addresses(line), mentioned=True)
         at = line.lower().find(found.lower()[:6]) if found is not None else 0
         side = setup_of(line, at, at + len(found)) if found is not None else "fails"
-        if side == "wanted":
-            continue
-        if found is None and ON_MACOS.search(line):
-            yield _statement("platform", "macos", number, line, "prose", Trust.MENTIONED)
-        if found is not None:
+        if found is not None and side != "wanted":
             system = _statement("os", found, number, line, "prose", Trust.MENTIONED)
             yield msgspec.structs.replace(system, works=True) if side == "works" else system
+        elif found is None and ON_MACOS.search(line):
+            yield _statement("platform", "macos", number, line, "prose", Trust.MENTIONED)
+
+
+def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines with a word of a kind that are no output of a program."""
+    for number in sorted({n for word in GRAMMAR.mentions[kind] for n in transcript.numbers(word, most)}):
+        line = transcript.line(number)
+        if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):
+            yield number, line
 
 
 def cudnn_packages(transcript: Transcript) -> Iterator[ReportStatement]:
     """Read cuDNN from its archive names (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
     for number in transcript.numbers("cudnn-", 40):
         line = transcript.line(number)
-        found = re.search(
-            rf"cudnn-(?P<cuda>{TOOLKIT})-(?:linux|windows)[a-z0-9-]{{0,16}}-v(?P<cudnn>{CUDNN})", line, re.ASCII
-        )
+        found = pattern(r"cudnn-%TOOLKIT%-(?:linux|windows)[a-z0-9-]{0,16}-v(?P<cudnn>%CUDNN%)").search(line)
         if found is not None:
             yield _statement("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
 

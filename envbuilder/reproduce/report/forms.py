@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
-from envbuilder.reproduce.report.gpu_names import GPU_IN_FIELD, count_around, systems
-from envbuilder.reproduce.report.grammar import CUDNN, DRIVER, PYTHON, RELEASE, VARIABLES, VERSION, tidy_gpu
+from envbuilder.reproduce.report.context import without_addresses
+from envbuilder.reproduce.report.grammar import GRAMMAR, RELEASE, gpus_in, pattern, system_in
 from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 from envbuilder.versions import major, numbers
@@ -63,7 +62,6 @@ def _following(transcript: Transcript, number: int) -> Iterator[int]:
             return
 
 
-_ADDRESS = re.compile(r"https?://\S+")
 _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
 """``nvidia-smi -q`` aligns its colons; its "CUDA Version" is the newest CUDA that the driver supports."""
 
@@ -71,10 +69,8 @@ _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")
 def _evidence(target: str, value: str, number: int, line: str) -> Iterator[ReportStatement]:
     if _NOTHING.match(value) or ".cc:" in value or _OF_THE_DRIVER.search(line):
         return
-    value = _ADDRESS.sub(" ", value)
-    reader = READERS.get(target.partition(".")[0])
-    if reader is None:
-        return
+    value = without_addresses(value)
+    reader = _READERS.get(target, _searched)
     for name, text, count in reader(target, value[:300]):
         # "source" is the preselected answer of a form: any other statement outranks it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
@@ -83,7 +79,7 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Repor
         )
 
 
-_NAMES = "|".join(VARIABLES)
+_NAMES = "|".join(GRAMMAR.variables)
 _SETTING = re.compile(
     rf"(?<![\w])(?P<name>{_NAMES})(?:[\"']?\] ?= ?|[\"'] ?[:,] ?| ?= ?)"
     rf"(?:\"(?P<double>[^\"]{{0,1000}})\"|'(?P<single>[^']{{0,1000}})'"
@@ -108,64 +104,28 @@ def settings(transcript: Transcript) -> Iterator[ReportStatement]:
             )  # fmt: skip
 
 
-# ruff: noqa: E501 - a label's spellings stand in one row.
-
-
 PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")
 """Python packages that forms and people name in addition to TensorFlow."""
 
+_DECORATION = r"[\s|*_#\"'>+-]{0,12}"
 LABEL = re.compile(
-    r"^[\s|*_#\"'>+-]{0,12}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{1,70}?)[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
+    rf"^{_DECORATION}(?P<label>[A-Za-z][A-Za-z0-9 /_.?'()-]{{1,70}}?)"
+    r"[\s*_\"'|]{0,6}(?:(?:[:=]|\||(?<=\s)-(?=\s))[\s*_|]{0,40}(?P<value>\S.{0,300})?)?$",
     re.ASCII,
 )
-
-
-@dataclass(frozen=True)
-class Label:
-    """The beginning of a form label in lower case, and its field."""
-
-    begins: tuple[str, ...]
-    field: str
-
-
-LABELS = (
-    Label(("tensorflow installed", "source", "install method", "installed using", "installed from", "installation"), "install"),
-    Label(("tensorflow version", "tf version", "tensorflow-gpu version", "tensorflow_version", "tf_version", "tensorflow gpu version", "tensorflow", "tf.version.version", "tf"), "tensorflow"),
-    Label(("python version", "python_version", "python"), "python"),
-    Label(("cuda/cudnn", "cuda / cudnn", "cuda and cudnn", "cuda, cudnn"), "cuda and cudnn"),
-    Label(("cuda toolkit", "cuda version", "cuda_version", "cuda runtime version", "hermetic_cuda_version", "cuda"), "cuda"),
-    Label(("cudnn version", "cudnn_version", "hermetic_cudnn_version", "cudnn"), "cudnn"),
-    Label(("nvidia driver", "gpu driver", "driver version", "driver_version", "graphics driver", "driver"), "driver"),
-    Label(("gpu model", "gpu models", "gpu type", "gpu name", "gpus", "gpu", "graphics card", "graphic card", "device name"), "gpus"),
-    Label(("os platform", "operating system", "linux distribution", "linux os distribution", "os/platform", "distribution", "os_platform", "platform", "os release", "host os", "os name", "system", "os", "ubuntu", "windows"), "os"),
-    Label(("docker image", "container image", "image"), "image"),
-    Label(("machine", "architecture"), "arch"),
-    Label(("bazel version",), "origin"),
-    Label(("compute capability", "compute_capability"), "compute_capabilities"),
-)  # fmt: skip
-"""Labels by field, longest beginnings first within a row; the first match wins."""
-
-BEGINNING = re.compile(
-    r"(?m)^[ \t|*_#\"'>+-]{0,12}(?:tensorflow|tf|python|cuda|cudnn|nvidia|gpu|driver|graphic|os\b|os[ /_]|operating|linux|"
-    r"distribution|platform|host os|system|docker|container|image|machine|architecture|compute|source|install|device name|"
-    r"hermetic|bazel|installed version of cuda|" + "|".join(PACKAGES) + ")",
-    re.ASCII,
-)
+_EVERY = sorted({*PACKAGES, *(text for label in GRAMMAR.labels for text in (*label.begins, *label.exact))})
+BEGINNING = re.compile(rf"(?m)^[ \t|*_#\"'>+-]{{0,12}}(?:{'|'.join(map(re.escape, _EVERY))})", re.ASCII)
 """Possible beginnings of a label (lower case): a fast search before the exact one."""
-
-_EXACT = {"tensorflow", "tf", "python", "cuda", "cudnn", "driver", "gpu", "gpus", "system", "os", "source", "image",
-          "distribution", "platform", "machine", "architecture", "installation"}  # fmt: skip
 
 
 @lru_cache(maxsize=4_096)
 def field_of(label: str) -> str | None:
     words = " ".join(label.lower().replace("*", "").replace("_version", " version").split()).strip(" .?'")
-    if words.startswith(("cuda", "installed version of cuda")) and "cudnn" in words:
+    if words.startswith("cuda") and "cudnn" in words:
         return "cuda and cudnn"
-    for row in LABELS:
-        for begins in row.begins:
-            if words == begins or (begins not in _EXACT and words.startswith(begins)):
-                return row.field
+    for row in GRAMMAR.labels:
+        if words in row.exact or words.startswith(row.begins):
+            return row.field
     return next((f"packages.{name}" for name in PACKAGES if words in {name, f"{name} version"}), None)
 
 
@@ -176,17 +136,11 @@ Found = Iterator[tuple[str, str, int]]
 """Yield fields, values and counts."""
 
 
-def _plain(pattern: str, *, aside: bool = True) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.])v?({pattern})" if aside else pattern, re.ASCII | re.IGNORECASE)
-
-
-_RELEASE, _PYTHON = _plain(RELEASE), _plain(PYTHON)
 _PREFIXED_RELEASE = re.compile(rf"(?<![\w.])(?:r|v|tf|tensorflow)?v?[ -]?({RELEASE})", re.ASCII | re.IGNORECASE)
 _ORIGIN = re.compile(rf"g[0-9a-f]{{7,12}}\S{{0,3}} ['\"]?({RELEASE})", re.ASCII)
 _DESCRIBED = re.compile(r"\s{0,4}v[0-9.]{3,9}(?:-rc[0-9])?-[0-9]{1,7}-g[0-9a-f]{7,12}\s{0,4}\Z", re.ASCII)
 """``git describe`` of a build: the release before it, not its own."""
 
-_DRIVER = _plain(DRIVER + r"|[2-9][0-9]{2}(?![0-9.])")
 _NUMBER = re.compile(
     r"(?<![\w.+-])(?:v|V)?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})(?![0-9]|\.[0-9])(?! ?GB)(?:-[0-9])?", re.ASCII
 )
@@ -205,10 +159,12 @@ def _tensorflow(_: str, value: str) -> Found:
         yield "tensorflow", found[1], 1
 
 
-def _python(_: str, value: str) -> Found:
-    found = _PYTHON.search(value)
+def _searched(target: str, value: str) -> Found:
+    """Read a field whose value is one expression (`answers` of the grammar)."""
+    field = target.partition(".")[0]
+    found = pattern(GRAMMAR.answers[field]).search(_ASIDE.sub(" ", value) if field == "cudnn" else value)
     if found is not None:
-        yield "python", found[1], 1
+        yield target, found[1], 1
 
 
 def _cuda(_: str, value: str) -> Found:
@@ -257,21 +213,9 @@ def _looks(number: str) -> str:
     return "cudnn" if triple and parts[2] < smallest_cuda_build else "cuda"
 
 
-def _cudnn(_: str, value: str) -> Found:
-    found = re.search(rf"(?<![\w.])v?({CUDNN}|[5-9](?![0-9.]))", _ASIDE.sub(" ", value), re.ASCII)
-    if found is not None:
-        yield "cudnn", found[1], 1
-
-
-def _driver(_: str, value: str) -> Found:
-    found = _DRIVER.search(value)
-    if found is not None:
-        yield "driver", found[1], 1
-
-
 def _gpus(_: str, value: str) -> Found:
-    for match in GPU_IN_FIELD.finditer(value[:200]):
-        yield "gpus", tidy_gpu(match[0]), count_around(value, match.start(), match.end())
+    for _match, name, count in gpus_in(value[:200], "field"):
+        yield "gpus", name, count
 
 
 _KERNELS = {"linux": "linux", "windows": "windows", "darwin": "macos"}
@@ -282,7 +226,7 @@ def _os(_: str, value: str) -> Found:
     if kernel is not None or "linux" in value.lower():
         yield "platform", kernel or "linux", 1
     listed = value.startswith("(")
-    system = systems(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if listed else value)
+    system = system_in(" ".join(re.sub(r"[('\",)]+", " ", value).split()) if listed else value)
     if system is not None:
         yield "os", system, 1
 
@@ -295,38 +239,13 @@ def _install(_: str, value: str) -> Found:
     yield from (row for row in _tensorflow("", value) if "tensorflow" in lowered)
 
 
-def _image(_: str, value: str) -> Found:
-    found = re.search(r"([a-z0-9][a-z0-9._/-]{2,80}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,80})", value, re.ASCII)
-    if found is not None:
-        yield "image", found[1], 1
-
-
-def _arch(_: str, value: str) -> Found:
-    found = re.search(r"\b(x86_64|aarch64|arm64|ppc64le)\b", value, re.ASCII)
-    if found is not None:
-        yield "arch", found[1], 1
-
-
-def _capability(_: str, value: str) -> Found:
-    found = re.search(r"(?<![\w.])([1-9][0-9]?\.[0-9])(?![0-9.])", value, re.ASCII)
-    if found is not None:
-        yield "compute_capabilities", found[1], 1
-
-
 def _bazel(_: str, value: str) -> Found:
     """Naming TensorFlow's build tool suggests a custom build."""
     if re.search(r"[0-9]\.[0-9]", value):
         yield "origin", "source", 1
 
 
-def _package(target: str, value: str) -> Found:
-    found = re.search(rf"(?<![\w.])({VERSION})", value, re.ASCII)
-    if found is not None:
-        yield target, found[1], 1
-
-
-READERS: dict[str, Callable[[str, str], Found]] = {
-    "tensorflow": _tensorflow, "python": _python, "cuda and cudnn": _toolkit, "cuda": _cuda, "cudnn": _cudnn,
-    "driver": _driver, "gpus": _gpus, "os": _os, "install": _install, "image": _image, "arch": _arch,
-    "compute_capabilities": _capability, "origin": _bazel, "packages": _package,
+_READERS: dict[str, Callable[[str, str], Found]] = {
+    "tensorflow": _tensorflow, "cuda and cudnn": _toolkit, "cuda": _cuda, "gpus": _gpus, "os": _os,
+    "install": _install, "origin": _bazel,
 }  # fmt: skip

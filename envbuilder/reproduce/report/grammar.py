@@ -1,74 +1,71 @@
-"""Strict grammars for all values that are taken from a report."""
+"""The grammar of reports (grammar.yaml): how values are written, how each is checked, and its normal form."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from importlib import resources
 
-from envbuilder.reproduce.report.gpu_names import MAKER
+import msgspec
+
+from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.versions import line, major, numbers
+from envbuilder.workspace import packaged_yaml
 
-RELEASE = (
-    r"[0-3]\.[0-9]{1,3}(?:\.[0-9]{1,3})?"
-    r"(?:[-._]?(?:rc|alpha|beta|dev|post|a|b)[-.]?[0-9]{0,10})?(?:\+[a-z0-9]{1,8}(?:\.[0-9]{1,4}){0,2})?"
-    r"(?![0-9A-Za-z])(?!\.[0-9])"
-)
-"""A TensorFlow release without the leading v."""
 
-TOOLKIT = r"(?:[4-9]|1[0-5])\.[0-9]{1,2}(?:\.[0-9]{1,3})?(?![0-9])"
-CUDNN = r"[4-9]\.[0-9]{1,2}(?:\.[0-9]{1,2}){0,2}(?![0-9])"
-PYTHON = r"(?:2\.[67]|3\.[0-9]{1,2})(?:\.[0-9]{1,2})?(?![0-9])"
-DRIVER = r"[2-9][0-9]{2}(?:\.[0-9]{1,3}){1,2}(?![0-9.])"
-PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-VERSION = r"[0-9][A-Za-z0-9]{0,12}(?:[.+!_-][A-Za-z0-9]{1,24}){0,7}"
+class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The labels of a form's field."""
 
-_FIELDS: dict[str, re.Pattern[str]] = {
-    name: re.compile(pattern + r"\Z", re.ASCII)
-    for name, pattern in {
-        "tensorflow": RELEASE,
-        "distribution": r"(?:tensorflow|tf)[a-z0-9-]{0,30}",
-        "build": r"gpu|cpu",
-        "python": PYTHON,
-        "cuda": r"(?:[4-9]|1[0-5])(?:\.[0-9]{1,3}){0,2}",
-        "cudnn": r"[4-9](?:\.[0-9]{1,3}){0,3}",
-        "driver": r"[2-9][0-9]{2}(?:\.[0-9]{1,3}){0,2}",
-        "driver_cuda": r"(?:[4-9]|1[0-5])\.[0-9]{1,2}",
-        "gpus": r"[A-Za-z0-9][A-Za-z0-9 .+()/-]{0,63}",
-        "compute_capabilities": r"[1-9][0-9]?\.[0-9]",
-        "os": r"[A-Za-z0-9][A-Za-z0-9 .,+!_()/-]{0,79}",
-        "platform": r"linux|windows|macos",
-        "arch": r"x86_64|aarch64|arm64|ppc64le|i686|armv7l",
-        "install": r"pip|conda|docker|source",
-        "origin": r"tfjs|jetson|nvidia|conda|source|library|jax|third-party",
-        "image": r"[a-z0-9][a-z0-9._/-]{0,99}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}",
-    }.items()
-}
-_PACKAGE = re.compile(PACKAGE + r"\Z", re.ASCII)
-_VERSION = re.compile(VERSION + r"\Z", re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z0-9_=.,:;/~+ -]{0,1000}\Z", re.ASCII)
+    field: str
+    begins: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
 
-VARIABLES = (
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_DISABLE_REQUIRE",
-    "LD_LIBRARY_PATH", "CUDA_CACHE_PATH", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_DISABLE", "CUDA_MODULE_LOADING",
-    "CUDA_FORCE_PTX_JIT", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_CUDNN_USE_AUTOTUNE", "TF_XLA_FLAGS",
-    "XLA_FLAGS", "TF_USE_LEGACY_KERAS", "TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL",
-    "HERMETIC_CUDA_VERSION", "HERMETIC_CUDNN_VERSION",
-)  # fmt: skip
-"""Environment variables that affect which libraries TensorFlow finds, and what it compiles or allocates."""
+
+class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of grammar.yaml, which explains its parts."""
+
+    parts: dict[str, str | tuple[str, ...]]
+    fields: dict[str, str]
+    variables: tuple[str, ...]
+    labels: tuple[Label, ...]
+    answers: dict[str, str]
+    complaints: dict[Complaint, tuple[str, ...]]
+    translations: dict[str, str]
+    mentions: dict[str, tuple[str, ...]]
+
+
+GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce.report") / "grammar.yaml", Grammar)
+_NAME = re.compile(r"%([A-Z_]+)%")
+
+
+def expression(text: str) -> str:
+    """Replace every %NAME% by its expression. Raises KeyError for an unknown name."""
+    while match := _NAME.search(text):
+        part = GRAMMAR.parts[match[1]]
+        text = text.replace(match[0], part if isinstance(part, str) else "|".join(part))
+    return text
+
+
+@cache
+def pattern(text: str, *, any_case: bool = False) -> re.Pattern[str]:
+    return re.compile(expression(text), re.ASCII | (re.IGNORECASE if any_case else 0))
+
+
+RELEASE, VERSION = expression("%RELEASE%"), expression("%VERSION%")
+_GPUS = {"prose": pattern("%GPU%", any_case=True), "field": pattern("%GPU_IN_FIELD%", any_case=True)}
 
 
 @lru_cache(maxsize=16_384)
 def fits(field: str, value: str) -> bool:
     """Return True if a value is valid for this field."""
     kind, _, name = field.partition(".")
-    if kind == "packages":
-        return _PACKAGE.match(name) is not None and _VERSION.match(value) is not None
-    if kind == "environment":
-        return name in VARIABLES and _VARIABLE.match(value) is not None
-    if kind == "built":
-        return name in {"cuda", "cudnn"} and _FIELDS[name].match(value) is not None
-    return _FIELDS[kind].match(value) is not None and _plausible(kind, value)
+    if kind == "packages" and re.fullmatch(expression("%PACKAGE%"), name, re.ASCII) is None:
+        return False
+    if (kind == "environment" and name not in GRAMMAR.variables) or (kind == "built" and name not in {"cuda", "cudnn"}):
+        return False
+    expected = GRAMMAR.fields[name if kind == "built" else kind]
+    return pattern(f"(?:{expected})\\Z").match(value) is not None and _plausible(kind, value)
 
 
 def _plausible(kind: str, value: str) -> bool:
@@ -98,47 +95,20 @@ def _cuda_of_dll(text: str) -> str:
     return "11" if text.startswith("11") else f"{text[:-1]}.{text[-1]}"
 
 
-def _python_of_digits(text: str) -> str:
-    """Decode a Python tag: 38 is 3.8, 311 is 3.11."""
-    return f"{text[0]}.{text[1:]}"
+def _dotted(text: str) -> str:
+    return ".".join(re.findall(r"[0-9]+", text))
 
 
-def _gpu(text: str) -> str:
-    return tidy_gpu(text)
-
-
-CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
-    "cudnn_number": ("cudnn", _cudnn_of_number),
-    "cuda_soname": ("cuda", _cuda_of_soname),
-    "cuda_dll": ("cuda", _cuda_of_dll),
-    "python_digits": ("python", _python_of_digits),
-    "python_parts": ("python", lambda text: ".".join(re.findall(r"[0-9]+", text))),
-    "built_cuda": ("built.cuda", str),
-    "built_cudnn": ("built.cudnn", str),
-    "built_dll": ("built.cuda", lambda text: f"{text[:-1]}.{text[-1]}"),
-    "capability": ("compute_capabilities", str),
-    "capability_parts": ("compute_capabilities", lambda text: ".".join(re.findall(r"[0-9]+", text))),
-    "numpy": ("packages.numpy", str),
-    "protobuf": ("packages.protobuf", str),
-    "keras": ("packages.keras", str),
-    "gpu": ("gpus", _gpu),
-    "installer": ("install", str.lower),
-    "win": ("platform", lambda _: "windows"),
-    "mac": ("platform", lambda _: "macos"),
-    "lin": ("platform", lambda _: "linux"),
-}
-"""Expression groups that are not fields: the field, and its conversion."""
-
-_SPELLINGS = (
-    (re.compile(rf"^(?:{MAKER}|Graphics Card)[ :-]+", re.IGNORECASE), ""),
-    (re.compile(r"geforce[ -]?", re.IGNORECASE), "GeForce "),
-    (re.compile(r"\b(RTX|GTX|GT|MX)[ -]?(?=[0-9])", re.IGNORECASE), lambda m: m[1].upper() + " "),
-    (re.compile(r"(?<=[0-9]) ?ti\b", re.IGNORECASE), " Ti"),
-    (re.compile(r"(?<=[0-9i]) ?super\b", re.IGNORECASE), " SUPER"),
-    (re.compile(r"\btesla[ -]", re.IGNORECASE), "Tesla "),
-    (re.compile(r"\btitan\b", re.IGNORECASE), "TITAN"),
-    (re.compile(r"\bquadro[ -]", re.IGNORECASE), "Quadro "),
-    (re.compile(r" {2,}"), " "),
+_SPELLINGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (expression("^(?:%MAKER%|Graphics Card)[ :-]+"), ""),
+    (r"geforce[ -]?", "GeForce "),
+    (r"\b(RTX|GTX|GT|MX)[ -]?(?=[0-9])", lambda found: found[1].upper() + " "),
+    (r"(?<=[0-9]) ?ti\b", " Ti"),
+    (r"(?<=[0-9i]) ?super\b", " SUPER"),
+    (r"\btesla[ -]", "Tesla "),
+    (r"\btitan\b", "TITAN"),
+    (r"\bquadro[ -]", "Quadro "),
+    (r" {2,}", " "),
 )
 
 
@@ -147,7 +117,69 @@ def tidy_gpu(text: str) -> str:
     """Normalise a GPU name: ``nvidia rtx3090ti`` becomes ``RTX 3090 Ti``."""
     text = text.strip(" ,;|")
     text = text if text.endswith("...") else text.rstrip(".")
-    for pattern, replacement in _SPELLINGS:
-        text = pattern.sub(replacement, text)
+    for found, replacement in _SPELLINGS:
+        text = re.sub(found, replacement, text, flags=re.IGNORECASE)
     short = re.fullmatch(r"(?:[ahlvpktb][0-9]{1,3}[a-z]?)", text.strip())
     return (text.upper() if short else text).strip()
+
+
+CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "cudnn_number": ("cudnn", _cudnn_of_number),
+    "cuda_soname": ("cuda", _cuda_of_soname),
+    "cuda_dll": ("cuda", _cuda_of_dll),
+    "python_digits": ("python", lambda text: f"{text[0]}.{text[1:]}"),
+    "python_parts": ("python", _dotted),
+    "built_cuda": ("built.cuda", str),
+    "built_cudnn": ("built.cudnn", str),
+    "built_dll": ("built.cuda", lambda text: f"{text[:-1]}.{text[-1]}"),
+    "capability": ("compute_capabilities", str),
+    "capability_parts": ("compute_capabilities", _dotted),
+    "numpy": ("packages.numpy", str),
+    "protobuf": ("packages.protobuf", str),
+    "keras": ("packages.keras", str),
+    "gpu": ("gpus", tidy_gpu),
+    "installer": ("install", str.lower),
+    "win": ("platform", lambda _: "windows"),
+    "mac": ("platform", lambda _: "macos"),
+    "lin": ("platform", lambda _: "linux"),
+}
+"""Expression groups that are not fields: the field, and its conversion."""
+
+_BEFORE = re.compile(r"(?:\b([2-9]|1[0-6]) ?[x\u00d7*] {0,3}|\b(dual|two) )$", re.IGNORECASE)
+_AFTER = re.compile(r"^ ?[*x\u00d7] ?([2-9]|1[0-6])\b", re.IGNORECASE | re.ASCII)
+
+
+def gpus_in(text: str, where: str = "prose") -> Iterator[tuple[re.Match[str], str, int]]:
+    """Yield each GPU of a text with its normal name and count: ``2x RTX 3080``, ``2080ti * 4``, ``dual GTX 780``."""
+    for match in _GPUS[where].finditer(text):
+        before = _BEFORE.search(text[max(0, match.start() - 10) : match.start()])
+        after = _AFTER.match(text[match.end() : match.end() + 6])
+        count = int(before[1] or 2) if before else int(after[1]) if after else 1
+        yield match, tidy_gpu(match[0]), count
+
+
+def system_in(text: str, *, mentioned: bool = False) -> str | None:
+    """Return the operating systems in a value (``Windows 11 + WSL2``), from the first name to the last.
+
+    ``mentioned`` requires a version number: "on Windows" in a sentence may be about another machine.
+    """
+    found = list(pattern("%OS%", any_case=True).finditer(text[:200]))
+    if mentioned:
+        found = [match for match in found if re.search(r"[0-9]|arch|wsl", match[0], re.IGNORECASE)]
+    if not found:
+        return None
+    near, span = 60, text[found[0].start() : found[-1].end()]
+    numbered = next((match[0] for match in found if any(letter.isdigit() for letter in match[0])), found[0][0])
+    name = " ".join((span if len(span) <= near else numbered).split())
+    spaced = re.sub(r"(?<=[a-z])(?:[ -]|:)?(?=[0-9]{2}\.)", " ", name)
+    return spaced[:1].upper() + spaced[1:] if spaced[:6] in {"ubuntu", "debian", "centos", "fedora"} else spaced
+
+
+def platform_of(system: str) -> str:
+    """Return the platform of a system's name; WSL is Linux."""
+    lowered = system.lower()
+    if "wsl" in lowered:
+        return "linux"
+    if lowered.startswith("win"):
+        return "windows"
+    return "macos" if lowered.startswith(("mac", "os x", "osx")) else "linux"

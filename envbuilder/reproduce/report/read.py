@@ -18,9 +18,8 @@ from envbuilder.reproduce.report.context import (
     title_line,
     without_addresses,
 )
-from envbuilder.reproduce.report.gpu_names import platform_of
-from envbuilder.reproduce.report.grammar import CONVERSIONS, fits
-from envbuilder.reproduce.report.recognisers import TABLE, TAG, Recogniser
+from envbuilder.reproduce.report.grammar import CONVERSIONS, fits, pattern, platform_of
+from envbuilder.reproduce.report.recognisers import TAG, Recogniser, table
 from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean
 from envbuilder.support import decoding
@@ -66,7 +65,7 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     if _only_bazel(chosen) and values.get("install") != "source":
         del values["origin"]
     if "platform" not in values and "os" in values:
-        values["platform"] = platform_of(values["os"]) or "linux"
+        values["platform"] = platform_of(values["os"])
     groups = {group: _group(group, statements) for group in ("packages", "built", "environment")}
     capabilities = tuple(dict.fromkeys(row.value for row in statements if row.field == "compute_capabilities"))
     used = [row for row in statements if row.field != "gpus"] + list(gpu_evidence)
@@ -98,7 +97,7 @@ def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
         yield from own
         return
     means_other: dict[tuple[tuple[str, ...], int], bool] = {}
-    for row in TABLE:
+    for row in table():
         yield from _recognised(row, transcript, means_other)
     yield from forms.statements(transcript)
     yield from forms.settings(transcript)
@@ -112,8 +111,8 @@ def _recognised(
     row: Recogniser, transcript: Transcript, means_other: dict[tuple[tuple[str, ...], int], bool]
 ) -> Iterator[ReportStatement]:
     """Apply one recogniser to the lines with its needles; contexts are computed once for all recognisers."""
-    if row.near is not None:
-        hits = set(transcript.matching(row.near, _MOST_HITS))
+    if row.near:
+        hits = set(transcript.matching(pattern(row.near), _MOST_HITS))
     else:
         hits = {number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)}
     for number in sorted(hits):
@@ -126,7 +125,7 @@ def _recognised(
             if means_other[key]:
                 continue
         said = row.trust is Trust.MENTIONED and row.name != TAG
-        for match in row.pattern.finditer(without_addresses(line) if said else line):
+        for match in pattern(row.pattern, any_case=row.any_case).finditer(without_addresses(line) if said else line):
             side = setup_of(line, match.start(), match.end()) if said else "fails"
             if side == "wanted":
                 continue
