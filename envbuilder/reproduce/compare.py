@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envbuilder.finding import Finding, Severity
-from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
+from envbuilder.reproduce.messages.catalog import MessageMatch, get
 
 _NEEDS = {
     "gpu": "a GPU",
@@ -50,10 +50,12 @@ def compare(
     wanted = error_messages(reported)
     if not wanted:
         return _by_findings(predicted, found)
-    possible = [row for row in wanted if _can_show(get(row.signature), with_gpu=with_gpu, with_driver=with_driver)]
+    shown = {"image"} | ({"driver"} if with_driver else set()) | ({"gpu"} if with_gpu else set())
+    possible = [row for row in wanted if get(row.signature).proof in shown]
     pairs = tuple((row.text, twin.text) for row in wanted if (twin := _same_message(row, seen)) is not None)
     if not possible and not pairs:
-        return ComparisonResult(None, (), _needed(wanted))
+        kinds = sorted({get(row.signature).proof for row in wanted})
+        return ComparisonResult(None, (), f"it takes {', '.join(_NEEDS[kind] for kind in kinds)}")
     missing = [row for row in possible if _same_message(row, seen) is None]
     if pairs and not missing:
         return ComparisonResult(True, pairs)
@@ -69,19 +71,6 @@ def _by_findings(predicted: tuple[Finding, ...], found: tuple[Finding, ...]) -> 
     if same:
         return ComparisonResult(True, tuple(same))
     return ComparisonResult(None, (), "the report quotes no comparable message")
-
-
-def _can_show(signature: LogMessage, *, with_gpu: bool, with_driver: bool) -> bool:
-    return (
-        signature.proof == "image"
-        or (signature.proof == "driver" and with_driver)
-        or (signature.proof == "gpu" and with_gpu)
-    )
-
-
-def _needed(wanted: tuple[MessageMatch, ...]) -> str:
-    kinds = sorted({get(row.signature).proof for row in wanted})
-    return "it takes " + ", ".join(_NEEDS[kind] for kind in kinds)
 
 
 def _same_message(wanted: MessageMatch, seen: tuple[MessageMatch, ...]) -> MessageMatch | None:

@@ -1,9 +1,10 @@
-"""The closest compatible environment for a report, and other ways to fix it."""
+"""The closest compatible environment for a report: the reporter's working setup, the rules' choice, other ways."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
@@ -17,16 +18,42 @@ from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.nearest import Installable, Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
+from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import FIRST_WITHOUT_WINDOWS_GPU, ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.fix_commands import install_commands
 from envbuilder.reproduce.question import Case, release_of
-from envbuilder.reproduce.report.reported import Reported, ReportStatement
+from envbuilder.reproduce.report.reported import ReportStatement
 
 MATRIX = "nearest"
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The search for one report: the cause to remove (None: unknown), the question, and what works."""
+
+    case: Case
+    lead: Code | None
+    question: Question
+    works: Installable
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.works.catalog
+
+    def nearest(self, **changes: str | tuple[str, ...] | None) -> Near[Question] | None:
+        """Find the nearest environment that works if these fields are changed."""
+        return nearest(msgspec.structs.replace(self.question, **changes), self.works)
+
+    def unchanged(self, change: Change, **changes: str) -> Near[Question] | None:
+        """Return the environment with one change if it works without any other."""
+        found = self.nearest(**changes)
+        return found._replace(changes=(change,)) if found is not None and not found.changes else None
+
+
+_Way = tuple[Near[Question], tuple[ReportStatement, ...]]
 
 
 def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest, Environment | None] | None:
@@ -37,41 +64,30 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
     environment is None if no wheels exist for it.
     """
-    reported, question, catalog = case.reported, case.question, case.catalog
+    question, catalog = case.question, case.catalog
     if question is None or not _fixable_by_versions(diagnosis):
         return None
     works = Installable(catalog, without=codes_without_kernels())
-    worked: tuple[ReportStatement, ...] = ()
-    chosen = None
-    side = working_setup(reported, _answerable(question, catalog), works, catalog, as_it_is=not diagnosis.codes)
-    if side is not None:
-        chosen, worked = _candidate_fix(side[0], reported, diagnosis, question), side[1]
-    if chosen is None and diagnosis.codes:
-        chosen, worked = _search_fix(reported, question, diagnosis, works), ()
+    search = _Search(case, next(iter(diagnosis.codes), None), _answerable(question, catalog), works)
+    chosen = next(filter(lambda way: _removes_cause(way[0], search), _ways(search)), None)
     if chosen is None:
         return None
-    near, changes, predicate = chosen
+    (near, changes, predicate), worked = chosen
     wish = _wish(question, near, catalog)
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
     if environment is None and any(change.field == "install" and change.new is None for change in changes):
         return None  # CUDA wheels would fix it, but there are none for this release
-    answer = check(near, catalog).environment
-    return (
-        Nearest(
-            environment=answer,
-            changes=tuple(map(change_text, changes)),
-            predicate=predicate,
-            diff=tuple(line for change in changes for line in _diff(change)),
-            commands=install_commands(reported, question, near, environment, catalog),
-            matrix=matrix_of(wish, environment) if environment is not None else "",
-            worked=worked,
-        ),
-        environment,
+    found = Nearest(
+        environment=check(near, catalog).environment,
+        changes=tuple(map(change_text, changes)),
+        predicate=predicate,
+        diff=tuple(line for change in changes for line in _diff(change)),
+        commands=install_commands(case, near, environment),
+        matrix=matrix_of(wish, environment) if environment is not None else "",
+        worked=worked,
     )
-
-
-_Fix = tuple[Question, tuple[Change, ...], Predicate]
+    return found, environment
 
 
 def _fixable_by_versions(diagnosis: ReportDiagnosis) -> bool:
@@ -81,25 +97,33 @@ def _fixable_by_versions(diagnosis: ReportDiagnosis) -> bool:
     return not diagnosis.codes or diagnosis.place == "versions" or bool(cause_of(diagnosis.codes[0]).fixed_by)
 
 
-def _search_fix(reported: Reported, question: Question, diagnosis: ReportDiagnosis, works: Installable) -> _Fix | None:
-    """Search the closest environment by the rules."""
-    catalog = works.catalog
-    if not cause_of(diagnosis.codes[0]).no_kernels and _before_all(question, catalog):
-        return None
-    asked = _answerable(question, catalog)
-    if reported.platform == "windows" and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
-        asked = msgspec.structs.replace(asked, cuda=None, cudnn=None, install=None)  # WSL2 has its own CUDA
-    ways = [nearest(asked, works)]
-    if reported.platform != "windows":
-        ways.append(other_fix(diagnosis.codes[0], asked, works, catalog))
-    return next((row for way in ways if way and (row := _candidate_fix(way, reported, diagnosis, asked))), None)
+def _ways(search: _Search) -> Iterator[_Way]:
+    """Yield environments that work, the best first, with the statements of the report that name them."""
+    windows = search.case.reported.platform == "windows"
+    worked = working_setup(search)
+    if worked is not None:
+        yield _with_system(worked[0], search), worked[1]
+    question, lead = search.question, search.lead
+    if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
+        return
+    wsl = windows and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
+    found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
+    if found is not None:
+        yield _with_system(found, search), ()
+    other = None if windows else other_fix(lead, search)
+    if other is not None:
+        yield _with_system(other, search), ()
 
 
-def _candidate_fix(
-    found: Near[Question], reported: Reported, diagnosis: ReportDiagnosis, asked: Question
-) -> _Fix | None:
-    changes = (*_system_change(reported, found.wish), *found.changes)
-    return (found.wish, changes, found.predicate) if changes and _affects_cause(diagnosis, changes, asked) else None
+def _with_system(near: Near[Question], search: _Search) -> Near[Question]:
+    """Add the change of the system that a GPU requires."""
+    reported = search.case.reported
+    old = reported.os or reported.platform
+    new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
+    native = reported.platform == "windows" and not versions.at_least(near.wish.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
+    if old is None or new is None or native or not near.wish.gpu:
+        return near
+    return near._replace(changes=(Change("system", old, new), *near.changes))
 
 
 def _answerable(question: Question, catalog: Catalog) -> Question:
@@ -108,15 +132,15 @@ def _answerable(question: Question, catalog: Catalog) -> Question:
     The forward-compatibility package is dropped as well: images that prove an answer do not contain it.
     """
     rows = {name: catalog.gpu(name) for name in question.gpus}
+    cudnn = question.cudnn
+    known = cudnn is not None and (not versions.names_line(cudnn) or catalog.cudnn_row(cudnn) is not None)
     return msgspec.structs.replace(
         question,
         gpus=tuple(name for name, row in rows.items() if row is not None and not row.variants),
         driver=question.driver if question.driver and catalog.branch(question.driver) else None,
         os=question.os if question.os and catalog.system(question.os) else None,
-        cuda=question.cuda if question.cuda and catalog.toolkit(question.cuda) else None,
-        cudnn=question.cudnn
-        if question.cudnn and (not versions.names_line(question.cudnn) or catalog.cudnn_row(question.cudnn))
-        else None,
+        cuda=question.cuda if catalog.toolkit(question.cuda) else None,
+        cudnn=cudnn if known else None,
         compat=False,
     )
 
@@ -127,31 +151,18 @@ def _before_all(question: Question, catalog: Catalog) -> bool:
     return known is None or known < versions.key(catalog.final_versions[0])
 
 
-def _affects_cause(diagnosis: ReportDiagnosis, changes: tuple[Change, ...], question: Question) -> bool:
-    """Return True if an alternative affects the cause, or if the cause is unknown and the report says that it works."""
-    if not diagnosis.codes:
-        return True  # the cause is unknown: only the report says that this works
-    lead = diagnosis.codes[0]
-    fields = {change.field for change in changes}
-    cause = cause_of(lead)
+def _removes_cause(near: Near[Question], search: _Search) -> bool:
+    """Return True if the changes affect the cause, or if the cause is unknown and the report says that it works."""
+    if search.lead is None or not near.changes:
+        return bool(near.changes)
+    cause, fields = cause_of(search.lead), {change.field for change in near.changes}
     if cause.fixed_by and not fields & cause.fixed_by:
         return False
-    if fields == {"system"} and not (lead == Code.NOT_A_GPU_BUILD and question.gpu):
+    if fields == {"system"} and not (search.lead is Code.NOT_A_GPU_BUILD and search.question.gpu):
         return False  # another system only gives access to a GPU; it fixes nothing else
-    if not cause.no_wheel and all(finishes(change) for change in changes):
+    if not cause.no_wheel and all(finishes(change) for change in near.changes):
         return False
-    return cause.states != "driver" or question.driver is not None
-
-
-def _system_change(reported: Reported, near: Question) -> tuple[Change, ...]:
-    old = reported.os or reported.platform
-    if old is None or not near.gpu:
-        return ()
-    if reported.platform == "macos":
-        return (Change("system", old, "Linux"),)
-    if reported.platform == "windows" and versions.at_least(near.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
-        return (Change("system", old, "Linux (WSL2)"),)
-    return ()
+    return cause.states != "driver" or search.question.driver is not None
 
 
 def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
@@ -195,29 +206,37 @@ def matrix_of(wish: Combination, environment: Environment) -> str:
 _UPPER = frozenset({"<", "<=", "==", "~="})
 
 
-def other_fix(lead: Code, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
-    """Return the fix, or None if no fix for this cause is known."""
-    cause = cause_of(lead)
+def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
+    """Return the fix of a cause that the rules do not see, or None if none is known."""
+    cause, question = cause_of(lead), search.question
     if cause.packages:
-        return _bounded(cause.packages[0], question, works, catalog)
+        return _bounded(cause.packages[0], search)
     if cause.area == "libraries" and question.gpu and question.install == "system":
-        return _with_wheels(question, works)
+        return _with_wheels(search)
     if lead is Code.CPU_FEATURE_MISSING:
-        return _without_need(question, works, catalog)
+        rows = search.catalog.processor_needs_of(question.tensorflow)
+        after = next((row.after for row in rows if row.after is not None and search.catalog.version(row.after)), None)
+        change = Change("tensorflow", question.tensorflow, after)
+        return search.unchanged(change, tensorflow=after) if after is not None else None
     if lead is Code.PYTHON_UNSUPPORTED and question.python is None:
-        return _with_python(question, works, catalog)
+        # The newest Python with wheels, if an installer found none for the running one
+        version = search.catalog.version(question.tensorflow) or question.tensorflow
+        release = next(iter(search.catalog.distributions(version)), None)
+        python = release.pythons[-1] if release is not None and release.pythons else None
+        return search.unchanged(Change("python", "as installed", python), python=python) if python else None
     return None
 
 
-def _bounded(name: str, question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
+def _bounded(name: str, search: _Search) -> Near[Question] | None:
     """Add the missing upper bound of a package that the release needs, if everything else may stay."""
-    version = catalog.version(question.tensorflow)
-    rows = catalog.distributions(version) if version else ()
+    question = search.question
+    version = search.catalog.version(question.tensorflow)
+    rows = search.catalog.distributions(version) if version else ()
     release = next((row for row in rows if question.package in {None, row.package}), None)
     bounds = _bounds(name, release) if release is not None else None
     held = versions.pins(question.packages)
     others = tuple(text for text, package in zip(question.packages, held, strict=True) if package != name)
-    found = nearest(msgspec.structs.replace(question, packages=others), works)
+    found = search.nearest(packages=others)
     if bounds is None or found is None or found.changes:
         return None
     change = Change(name, held.get(name, "as installed"), bounds.removeprefix(name))
@@ -237,10 +256,9 @@ def _bounds(name: str, release: TensorflowRelease) -> str | None:
     return None
 
 
-def _with_wheels(question: Question, works: Installable) -> Near[Question] | None:
+def _with_wheels(search: _Search) -> Near[Question] | None:
     """Install CUDA from wheels if nothing else changes, except from a pre-release to its release."""
-    plain = msgspec.structs.replace(question, install="plain", cuda=None, cudnn=None)
-    found = nearest(plain, works)
+    found = search.nearest(install="plain", cuda=None, cudnn=None)
     if found is None or "install" not in {change.field for change in found.changes}:
         return None
     others = tuple(change for change in found.changes if change.field != "install")
@@ -249,35 +267,10 @@ def _with_wheels(question: Question, works: Installable) -> Near[Question] | Non
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
 
 
-def _without_need(question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
-    """Avoid a release whose wheels need more of the processor than those of its neighbours."""
-    rows = catalog.processor_needs_of(question.tensorflow)
-    after = next((row.after for row in rows if row.after is not None and catalog.version(row.after)), None)
-    if after is None:
-        return None
-    found = nearest(msgspec.structs.replace(question, tensorflow=after), works)
-    if found is None or found.changes:
-        return None
-    return found._replace(changes=(Change("tensorflow", question.tensorflow, after),))
-
-
 def finishes(change: Change) -> bool:
     """Return True if a change only leads from a pre-release to its release: same kernels, same libraries."""
     both = change.field == "tensorflow" and change.new is not None
     return both and versions.numbers(change.old) == versions.numbers(str(change.new))
-
-
-def _with_python(question: Question, works: Installable, catalog: Catalog) -> Near[Question] | None:
-    """Return the newest Python that the release has wheels for, if an installer found none for the running one."""
-    version = catalog.version(question.tensorflow)
-    release = next(iter(catalog.distributions(version)), None) if version else None
-    if release is None or not release.pythons:
-        return None
-    python = release.pythons[-1]
-    found = nearest(msgspec.structs.replace(question, python=python), works)
-    if found is None or found.changes:
-        return None
-    return found._replace(changes=(Change("python", "as installed", python),))
 
 
 _FIELDS = ("tensorflow", "python", "cuda", "cudnn")
@@ -287,34 +280,25 @@ _FIELDS = ("tensorflow", "python", "cuda", "cudnn")
 _Said = dict[str, tuple[str, ReportStatement]]
 
 
-def working_setup(
-    reported: Reported, question: Question, works: Installable, catalog: Catalog, *, as_it_is: bool
-) -> tuple[Near[Question], tuple[ReportStatement, ...]] | None:
+def working_setup(search: _Search) -> _Way | None:
     """Return the reported working setup and its source if the rules allow it on the failing host.
 
-    None if there is no working setup, if it equals the failing one, or if the rules forbid it. ``as_it_is`` allows no
-    further changes; otherwise fields that the report does not state may change.
+    None if there is no working setup, if it equals the failing one, or if the rules forbid it. If the cause is unknown,
+    nothing else may change; otherwise fields that the report does not state may.
     """
-    for said in _sides(reported.works, catalog):
-        new = {name: value for name, (value, _) in said.items() if _differs(getattr(question, name), value)}
-        if not new:
-            continue
-        found = nearest(msgspec.structs.replace(question, **new), works)
-        if found is None or (as_it_is and found.changes):
+    for said in _sides(search.case.reported.works, search.catalog):
+        old = {name: getattr(search.question, name) for name in said}
+        new = {name: value for name, (value, _) in said.items() if _differs(old[name], value)}
+        found = search.nearest(**new) if new else None
+        if found is None or (search.lead is None and found.changes):
             continue
         if any(_differs(getattr(found.wish, name), value) for name, (value, _) in said.items()):
             continue  # possible only without the working versions
-        changes = tuple(
-            Change(name, getattr(question, name), value) for name, value in new.items() if _has(question, name)
-        )
-        rest = tuple(change for change in found.changes if change.field not in new)
+        changes = [Change(name, old[name], value) for name, value in new.items() if old[name] is not None]
+        changes += [change for change in found.changes if changes and change.field not in new]
         if changes:
-            return found._replace(changes=(*changes, *rest)), tuple(said[name][1] for name in new)
+            return found._replace(changes=tuple(changes)), tuple(said[name][1] for name in new)
     return None
-
-
-def _has(question: Question, name: str) -> bool:
-    return getattr(question, name) is not None
 
 
 def _differs(old: str | None, new: str) -> bool:

@@ -9,8 +9,8 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link
+from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
-from envbuilder.reproduce.report.reported import Reported
 
 _PUBLISHED_TAGS = {
     "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
@@ -22,14 +22,13 @@ _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
 
 
-def install_commands(
-    reported: Reported, question: Question, near: Question, environment: Environment | None, catalog: Catalog
-) -> tuple[str, ...]:
+def install_commands(case: Case, near: Question, environment: Environment | None) -> tuple[str, ...]:
     """Write the commands from the reported environment to the closest one; each word satisfies a grammar.
 
     ``environment`` is None if no CUDA wheels exist for it: CUDA then comes from NVIDIA's installer or from the
     published image, if a tag is known.
     """
+    reported, question, catalog = case.reported, case.question or near, case.catalog
     version = catalog.version(near.tensorflow) or near.tensorflow
     release = _release(near, version, catalog)
     native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")

@@ -63,14 +63,12 @@ def image_defects(case: Case) -> dict[Finding, tuple[str, ...]]:
     reported, symptoms = case.reported, case.messages
     named = [value for row in symptoms for name, value in row.values.items() if name.startswith("image")]
     images = dict.fromkeys([*named, *([reported.image] if reported.image else [])])
-    if not images:
-        return {}
-    day = day_of(reported, symptoms)
+    day = day_of(reported, symptoms) if images else None
     found = {}
     for row in image_defect_rows():
         image = next((image for image in images if re.fullmatch(row.images, image)), None)
-        if image is None or (day is not None and not _is_of_its_time(row, image, day)):
-            continue
+        if image is None or (day and _moves(image) and not row.since <= day <= (row.until or day)):
+            continue  # fixed tags keep a defect, moving tags lose it with the fix
         shown = next((each for each in symptoms if _shows(row, each, image)), None)
         if shown is None and (symptoms or not reported.complaints or not explains(row.code, reported)):
             continue
@@ -87,11 +85,6 @@ def day_of(reported: Reported, symptoms: tuple[MessageMatch, ...]) -> str | None
     stamps = [int(match[1]) for text in texts for match in _SECONDS.finditer(text)]
     days += [(_EPOCH + timedelta(seconds=stamp)).date().isoformat() for stamp in stamps]
     return min(days, default=None)
-
-
-def _is_of_its_time(row: ImageDefect, image: str, day: str) -> bool:
-    """Return True if the image had the defect on that day: fixed tags keep it, moving tags lose it with the fix."""
-    return row.since <= day <= (row.until or day) if _moves(image) else True
 
 
 def _moves(image: str) -> bool:

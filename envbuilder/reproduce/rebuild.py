@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import msgspec
+
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
 from envbuilder.compat.requirement import parse
@@ -16,8 +17,8 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import WITH_HOST
 from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.document import Recipe
-from envbuilder.reproduce.question import Case, gpus_of, is_version, pins_of
-from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.forecast import NOT_SERVED
+from envbuilder.reproduce.question import Case, is_version, pins_of
 
 STAND_IN_GPU = "Tesla T4"
 """The GPU of a simulated host if the report names none: every TensorFlow since 1.15 has kernels for it."""
@@ -35,56 +36,53 @@ class Rebuild:
 
 def plan(case: Case, predicted: tuple[Finding, ...], here: str | None) -> Rebuild:
     """Plan the rebuild of the reported environment. ``here`` is the driver of this host, or None."""
-    reported, question, catalog = case.reported, case.question, case.catalog
-    why_not = _why_not(reported, question, predicted, catalog)
+    question, image = case.question, case.reported.image
+    why_not = _why_not(case, predicted)
     if question is None or why_not:
         return Rebuild(Recipe(kind="none", why_not=why_not))
-    release = _release(reported, question, catalog)
-    if release is None:
-        return Rebuild(Recipe(kind="none", why_not=f"the catalogue has no row for TensorFlow {question.tensorflow}"))
-    host = _host(reported, question, release, catalog, here)
-    if reported.image is not None and holds_tensorflow(reported.image):
-        return Rebuild(_on_published(reported.image, (), host))
+    release = _release(case, question)
+    host = _host(case, question, release, here)
+    if image is not None and holds_tensorflow(image):
+        return Rebuild(_on_published(image, (), host))
     untold = any(row.code is Code.LIBRARY_PATH and row.severity is Severity.ERROR for row in predicted)
-    return _from_wheels(reported, question, release, catalog, host, untold=untold) or _from_image(
-        reported, question, release, catalog, host
-    )
+    return _from_wheels(case, question, release, host, untold=untold) or _from_image(case, question, release, host)
 
 
-def _why_not(reported: Reported, question: Question | None, predicted: tuple[Finding, ...], catalog: Catalog) -> str:
+def _why_not(case: Case, predicted: tuple[Finding, ...]) -> str:
     """Return why a rebuild is impossible, or ''."""
+    reported, question = case.reported, case.question
     if question is None:
         return "the report does not state its TensorFlow version"
     if reported.platform in {"windows", "macos"}:
         return f"it needs a {'Windows' if reported.platform == 'windows' else 'macOS'} host: containers here are Linux"
-    if question.arch != "x86_64" or reported.arch in {"ppc64le", "i686", "armv7l"}:
+    if question.arch != "x86_64" or reported.arch in NOT_SERVED:
         return f"it needs a host whose processor is {reported.arch}"
-    if catalog.version(question.tensorflow) is None:
+    if case.catalog.version(question.tensorflow) is None:
         return f"the catalogue has no row for TensorFlow {question.tensorflow}"
     blocking = [row for row in predicted if cause_of(row.code).no_wheel and row.severity is Severity.ERROR]
     return f"there is nothing to install: {blocking[0].message}" if blocking else ""
 
 
-def _release(reported: Reported, question: Question, catalog: Catalog) -> TensorflowRelease | None:
-    version = catalog.version(question.tensorflow)
-    name = question.package or reported.distribution or "tensorflow"
-    if version is None:
-        return None
-    rows = catalog.distributions(version)
+def _release(case: Case, question: Question) -> TensorflowRelease:
+    """Return the reported distribution, or the one with GPU support if the report concerns a GPU."""
+    rows = case.catalog.distributions(case.catalog.version(question.tensorflow) or question.tensorflow)
+    name = question.package or case.reported.distribution or "tensorflow"
     exact = next((row for row in rows if row.package == name), None)
     gpu = next((row for row in rows if row.gpu), None)
-    return gpu if question.gpu and question.package is None and exact is not None and not exact.gpu else exact or gpu
+    wants_gpu = question.gpu and question.package is None and exact is not None and not exact.gpu
+    return (gpu if wants_gpu else exact or gpu) or rows[0]
 
 
 def _from_wheels(
-    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str, *, untold: bool
+    case: Case, question: Question, release: TensorflowRelease, host: str, *, untold: bool
 ) -> Rebuild | None:
     """Start from an envbuilder environment and install the deviations on top; None if wheels cannot provide them.
 
     ``untold`` omits the loader configuration for wheels that the release does not find by itself.
     """
+    told = case.reported.cuda
     bare = not question.gpu or question.install == "plain" or not release.gpu
-    cuda = versions.minor(reported.cuda) if reported.cuda and versions.names_line(reported.cuda) and not bare else None
+    cuda = versions.minor(told) if told and versions.names_line(told) and not bare else None
     own = versions.minor(release.cuda) if release.cuda else None
     wish = Combination(
         tensorflow=release.version,
@@ -93,62 +91,46 @@ def _from_wheels(
         flavor="cpu" if bare else "gpu",
         cuda=None if cuda == own else cuda,
     )
-    made = resolve(wish, catalog, as_reported=True)
+    made = resolve(wish, case.catalog, as_reported=True)
     if isinstance(made, Rejection) or (cuda and made.cuda and not versions.is_prefix(cuda, made.cuda)):
         return None
-    deviations = _deviations(reported, made, catalog)
+    deviations = _deviations(case, made)
     if deviations is None:
         return None
     untold = untold and bool(made.loader_folders)
-    return Rebuild(
-        Recipe(
-            kind="wheels",
-            environment=made.id,
-            base=made.os,
-            deviations=deviations,
-            host=host,
-            untold=untold,
-            dockerfile=on_top(deviations, untold=untold) if deviations or untold else "",
-        ),
-        made,
-    )
+    dockerfile = on_top(deviations, untold=untold) if deviations or untold else ""
+    recipe = Recipe(kind="wheels", environment=made.id, base=made.os, host=host, untold=untold)
+    return Rebuild(msgspec.structs.replace(recipe, deviations=deviations, dockerfile=dockerfile), made)
 
 
-def _deviations(reported: Reported, made: Environment, catalog: Catalog) -> tuple[str, ...] | None:
+def _deviations(case: Case, made: Environment) -> tuple[str, ...] | None:
     """List the deviations as exact pins; None if the cuDNN is not on the package index."""
-    pins = list(pins_of(reported))
-    ours = versions.pins(made.cuda_wheels)
-    theirs = {name: version for name, version in reported.packages.items() if name.startswith("nvidia-")}
-    pins += [
-        f"{name}=={version}"
-        for name, version in theirs.items()
-        if name in ours and not versions.same(ours[name], version) and is_version(version)
-    ]
+    reported, ours = case.reported, versions.pins(made.cuda_wheels)
+    theirs = {name: version for name, version in reported.packages.items() if name in ours and is_version(version)}
+    pins = [*pins_of(reported)]
+    pins += [f"{name}=={version}" for name, version in theirs.items() if not versions.same(ours[name], version)]
     line = next((name for name in ours if name.startswith("nvidia-cudnn")), None)
-    told = None if line in theirs else reported.cudnn
+    told = reported.cudnn if line not in reported.packages else None
     if line is not None and told and not versions.is_prefix(told, ours[line]):
-        version = _cudnn_wheel(told, line, catalog)
-        if version is None:
+        wheel = case.catalog.newest_wheel(line, (("==", told),))
+        wheel = wheel or case.catalog.newest_wheel(line, (("==", f"{told}.*"),))
+        if wheel is None:
             return None
-        pins.append(f"{line}=={version}")
+        pins.append(f"{line}=={wheel}")
     return tuple(pin for pin in dict.fromkeys(pins) if _PIN.match(pin))
 
 
-def _cudnn_wheel(version: str, line: str, catalog: Catalog) -> str | None:
-    return catalog.newest_wheel(line, (("==", version),)) or catalog.newest_wheel(line, (("==", f"{version}.*"),))
-
-
-def _from_image(
-    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, host: str
-) -> Rebuild:
+def _from_image(case: Case, question: Question, release: TensorflowRelease, host: str) -> Rebuild:
     """Start from a published image with the reported CUDA."""
-    cuda, cudnn = reported.cuda or release.cuda, reported.cudnn or release.cudnn
-    rows = [row for row in catalog.images if _brings(row.cuda, cuda) and _brings(row.cudnn, cudnn)]
+    wanted = {"CUDA": case.reported.cuda or release.cuda, "cuDNN": case.reported.cudnn or release.cudnn}
+    rows = [
+        row for row in case.catalog.images if _brings(row.cuda, wanted["CUDA"]) and _brings(row.cudnn, wanted["cuDNN"])
+    ]
     if not rows:
-        what = " ".join(f"{name} {text}" for name, text in (("CUDA", cuda), ("cuDNN", cudnn)) if text)
+        what = " ".join(f"{name} {text}" for name, text in wanted.items() if text)
         return Rebuild(Recipe(kind="none", why_not=f"no wheels and no published image bring {what}"))
     best = max(rows, key=lambda row: (versions.same(row.python, question.python), row.os == question.os, row.name))
-    return Rebuild(_on_published(best.name, pins_of(reported), host, release))
+    return Rebuild(_on_published(best.name, pins_of(case.reported), host, release))
 
 
 def _brings(has: str | None, wanted: str | None) -> bool:
@@ -163,29 +145,23 @@ def _on_published(image: str, pins: tuple[str, ...], host: str, release: Tensorf
     named = versions.pins(pins)
     caps = tuple(cap for cap in release.caps if parse(cap).name not in named) if release is not None else ()
     return Recipe(
-        kind="image",
-        base=image,
-        deviations=pins,
-        host=host,
-        dockerfile=on_image(image, tensorflow, pins, caps),
+        kind="image", base=image, deviations=pins, host=host, dockerfile=on_image(image, tensorflow, pins, caps)
     )
 
 
-def _host(
-    reported: Reported, question: Question, release: TensorflowRelease, catalog: Catalog, here: str | None
-) -> str:
+def _host(case: Case, question: Question, release: TensorflowRelease, here: str | None) -> str:
     """Describe the simulated host (the reporter's driver and GPUs); '' if this host is sufficient."""
     if not question.gpu or not release.gpu:
         return ""
     if here is not None and (question.driver is None or versions.key(here) == versions.key(question.driver)):
         return ""
-    toolkit = catalog.toolkit(release.cuda)
+    toolkit = case.catalog.toolkit(release.cuda)
     driver = question.driver or (toolkit.driver if toolkit else None)
-    if driver is None or catalog.branch(driver) is None or not versions.names_line(driver):
+    if driver is None or case.catalog.branch(driver) is None or not versions.names_line(driver):
         return ""
-    rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
+    rows = [row for row in map(case.catalog.gpu, question.gpus) if row is not None]
     names = [row.name for row in rows] or [STAND_IN_GPU]
-    count = min(len(reported.gpus), 8) if len(names) == 1 else 1
+    count = min(len(case.reported.gpus), 8) if len(names) == 1 else 1
     words = [f"driver={driver}", *(f"gpu={name}" for name in names), *([f"gpus={count}"] if count > 1 else [])]
     return ",".join(words)
 
@@ -217,50 +193,42 @@ def requirement(text: str) -> str:
     return f"'{text}'"
 
 
+_ON_TOP = """\
+# Made by `envbuilder reproduce`: the report's deviations on top of a compatible environment.
+ARG BASE
+FROM ${BASE}
+USER root
+"""
+_INSTALLED = f"""\
+COPY tools.lock /run/tools.lock
+RUN {WITH_HOST}
+    python3 -m venv /run/tools && \\
+    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r /run/tools.lock && \\
+    /run/tools/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-progress --no-cache %s && \\
+    rm -rf /run/tools /run/tools.lock
+"""
+_UNTOLD = "RUN rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig\n"
+_PYTHON = """\
+    apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && \\
+    python3 -m pip install --no-cache-dir --upgrade pip && \\
+"""
+
+
 def on_top(pins: tuple[str, ...], *, untold: bool = False) -> str:
     """Write the Dockerfile that installs deviations on an envbuilder image (build argument ``BASE``).
 
     ``untold`` removes the loader configuration for CUDA wheels.
     """
-    wanted = " ".join(requirement(pin) for pin in pins)
-    lines = [
-        "# Made by `envbuilder reproduce`: the report's deviations on top of a compatible environment.",
-        "ARG BASE",
-        "FROM ${BASE}",
-        "USER root",
-    ]
-    if pins:
-        lines += [
-            "COPY tools.lock /run/tools.lock",
-            f"RUN {WITH_HOST}",
-            "    python3 -m venv /run/tools && \\",
-            (
-                "    /run/tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes"
-                " -r /run/tools.lock && \\"
-            ),
-            (
-                "    /run/tools/bin/uv pip install --python /opt/venv/bin/python --no-deps --no-progress --no-cache"
-                f" {wanted} && \\"
-            ),
-            "    rm -rf /run/tools /run/tools.lock",
-        ]
-    if untold:
-        lines += ["RUN rm /etc/ld.so.conf.d/cuda-wheels.conf && ldconfig"]
-    return "\n".join([*lines, "USER envbuilder", ""])
+    installed = _INSTALLED % " ".join(map(requirement, pins)) if pins else ""
+    return f"{_ON_TOP}{installed}{_UNTOLD if untold else ''}USER envbuilder\n"
 
 
 def on_image(image: str, tensorflow: str, pins: tuple[str, ...], caps: tuple[str, ...]) -> str:
     """Write the Dockerfile that installs TensorFlow on a published image; '' keeps the image's own."""
-    lines = ["# Made by `envbuilder reproduce`: the reported environment on an image with its CUDA."]
-    lines.append(f"FROM {word(image)}")
-    wanted = " ".join(requirement(text) for text in (*([tensorflow] if tensorflow else []), *pins, *caps))
-    if tensorflow:
-        lines.append(
-            f"RUN {WITH_HOST}\n"
-            "    apt-get update && apt-get install -y --no-install-recommends python3 python3-pip && \\\n"
-            f"    python3 -m pip install --no-cache-dir --upgrade pip && \\\n"
-            f"    python3 -m pip install --no-cache-dir {wanted}"
-        )
-    elif wanted:
-        lines.append(f"RUN {WITH_HOST}\n    python3 -m pip install --no-cache-dir {wanted}")
-    return "\n".join([*lines, ""])
+    wanted = " ".join(requirement(text) for text in (tensorflow, *pins, *caps) if text)
+    python = _PYTHON if tensorflow else ""
+    steps = f"RUN {WITH_HOST}\n{python}    python3 -m pip install --no-cache-dir {wanted}\n" if wanted else ""
+    return (
+        "# Made by `envbuilder reproduce`: the reported environment on an image with its CUDA.\n"
+        f"FROM {word(image)}\n{steps}"
+    )

@@ -14,8 +14,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.finding import Code
 from envbuilder.reproduce.document import ReproduceDocument
-from envbuilder.reproduce.reproduce import reproduce
-from envbuilder.reproduce.reproduction_run import ReproduceTools
+from envbuilder.reproduce.run import ReproduceTools, reproduce
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -23,8 +23,7 @@ from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.question import release_of
 from envbuilder.reproduce.render import as_markdown, as_text
-from envbuilder.reproduce.reproduce import proof, with_deviations
-from envbuilder.reproduce.reproduction_run import RunObservation
+from envbuilder.reproduce.run import RunObservation, proof, with_deviations
 from envbuilder.verdict import Word
 from envbuilder.workspace import Workspace
 

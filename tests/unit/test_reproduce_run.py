@@ -21,11 +21,11 @@ from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.reproduce import reproduction_run
+from envbuilder.reproduce import run
 from envbuilder.reproduce.document import Recipe
 from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.report.captured import SCHEMA
-from envbuilder.reproduce.reproduction_run import (
+from envbuilder.reproduce.run import (
     REPLACED,
     ImageUnavailableError,
     ReproduceTools,
@@ -50,7 +50,7 @@ def observe(printed: str, tmp_path: Path) -> RunObservation:
 
     engine = FakeEngine(script=script)
     engine.add("ours:1")
-    return reproduction_run.observe(
+    return run.observe(
         "ours:1", None, RunTarget(""), ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None)
     )
 

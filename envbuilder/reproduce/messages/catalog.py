@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.finding import Code, Severity
-from envbuilder.reproduce.transcript import Transcript, clean
+from envbuilder.reproduce.transcript import Transcript, clean, excerpt
 from envbuilder.workspace import packaged_in, packaged_yaml
 
 Proof = Literal["image", "driver", "gpu", "architecture", "host", "other-system"]
@@ -71,8 +71,6 @@ class MessageMatch(msgspec.Struct, frozen=True, kw_only=True):
 MOST_PER_SIGNATURE = 8
 """Matches with different values kept per message: a loader prints one line per library."""
 
-_LONGEST_TEXT = 400
-
 
 @cache
 def _load() -> tuple[LogMessage, ...]:
@@ -128,13 +126,7 @@ def _occurrences(
         values = {name: value for name, value in hit.groupdict().items() if value}
         key = tuple(sorted(values.items()))
         if key not in seen:
-            seen[key] = MessageMatch(signature=row.id, line=number, text=_excerpt(line, hit), values=values)
+            seen[key] = MessageMatch(signature=row.id, line=number, text=excerpt(line, hit), values=values)
         if len(seen) >= MOST_PER_SIGNATURE:
             break
     return list(seen.values())
-
-
-def _excerpt(line: str, hit: re.Match[str]) -> str:
-    """Return the line, or the part around the match if the line is long."""
-    start = 0 if hit.end() <= _LONGEST_TEXT else max(0, hit.start() - 40)
-    return line[start : start + _LONGEST_TEXT].strip()

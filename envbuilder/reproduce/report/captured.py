@@ -92,18 +92,16 @@ def parse(text: str) -> CaptureDocument | None:
 
 
 def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
-    """Return a field's value: unchanged, or the valid entries of a list or mapping, or the default."""
-    for candidate in (value, _texts(value)):
+    """Return a field's value: unchanged, or the texts in a list or mapping, or the default."""
+    texts = value
+    if isinstance(value, dict):
+        texts = {name: each for name, each in value.items() if isinstance(each, str)}
+    elif isinstance(value, list):
+        texts = [each for each in value if isinstance(each, str)]
+    for candidate in (value, texts):
         with suppress(decoding.DamagedError):
             return decoding.converted(candidate, field.type)
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
-def _texts(value: object) -> object:
-    """Remove entries of a list or mapping that are not text."""
-    if isinstance(value, dict):
-        return {name: each for name, each in value.items() if isinstance(each, str)}
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value
 
 
 def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> ReportStatement:

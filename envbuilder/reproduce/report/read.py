@@ -21,7 +21,7 @@ from envbuilder.reproduce.report.context import (
 from envbuilder.reproduce.report.grammar import CONVERSIONS, fits, pattern, platform_of
 from envbuilder.reproduce.report.recognisers import TAG, Recogniser, table
 from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
-from envbuilder.reproduce.transcript import Transcript, clean
+from envbuilder.reproduce.transcript import Transcript, clean, excerpt
 from envbuilder.support import decoding
 from envbuilder.versions import is_prefix, names_line, numbers
 
@@ -62,8 +62,8 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
     chosen, contradictions = scalars(statements)
     names, gpu_evidence, gpu_contradictions = gpus(statements)
     values = {field: row.value for field, row in chosen.items()}
-    if _only_bazel(chosen) and values.get("install") != "source":
-        del values["origin"]
+    if "origin" in chosen and chosen["origin"].source in {"form", "Bazel"} and values.get("install") != "source":
+        del values["origin"]  # many people answer the question about Bazel without building
     if "platform" not in values and "os" in values:
         values["platform"] = platform_of(values["os"])
     groups = {group: _group(group, statements) for group in ("packages", "built", "environment")}
@@ -84,11 +84,6 @@ def read(text: str, transcript: Transcript | None = None) -> Reported:
         },
         Reported,
     )
-
-
-def _only_bazel(chosen: dict[str, ReportStatement]) -> bool:
-    """Return True if only an answer about Bazel suggests a custom build: many people answer it without building."""
-    return "origin" in chosen and chosen["origin"].source in {"form", "Bazel"}
 
 
 def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
@@ -135,12 +130,6 @@ def _recognised(
             yield from found if side == "fails" else (msgspec.structs.replace(each, works=True) for each in found)
 
 
-def _around(line: str, match: re.Match[str]) -> str:
-    longest = 400
-    start = 0 if match.end() <= longest else max(0, match.start() - 40)
-    return line[start : start + longest].strip()
-
-
 def _bus(transcript: Transcript, number: int) -> int:
     """Distinguish the devices of a log by their bus address, on the same line or the next."""
     near = transcript.lines[number - 1 : number + 1]
@@ -152,15 +141,12 @@ def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: in
     """Turn the groups of a match into statements, converted to field values."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
     index = int(groups.pop("index", index))
-    shown = _around(line, match)
+    shown = excerpt(line, match)
+    said = ReportStatement(field="", value="", line=number, text=shown, source=row.name, trust=row.trust)
     for group, text in groups.items():
         field, value_of = CONVERSIONS.get(group, (group, str))
-        yield ReportStatement(
-            field=field, value=value_of(text), line=number, text=shown, source=row.name,
-            trust=row.trust, index=index,
-        )  # fmt: skip
-    for field, value in row.says.items():
-        yield ReportStatement(field=field, value=value, line=number, text=shown, source=row.name, trust=row.trust)
+        yield msgspec.structs.replace(said, field=field, value=value_of(text), index=index)
+    yield from (msgspec.structs.replace(said, field=field, value=value) for field, value in row.says.items())
 
 
 def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
@@ -171,9 +157,6 @@ def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
         if kind == group and name and (name not in best or RANK[row.trust] > RANK[best[name].trust]):
             best[name] = row
     return {name: best[name].value for name in sorted(best)}
-
-
-__all__ = ["Trust", "cleaned", "read"]
 
 
 _VERSIONS = {"tensorflow", "python", "cuda", "cudnn", "driver", "driver_cuda"}
@@ -193,18 +176,13 @@ def scalar(
         return None, ()
     best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
     if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
-        best = _sharpened(best, own)
+        finer = [other for other in own if _extends(best.value, other.value)]  # 8.1.0 rather than 8.1
+        best = min(finer, key=lambda other: (-RANK[other.trust], other.line), default=best)
     against = {
         statement.value: statement for statement in reversed(own) if not _agree(field, best.value, statement.value)
     }
     dropped = sorted(against.values(), key=lambda statement: (-RANK[statement.trust], statement.line))
     return best, tuple(ConflictingStatements(field=field, kept=best, dropped=statement) for statement in dropped[:8])
-
-
-def _sharpened(best: ReportStatement, own: Sequence[ReportStatement]) -> ReportStatement:
-    """Prefer 8.1.0 over 8.1 if both are stated: they agree."""
-    finer = [other for other in own if other.value != best.value and _extends(best.value, other.value)]
-    return min(finer, key=lambda other: (-RANK[other.trust], other.line)) if finer else best
 
 
 def _extends(short: str, full: str) -> bool:
@@ -227,9 +205,7 @@ def _agree(field: str, one: str, other: str) -> bool:
         return one == other or _same_line(one, other) or _same_line(other, one)
     if field in {"os", "image"}:
         return _loosely(one, other)
-    if field in {"install", "build", "distribution", "origin"}:
-        return True
-    return one == other
+    return one == other or field in {"install", "build", "distribution", "origin"}
 
 
 def _loosely(one: str, other: str) -> bool:
@@ -262,21 +238,23 @@ def gpus(
     others = [statement for statement in own if statement not in base]
     names = {model: _completed(name, others) for model, name in names.items()}
     listed = [n for model, n in names.items() for _ in range(max(said[model], *(len(i) for i in seen[model].values())))]
-    return tuple(listed[:_MOST_GPUS]), tuple(own), _against(base, others, names)
+    known = {_plain(name): name for name in names.values()}
+    strange = [each for each in others if RANK[each.trust] > 1 and _known_as(each.value, known) not in known]
+    against = (ConflictingStatements(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
+    return tuple(listed[:_MOST_GPUS]), tuple(own), tuple(against)
 
 
-def without_former(statements: Sequence[ReportStatement], works: Sequence[ReportStatement]) -> list[ReportStatement]:
+def without_former(statements: list[ReportStatement], works: Sequence[ReportStatement]) -> list[ReportStatement]:
     """Drop sentences about a replaced GPU if another is named."""
-    former = {_plain(row.value) for row in works if row.field == "gpus"}
-    others = [row for row in statements if row.field == "gpus" and not _is_one_of(row, former)]
-    if not former or not others:
-        return list(statements)
-    return [row for row in statements if row.field != "gpus" or not _is_one_of(row, former)]
+    former = [_plain(row.value) for row in works if row.field == "gpus"]
 
+    def replaced(row: ReportStatement) -> bool:
+        model = _plain(row.value)
+        same = any(known.endswith(model) or model.endswith(known) for known in former)
+        return row.field == "gpus" and row.trust is Trust.MENTIONED and same
 
-def _is_one_of(row: ReportStatement, models: set[str]) -> bool:
-    model = _plain(row.value)
-    return row.trust is Trust.MENTIONED and any(known.endswith(model) or model.endswith(known) for known in models)
+    others = any(row.field == "gpus" and not replaced(row) for row in statements)
+    return [row for row in statements if not replaced(row)] if others else statements
 
 
 _CUT = "..."
@@ -288,18 +266,8 @@ def _plain(name: str) -> str:
 
 def _completed(name: str, others: Sequence[ReportStatement]) -> str:
     """Complete a name that ``nvidia-smi`` cut."""
-    if not name.endswith(_CUT):
-        return name
-    return next((other.value for other in others if _plain(other.value).startswith(_plain(name))), name)
-
-
-def _against(
-    base: Sequence[ReportStatement], others: Sequence[ReportStatement], names: dict[str, str]
-) -> tuple[ConflictingStatements, ...]:
-    known = {_plain(name): name for name in names.values()}
-    stated = [other for other in others if RANK[other.trust] > 1]
-    strange = [other for other in stated if _known_as(other.value, known) not in known]
-    return tuple(ConflictingStatements(field="gpus", kept=base[0], dropped=other) for other in strange[:4])
+    full = (other.value for other in others if _plain(other.value).startswith(_plain(name)))
+    return next(full, name) if name.endswith(_CUT) else name
 
 
 def _known_as(name: str, names: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Run a reproduction: build the environment with simulated libraries and driver, and read its messages."""
+"""Run a reproduction: build the reported environment and its fix, run them, and compare their messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+import msgspec
+
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, InfrastructureError
+from envbuilder.finding import Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.build import build_logged, ensure
 from envbuilder.image.context import templates
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
-from envbuilder.reproduce.document import Recipe
+from envbuilder.reproduce.analysis import Analysis, analyse, with_command
+from envbuilder.reproduce.compare import compare, error_messages, repeated_messages
+from envbuilder.reproduce.document import Proof, Recipe, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import MessageMatch, match
 from envbuilder.reproduce.report import captured
 from envbuilder.simulated import profile as profiles
@@ -56,22 +61,113 @@ class ImageUnavailableError(InfrastructureError):
     """A base image is not available on this machine. It is reported as an answer; nothing is claimed."""
 
 
+def reproduce(
+    text: str, tools: ReproduceTools, driver_here: str | None = None, *, prove: bool = False
+) -> ReproduceDocument:
+    """Analyse a report, rebuild its environment, run and compare it; with ``prove`` also build and validate the fix."""
+    analysis = analyse(text, tools.catalog, driver_here)
+    document = with_command(analysis.document, tools.workspace)
+    document = msgspec.structs.replace(document, run=_run(analysis, tools))
+    if not prove or document.nearest is None:
+        return document
+    proof = _prove(document, analysis, tools)
+    return msgspec.structs.replace(document, nearest=msgspec.structs.replace(document.nearest, proof=proof))
+
+
+def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
+    document, rebuild = analysis.document, analysis.rebuild
+    recipe, environment = rebuild.recipe, rebuild.environment
+    if recipe.kind == "none":
+        return Run(reproduced=None, needs=recipe.why_not)
+    try:
+        image = image_of(recipe, environment, tools)
+    except ImageUnavailableError as error:
+        return Run(reproduced=None, needs=f"its base image is not available on this machine: {error.message}")
+    lock = with_deviations(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
+    place = RunTarget(recipe.host, stand_ins=needed(document.symptoms))
+    seen = observe(image, environment, place, tools, lock)
+    found, gpu = seen.verdict.findings, bool(seen.verdict.host.gpus) and not seen.simulated
+    driver = bool(recipe.host) or gpu
+    compared = compare(document.symptoms, seen.symptoms, document.predicted, found, with_gpu=gpu, with_driver=driver)
+    return Run(
+        image=image,
+        verdict=seen.verdict.verdict,
+        simulated=seen.simulated,
+        stand_ins=seen.stand_ins,
+        symptoms=seen.symptoms,
+        findings=found,
+        reproduced=compared.reproduced,
+        needs=compared.needs,
+        proof=compared.proof,
+    )
+
+
+def with_deviations(lock: str, pins: tuple[str, ...]) -> str:
+    """Lock the closest environment near the failing one, so that only the required change differs."""
+    wanted = versions.pins(pins)
+    blocks = [
+        f"{package.name}=={wanted.pop(package.name)}" if package.name in wanted else package.text
+        for package in lockfile.parse(lock)
+    ]
+    return "\n".join([*blocks, *(f"{name}=={version}" for name, version in sorted(wanted.items())), ""])
+
+
+def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTools) -> Proof:
+    near = analysis.near
+    if near is None:
+        return Proof(needs="no wheels exist for the closest environment: use the published image")
+    try:
+        image = environment_image(near, tools)
+    except ImageUnavailableError as error:
+        return Proof(needs=f"its base image is not available on this machine: {error.message}")
+    place = RunTarget(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
+    return proof(document, observe(image, near, place, tools, lock_of(near, tools)))
+
+
+def proof(document: ReproduceDocument, seen: RunObservation) -> Proof:
+    """Return whether the messages of the closest environment prove that it fixes the report."""
+    run = document.run
+    compares = bool(error_messages(document.symptoms)) or (run is not None and bool(run.proof))
+    reproduced = run is not None and run.reproduced is True and compares
+    again = repeated_messages(document.symptoms, seen.symptoms)
+    others = {finding.code for finding in seen.verdict.findings if finding.severity is Severity.ERROR}
+    expected = {finding.code for finding in document.predicted if finding.severity is Severity.ERROR}
+    failed = bool(again) or bool(expected & others) or seen.verdict.verdict == "FAILED"
+    needs = f"the suite also finds {', '.join(sorted(others - expected))}" if others - expected else ""
+    if seen.verdict.verdict == "FAILED" and not needs:
+        needs = f"the suite fails it: {'; '.join(seen.verdict.reasons)}"
+    if not failed and not reproduced:
+        needs = "the failure was not reproduced here, so its absence proves nothing"
+    return Proof(
+        proven=False if failed else reproduced or None,
+        image=seen.image,
+        verdict=seen.verdict.verdict,
+        simulated=seen.simulated,
+        stand_ins=seen.stand_ins,
+        symptoms=seen.symptoms,
+        needs=needs,
+    )
+
+
 def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTools) -> str:
     """Build the recipe and return the image's reference.
 
-    Raises Unavailable if its base is missing here, BuildFailedError if a step fails.
+    Raises ImageUnavailableError if its base is missing here, BuildFailedError if a step fails.
     """
     if environment is None:
         return _on_published(recipe, tools)
     base = environment_image(environment, tools)
-    return _on_top(recipe, base, tools) if recipe.deviations or recipe.untold else base
+    if not recipe.deviations and not recipe.untold:
+        return base
+    files = {"Dockerfile": recipe.dockerfile.encode(), "tools.lock": templates()["tools.lock"].encode()}
+    return _built(files, base, tools)
 
 
 def environment_image(environment: Environment, tools: ReproduceTools) -> str:
-    """Build an envbuilder environment, from its committed lock if there is one. Raises Unavailable as above."""
+    """Build an envbuilder environment, from its committed lock if there is one. Raises as above."""
     committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
     workspace = tools.workspace if committed else tools.workspace.for_reports
-    tools.say(f"{environment.id}: locking" if not committed else f"{environment.id}: locked")
+    tools.say(f"{environment.id}: {'locked' if committed else 'locking'}")
     try:
         built = ensure(environment, tools.catalog, workspace, tools.engine, _steps(environment.id, tools))
     except BaseUnavailableError as error:
@@ -85,12 +181,6 @@ def _steps(name: str, tools: ReproduceTools) -> Callable[[Step], None]:
             tools.say(f"{name}: {step.name[:100]}")
 
     return on_step
-
-
-def _on_top(recipe: Recipe, base: str, tools: ReproduceTools) -> str:
-    return _built(
-        {"Dockerfile": recipe.dockerfile.encode(), "tools.lock": templates()["tools.lock"].encode()}, base, tools
-    )
 
 
 def _on_published(recipe: Recipe, tools: ReproduceTools) -> str:
@@ -151,21 +241,21 @@ def observe(
     simulated = simulation(profiles.parse(place.host, tools.catalog)) if place.host else None
     standing = stand_ins(environment, cache_dir()) if place.stand_ins and simulated and environment else None
     tools.say(f"running TensorFlow in {image}" + (f" on a simulated {place.host}" if simulated else ""))
-    text = _spoken(found, simulated, standing, tools.engine)
+    text = _printed(found, simulated, standing, tools.engine)
     tools.say(f"running the suite in {image}")
     request = ValidationRequest(
         image=image,
         environment=environment,
         catalog=tools.catalog,
         lock=lock,
-        system=_system_of(environment, tools) if environment is not None else {},
+        system=system_lock.texts(_context_of(environment, tools), environment) if environment is not None else {},
         simulate=simulated if place.suite_there else None,
     )
     names = standing.names if standing else ()
     return RunObservation(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
 
 
-def _spoken(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
+def _printed(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
     """Return TensorFlow's output in a container: the lines that ``envbuilder capture`` keeps."""
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
@@ -193,16 +283,14 @@ def capture_script() -> bytes:
     return packaged(resources.files("envbuilder") / "probes" / "capture.py")
 
 
-def _system_of(environment: Environment, tools: ReproduceTools) -> dict[str, str]:
-    places = (tools.workspace.context(environment.id), tools.workspace.for_reports.context(environment.id))
-    held = next((place for place in places if lockfile.of_context(place) is not None), places[0])
-    return system_lock.texts(held, environment)
+def _context_of(environment: Environment, tools: ReproduceTools) -> Path:
+    """Return the context with the environment's lock: the committed one, else that of reports."""
+    contexts = [place.context(environment.id) for place in (tools.workspace, tools.workspace.for_reports)]
+    return next((context for context in contexts if lockfile.of_context(context) is not None), contexts[0])
 
 
 def lock_of(environment: Environment, tools: ReproduceTools) -> str:
-    places = (tools.workspace, tools.workspace.for_reports)
-    texts = (lockfile.of_context(place.context(environment.id)) for place in places)
-    return next((text for text in texts if text is not None), "")
+    return lockfile.of_context(_context_of(environment, tools)) or ""
 
 
 SHOWN_BY = frozenset({"cudnn_older_than_built"})
