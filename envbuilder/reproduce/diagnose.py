@@ -13,6 +13,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds
 from envbuilder.reproduce.image_defects import image_defects
+from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
 from envbuilder.reproduce.question import Case, is_since
 from envbuilder.reproduce.report.recognisers import TAG
@@ -28,7 +29,7 @@ _AT_IMPORT: set[Complaint] = {"installing", "import"}
 def predict(case: Case) -> tuple[Finding, ...]:
     """List the possible causes, the most likely first: proved by lines, predicted by rules, suggested by pauses."""
     case = dataclasses.replace(case, messages=_related(case))
-    shown = _proved(case.messages)
+    shown = _proved(case)
     proved = frozenset(row.code for row in shown)
     builds = other_builds(case)
     outranked = {cause_of(code).outranks for code in proved}
@@ -64,17 +65,23 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
     return tuple(row for row in messages if row.signature not in unrelated)
 
 
-def _proved(messages: tuple[MessageMatch, ...]) -> tuple[Finding, ...]:
+def _proved(case: Case) -> tuple[Finding, ...]:
     """Turn messages that name a cause into findings, without messages that follow from another cause."""
-    rows = [(row, get(row.signature)) for row in messages]
+    rows = [(row, get(row.signature)) for row in case.messages]
     wrong = [(row, known) for row, known in rows if known.code is not None and known.severity is not Severity.INFO]
     causes = [(row, known) for row, known in wrong if "follows" not in known.marks and known.layer != "symptom"]
     errors = {known.code for _, known in causes if known.severity is Severity.ERROR}
     hidden = {code for error in errors for code in cause_of(error).hides}
     kept = [(row, known) for row, known in (causes if errors else wrong) if known.code not in hidden]
     named = [(row, known) for row, known in kept if known.layer != "symptom"] or kept
-    made = {(known.code, row.values.get("library", known.id)): _shown(row, known) for row, known in reversed(named)}
-    return tuple(reversed(made.values()))
+    libraries = [row for row, known in named if known.code is Code.MISSING_LIBRARY and "library" in row.values]
+    missing = missing_libraries(libraries, case) if libraries else None
+    made = {
+        (known.code, row.values.get("library", known.id)): _shown(row, known)
+        for row, known in reversed(named)
+        if missing is None or row not in libraries
+    }
+    return (*((missing,) if missing is not None else ()), *reversed(made.values()))
 
 
 def _shown(row: MessageMatch, known: LogMessage) -> Finding:
@@ -126,7 +133,7 @@ def _other_system(case: Case) -> Iterator[Finding]:
     """Report the limits of systems other than Linux on x86-64."""
     reported = case.reported
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
-    if (case.gpu or not _proved(case.messages)) and reported.distribution != "tensorflow-cpu":
+    if (case.gpu or not _proved(case)) and reported.distribution != "tensorflow-cpu":
         if reported.platform == "macos":
             yield finding(Code.NOT_A_GPU_BUILD, "macos", name=name, os=os)
             return
@@ -181,7 +188,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         )
     proved = decisive is not None and decisive.exact and shown is not None and not shown.prose
     return ReportDiagnosis(
-        cause=shown.cause if shown and decisive and _quotes(lead, decisive) else lead.message,
+        cause=lead.message.removeprefix(f"Line {line} shows it. "),
         confidence="certain" if proved else "likely",
         place="installation" if shown and shown.layer == "system" else cause_of(lead.code).fix,
         codes=tuple(dict.fromkeys(row.code for row in told)),

@@ -9,14 +9,9 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
 from envbuilder.image.render import needs_nvrtc_link
+from envbuilder.reproduce.libraries import PUBLISHED_TAGS
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
-
-_PUBLISHED_TAGS = {
-    "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
-    "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
-}  # fmt: skip
-"""A tag of the published image for each release line without CUDA wheels; public Dockerfiles start from each."""
 
 _WSL = "wsl --install -d Ubuntu"
 _LAST_WINDOWS_GPU = "2.10"
@@ -44,7 +39,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         lines += [LINK_NVRTC] if needs_nvrtc_link(environment) else []
         folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
         lines += [loader_path(folders)] if folders else []
-    tag = _PUBLISHED_TAGS.get(versions.minor(version))
+    tag = PUBLISHED_TAGS.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not native and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")

@@ -11,6 +11,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import cause_of, is_cause
+from envbuilder.reproduce.libraries import FILE
 from envbuilder.reproduce.messages.catalog import get, marked
 from envbuilder.reproduce.question import Case, gpus_of, release_of
 from envbuilder.reproduce.report.reported import Reported
@@ -115,7 +116,6 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     return finding(Code.CUDA_MISMATCH, "dll", **named, requires=row.requires, fix=row.fix)
 
 
-_FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.(?P<version>[0-9.]+)\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart)64_(?P<digits>[0-9]{2,3})\.dll\Z", re.ASCII)
 _MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
 
@@ -137,7 +137,7 @@ def _never_opened(case: Case) -> Iterator[Finding]:
     release, contradictions = case.release, case.reported.contradictions
     if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
         return
-    opens = {match["name"]: soname for soname in release.libraries if (match := _FILE.match(soname))}
+    opens = {match["name"]: soname for soname in release.libraries if (match := FILE.match(soname))}
     named = [(row.line, row.values.get("library", "")) for row in case.messages]
     other = next(((line, name, own) for line, name in named if (own := _not_opened(name, opens, release))), None)
     if other is not None:
@@ -153,7 +153,7 @@ def _not_opened(library: str, opens: dict[str, str], release: TensorflowRelease)
         built = versions.minor(release.cuda).replace(".", "")
         its = digits in {built, major} or (digits, major) == ("110", "11")
         return None if its else f"the DLLs of CUDA {release.cuda}"
-    match = _FILE.match(library)
+    match = FILE.match(library)
     if match is None or match["name"] not in _MENTIONED_CUDA or match["name"] not in opens:
         return None
     known = opens[match["name"]]

@@ -134,7 +134,16 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 
 def _cause(diagnosis: ReportDiagnosis) -> list[str]:
-    return [f"**Cause ({_SURE[diagnosis.confidence]}):** {terminal_text.markdown(diagnosis.cause)}"]
+    return [f"**Cause ({_SURE[diagnosis.confidence]}):** {_prose(diagnosis.cause)}"]
+
+
+def _prose(text: str) -> str:
+    """Write a sentence, with the commands in it as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return terminal_text.markdown(text)
+    written = [terminal_text.code(part) if at % 2 else terminal_text.markdown(part) for at, part in enumerate(parts)]
+    return re.sub(r" (?=[.,:;])", "", " ".join(filter(None, written)))
 
 
 def _decisive(diagnosis: ReportDiagnosis) -> list[str]:
@@ -146,7 +155,7 @@ def _decisive(diagnosis: ReportDiagnosis) -> list[str]:
 def _fix(document: ReproduceDocument) -> list[str]:
     """Write one fix: commands if other versions fix it, otherwise the sentence."""
     near, diagnosis = document.nearest, document.diagnosis
-    lines = [f"**Fix:** {terminal_text.markdown(diagnosis.fix)}"] if diagnosis.fix else []
+    lines = [f"**Fix:** {_prose(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
         if diagnosis.place == "host":
             lines += ["", "Changing versions will not help: the cause is outside of the installation."]
