@@ -13,9 +13,9 @@ from envbuilder.reproduce.question import is_since
 from envbuilder.reproduce.report.reported import Complaint, Reported
 from envbuilder.workspace import packaged_yaml
 
-FixTarget = Literal["versions", "installation", "host", "build", "unknown"]
-"""What has to change: versions, an installation step, the host (driver, container options, processor), or the
-distributor's build.
+FixTarget = Literal["versions", "installation", "host", "build", "program", "unknown"]
+"""What has to change: versions, an installation step, the host (driver, container options, processor), the
+distributor's build, or the user's program.
 """
 
 Area = Literal["host", "packages", "device", "distribution", "build", "libraries", "kernels", "tools", "time", "other"]

@@ -28,7 +28,11 @@ class ComparisonResult:
 
 def error_messages(symptoms: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
     """Keep messages about errors, without an empty GPU list if another message explains it."""
-    wrong = tuple(row for row in symptoms if get(row.signature).severity is not Severity.INFO)
+    wrong = tuple(
+        row
+        for row in symptoms
+        if get(row.signature).severity is not Severity.INFO and get(row.signature).layer != "code"
+    )
     causes = tuple(row for row in wrong if get(row.signature).layer != "symptom")
     return causes or wrong
 

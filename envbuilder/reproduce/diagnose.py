@@ -174,6 +174,17 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
     decisive = _decisive(lead, case.messages) if lead else None
+    program = next((row for row in reversed(case.messages) if get(row.signature).layer == "code"), None)
+    if program is not None and decisive is None:
+        return ReportDiagnosis(
+            cause=f"This is not a problem of the environment: {get(program.signature).cause}",
+            confidence="certain" if program.exact else "likely",
+            place="program",
+            line=program.line,
+            quote=program.text,
+            fix=get(program.signature).fix,
+            harmless=harmless,
+        )
     line, quote = (decisive.line, decisive.text) if decisive else (0, "")
     shown = get(decisive.signature) if decisive else None
     if lead is None or (shown is not None and shown.layer == "symptom"):

@@ -67,10 +67,17 @@ def _cache(case: Case, start: Pause | None, known: frozenset[Code]) -> Iterator[
         yield finding(Code.SLOW_PHASE, "cache", what=what)
 
 
+def _is_full(values: dict[str, str]) -> bool:
+    return int(values["used"]) > 0.8 * int(values["total"])
+
+
 def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     """Explain waits for memory, for other GPUs, and for XLA without its tools."""
     reported = case.reported
     grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
+    for row in case.messages:
+        if row.signature == "memory_table" and Code.GPU_MEMORY in known and _is_full(row.values):
+            yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
     if marked("memory", case.messages) and not grows:
         yield finding(Code.STALLS, "growth")
     if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:

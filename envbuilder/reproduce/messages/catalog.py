@@ -20,7 +20,7 @@ host state that no image can create, or a system other than Linux.
 
 Layer = Literal[
     "container", "driver", "loader", "cudnn", "cublas", "architecture", "xla", "python", "install", "cpu", "system",
-    "memory", "speed", "distribution", "symptom", "fact", "noise",
+    "memory", "speed", "distribution", "code", "symptom", "fact", "noise",
 ]  # fmt: skip
 
 

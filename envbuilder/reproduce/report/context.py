@@ -129,6 +129,9 @@ _FRAME = re.compile(
 _RAISED = re.compile(
     r"(?:^|\s)(?:importerror|modulenotfounderror|attributeerror|typeerror|systemerror|keyerror|oserror)\b"
 )
+_CHECKBOX = re.compile(r"\s{0,8}[-*] ?\[[ x]\]")
+"""An item of a form's checklist: the form's words, not the reporter's."""
+
 _LOGGED = re.compile(r"(?:\.cc|\.py|\.h):[0-9]{1,5}\]")
 _LONGEST = 600
 
@@ -145,7 +148,7 @@ def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
 def _sentences(transcript: Transcript) -> Iterator[str]:
     """Yield the lines that are not log lines."""
     for line in transcript.lowered.split("\n"):
-        if line and _LOGGED.search(line) is None:
+        if line and _LOGGED.search(line) is None and _CHECKBOX.match(line) is None:
             yield line[:_LONGEST]
 
 

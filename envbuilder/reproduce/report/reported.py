@@ -12,9 +12,9 @@ Install = Literal["pip", "conda", "docker", "source"]
 Build = Literal["gpu", "cpu"]
 Origin = Literal["tfjs", "jetson", "nvidia", "conda", "source", "library", "jax", "third-party"]
 """The distributor of the build if it is not the package index."""
-Complaint = Literal["invisible", "slow", "stuck", "breaks", "installing", "import", "building", "several"]
+Complaint = Literal["invisible", "slow", "stuck", "breaks", "installing", "import", "building", "several", "wrong"]
 """The complaint: no GPU is found or used; it is slow, hangs, breaks; it cannot be installed, imported, built; it
-concerns several GPUs.
+concerns several GPUs; the results are wrong.
 """
 
 
