@@ -8,14 +8,15 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.compat.findings import finding
+from envbuilder.catalog.model import DISTRIBUTIONS
+from envbuilder.compat.findings import finding, listed
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds
 from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
-from envbuilder.reproduce.question import Case, is_since
+from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.recognisers import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported
 from envbuilder.reproduce.slow_start import slow_starts
@@ -37,7 +38,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     elsewhere, tagged = tuple(_other_system(case)), (*_other_tag(case.reported), *_before_keras(case))
     foreseen = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
-        for row in (*elsewhere, *ruled)
+        for row in (*elsewhere, *_two_distributions(case), *ruled)
     )
     images = image_defects(case)
     explained = {get(name).code for names in images.values() for name in names}
@@ -127,6 +128,17 @@ def _before_keras(case: Case) -> Iterator[Finding]:
     if row is not None and release is not None and not is_since(_FIRST_WITH_KERAS, case.reported):
         first, text = _FIRST_WITH_KERAS, row.text[:200]
         yield finding(Code.API_MISMATCH, "before_keras", line=row.line, release=release, first=first, text=text)
+
+
+def _two_distributions(case: Case) -> Iterator[Finding]:
+    """Report two distributions of TensorFlow of which only one has GPU support, or with different versions."""
+    held = {name: version for name in DISTRIBUTIONS if (version := case.reported.packages.get(name))}
+    rows = [case.catalog.release(release_of(version), name) for name, version in held.items()]
+    if len(held) > 1 and len({(row.version, row.gpu) if row is not None else row for row in rows}) > 1:
+        names = listed([f"{name} {version}" for name, version in held.items()])
+        kept = next((row for row in rows if row is not None and row.gpu), None)
+        wanted = f"{kept.package}=={kept.version}" if kept is not None else "tensorflow"
+        yield finding(Code.PACKAGE_CONFLICT, "two_distributions", names=names, words=" ".join(held), kept=wanted)
 
 
 def _other_system(case: Case) -> Iterator[Finding]:

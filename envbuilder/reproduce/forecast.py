@@ -9,7 +9,7 @@ from envbuilder import versions
 from envbuilder.catalog.rows import CudaToolkit, TensorflowRelease
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
-from envbuilder.finding import Code, Finding
+from envbuilder.finding import Code, Finding, Severity, written
 from envbuilder.reproduce.causes import cause_of, is_cause
 from envbuilder.reproduce.libraries import FILE
 from envbuilder.reproduce.messages.catalog import get, marked
@@ -72,7 +72,7 @@ def _is_disproved(row: Finding, case: Case) -> bool:
     installing = any(each.layer == "install" for each in known)
     if row.code is Code.PYTHON_UNSUPPORTED and not installing and (known or case.gpu):
         return True  # a question about an unused GPU implies that TensorFlow was installed
-    texts = [each.text for each in (*case.reported.evidence, *case.messages)]
+    texts = [*(each.text for each in case.reported.evidence), *(each.text for each in case.messages)]
     return any(mark in text for text in texts for mark in _AFTER[cause.disproved])
 
 
@@ -110,10 +110,10 @@ def _newest_of(case: Case) -> CudaToolkit | None:
 
 def _for_windows(row: Finding, reported: Reported) -> Finding:
     """Report it for DLLs; the rules name Linux files."""
-    if row.code is not Code.CUDA_MISMATCH:
+    if row.code is not Code.CUDA_MISMATCH or row.severity is not Severity.ERROR:
         return row
     named = {"release": reported.tensorflow, "cuda": reported.cuda}
-    return finding(Code.CUDA_MISMATCH, "dll", **named, requires=row.requires, fix=row.fix)
+    return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
 
 
 _DLL = re.compile(r"(?P<name>cudart)64_(?P<digits>[0-9]{2,3})\.dll\Z", re.ASCII)

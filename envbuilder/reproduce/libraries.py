@@ -7,7 +7,7 @@ import re
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.compat.findings import finding, listed, name_of
+from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.question import Case
@@ -40,9 +40,8 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200]}
     if release is None:
         parts = [*_span("CUDA", openers, wanted=bool(cuda)), *_span("cuDNN", openers, wanted=bool(cudnn))]
-        first, last = name_of(openers[0]), openers[-1].version
-        opens = first if openers[0] == openers[-1] else f"{first} to {last}"
-        return finding(Code.MISSING_LIBRARY, "of_releases", **said, product=listed(parts), releases=opens)
+        lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
+        return finding(Code.MISSING_LIBRARY, "of_releases", **said, product=listed(parts), releases=lines)
     named = f"CUDA {release.cuda}"
     product = listed([*[named] * bool(cuda), *[f"cuDNN {release.cudnn}" + f" for {named}" * (not cuda)] * bool(cudnn)])
     command = _command(release, case, cuda=bool(cuda), cudnn=bool(cudnn))

@@ -23,24 +23,11 @@ _GPU_LAYERS = frozenset(
 )
 _LEAVE_OUT = frozenset({"partly", "unfindable"})
 _CODENAMES = {"9": "stretch", "10": "buster", "11": "bullseye", "12": "bookworm", "13": "trixie"}
-_PRE = re.compile(r"[-._]?(rc|alpha|beta|a|b|dev|post)[-.]?([0-9]*)", re.IGNORECASE)
-_SHORT = {"alpha": "a", "beta": "b"}
-_UNNUMBERED = "0"
-"""A pre-release without a number on the package index: ``2.4.0-rc`` is ``2.4.0rc0`` (PEP 440)."""
 
 
 def release_of(text: str) -> str:
-    """Normalise a release (PEP 440): ``2.4.1-rc3`` is ``2.4.1rc3``, ``2.0-beta1`` ``2.0b1``."""
-    plain = text.partition("+")[0].lower().removeprefix("v")
-    numbers = re.match(r"[0-9.]+", plain)
-    rest = _PRE.match(plain[numbers.end() :].lstrip(".")) if numbers else None
-    if numbers is None:
-        return plain
-    base = numbers[0].rstrip(".")
-    if rest is None:
-        return base
-    kind, number = _SHORT.get(rest[1], rest[1]), rest[2] or _UNNUMBERED
-    return f"{base}.{kind}{number}" if kind in {"dev", "post"} else f"{base}{kind}{number}"
+    """Normalise a release (PEP 440): ``2.4.1-rc3`` is ``2.4.1rc3``, ``1.15.2+nv20.2`` is ``1.15.2``."""
+    return Version(text).public if is_version(text) else text.partition("+")[0].lower().removeprefix("v")
 
 
 def is_since(first: str, reported: Reported) -> bool:

@@ -7,14 +7,14 @@ import re
 from envbuilder.reproduce.compare import error_messages
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
-from envbuilder.reproduce.report.reported import SCALARS, Reported, ReportStatement
+from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
 
 _TITLES = {
-    "tensorflow": "TensorFlow", "python": "Python", "cuda": "CUDA", "cudnn": "cuDNN", "driver": "driver",
-    "driver_cuda": "driver serves CUDA", "os": "system", "install": "installed with", "image": "image",
-    "distribution": "package", "build": "build", "arch": "processor",
+    "tensorflow": "TensorFlow", "distribution": "package", "build": "build", "python": "Python", "cuda": "CUDA",
+    "cudnn": "cuDNN", "driver": "driver", "driver_cuda": "driver serves CUDA", "os": "system", "arch": "processor",
+    "install": "installed with", "image": "image", "gpus": "GPUs",
 }  # fmt: skip
 _SHOWN = 110
 WORDS = {True: "yes", False: "no", None: "cannot be known here"}
@@ -24,17 +24,12 @@ WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
     """List field, value, line and source of every stated field."""
     found = []
-    for name in SCALARS:
-        value = getattr(reported, name)
-        if value is None or name not in _TITLES:
-            continue
-        source = next((row for row in reported.evidence if (row.field, row.value) == (name, value)), None)
-        found.append((_TITLES[name], value, str(source.line) if source else "", source.trust.value if source else ""))
-    if reported.gpus:
-        source = next((row for row in reported.evidence if row.field == "gpus"), None)
-        found.append(
-            ("GPUs", ", ".join(reported.gpus), str(source.line) if source else "", source.trust if source else "")
-        )
+    for name, title in _TITLES.items():
+        value = getattr(reported, name) if name != "gpus" else ", ".join(reported.gpus)
+        if value:
+            same = (row for row in reported.evidence if row.field == name and (name == "gpus" or row.value == value))
+            source = next(same, None)
+            found.append((title, value, str(source.line) if source else "", str(source.trust) if source else ""))
     return found
 
 
@@ -54,10 +49,8 @@ def as_text(document: ReproduceDocument) -> str:
     parts += ["", *_diagnosed(document.diagnosis)]
     parts += ["", "predicted:" if document.predicted else "predicted: nothing"]
     for finding in document.predicted:
-        parts += [
-            f"  {finding.severity}  {finding.code}  {finding.message}",
-            *([f"    fix: {finding.fix}"] if finding.fix else []),
-        ]
+        parts += [f"  {finding.severity}  {finding.code}  {finding.message}"]
+        parts += [f"    fix: {finding.fix}"] if finding.fix else []
     parts += ["", *_recipe(document), *_run(document.run), *_nearest(document)]
     return "\n".join(parts)
 
@@ -116,25 +109,26 @@ def _short(text: str) -> str:
 
 
 _SURE = {"certain": "certain", "likely": "likely", "unsure": "not sure"}
-_OURS = "envbuilder "
 
 
 def as_markdown(document: ReproduceDocument) -> str:
     """Write a comment to post, as safe Markdown: it contains no mention, link or markup of the report."""
+    diagnosis = document.diagnosis
     parts = (
-        _cause(document.diagnosis),
-        _decisive(document.diagnosis),
+        [f"**Cause ({_SURE[diagnosis.confidence]}):** {_prose(diagnosis.cause)}"],
+        [f"Line {diagnosis.line} shows it:", "", *block("text", (diagnosis.quote,))] if diagnosis.line else [],
         _fix(document),
-        _harmless(document.diagnosis),
-        _ask(document.diagnosis),
+        ["**Harmless messages:**", "", *(f"- {_prose(text)}" for text in diagnosis.harmless)]
+        if diagnosis.harmless
+        else [],
+        [_ASK, "", *block("console", diagnosis.ask)] if diagnosis.confidence == "unsure" else [],
         _read(document),
         _verified(document),
     )
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _cause(diagnosis: ReportDiagnosis) -> list[str]:
-    return [f"**Cause ({_SURE[diagnosis.confidence]}):** {_prose(diagnosis.cause)}"]
+_ASK = "Please paste the output of these commands; it shows the cause:"
 
 
 def _prose(text: str) -> str:
@@ -143,13 +137,7 @@ def _prose(text: str) -> str:
     if len(parts) % 2 == 0:
         return terminal_text.markdown(text)
     written = [terminal_text.code(part) if at % 2 else terminal_text.markdown(part) for at, part in enumerate(parts)]
-    return re.sub(r" (?=[.,:;])", "", " ".join(filter(None, written)))
-
-
-def _decisive(diagnosis: ReportDiagnosis) -> list[str]:
-    if not diagnosis.line:
-        return []
-    return [f"Line {diagnosis.line} shows it:", "", *block("text", (diagnosis.quote,))]
+    return re.sub(r" (?=[.,:;)])", "", " ".join(filter(None, written)))
 
 
 def _fix(document: ReproduceDocument) -> list[str]:
@@ -164,7 +152,7 @@ def _fix(document: ReproduceDocument) -> list[str]:
     lines += [f"Closest compatible environment: {', '.join(terminal_text.code(change) for change in near.changes)}."]
     told = [f"{row.field} {terminal_text.code(row.value)} (line {row.line})" for row in near.worked]
     lines += [f"The report says that it works: {', '.join(told)}."] if told else []
-    commands = [command for command in near.commands if not command.startswith(_OURS)]
+    commands = [command for command in near.commands if not command.startswith("envbuilder ")]
     lines += ["", *block("console", [f"$ {command}" for command in commands])] if commands else []
     return [*lines, *_beside(near, commands, document.reported.cuda)]
 
@@ -180,35 +168,16 @@ def _beside(near: Nearest, commands: list[str], present: str | None) -> list[str
     return ["", f"This TensorFlow runs with {both}, which pip does not install here: install them as well{image}."]
 
 
-def _harmless(diagnosis: ReportDiagnosis) -> list[str]:
-    if not diagnosis.harmless:
-        return []
-    return [
-        "**Harmless messages:**",
-        "",
-        *(f"- {terminal_text.markdown(text)}" for text in diagnosis.harmless),
-    ]
-
-
-def _ask(diagnosis: ReportDiagnosis) -> list[str]:
-    if diagnosis.confidence != "unsure":
-        return []
-    return ["Please paste the output of these commands; it shows the cause:", "", *block("console", diagnosis.ask)]
-
-
 def _read(document: ReproduceDocument) -> list[str]:
     """List the fields that were read, so that the reporter can correct them."""
     stated = [f"{title} {terminal_text.code(value)} (line {line})" for title, value, line, _ in rows(document.reported)]
     lines = [f"Read from the report: {', '.join(stated)}."] if stated else []
     for row in document.reported.contradictions:
         kept, dropped = row.kept, row.dropped
-        values = [f"{terminal_text.code(value.value)} in {_where(value)}" for value in (dropped, kept)]
-        lines.append(f"It also says {'; '.join(values)} weighs more ({kept.trust} over {_trust(dropped)}).")
+        one, other = (f"{terminal_text.code(said.value)} in {_where(said)}" for said in (dropped, kept))
+        weaker = f"{dropped.trust} in a title" if dropped.title else dropped.trust
+        lines.append(f"It also says {one}; {other} weighs more ({kept.trust} over {weaker}).")
     return lines
-
-
-def _trust(row: ReportStatement) -> str:
-    return f"{row.trust} in a title" if row.title else row.trust.value
 
 
 def _where(row: ReportStatement) -> str:

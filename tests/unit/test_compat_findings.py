@@ -6,15 +6,18 @@ import ast
 import string
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import envbuilder
 from envbuilder.compat.findings import listed, span
 from envbuilder.finding import Code, FindingText, code_texts, written
+from envbuilder.reproduce.report.reported import Origin
 
 PACKAGE = Path(envbuilder.__file__).parent
 SOURCES = [path.read_text() for part in ("compat", "reproduce") for path in (PACKAGE / part).rglob("*.py")]
+ORIGINS = set(get_args(Origin))
 TEXTS = [(code, variant, text) for code, row in code_texts().items() for variant, text in row.findings.items()]
 
 
@@ -47,7 +50,8 @@ def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:
                 if any(keyword.arg is None for keyword in node.keywords):
                     names |= dict_keys(function, functions)
                 codes = {Code[code.attr]} if isinstance(code, ast.Attribute) else set(Code)
-                yield codes, strings(module if isinstance(variant, ast.Name) else variant), names
+                variants = strings(module if isinstance(variant, ast.Name) else variant)
+                yield codes, variants | (ORIGINS if codes == {Code.OTHER_BUILD} else set()), names
 
 
 CALLS = list(calls())

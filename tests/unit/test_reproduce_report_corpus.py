@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import yaml
 
 from envbuilder.catalog.store import load
 from envbuilder.reproduce.messages.catalog import match
+from envbuilder.reproduce.report import grammar
+from envbuilder.reproduce.report.grammar import CONVERSIONS, GRAMMAR, expression, fits
 from envbuilder.reproduce.report.read import read
+from envbuilder.reproduce.report.recognisers import Recogniser, table
 from envbuilder.reproduce.report.reported import SCALARS
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -77,6 +81,27 @@ def test_stronger_source_wins_and_weaker_ones_are_kept() -> None:
         reported = read("\n".join(reversed(list(statements.values())[first:])))
         assert reported.cuda == values[first]
         assert {row.dropped.value for row in reported.contradictions} == set(values[first + 1 :])
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
+def test_recogniser_states_fields_that_fit_the_grammar(row: Recogniser) -> None:
+    groups = re.compile(row.pattern, re.ASCII).groupindex
+    named = {re.sub("_[0-9]$", "", group) for group in groups} - {"index"}
+    assert {CONVERSIONS.get(name, (name, str))[0].partition(".")[0] for name in named} <= GRAMMAR.fields.keys() | {
+        "built"
+    }
+    assert all(fits(field, value) for field, value in row.says.items())
+    assert named or row.says
+    assert bool(row.needles) != bool(row.near)
+    assert all(needle == needle.lower() for needle in (*row.needles, *row.unless))
+
+
+def test_grammar_has_no_unused_part() -> None:
+    folder = Path(grammar.__file__).parent
+    text = "".join(path.read_text() for path in folder.iterdir() if path.suffix in {".py", ".yaml"})
+    assert not [name for name in GRAMMAR.parts if f"%{name}%" not in text]
+    with pytest.raises(KeyError):
+        expression("%NO_SUCH_PART%")
 
 
 @pytest.mark.parametrize("text", ["NIVIDIA-T4, 16GB", "Nvida:T4", "NVDIA T4", "nvidia-t4", "Nvidia: T4"])

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 import msgspec
 
 from envbuilder.reproduce.report.context import setup_of, without_addresses
-from envbuilder.reproduce.report.grammar import GRAMMAR, RELEASE, VERSION, expression, gpus_in, pattern, system_in
+from envbuilder.reproduce.report.grammar import (
+    GRAMMAR,
+    RELEASE,
+    VERSION,
+    gpus_in,
+    phrase,
+    system_in,
+)
 from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
@@ -32,21 +39,8 @@ _SATISFIED = re.compile(
 )
 _SHOWN = re.compile(rf"^\s{{0,4}}Version: ({VERSION})\s{{0,4}}$", re.ASCII)
 
-_DISTRIBUTIONS = {
-    "tensorflow": None,
-    "tf-nightly": None,
-    **dict.fromkeys(("tensorflow-gpu", "tf-nightly-gpu"), "gpu"),
-    **dict.fromkeys(("tensorflow-cpu", "tf-nightly-cpu", "tensorflow-cpu-aws", "tensorflow-intel"), "cpu"),
-    **dict.fromkeys(("tensorflow-macos", "tensorflow-rocm", "intel-tensorflow"), "cpu"),
-}
-"""The distributions of TensorFlow, with and without GPU support."""
-
-_KNOWN = re.compile(
-    r"(?:tensorflow|tensorboard|tf[-_]|keras|numpy|protobuf|nvidia[-_]|h5py|ml[-_]dtypes|absl|grpcio|wrapt|jax|torch|scipy|"
-    r"pandas|cudatoolkit|cudnn|cuda-|typing[-_]extensions|setuptools|pip|six|gast|astunparse|opencv|opt[-_]einsum|libclang|"
-    r"flatbuffers|termcolor|astor|google-pasta|horovod|onnx|transformers)",
-    re.IGNORECASE,
-)
+_DISTRIBUTIONS = {name: kind for kind, names in GRAMMAR.distributions.items() for name in names}
+_KNOWN = re.compile("|".join(GRAMMAR.known_packages), re.IGNORECASE)
 _HEADERS = ("package ", "# name ", "name  ")
 
 
@@ -101,42 +95,12 @@ def _package(name: str, version: str, number: int, line: str, trust: Trust) -> I
     if re.fullmatch(RELEASE, version, re.ASCII):
         yield _statement("tensorflow", version, number, line, "package", trust)
         yield _statement("distribution", canonical, number, line, "package", trust)
-        if build is not None:
+        if build != "any":
             yield _statement("build", build, number, line, "package", trust)
 
 
-def version_files(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Read ``cudnn_version.h``, ``version.json``, JSON documents and ``pip show``: values on separate lines."""
-    for number in transcript.numbers("cudnn_major", 20):
-        parts = [
-            _define(transcript, number + offset, name) for offset, name in enumerate(("MAJOR", "MINOR", "PATCHLEVEL"))
-        ]
-        if all(part is not None for part in parts):
-            value = ".".join(map(str, parts))
-            text = " ".join(transcript.lines[number - 1 : number + 2])
-            yield _statement("cudnn", value, number, text, "cudnn_version.h", Trust.LISTED)
-    for needle, field, value, source, trust, first in _NEARBY:
-        for number in transcript.numbers(needle, 20):
-            yield from _below(transcript, number, value, field, source, trust=trust, first=first)
-    yield from _shown(transcript)
-
-
-def _nested(value: str) -> str:
-    return expression(rf"\"version\" ?: ?\"({value})\"")
-
-
-_PRINTED = rf"^\s{{0,4}}['\"]({RELEASE})['\"]\s{{0,4}}$"
-_NEARBY = (
-    ('"cuda sdk"', "cuda", _nested("%TOOLKIT%"), "version.json", Trust.LISTED, 0),
-    ('"python": {', "python", _nested("%PYTHON%"), "environment script", Trust.PROVED, 0),
-    ('"tensorflow": {', "tensorflow", _nested("%RELEASE%"), "environment script", Trust.PROVED, 0),
-    ("tf.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
-    ("tensorflow.__version__", "tensorflow", _PRINTED, "printed version", Trust.PROVED, 1),
-)
-"""Pattern, field, and the value on that line or the next two."""
-
-
-def _shown(transcript: Transcript) -> Iterator[ReportStatement]:
+def shown(transcript: Transcript) -> Iterator[ReportStatement]:
+    """Read ``pip show``."""
     for needle in ("name: tensorflow", "name: tf-nightly", "name: tf_nightly"):
         for number in transcript.numbers(needle, 20):
             name = transcript.line(number).strip().lower().removeprefix("name: ").replace("_", "-")
@@ -145,30 +109,7 @@ def _shown(transcript: Transcript) -> Iterator[ReportStatement]:
                 yield from _package(name, version[1], number + 1, transcript.line(number + 1), Trust.LISTED)
 
 
-def _define(transcript: Transcript, number: int, name: str) -> int | None:
-    if number > len(transcript.lines):
-        return None
-    found = re.search(rf"#define CUDNN_{name}\s{{1,10}}([0-9]{{1,2}})\b", transcript.line(number), re.ASCII)
-    return int(found[1]) if found else None
-
-
-def _below(
-    transcript: Transcript, number: int, value: str, field: str, source: str, *, trust: Trust, first: int = 1
-) -> Iterator[ReportStatement]:
-    """Look for a value on the next two lines (with ``first=0`` on this line as well)."""
-    for candidate in range(number + first, min(number + 2, len(transcript.lines)) + 1):
-        found = re.search(value, transcript.line(candidate)[:2_000], re.ASCII)
-        if found is not None:
-            yield _statement(field, found[1], candidate, transcript.line(candidate), source, trust)
-            return
-
-
 ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)
-_FORMER = re.compile(
-    r"\b(?:chang|switch|upgrad|replac|mov|swap|went)\w*\b[^.\n]{0,60}\b(?:from|old)\b(?:(?!\bto\b)[^.\n]){0,24}\Z",
-    re.IGNORECASE,
-)
-"""Words before a GPU that was replaced."""
 
 
 def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
@@ -177,7 +118,7 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
         for match, name, count in gpus_in(without_addresses(line[:1_000])):
             if setup_of(line, match.start(), match.end()) == "fails":
                 said = _statement("gpus", name, number, line, "prose", Trust.MENTIONED, count)
-                former = _FORMER.search(line, 0, match.start()) is not None
+                former = phrase("former").search(line, 0, match.start()) is not None
                 yield msgspec.structs.replace(said, works=True) if former else said
     for number, line in _sentences(transcript, "system", 40):
         if any(mark in line.lower() for mark in GRAMMAR.mentions["examples"]):
@@ -198,15 +139,6 @@ def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[i
         line = transcript.line(number)
         if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):
             yield number, line
-
-
-def cudnn_packages(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Read cuDNN from its archive names (``cudnn-11.2-linux-x64-v8.1.0.77.tgz``)."""
-    for number in transcript.numbers("cudnn-", 40):
-        line = transcript.line(number)
-        found = pattern(r"cudnn-%TOOLKIT%-(?:linux|windows)[a-z0-9-]{0,16}-v(?P<cudnn>%CUDNN%)").search(line)
-        if found is not None:
-            yield _statement("cudnn", found["cudnn"], number, line, "cuDNN archive", Trust.ORDERED)
 
 
 def _statement(

@@ -7,39 +7,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal
 
-from envbuilder.reproduce.report.grammar import GRAMMAR, expression
+from envbuilder.reproduce.report.grammar import GRAMMAR, expression, phrase
 from envbuilder.reproduce.report.reported import Complaint, Pause
 from envbuilder.reproduce.transcript import Transcript
 
-_WORKS = re.compile(
-    r"(?:works? (?:fine|well|perfectly|great|for me|as expected|as intended|on|with|in|again|under|just|now|too)"
-    r"|\bworks\b(?=[.,;:)]|$)|worked|no problems?\b|working (?:fine|well|on|with)|without (?:issue|problem|error)"
-    r"|is working|r[au]ns? (?:fine|well)|is fine\b|\bis (?:the )?ok\b|are fine|\bloads on\b|went (?:fine|well))",
-    re.IGNORECASE,
-)
-_DEMANDS = re.compile(
-    r"(?:\brequires?\b(?! a lot)|\bneeds\b|download and install|compatible with|\bsupports\b|recommend)",
-    re.IGNORECASE,
-)
-_AFTER = re.compile(
-    r"\b(?:down-?grad(?:e|ed|ing)|(?:went|going|go|roll(?:ed|ing)?|revert(?:ed|ing)?|switch(?:ed|ing)?) (?:back|down))"
-    r"(?:(?!\.\s)[^\n;]){0,80}\bto(?: (?:tensorflow|tf|cuda|cudnn|python|version|the|v))*\s*\Z",
-    re.IGNORECASE,
-)
-"""Words before a version to which the reporter returned because the other one failed."""
-
-_BOUND = re.compile(
-    r"\s{0,2}(?:(?:or|and) (?:earlier|later|newer|older|above|below|higher|lower)\b"
-    r"|(?:to|through|until|till|up to) v?[0-9]{1,2}\.[0-9])",
-    re.IGNORECASE,
-)
-"""Words after a version at the end of a range: no version of it was reported as installed."""
-
-_BREAK = re.compile(
-    r"(?<=[^0-9\s])[.!?](?=\s|$)|;|,\s|\s(?:but|while|whereas|however|although|though)\s|\)\s|\s\(", re.IGNORECASE
-)
 _ADDRESS = re.compile(r"https?://\S+")
-_NOT = re.compile(r"\b(?:not|n't|never|no longer|neither|stopped|fails?)\b|n't\b", re.IGNORECASE)
 _MOST_LINES = 40
 
 
@@ -56,21 +28,24 @@ Side = Literal["fails", "works", "wanted"]
 
 def setup_of(line: str, start: int, end: int) -> Side:
     """Classify the clause around a mention."""
-    around = clause(line, start, end)
-    before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
-    works = _WORKS.search(around)
-    if works is not None and not _NOT.search(around[max(0, works.start() - 24) : works.start()]):
+    if _says_it_works(clause(line, start, end)):
         return "works"
-    if _AFTER.search(line, before, start) is not None:
+    before = max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
+    if phrase("after").search(line, before, start) is not None:
         return "works"
-    wanted = _DEMANDS.search(line, before, start) is not None or _BOUND.match(line, end) is not None
-    return "wanted" if wanted else "fails"
+    demands = phrase("demands").search(line, before, start) or phrase("bound").match(line, end)
+    return "wanted" if demands is not None else "fails"
+
+
+def _says_it_works(text: str) -> bool:
+    works = phrase("works").search(text)
+    return works is not None and not phrase("not").search(text[max(0, works.start() - 24) : works.start()])
 
 
 def clause(line: str, start: int, end: int) -> str:
     """Return the clause of a sentence around a mention."""
-    before = max((match.end() for match in _BREAK.finditer(line, 0, start)), default=0)
-    after = _BREAK.search(line, end)
+    before = max((match.end() for match in phrase("break").finditer(line, 0, start)), default=0)
+    after = phrase("break").search(line, end)
     return line[before : after.start() if after else len(line)]
 
 
@@ -79,8 +54,7 @@ def other_setup_lines(transcript: Transcript) -> frozenset[int]:
     found: set[int] = set()
     for number in sorted({n for needle in ("works", "worked", "working") for n in transcript.numbers(needle, 40)}):
         line = transcript.line(number).rstrip()
-        works = _WORKS.search(line)
-        if not line.endswith(":") or works is None or _NOT.search(line[max(0, works.start() - 24) : works.start()]):
+        if not line.endswith(":") or not _says_it_works(line):
             continue
         begun = False
         for below in range(number + 1, min(number + _MOST_LINES, len(transcript.lines)) + 1):
@@ -103,10 +77,6 @@ def title_line(transcript: Transcript) -> int:
     return 0 if transcript.line(first + 1).strip() else first
 
 
-_UPDATE = re.compile(r"^\W{0,4}(?:update[d]?|edit(?:ed)?|upd)\b[ 0-9./:-]{0,24}(?::|$)", re.IGNORECASE)
-_SHOWS = re.compile(r"\b(?:error|warning|message|output|log)s?\b[^.\n]{0,60}:\s*$", re.IGNORECASE)
-
-
 def present(transcript: Transcript) -> frozenset[int]:
     """List the lines of an update that describes the current state and quotes output.
 
@@ -114,10 +84,10 @@ def present(transcript: Transcript) -> frozenset[int]:
     """
     found: set[int] = set()
     for start in sorted({n for needle in ("update", "edit", "upd") for n in transcript.numbers(needle, 10)}):
-        if not _UPDATE.match(transcript.line(start)):
+        if not phrase("update").match(transcript.line(start)):
             continue
         end = min(start + _MOST_LINES, len(transcript.lines))
-        shown = next((n for n in range(start, end + 1) if _SHOWS.search(transcript.line(n)[:1_500])), None)
+        shown = next((n for n in range(start, end + 1) if phrase("shows").search(transcript.line(n)[:1_500])), None)
         found |= set(range(start, shown + 1)) if shown is not None else set()
     return frozenset(found)
 

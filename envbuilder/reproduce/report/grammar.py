@@ -33,6 +33,9 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     complaints: dict[Complaint, tuple[str, ...]]
     translations: dict[str, str]
     mentions: dict[str, tuple[str, ...]]
+    phrases: dict[str, tuple[str, ...]]
+    distributions: dict[str, tuple[str, ...]]
+    known_packages: tuple[str, ...]
 
 
 GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce.report") / "grammar.yaml", Grammar)
@@ -50,6 +53,11 @@ def expression(text: str) -> str:
 @cache
 def pattern(text: str, *, any_case: bool = False) -> re.Pattern[str]:
     return re.compile(expression(text), re.ASCII | (re.IGNORECASE if any_case else 0))
+
+
+@cache
+def phrase(name: str) -> re.Pattern[str]:
+    return re.compile("|".join(GRAMMAR.phrases[name]), re.IGNORECASE)
 
 
 RELEASE, VERSION = expression("%RELEASE%"), expression("%VERSION%")
@@ -125,6 +133,7 @@ def tidy_gpu(text: str) -> str:
 
 CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
     "cudnn_number": ("cudnn", _cudnn_of_number),
+    "cudnn_lines": ("cudnn", _dotted),
     "cuda_soname": ("cuda", _cuda_of_soname),
     "cuda_dll": ("cuda", _cuda_of_dll),
     "python_digits": ("python", lambda text: f"{text[0]}.{text[1:]}"),

@@ -97,8 +97,7 @@ def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
     yield from forms.statements(transcript)
     yield from forms.settings(transcript)
     yield from blocks.packages(transcript)
-    yield from blocks.version_files(transcript)
-    yield from blocks.cudnn_packages(transcript)
+    yield from blocks.shown(transcript)
     yield from blocks.mentions(transcript)
 
 
@@ -111,7 +110,7 @@ def _recognised(
     else:
         hits = {number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)}
     for number in sorted(hits):
-        line = transcript.line(number)[:1_500]
+        line = "\n".join(text[:1_500] for text in transcript.lines[number - 1 : number + row.below])
         if row.unless:
             key = (row.unless, number)
             if key not in means_other:
@@ -141,7 +140,9 @@ def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: in
     """Turn the groups of a match into statements, converted to field values."""
     groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
     index = int(groups.pop("index", index))
-    shown = excerpt(line, match)
+    first, last = (line.count("\n", 0, match.span(match.lastindex or 0)[end]) for end in (0, 1))
+    shown = " ".join(line.split("\n")[first : last + 1]) if row.below else excerpt(line, match)
+    number += first
     said = ReportStatement(field="", value="", line=number, text=shown, source=row.name, trust=row.trust)
     for group, text in groups.items():
         field, value_of = CONVERSIONS.get(group, (group, str))

@@ -23,6 +23,7 @@ class Recogniser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     says: dict[str, str] = {}
     unless: tuple[str, ...] = ()
     apart: str = ""
+    below: int = 0
     any_case: bool = False
 
 
