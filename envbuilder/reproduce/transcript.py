@@ -14,7 +14,7 @@ from itertools import accumulate, islice
 from typing import BinaryIO
 
 from envbuilder.errors import UsageError
-from envbuilder.reproduce.report.grammar import GRAMMAR
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.support import decoding
 
 LONGEST_LINE = 4_000

@@ -12,9 +12,9 @@ import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.reproduce.analysis import analyse
+from envbuilder.reproduce.grammar import fits
 from envbuilder.reproduce.messages.catalog import SIGNATURES, find, match
 from envbuilder.reproduce.render import as_markdown, as_text
-from envbuilder.reproduce.report.grammar import fits
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from envbuilder.catalog.store import load
+from envbuilder.reproduce import grammar
+from envbuilder.reproduce.grammar import CONVERSIONS, GRAMMAR, expression, fits
 from envbuilder.reproduce.messages.catalog import match
-from envbuilder.reproduce.report import grammar
-from envbuilder.reproduce.report.grammar import CONVERSIONS, GRAMMAR, expression, fits
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.recognisers import Recogniser, table
 from envbuilder.reproduce.report.reported import SCALARS
@@ -98,7 +98,7 @@ def test_recogniser_states_fields_that_fit_the_grammar(row: Recogniser) -> None:
 
 def test_grammar_has_no_unused_part() -> None:
     folder = Path(grammar.__file__).parent
-    text = "".join(path.read_text() for path in folder.iterdir() if path.suffix in {".py", ".yaml"})
+    text = "".join(path.read_text() for path in folder.rglob("*.*") if path.suffix in {".py", ".yaml"})
     assert not [name for name in GRAMMAR.parts if f"%{name}%" not in text]
     with pytest.raises(KeyError):
         expression("%NO_SUCH_PART%")

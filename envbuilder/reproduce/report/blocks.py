@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from envbuilder.reproduce.report.context import setup_of, without_addresses
-from envbuilder.reproduce.report.grammar import (
+from envbuilder.reproduce.grammar import (
     GRAMMAR,
     RELEASE,
     VERSION,
@@ -16,6 +15,7 @@ from envbuilder.reproduce.report.grammar import (
     phrase,
     system_in,
 )
+from envbuilder.reproduce.report.context import setup_of, without_addresses
 from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 
@@ -134,7 +134,7 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
 
 
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
-    """Yield the lines with a word of a kind that are no output of a program."""
+    """Yield the lines with a word of a kind that no program printed."""
     for number in sorted({n for word in GRAMMAR.mentions[kind] for n in transcript.numbers(word, most)}):
         line = transcript.line(number)
         if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):

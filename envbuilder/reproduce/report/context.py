@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
-from envbuilder.reproduce.report.grammar import GRAMMAR, expression, phrase
+from envbuilder.reproduce.grammar import GRAMMAR, expression, phrase
 from envbuilder.reproduce.report.reported import Complaint, Pause
 from envbuilder.reproduce.transcript import Transcript
 
@@ -92,7 +92,9 @@ def present(transcript: Transcript) -> frozenset[int]:
     return frozenset(found)
 
 
-_SAID = {kind: re.compile(expression("|".join(said))) for kind, said in GRAMMAR.complaints.items()}
+_SAID: dict[Complaint, re.Pattern[str]] = {
+    kind: re.compile(expression("|".join(GRAMMAR.complaints[kind]))) for kind in get_args(Complaint)
+}
 _FRAME = re.compile(
     r"(?:site|dist)-packages[\\/](?:tensorflow\w{0,12}|keras)[\\/](?:python[\\/])?(?:__init__|pywrap\w{0,40})\.py"
 )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
+from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, gpus_in, pattern, system_in
 from envbuilder.reproduce.report.context import without_addresses
-from envbuilder.reproduce.report.grammar import GRAMMAR, RELEASE, gpus_in, pattern, system_in
 from envbuilder.reproduce.report.reported import ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript
 from envbuilder.versions import major, numbers

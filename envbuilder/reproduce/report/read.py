@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from envbuilder.reproduce.grammar import CONVERSIONS, fits, pattern, platform_of
 from envbuilder.reproduce.report import blocks, captured, forms
 from envbuilder.reproduce.report.context import (
     clause,
@@ -18,7 +19,6 @@ from envbuilder.reproduce.report.context import (
     title_line,
     without_addresses,
 )
-from envbuilder.reproduce.report.grammar import CONVERSIONS, fits, pattern, platform_of
 from envbuilder.reproduce.report.recognisers import TAG, Recogniser, table
 from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean, excerpt

@@ -7,7 +7,7 @@ from importlib import resources
 
 import msgspec
 
-from envbuilder.reproduce.report.grammar import expression
+from envbuilder.reproduce.grammar import expression
 from envbuilder.reproduce.report.reported import Trust
 from envbuilder.workspace import packaged_yaml
 

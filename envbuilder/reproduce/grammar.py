@@ -9,7 +9,6 @@ from importlib import resources
 
 import msgspec
 
-from envbuilder.reproduce.report.reported import Complaint
 from envbuilder.versions import line, major, numbers
 from envbuilder.workspace import packaged_yaml
 
@@ -30,7 +29,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     variables: tuple[str, ...]
     labels: tuple[Label, ...]
     answers: dict[str, str]
-    complaints: dict[Complaint, tuple[str, ...]]
+    complaints: dict[str, tuple[str, ...]]
     translations: dict[str, str]
     mentions: dict[str, tuple[str, ...]]
     phrases: dict[str, tuple[str, ...]]
@@ -38,7 +37,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known_packages: tuple[str, ...]
 
 
-GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce.report") / "grammar.yaml", Grammar)
+GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce") / "grammar.yaml", Grammar)
 _NAME = re.compile(r"%([A-Z_]+)%")
 
 
