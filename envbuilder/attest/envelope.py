@@ -66,7 +66,6 @@ class Sealer(Protocol):
 
     @property
     def media_type(self) -> str: ...
-
     def seal(self, payload: bytes) -> bytes: ...
 
 
@@ -156,6 +155,22 @@ class KeyOpener:
             return Rejected(unknown_signer=False, message="the signature is invalid: the statement was altered")
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
         return Rejected(unknown_signer=True, message=f"signed by {claimants}, which is not a trusted key")
+
+
+class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
+    dsse_envelope: msgspec.Raw
+
+
+@dataclass(frozen=True)
+class BundleOpener(KeyOpener):
+    """`Opener` of the same signatures in a Sigstore bundle."""
+
+    media_type: str = BUNDLE
+
+    def open(self, content: bytes) -> Opened | Rejected:
+        bundle: _Bundle = bounded_json.parsed(content, _Bundle, "a Sigstore bundle")
+        opener = KeyOpener(self.trusted)
+        return opener.open(bytes(bundle.dsse_envelope))
 
 
 def encode(envelope: Envelope) -> bytes:

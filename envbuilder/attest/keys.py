@@ -187,10 +187,9 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 def _read(path: Path) -> bytes:
     try:
         return decoding.small_file(path, piped=True)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", hint="give the path of a PEM file") from error
-    except decoding.DamagedError as error:
-        raise UsageError(f"{path}: {error}", hint="give the path of a PEM file") from error
+    except (OSError, decoding.DamagedError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {why}", hint="give the path of a PEM file") from error
 
 
 def _cryptography() -> tuple[Any, Any, type[Exception]]:

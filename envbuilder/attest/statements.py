@@ -117,11 +117,27 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
 
     An allowed INCONCLUSIVE is WARNED, never PASSED.
     """
-    digest = _digest(verdict)
-    result = _result(verdict, allowed)
+    digest, result = _digest(verdict), _result(verdict, allowed)
     if result is None:
         return None
-    return about(name, digest, TEST_RESULT, _test_result(verdict, result, allowed))
+
+    def names(*outcomes: str) -> tuple[str, ...]:
+        return tuple(check.name for check in verdict.checks if check.outcome in outcomes)
+
+    warned = tuple(check.name for check in verdict.checks if _warned(check))
+    predicate = ResultPredicate(
+        result=result,
+        configuration=(resource("suite", verdict.suite), resource("requirements.lock", verdict.lock)),
+        passed_tests=tuple(name for name in names("passed") if name not in warned),
+        warned_tests=warned,
+        failed_tests=names("failed"),
+        skipped=names("skipped"),
+        unfinished=names("error", "timeout"),
+        verdict=verdict.verdict,
+        level=verdict.level,
+        allowed=allowed,
+    )
+    return about(name, digest, TEST_RESULT, predicate)
 
 
 @dataclass(frozen=True)
@@ -210,22 +226,3 @@ def _result(verdict: Verdict, allowed: tuple[Allowance, ...]) -> Result | None:
 
 def _warned(check: CheckResult) -> bool:
     return check.outcome == "passed" and any(f.severity is Severity.WARNING for f in check.findings)
-
-
-def _test_result(verdict: Verdict, result: Result, allowed: tuple[Allowance, ...]) -> ResultPredicate:
-    def names(*outcomes: str) -> tuple[str, ...]:
-        return tuple(check.name for check in verdict.checks if check.outcome in outcomes)
-
-    warned = tuple(check.name for check in verdict.checks if _warned(check))
-    return ResultPredicate(
-        result=result,
-        configuration=(resource("suite", verdict.suite), resource("requirements.lock", verdict.lock)),
-        passed_tests=tuple(name for name in names("passed") if name not in warned),
-        warned_tests=warned,
-        failed_tests=names("failed"),
-        skipped=names("skipped"),
-        unfinished=names("error", "timeout"),
-        verdict=verdict.verdict,
-        level=verdict.level,
-        allowed=allowed,
-    )

@@ -28,7 +28,7 @@ from envbuilder.attest.requirements import (
 )
 from envbuilder.attest.statements import Unread
 from envbuilder.errors import Reason, UsageError
-from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verdict
+from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verdict, is_passed
 
 
 @dataclass(frozen=True)
@@ -200,14 +200,19 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
 
 
 def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
-    """Return True for a newer, real PASSED that reached at least the level of a FAILED, on the same host class."""
+    """Return True for a newer, real PASSED in which every failed check of a FAILED passed, on the same host class.
+
+    A FAILED without a failed check needs a higher level.
+    """
     if passed.verdict != "PASSED" or passed.unreal or inconsistent(passed):
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
     levels = failed_levels(failed)
-    reached = rank(passed.level)
-    as_far = reached >= rank(levels[-1]) if levels else reached > rank(failed.level)
+    against = {check.name for check in failed.checks if check.outcome != "skipped" and not is_passed(check)}
+    if not against <= {check.name for check in passed.checks if is_passed(check)}:
+        return False
+    as_far = rank(passed.level) >= rank(levels[-1]) if levels else rank(passed.level) > rank(failed.level)
     on_gpu = any(level in _ON_GPU for level in levels)
     return as_far and (not on_gpu or _kind(passed) == _kind(failed))
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from envbuilder.attest.envelope import Opener, Rejected
 from envbuilder.attest.statements import Unread, understood
 from envbuilder.attest.trust_policy import AttachedStatement
@@ -14,7 +16,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import in_parallel
 from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity
-from envbuilder.registry.referrers import Listing, NotADocumentError, document, listing, subject_of
+from envbuilder.registry.referrers import Listing, document, listing, subject_of
 from envbuilder.verdict import Verdict
 
 
@@ -85,7 +87,13 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
     opened = in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
     found = ambiguity(manifest)
     unclear = (_unread("", found[0], f"{manifest.digest}: {found[1]}", blocks=True),) if found else ()
-    return ImageStatements(manifest.digest, (*unclear, *opened))
+    each: dict[object, AttachedStatement] = {}
+    for one in opened:  # a bundle repeats its envelope
+        key: object = (
+            msgspec.json.encode(one.meaning) if isinstance(one.meaning, Verdict) else (one.stored, one.meaning)
+        )
+        each.setdefault((one.signed_by, key), one)
+    return ImageStatements(manifest.digest, (*unclear, *each.values()))
 
 
 def _open(
@@ -95,10 +103,10 @@ def _open(
     try:
         opened = opener.open(document(repository, stored, opener.media_type))
     except RegistryRefusedError as error:
-        if isinstance(error, NotADocumentError) or error.fault is Reason.TOO_LARGE:
-            return _unread(stored, Reason.UNREADABLE, error.message)  # envbuilder publishes no such document
-        ignored = stored in listed.claimed and error.fault is Reason.NOT_THERE
-        return _unread(stored, error.fault, error.message, blocks=not ignored)
+        foreign = error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)  # envbuilder publishes no such document
+        claimed = error.fault is Reason.NOT_THERE and stored in listed.claimed
+        reason = Reason.UNREADABLE if foreign else error.fault
+        return _unread(stored, reason, error.message, blocks=not (foreign or claimed))
     except PublishError as error:
         return _unread(stored, Reason.UNREADABLE, error.message)
     if isinstance(opened, Rejected):

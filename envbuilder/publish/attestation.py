@@ -66,7 +66,6 @@ class PublishTools:
 
     @property
     def compression(self) -> Compression:
-        """The compression of pushed layers."""
         return "zstd" if self.zstd else "gzip"
 
 
@@ -85,7 +84,6 @@ class ValidationTerms:
 
     @property
     def key(self) -> str:
-        """The digest of the conditions."""
         gpus = sorted(gpu.name for gpu in self.host.gpus)
         parts = (suite_plan.digest(), self.host.driver, gpus, self.profile, self.gpus, self.budgets)
         return content_key({"terms": msgspec.json.encode(parts)})

@@ -32,12 +32,9 @@ def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) 
 
 def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
     """Create an immutable tag unless it has this digest."""
-    found = repository.manifest(tag)
-    if found is None:
+    if repository.manifest(tag) is None:
         _write(repository, tag, manifest, "")
-        check_immutable(repository, (tag,), manifest.digest)
-    elif found.digest != manifest.digest:
-        check_immutable(repository, (tag,), manifest.digest)
+    check_immutable(repository, (tag,), manifest.digest)
 
 
 def confirm_tags(repository: Repository, tags: tuple[str, ...]) -> None:

@@ -68,33 +68,27 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_text(found: Verification) -> str:
-    """Write the answer for people: the verdict if the image is accepted, else one line for each reason.
+    """Write the answer for people: the verdict if the image is accepted, host classes, and a line for each reason.
 
     Anybody can write parts of the reasons: control characters and line ends are removed.
     """
-    if found.kinds:
-        return _on_kinds(found)
-    if not found.accepted:
-        lines = [f"REFUSED {found.image}" + (f" ({found.digest})" if found.digest else "")]
-        return "\n".join([*map(terminal_text.line, lines), *_listed("  ", found.refusals)])
-    host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, _kernel(found.kernel))))
-    lines = [
-        f"ACCEPTED {found.image} ({found.digest})",
-        f"{found.environment or 'no environment of envbuilder'}: {found.verdict} at level {found.level}",
+    head = f"{'ACCEPTED' if found.accepted else 'REFUSED'} {found.image}{f' ({found.digest})' if found.digest else ''}"
+    lines = [f"{kind.kind}: {_standing(kind)}" for kind in found.kinds]
+    if found.accepted:
+        what = found.environment or "no environment of envbuilder"
+        lines = [f"{what}: {found.verdict} at level {found.level}", *(lines or _host(found))]
+    notes = found.notes if found.accepted or found.kinds else ()
+    clean = [terminal_text.line(head), *(f"  {terminal_text.line(line)}" for line in lines)]
+    return "\n".join([*clean, *_listed("  ", found.refusals), *_listed("  ignored: ", notes)])
+
+
+def _host(found: Verification) -> tuple[str, str]:
+    kernel = f"Linux {found.kernel}" if found.kernel else ""
+    host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, kernel)))
+    return (
         f"on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
         f"signed by {', '.join(found.signers or (found.signed_by,))}",
-    ]
-    return "\n".join(["\n  ".join(map(terminal_text.line, lines)), *_listed("  ignored: ", found.notes)])
-
-
-def _on_kinds(found: Verification) -> str:
-    """Write one line for each host class, then every reason, then ignored refusals."""
-    word = "ACCEPTED" if found.accepted else "REFUSED"
-    lines = [f"{found.environment or 'no environment of envbuilder'}: {found.verdict} at level {found.level}"]
-    lines = [*(lines if found.accepted else ()), *(f"{kind.kind}: {_standing(kind)}" for kind in found.kinds)]
-    head = terminal_text.line(f"{word} {found.image} ({found.digest})")
-    against = [*_listed("  ", found.refusals), *_listed("  ignored: ", found.notes)]
-    return "\n".join([head, *(f"  {terminal_text.line(line)}" for line in lines), *against])
+    )
 
 
 def _standing(kind: KindStanding) -> str:
@@ -113,10 +107,6 @@ def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
     ]
     more = len(counted) - len(lines)
     return [*lines, f"{indent}… and {more} more reasons: --format json has them all"] if more else lines
-
-
-def _kernel(version: str) -> str:
-    return f"Linux {version}" if version else ""
 
 
 def _age(seconds: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envbuilder.attest.envelope import KeyOpener, KeySealer, Opened, Opener, Sealer
+from envbuilder.attest.envelope import BundleOpener, KeyOpener, KeySealer, Opened, Opener, Sealer
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.requirements import (
     EnvironmentRequirement,
@@ -80,7 +80,7 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
     except RegistryFailedError as error:
         text = f"the key files and certificates could not be read in {ANSWER_S:g} s"
         raise UsageError(text, hint="is one a pipe that nothing writes to?") from error
-    signers = sum(len(opener.names) for opener in openers)
+    signers = len(_names(openers))
     if not 1 <= options.threshold <= signers:
         raise UsageError(f"{options.threshold} of {signers} signers is impossible", hint="give as many --key")
     return verify(repository, openers, VerifyQuestion(wanted, options.threshold, on), datetime.now(UTC))
@@ -111,7 +111,8 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
         raise UsageError("--identity and --issuer belong together", hint="an identity means nothing without its issuer")
     openers: list[Opener] = []
     if keys:
-        openers.append(KeyOpener(load_public_keys(*keys)))
+        trusted = load_public_keys(*keys)
+        openers += [KeyOpener(trusted), BundleOpener(trusted)]
     if identity and issuer:
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
@@ -129,11 +130,14 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
     reference = parse(repository)
     openers = openers_of(keys, None, None)
     found = published(Repository(reference, os.environ), openers)
-    for name in (name for opener in openers for name in opener.names if not found.signed[name]):
-        say(
-            f"warning: nothing in {reference.name} is signed by the key {name[:16]}: its verdicts are not in the report"
-        )
+    for name in (name for name in _names(openers) if not found.signed[name]):
+        text = f"nothing in {reference.name} is signed by the key {name[:16]}: its verdicts are not in the report"
+        say(f"warning: {text}")
     return found
+
+
+def _names(openers: tuple[Opener, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for opener in openers for name in opener.names))
 
 
 def standings(

@@ -46,7 +46,6 @@ class Manifest:
 
     @property
     def descriptor(self) -> Descriptor:
-        """The entry for another manifest's ``subject``."""
         return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
 
 

@@ -28,12 +28,10 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """The repository with its host, without tag and digest."""
         return f"{self.host}/{self.repository}"
 
     @property
     def loopback(self) -> bool:
-        """True if the host is this machine."""
         return is_loopback(f"//{self.host}")
 
     def at(self, target: str) -> Reference:

@@ -57,13 +57,13 @@ class _Pointer(msgspec.Struct, frozen=True, rename="camel"):
     artifact_type: str | None = None
 
 
-class _Stored(msgspec.Struct, frozen=True):
-    layers: tuple[msgspec.Raw, ...] | None = None
-
-
 class _DocumentLayer(msgspec.Struct, frozen=True, rename="camel"):
     media_type: str
     digest: str
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    layers: tuple[_DocumentLayer, ...] | None = None
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -80,13 +80,6 @@ class Listing:
 
     items: tuple[Descriptor, ...]
     claimed: frozenset[str] = frozenset()
-
-
-class NotADocumentError(RegistryRefusedError):
-    """A listed document exists but is not one document."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(Reason.BAD_ANSWER, message)
 
 
 def fallback_tag(digest: str) -> str:
@@ -116,13 +109,7 @@ def attach(
         annotations=dict(sorted(annotations.items())),
     )
     data = msgspec.json.encode(artifact)
-    descriptor = Descriptor(
-        media_type=OCI_MANIFEST,
-        digest=digest_of(data),
-        size=len(data),
-        artifact_type=media_type,
-        annotations=artifact.annotations,
-    )
+    descriptor = _entry(data, artifact)
     if not repository.put_manifest(descriptor.digest, data, OCI_MANIFEST):
         repository.put_manifest(_own_tag(subject.digest, descriptor.digest), data, OCI_MANIFEST)
         _list_under_tag(repository, subject.digest, (descriptor,), attempts=1)
@@ -177,19 +164,19 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
 def document(repository: Repository, stored: str, media_type: str) -> bytes:
     """Fetch an attached document. Its own content says what it is about; the manifest's subject proves nothing.
 
-    Raises NotADocumentError if its manifest is not that of one document, RegistryRefusedError if it is not in the
-    registry (NOT_THERE) or too large.
+    Raises RegistryRefusedError if its manifest is not that of one document (UNREADABLE), if it is not in the registry
+    (NOT_THERE) or too large.
     """
     manifest = repository.manifest(stored)
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
     try:
         artifact: _Stored = parsed(manifest.content, _Stored, "an attached document")
-        layers = [parsed(layer, _DocumentLayer, "a descriptor") for layer in artifact.layers or ()]
     except MalformedError as error:
-        raise NotADocumentError(f"{stored}: {error.message}") from error
+        raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: {error.message}") from error
+    layers: tuple[_DocumentLayer, ...] = artifact.layers or ()
     if len(layers) != 1 or layers[0].media_type != media_type or not _DIGEST.match(layers[0].digest):
-        raise NotADocumentError(f"{stored}: not one document of type {media_type}")
+        raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not one document of type {media_type}")
     return repository.blob(layers[0].digest)
 
 
@@ -248,10 +235,14 @@ def _described(repository: Repository, tag: str) -> Descriptor | None:
         artifact: Artifact = parsed(manifest.content, Artifact, "an attached document")
     except MalformedError:
         return None  # anybody can write this tag too
+    return _entry(manifest.content, artifact)
+
+
+def _entry(content: bytes, artifact: Artifact) -> Descriptor:
     return Descriptor(
-        media_type=manifest.media_type,
-        digest=manifest.digest,
-        size=len(manifest.content),
+        media_type=OCI_MANIFEST,
+        digest=digest_of(content),
+        size=len(content),
         artifact_type=artifact.artifact_type,
         annotations=artifact.annotations,
     )

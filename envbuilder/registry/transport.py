@@ -132,7 +132,6 @@ class RegistryTransport:
         raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
     def close(self) -> None:
-        """Close every connection."""
         for pool in self._pools.values():
             pool.clear()
 

@@ -178,7 +178,7 @@ def test_interrupted_publication_resumes_after_clock_change(bench: Bench, stops_
 
     def validate(reference: Reference) -> Verdict:
         judged.append(moments[0])
-        return answering(finished=moments[0].isoformat())(reference)
+        return answering(started=moments[0].isoformat(), finished=moments[0].isoformat())(reference)
 
     def stop(text: str) -> None:
         if text.startswith(stops_at):

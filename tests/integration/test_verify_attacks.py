@@ -29,7 +29,7 @@ from hostile import Front, Rules, hostile
 from registries import OCI_INDEX, State, docker_registry, modern_registry
 
 from envbuilder.attest import envelope, statements
-from envbuilder.attest.envelope import ENVELOPE
+from envbuilder.attest.envelope import BUNDLE, ENVELOPE, bundled
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.statements import VerdictPredicate
 from envbuilder.catalog.store import load
@@ -240,7 +240,8 @@ def deep(depth: int = 60_000) -> str:
 
 def failed(*levels: Any, host: HostRef = H100_HOST, finished: str = LATER, **given: Any) -> Verdict:
     """Make a FAILED whose checks failed in these levels."""
-    checks = tuple(result(f"check-{level}", "failed", level=level) for level in levels)
+    names = {check.level: check.name for check in gpu_verdict().checks}
+    checks = tuple(result(names.get(level, "all-reduce"), "failed", level=level) for level in levels)
     return failed_verdict(host=host, finished=finished, checks=checks, environment=gpu_environment(), **given)
 
 
@@ -1083,6 +1084,32 @@ def last_of(count: int) -> Callable[[Stage], Any]:
 
 
 NOT_UNDERSTOOD = [
+    Row(
+        "a FAILED in a check that a newer PASSED has not made (A5)",
+        after_good(
+            lambda s: (
+                s.state_that(failed_verdict(host=H100_HOST, finished=LATER, checks=(result("deep", "failed"),))),
+                s.state_that(gpu_verdict(finished=LATEST)),
+            )
+        ),
+        "FAILED",
+    ),
+    Row(
+        "a FAILED that is there as a bundle alone (A8)",
+        after_good(lambda s: s.attach(bundled(s.seal(s.payload(failed("cpu")))), kind=BUNDLE)),
+        "FAILED",
+    ),
+    Row(
+        "a PASSED that is there as a bundle too",
+        after_good(lambda s: s.attach(bundled(s.seal(s.payload(gpu_verdict()))), kind=BUNDLE)),
+        "",
+    ),
+    Row(
+        "a bundle by a stranger",
+        after_good(lambda s: s.attach(bundled(s.seal(s.payload(failed("cpu")), "eve")), kind=BUNDLE)),
+        "",
+    ),
+    Row("a bundle without an envelope", after_good(attaches(b"{}", BUNDLE)), ""),
     Row(
         "a FAILED whose subject says SHA256 (A30)",
         after_good(

@@ -269,7 +269,8 @@ def passed(kind: str, **given: object) -> Verdict:
 
 def failed(kind: str, level: str, **given: object) -> Verdict:
     values = {"host": HOSTS[kind], "level": "static", "finished": "2026-11-20T20:00:00+00:00"}
-    return failed_verdict(checks=(check("broken", "failed", level=level),), **{**values, **given})
+    names: dict[str, str] = {check.level: check.name for check in HONEST["multi-gpu"].checks}
+    return failed_verdict(checks=(check(names[level], "failed", level=level),), **{**values, **given})
 
 
 def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
