@@ -78,6 +78,7 @@ def test_facts_of_a_foreign_image_come_from_its_files(
     facts = of_foreign(installed, load(), described, profile="quick", simulated=False)
     assert (installed.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
     assert (facts.flavor, facts.cuda, facts.cudnn) == expected
+    assert ("flavor" in [one.subject for one in claims(context_of(image)).findings]) is has_code
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,12 @@ def test_variant_is_compared_with_the_hosts_record(
     about = {one.subject for one in claims(context_of(there, labels=labels, facts=facts)).findings}
     wanted = {f"label {FORM_LABEL}", "environment.json form"} if named else set()
     assert {one for one in about if "form" in one} == wanted
+
+
+def test_flavor_that_differs_from_the_id_is_reported() -> None:
+    there = image_of({"opt/envbuilder/environment.json": msgspec.json.encode({**DOCUMENT, "flavor": "gpu"})})
+    said = {one.subject for one in claims(context_of(there)).findings}
+    assert {"flavor", "environment.json flavor"} & said == {"flavor"}
 
 
 def test_a_devel_image_names_no_list_of_removed_files() -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from fake_engine import FakeEngine
-from made_images import SITE, Layer, context_of, entry, image_of, record
+from made_images import SITE, Layer, context_of, entry, image_of, package, record
 from made_objects import shared_object
 
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.errors import InfrastructureError
-from envbuilder.finding import Code
+from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation import layer_scan
@@ -90,6 +90,24 @@ def test_cuda_library_that_is_text_or_a_dangling_link_is_missing(name: str) -> N
     for what in (b"<html>404</html>", "/nowhere"):
         (one,) = binaries(context_of(image_of({path: what}))).findings
         assert (one.code, one.subject) == (Code.MISSING_LIBRARY, name)
+
+
+@pytest.mark.parametrize(
+    ("layer", "code", "subject"),
+    [
+        ({"opt/cudnn.d/libcudnn.so.9": shared_object("libcudnn.so.9")}, Code.MISSING_LIBRARY, "libcudnn_graph.so.9"),
+        ({"usr/local/cuda/nvvm/libdevice/libdevice.10.bc": b"x"}, Code.XLA_TOOLS_MISSING, "libdevice.10.bc"),
+        ({"usr/local/cuda/bin/ptxas": b"#!/bin/sh"}, Code.XLA_TOOLS_MISSING, "ptxas"),
+        (
+            package("tensorflow", "2.20.0", {"tensorflow/python/platform/build_info.py": b"is_cuda_build = True"}),
+            Code.IMAGE_CLAIM,
+            "build_info.py",
+        ),
+    ],
+)
+def test_incomplete_cuda_and_a_contradictory_build_are_errors(layer: Layer, code: Code, subject: str) -> None:
+    (one,) = binaries(context_of(image_of(layer), facts={"environment": ""})).findings
+    assert (one.code, one.severity, one.subject) == (code, Severity.ERROR, subject)
 
 
 def test_endless_name_in_a_binary_is_cut(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_packages_that_differ_from_the_lock_are_reported(layer: Layer, names: li
         ("numpy<3", None),
         ("numpy<2", "NUMPY_ABI"),
         ("keras>=3", "KERAS_MISMATCH"),
+        ("protobuf<6", "PROTOBUF_ABI"),
         ("nothing; python_version < '3.11'", None),
         ("nothing; python_full_version >= '3.11.2'", "PACKAGE_CONFLICT"),
         ("nothing; platform_machine == 'aarch64'", None),
