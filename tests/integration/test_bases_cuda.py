@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,10 @@ from envbuilder.workspace import Workspace, write_document
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
+SYSTEM, CUDA, TENSORFLOW = "debian-bookworm", "11.8", "2.13.1"
+"""A system whose own packages bring CUDA, and the TensorFlow that is built on a base of these files."""
+
+FOLDER = f"/usr/local/cuda-{CUDA}/targets/x86_64-linux/lib"
 NAMES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cupti", "nvrtc")
 LAID_OUT = """\
 FROM {whole} AS whole
@@ -45,44 +48,19 @@ ENV NVIDIA_REQUIRE_CUDA="cuda>={cuda} brand=tesla,driver>=450,driver<451" NVIDIA
 LABEL maintainer="nobody@example.org" org.envbuilder.test=bases
 """
 ON_TOP = (
-    "python3 -m venv /run/tools && /run/tools/bin/pip install --quiet --upgrade pip && /run/tools/bin/pip "
+    "python3 -m venv /run/tools && /run/tools/bin/pip "
     "--python /opt/venv/bin/python install --no-deps --no-compile --quiet nvidia-cuda-runtime-cu11==11.7.99 && "
     "rm -r /run/tools"
 )
-"""Debian 11's own pip knows no --python, and its Python takes the image's own environment for the system's."""
-
 CUDNN = ("libcudnn.so.8", "libcudnn_ops_infer.so.8")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A system whose own packages bring CUDA, and the TensorFlow that is built on a base of these files."""
-
-    system: str
-    cuda: str
-    tensorflow: str
-
-    @property
-    def folder(self) -> str:
-        return f"/usr/local/cuda-{self.cuda}/targets/x86_64-linux/lib"
-
-
-@pytest.fixture(
-    scope="module",
-    params=[Case("debian-bookworm", "11.8", "2.13.1"), Case("debian-bullseye", "11.2", "2.11.1")],
-    ids=lambda case: case.cuda,
-)
-def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.param
-    return found
-
-
 @pytest.fixture(scope="module")
-def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, Built, Controller]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, Built, Controller]]:
     """Build on a base that was pulled from a registry, was looked into, and that nobody told us anything about."""
     folder = tmp_path_factory.mktemp("cuda")
     workspace, engine, catalog = Workspace(folder), connect(), load()
-    (of_packages,) = choose("debian", (f"tensorflow={case.tensorflow}",), workspace, catalog).environments
+    (of_packages,) = choose("debian", (f"tensorflow={TENSORFLOW}",), workspace, catalog).environments
     shutil.copytree(ROOT / "images" / of_packages.id, workspace.context(of_packages.id))
     whole = ensure(of_packages, catalog, workspace, engine, lambda _: None)
     (folder / "base").mkdir()
@@ -90,21 +68,21 @@ def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     (folder / "base/Dockerfile").write_text(
         LAID_OUT.format(
             whole=whole.record.reference,
-            system=case.system,
-            cuda=case.cuda,
-            folder=case.folder,
+            system=SYSTEM,
+            cuda=CUDA,
+            folder=FOLDER,
             libraries=libraries,
         )
     )
     with docker_registry(folder / "registry") as host:
-        name = f"{host}/nvidia/cuda:{case.cuda}-cudnn8-runtime"
+        name = f"{host}/nvidia/cuda:{CUDA}-cudnn8-runtime"
         engine.build(BuildRequest(context=folder / "base", tag=name, network="none"), lambda _: None)
         engine.push(name)
         engine.remove(name)
         facts = inspect_base(engine, name, catalog, lambda _: None)
         write_document(workspace.base(facts.digest), facts)
-        assert (facts.cuda, facts.cudnn.split(".")[0], facts.refused) == (case.cuda, "8", "")
-        include = [{"tensorflow": case.tensorflow, "os": "corp", "flavor": "gpu"}]
+        assert (facts.cuda, facts.cudnn.split(".")[0], facts.refused) == (CUDA, "8", "")
+        include = [{"tensorflow": TENSORFLOW, "os": "corp", "flavor": "gpu"}]
         matrix = {"name": "ours", "bases": {"corp": {"image": facts.image}}, "include": include}
         (folder / "ours.yaml").write_text(json.dumps(matrix))
         choice = choose("ours.yaml", (), workspace, catalog)
@@ -113,12 +91,12 @@ def made(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
         built = ensure(environment, choice.catalog, workspace, engine, lambda _: None)
         controller = Controller(workspace, engine, open_index(), choice.catalog, Console(), _good={"system-gpu": built})
         yield workspace, built, controller
-        broke = [f"{CONTROLS}:{control.name}" for control in broken(case)]
+        broke = [f"{CONTROLS}:{control.name}" for control in BROKEN]
         for reference in (*broke, built.record.reference, facts.image, name):
             engine.remove(reference)
 
 
-def test_tensorflow_runs_on_the_bases_cuda(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
+def test_tensorflow_runs_on_the_bases_cuda(made: tuple[Workspace, Built, Controller]) -> None:
     _, built, controller = made
     request = ValidationRequest(gpus="none", index=open_index()).of(built)
     verdict = validate(controller.engine, request)
@@ -128,51 +106,47 @@ def test_tensorflow_runs_on_the_bases_cuda(case: Case, made: tuple[Workspace, Bu
     found = re.findall(r"(\S+) → (\S+)", opened.observed)
     assert opened.outcome == "passed"
     assert {"libcudart.so.11.0", "libcudnn.so.8"} <= {name for name, _ in found}
-    assert all(path.startswith(case.folder) or "/libcudnn" in path for _, path in found)
+    assert all(path.startswith(FOLDER) or "/libcudnn" in path for _, path in found)
     assert not [path for _, path in found if "site-packages" in path]
     assert next(check for check in verdict.checks if check.name == "one-cuda").outcome == "passed"
 
 
-def broken(case: Case) -> tuple[Control, ...]:
-    """List what is broken on such a base: its own library gone, a wheel's CUDA on top, another cuDNN in its place.
-
-    The last where TensorFlow needs the base's own: cuDNN 8.5, the oldest that a wheel has, serves 2.11 as well.
-    """
-    gone = Control(
-        name="base-library-removed",
-        base="system-gpu",
-        code=Code.MISSING_LIBRARY,
-        broken="a library of the base's CUDA is gone",
-        steps=(instruction(f"RUN rm {case.folder}/libcufft.so* && ldconfig"),),
-    )
-    on_top = Control(
-        name="base-and-wheels",
-        base="system-gpu",
-        code=Code.TWO_CUDA_STACKS,
-        broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
-        steps=(
-            *steps({"network": ON_TOP}),
-            instruction("RUN echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
-        ),
-        lock=("nvidia-cuda-runtime-cu11==11.7.99",),
-    )
-    swapped = Control(
-        name="base-cudnn-swapped",
-        base="system-gpu",
-        code=Code.CUDNN_MISMATCH,
-        broken="an older minor of cuDNN is in the place of the base's",
-        steps=tuple(
-            of_wheel(
-                FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}"),
-                f"/usr/lib/x86_64-linux-gnu/{name}",
-            )
-            for name in CUDNN
-        ),
-    )
-    return (gone, on_top, swapped) if case.cuda == "11.8" else (gone, on_top)
+GONE = Control(
+    name="base-library-removed",
+    base="system-gpu",
+    code=Code.MISSING_LIBRARY,
+    broken="a library of the base's CUDA is gone",
+    steps=(instruction(f"RUN rm {FOLDER}/libcufft.so* && ldconfig"),),
+)
+ON_TOP_OF_IT = Control(
+    name="base-and-wheels",
+    base="system-gpu",
+    code=Code.TWO_CUDA_STACKS,
+    broken="a wheel brings a second CUDA run time, in the lock, and the loader is told of it",
+    steps=(
+        *steps({"network": ON_TOP}),
+        instruction("RUN echo {site}/nvidia/cuda_runtime/lib > /etc/ld.so.conf.d/00-wheels.conf && ldconfig"),
+    ),
+    lock=("nvidia-cuda-runtime-cu11==11.7.99",),
+)
+SWAPPED = Control(
+    name="base-cudnn-swapped",
+    base="system-gpu",
+    code=Code.CUDNN_MISMATCH,
+    broken="an older minor of cuDNN is in the place of the base's",
+    steps=tuple(
+        of_wheel(
+            FromWheel("nvidia-cudnn-cu11", "8.5.0.96", f"nvidia/cudnn/lib/{name}"),
+            f"/usr/lib/x86_64-linux-gnu/{name}",
+        )
+        for name in CUDNN
+    ),
+)
+BROKEN = (GONE, ON_TOP_OF_IT, SWAPPED)
+"""Its own library gone, a wheel's CUDA on top, another cuDNN in its place."""
 
 
-def test_each_defect_of_such_a_base_has_its_one_code(case: Case, made: tuple[Workspace, Built, Controller]) -> None:
-    rows = made[2].run(broken(case)).rows
+def test_each_defect_of_such_a_base_has_its_one_code(made: tuple[Workspace, Built, Controller]) -> None:
+    rows = made[2].run(BROKEN).rows
     assert [(row.control, row.wrong, row.red) for row in rows if not row.right] == []
-    assert len(rows) == len(broken(case))
+    assert len(rows) == len(BROKEN)
