@@ -16,9 +16,10 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.file_records import distributions, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, finding, listed
 from envbuilder.validation.image_files import StackedFile, is_same
+from envbuilder.validation.layer_scan import KEPT
 from envbuilder.workspace import packaged_yaml
 
-Event = Literal["added", "changed", "removed", "compiled", "writable", "raised"]
+Event = Literal["added", "changed", "removed", "compiled", "unread", "writable", "raised"]
 Within = Literal["", "python", "loader", "path", "system", "packages"]
 
 Owned = Mapping[str, int]
@@ -118,6 +119,7 @@ class _Entries:
             "changed": self._is_changed,
             "removed": self._is_removed,
             "compiled": self._is_stale_byte_code,
+            "unread": self._is_unread,
             "writable": self._is_writable,
             "raised": self._is_raised,
         }
@@ -203,6 +205,10 @@ class _Entries:
         flags, modified, size = (int.from_bytes(entry.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         return bool(flags & 1 or (flags == 0 and (modified, size) == current))
+
+    def _is_unread(self, path: str, entry: StackedFile) -> bool:
+        is_kept = entry.row.kind == "file" and path in self._files.paths and KEPT.search(path) is not None
+        return is_kept and self._files.content(path) is None
 
     def _is_writable(self, path: str, entry: StackedFile) -> bool:
         row = entry.row

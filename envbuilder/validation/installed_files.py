@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from envbuilder import versions
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed
@@ -16,6 +16,7 @@ from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.validation.additions import hidden_modules
+from envbuilder.validation.check_findings import found
 from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import (
     InstalledPackage,
@@ -25,13 +26,11 @@ from envbuilder.validation.file_records import (
     of_wheel,
 )
 from envbuilder.validation.image_claims import carried_list
-from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
-from envbuilder.validation.layer_scan import KEPT
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, listed
 from envbuilder.validation.python_environment import environments, hiding_modules
 from envbuilder.validation.static_checks import cudnn_distributions
 from envbuilder.verdict import Measurement
 
-_FIX = "rebuild the image from its lock, and change nothing in it afterwards"
 _LIBRARY = re.compile(r"(?:^|/)nvidia/.+\.so(?:\.[\w.]+)?\Z")
 _TOOL = re.compile(r"(?:^|/)(?:ptxas|nvlink|fatbinary|libdevice\.10\.bc)\Z")
 _SPARED = re.compile(
@@ -75,10 +74,8 @@ def files(subject: ImageContext) -> CheckOutput:
     sums = ", ".join(
         f"{one.reason} {one.size / 1e6:.1f} MB" for one in removed_files.sums(removed_files.parse(carried).values())
     )
-    text = f"its removed files ({sums}) are known from its own list only; all others are as recorded"
-    fix = "validate where images/shared/packages has the lists of its label"
-    unknown = warning(Code.UNKNOWN, removed_files.REMOVED, text, fix=fix)
-    return replace(output, findings=(*output.findings, unknown), undecided=text)
+    unknown = found("own_list_only", subject=removed_files.REMOVED, sums=sums)
+    return replace(output, findings=(*output.findings, unknown), undecided=unknown.message)
 
 
 @dataclass
@@ -102,7 +99,8 @@ class _Total:
     ) -> None:
         is_added = one in subject.added
         if omitted and subject.is_later(f"{one.site}/{one.folder}/RECORD"):
-            self.findings.append(_came_back(one, omitted))
+            brought = sum(row.size - (row.left or 0) for row in omitted)
+            self.findings.append(found("came_back", one=one, size=brought / 1e6))
             omitted = ()  # it is compared as a whole wheel
         wheel = _wheel(subject, one, package)
         if wheel.content is None and package is not None and not omitted:
@@ -134,10 +132,10 @@ def _compared(subject: ImageContext) -> CheckOutput:
         total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
     for one, package in cudnn_distributions(subject):
         total.add(subject, one, package, ())
-    for found, paths in areas(subject, ("added", "changed", "removed", "compiled"), total.owned, total.blamed):
-        total.findings.append(found)
-        total.blamed.update(paths if found.subject == MISSING else ())
-    findings = [*total.findings, *_hiding(subject, there), *_unread(subject)]
+    for area, paths in areas(subject, ("added", "changed", "removed", "compiled", "unread"), total.owned, total.blamed):
+        total.findings.append(area)
+        total.blamed.update(paths if area.subject == MISSING else ())
+    findings = [*total.findings, *_hiding(subject, there)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     counts, unknown = total.counts, sum(map(len, total.unknown.values()))
@@ -201,30 +199,11 @@ def _owned(
 
 def _hiding(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Iterator[Finding]:
     """Find modules that hide those of the lock, and what keeps Python from its packages."""
-    sites, weight = {one.site for one in there}, subject.severity
+    sites = {one.site for one in there}
     if hidden := hidden_modules(subject):
-        what = "modules of added packages that hide those of the lock"
-        yield finding(weight, Code.FILES_DIFFER, what, f"{what}: {listed(hidden)}", found=listed(hidden), fix=_FIX)
+        yield found("hidden_modules", subject.severity, paths=listed(hidden))
     yield from hiding_modules(subject, sites)
     yield from environments(subject, sites)
-
-
-_ELSEWHERE_JUDGED = ("usr/share/doc/", "opt/envbuilder/", "var/lib/dpkg/")
-
-
-def _unread(subject: ImageContext) -> Iterator[Finding]:
-    """Find files that control what is loaded and are too large to be read: their effect is unknown."""
-    files = subject.files
-    large = [
-        path
-        for path, entry in files.paths.items()
-        if entry.row.kind == "file" and KEPT.search(path) and not path.startswith(_ELSEWHERE_JUDGED)
-        if files.content(path) is None
-    ]
-    if large:
-        weight = subject.severity
-        text = f"files that control what is loaded are too large to be read: {listed(large)}"
-        yield finding(weight, Code.FILES_DIFFER, "unread files", text, found=listed(large), fix=_FIX)
 
 
 _SETUPTOOLS = frozenset(
@@ -262,7 +241,7 @@ def _pinned(subject: ImageContext, one: InstalledPackage, package: Locked, wheel
 
 
 def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: Sequence[Removed]) -> _Compared:
-    found = _Compared(unknown="" if wheel.content is not None else wheel.why)
+    it = _Compared(unknown="" if wheel.content is not None else wheel.why)
     expected: Mapping[str, str] = one.rows or {}
     rewritten: frozenset[str] = frozenset()
     if wheel.content is not None:
@@ -270,23 +249,23 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
         if omitted:
             left = remaining_of(brought, omitted, one.site)
             brought = left.brought
-            found.against += left.strange
-            found.changed += [path for path in left.gone if subject.files.file(path) is not None]
-        found.compared_with_wheel, found.brought, found.is_proved = True, frozenset(brought), bool(wheel.proof)
-        found.against += _against(one, brought, rewritten)
+            it.against += left.strange
+            it.changed += [path for path in left.gone if subject.files.file(path) is not None]
+        it.compared_with_wheel, it.brought, it.is_proved = True, frozenset(brought), bool(wheel.proof)
+        it.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}
     for path, digest in expected.items():
         if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
             continue
-        found.files += 1
+        it.files += 1
         entry = subject.files.file(path)
         if entry is None:
-            found.missing.append(path)
+            it.missing.append(path)
         elif path not in rewritten and digest and _differs(entry.row.digest, digest):
-            found.changed.append(path)
+            it.changed.append(path)
         elif digest and not digest_of(b"", digest.partition("=")[0]):
-            found.unread.append(path)
-    return found
+            it.unread.append(path)
+    return it
 
 
 def _is_cached_code(path: str) -> bool:
@@ -316,54 +295,44 @@ def _against(one: InstalledPackage, brought: Mapping[str, str], rewritten: froze
     return other + more if one.rows is not None else []
 
 
-def _findings(subject: ImageContext, one: InstalledPackage, found: _Compared, *, is_own: bool) -> Iterator[Finding]:
-    name = f"{one.name} {one.version}"
-    weight = Severity.ERROR if is_own else Severity.WARNING
-    if one.rows is None and not _of_the_system(subject, one):
-        text = f"{name} has no RECORD: its files are unknown"
-        yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
+def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, *, is_own: bool) -> Iterator[Finding]:
+    weight, place = Severity.ERROR if is_own else Severity.WARNING, f"/{one.site}/{one.folder}"
+    if one.rows is None and not subject.is_of_system(f"{one.site}/{one.folder}/METADATA"):
+        yield found("no_record", weight, one=one, place=place)
     if one.editable:
-        text = f"{name} is an editable install: its files are in a source folder"
-        yield finding(weight, Code.FILES_DIFFER, one.name, text, found=f"/{one.site}/{one.folder}", fix=_FIX)
-    if found.changed:
-        text = f"{len(found.changed)} files of {name} differ from the installed ones: {listed(found.changed)}"
-        yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.changed), fix=_FIX)
-    elif found.against:
-        text = f"the RECORD of {name} is not its locked wheel's: {listed(found.against)}"
-        yield error(Code.FILES_DIFFER, one.name, text, found=listed(found.against), fix=_FIX)
-    if found.unread:
-        text = f"{len(found.unread)} files of {name} cannot be compared: their digests are not SHA-256"
-        yield warning(Code.UNKNOWN, one.name, text, found=listed(found.unread))
-    yield from _missing(one, found.missing, strict=is_own)
+        yield found("editable", weight, one=one, place=place)
+    if it.changed:
+        yield found("files_changed", one=one, count=len(it.changed), paths=listed(it.changed))
+    elif it.against:
+        yield found("record_differs", one=one, paths=listed(it.against))
+    if it.unread:
+        yield found("digests_unknown", one=one, count=len(it.unread), paths=listed(it.unread))
+    yield from _missing(one, it.missing, strict=is_own)
 
 
 def _missing(one: InstalledPackage, missing: list[str], *, strict: bool) -> Iterator[Finding]:
     """Report missing files under the most specific code: a library, a tool of XLA, any other file."""
-    name = f"{one.name} {one.version}"
-    libraries = [path for path in missing if _LIBRARY.search(path)]
-    tools = [path for path in missing if _TOOL.search(path)]
-    rest = [path for path in missing if path not in libraries and path not in tools]
-    spared = [] if strict else [path for path in rest if _SPARED.search(path)]
-    rest = [path for path in rest if path not in spared]
-    for code, paths in ((Code.MISSING_LIBRARY, libraries), (Code.XLA_TOOLS_MISSING, tools), (Code.FILES_DIFFER, rest)):
+    kinds: dict[str, list[str]] = {
+        "missing_libraries": [],
+        "missing_tools": [],
+        "missing_spared": [],
+        "missing_files": [],
+    }
+    for path in missing:
+        is_spared = not strict and _SPARED.search(path)
+        kind = (
+            "libraries"
+            if _LIBRARY.search(path)
+            else "tools"
+            if _TOOL.search(path)
+            else "spared"
+            if is_spared
+            else "files"
+        )
+        kinds[f"missing_{kind}"].append(path)
+    for name, paths in kinds.items():
         if paths:
-            subject = posixpath.basename(paths[0]) if code is not Code.FILES_DIFFER else one.name
-            text = f"{len(paths)} files of {name} are missing: {listed(paths)}"
-            yield error(code, subject, text, requires=listed(paths), fix=_FIX)
-    if spared:
-        text = f"{len(spared)} files of {name} were removed: {listed(spared)}"
-        yield warning(Code.FILES_DIFFER, one.name, text)
-
-
-def _came_back(one: InstalledPackage, omitted: Sequence[Removed]) -> Finding:
-    size = sum(row.size - (row.left or 0) for row in omitted) / 1e6
-    text = f"{one.name} {one.version} was installed again: files that this image leaves out are back ({size:.1f} MB)"
-    return warning(Code.FILES_DIFFER, one.name, text, fix="leave out the step that installs it")
-
-
-def _of_the_system(subject: ImageContext, one: InstalledPackage) -> bool:
-    """Return True if the system's package manager installed it, which has its own lists."""
-    return subject.is_of_system(f"{one.site}/{one.folder}/METADATA")
+            yield found(name, one=one, count=len(paths), paths=listed(paths), first=posixpath.basename(paths[0]))
 
 
 def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) -> bool:
@@ -375,14 +344,12 @@ def _unvouched(one: InstalledPackage, wheel: WheelRecord, package: Locked) -> Fi
     """Report that only the image's own RECORD or lock describes the files; the image's author wrote both."""
     how = wheel.why if package.hashes else "it has no hash, and every lock of envbuilder has one"
     what = "RECORD" if wheel.refuted == "image" else "lock"
-    text = f"only the {what} in the image describes the files of {one.name} {one.version}: {how}"
-    return error(Code.FILES_DIFFER, one.name, text, found=", ".join(package.hashes[:2]), fix=_FIX)
+    return found("unvouched", one=one, what=what, how=how, hashes=", ".join(package.hashes[:2]))
 
 
 def _unknown(why: str, names: list[str]) -> Finding:
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")  # noqa: PLR2004 - a line
-    text = f"the files of {shown} cannot be compared with their locked wheels: {why}"
-    return warning(Code.UNKNOWN, "locked wheels", text, fix="validate with access to the package index")
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why)
 
 
 @dataclass(frozen=True)
