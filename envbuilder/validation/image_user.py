@@ -6,10 +6,11 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from envbuilder.finding import Code, Finding
+from envbuilder.finding import Finding
 from envbuilder.support import decoding
+from envbuilder.validation.check_findings import found
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import ImageContext, error, escaped, listed, warning
+from envbuilder.validation.image_context import ImageContext, escaped, listed
 from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.layer_scan import FileRow
 
@@ -21,10 +22,6 @@ ENVIRONMENT = "opt/venv"
 
 _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 """The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
-
-
-def _bad(name: str, text: str, fix: str) -> Finding:
-    return error(Code.IMAGE_CONFIGURATION, name, text, fix=fix)
 
 
 def _account(subject: ImageContext) -> list[str]:
@@ -54,40 +51,34 @@ def user_number(subject: ImageContext) -> int | None:
 
 def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     """Find an entry point, command or user that is missing, and a ``python`` that is not the environment's."""
-    image = subject.image
+    image, count = subject.image, len(subject.files.paths)
     words = image.entrypoint or image.command
     kind = "entry point" if image.entrypoint else "command"
-    if words and _program(subject, env, words[0]) is None and len(subject.files.paths) > 1:
-        text = f"the {kind} {escaped(words[0])} is not in the image: it cannot start"
-        yield _bad(kind, text, "name a program that is in the image")
+    if words and _program(subject, env, words[0]) is None and count > 1:
+        yield found("no_such_program", kind=kind, word=escaped(words[0]))
     if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
-        text = f"the {kind} is a list in single quotes: a shell reads it as words"
-        yield _bad(kind, text, "write it as JSON, in double quotes")
-    name = image.user.partition(":")[0]
-    accounts = subject.files.content("etc/passwd") or (b"" if len(subject.files.paths) > _COMPLETE else None)
-    if name and not name.isdecimal() and accounts is not None and f"\n{name}:".encode() not in b"\n" + accounts:
-        yield _bad("USER", f"the user {escaped(name)} is not in /etc/passwd: it cannot start", "add the user")
+        yield found("list_in_quotes", kind=kind)
+    name, accounts = image.user.partition(":")[0], [row[0] for row in _accounts(subject)]
+    if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
+        yield found("no_such_user", name=escaped(name))
     yield from _python(subject, env)
 
 
 def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    own = _program(subject, env, "python") or _program(subject, env, "python3")
-    found = subject.files.file(own) if own else None
-    if found is not None and found.row.has_capabilities:
-        text = f"/{own} has file capabilities: it starts only in containers that grant them"
-        yield _bad("python", text, "setcap -r it, and give a container the capabilities that it needs")
-    if subject.is_managed and subject.facts.python and len(subject.files.paths) > 1:
-        folder = subject.files.resolve(posixpath.dirname(own or ""))
-        site = posixpath.normpath(f"{folder}/../lib/python{subject.facts.python}/site-packages/tensorflow")
-        installed = any("-packages/tensorflow/" in f"{path}/" for path in subject.files.paths)
-        if installed and (own is None or subject.files.paths.get(site.strip("/")) is None):
-            found_at = f"/{own}" if own else "not found"
-            text = f"the python of the image's PATH ({found_at}) is not the one that has TensorFlow"
-            yield _bad("PATH", text, "put the environment's bin folder first in PATH")
-        made_at = f"{ENVIRONMENT}/bin/python"
-        if installed and own and not own.startswith(ENVIRONMENT) and made_at not in subject.files.paths:
-            text = f"the environment was moved from /{ENVIRONMENT}: its programs start /{made_at}, which is gone"
-            yield _bad(ENVIRONMENT, text, f"leave it in /{ENVIRONMENT}")
+    own, paths = _program(subject, env, "python") or _program(subject, env, "python3"), subject.files.paths
+    program = subject.files.file(own) if own else None
+    if program is not None and program.row.has_capabilities:
+        yield found("python_with_capabilities", path=own)
+    if not (
+        subject.is_managed and subject.facts.python and any("-packages/tensorflow/" in f"{path}/" for path in paths)
+    ):
+        return
+    folder = subject.files.resolve(posixpath.dirname(own or ""))
+    site = posixpath.normpath(f"{folder}/../lib/python{subject.facts.python}/site-packages/tensorflow")
+    if own is None or site.strip("/") not in paths:
+        yield found("other_python_in_path", found_at=f"/{own}" if own else "not found")
+    if own and not own.startswith(ENVIRONMENT) and f"{ENVIRONMENT}/bin/python" not in paths:
+        yield found("environment_moved", folder=f"/{ENVIRONMENT}")
 
 
 def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
@@ -108,15 +99,12 @@ def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
         return
     roots = [row[0] for row in _accounts(subject) if row[2] == "0" and row[0] != "root"]
     if roots:
-        text = f"accounts with the number of root: {escaped(', '.join(roots))}"
-        yield warning(Code.IMAGE_CONFIGURATION, "accounts", text, fix="give every account a number of its own")
+        yield found("accounts_of_root", names=escaped(", ".join(roots)))
     if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
-        text = f"its user {escaped(subject.image.user)} may not write to /tmp"
-        yield _bad("/tmp", text, "mkdir -p /tmp && chmod 1777 /tmp")  # noqa: S108 - the image's
+        yield found("closed_tmp", user=escaped(subject.image.user))
     own = subject.files.paths.get(subject.files.resolve(home(subject))) if user and subject.is_managed else None
     if user and own is not None and not _may_write(own, user):
-        text = f"its user {escaped(subject.image.user)} may not write to its home, /{escaped(own.row.path)}"
-        yield warning(Code.IMAGE_CONFIGURATION, "HOME", text, fix=f"chown {user} /{escaped(own.row.path)}")
+        yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own.row.path)}")
 
 
 def _may_write(entry: StackedFile | None, user: int) -> bool:
@@ -139,13 +127,10 @@ def readable(subject: ImageContext) -> tuple[list[Finding], frozenset[str]]:
     closed = _closed(subject)
     if not closed:
         return [], frozenset()
-    user = f"user {subject.image.user[:80]}"
-    text = f"its {user} may not read {listed(closed)}"
-    fix = "chmod -R a+rX, or copy it with --chown"
     folders = tuple(f"{path}/" for path in closed)
     below = (path for path in subject.files.paths if path in closed or path.startswith(folders))
     names = frozenset(path.rpartition("/")[2] for path in below)
-    return [error(Code.USER_START, user, text, found=listed(closed), fix=fix)], names
+    return [found("closed_to_user", user=subject.image.user[:80], paths=listed(closed))], names
 
 
 def _closed(subject: ImageContext) -> list[str]:
