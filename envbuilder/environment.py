@@ -97,6 +97,10 @@ class NotInstalled(msgspec.Struct, frozen=True):
     reason: str
 
 
+_NVRTC_11 = frozenset({"libnvrtc11.2", *(f"cuda-nvrtc-11-{number}" for number in range(2, 9))})
+"""Packages whose NVRTC has the soname of CUDA 11.2 to 11.8: Debian's name and NVIDIA's."""
+
+
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved combination: everything that locking, rendering and judging need, and nothing that a clock knows.
 
@@ -166,6 +170,17 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     def packaged_cuda(self) -> SystemCudaWish | None:
         """Return what the distribution's packages bring of CUDA, where they do."""
         return self.system_cuda or None
+
+    @property
+    def needs_nvrtc_link(self) -> bool:
+        """Return True if cuDNN opens ``libnvrtc.so``; NVRTC's wheel and packages have only ``libnvrtc.so.11.2``.
+
+        cuDNN 8 for CUDA 11 does, and aborts without it: its libcudnn_ops_infer looks in cuBLAS's folder, by RUNPATH.
+        For CUDA 12 it opens the wheel's own name.
+        """
+        packages = self.system_cuda.packages if self.system_cuda else ()
+        wheel = any(pin.startswith("nvidia-cuda-nvrtc-cu11==") for pin in self.cuda_wheels)
+        return wheel or not _NVRTC_11.isdisjoint(packages)
 
     @property
     def base_system(self) -> str:

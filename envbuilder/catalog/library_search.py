@@ -99,7 +99,7 @@ LINK_NVRTC = (
     "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
     "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
 )
-"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `envbuilder.image.render.needs_nvrtc_link`)."""
+"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `Resolved.needs_nvrtc_link`)."""
 
 
 def loader_path(folders: tuple[str, ...]) -> str:

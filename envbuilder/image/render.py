@@ -17,7 +17,7 @@ from envbuilder.image.layers import DockerfileStep, PackageFolder, joined, steps
 from envbuilder.image.names import BASES, TOOLS_SYSTEM
 from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.support import terminal_text
-from envbuilder.versions import major, minor, pins
+from envbuilder.versions import major, minor
 
 if TYPE_CHECKING:
     import jinja2
@@ -38,9 +38,6 @@ _ACCOUNT = "envbuilder"
 
 _MINOR_COMPATIBILITY_SINCE = 11
 """Minor-version compatibility came with CUDA 11: docs.nvidia.com/deploy/cuda-compatibility."""
-
-_NVRTC_11 = frozenset({"libnvrtc11.2", *(f"cuda-nvrtc-11-{number}" for number in range(2, 9))})
-"""Packages whose NVRTC has the soname of CUDA 11.2 to 11.8: Debian's name and NVIDIA's."""
 
 
 def render_context(
@@ -83,18 +80,6 @@ def required_cuda(cuda: str) -> str:
     return f"{major(cuda)}.0" if major(cuda) >= _MINOR_COMPATIBILITY_SINCE else minor(cuda)
 
 
-def needs_nvrtc_link(environment: Environment) -> bool:
-    """Return True if cuDNN opens ``libnvrtc.so``, which NVRTC's wheel and packages have as ``libnvrtc.so.11.2`` only.
-
-    cuDNN 8 for CUDA 11 does, and aborts without it: its libcudnn_ops_infer looks in cuBLAS's folder, by RUNPATH. For
-    CUDA 12 it opens the wheel's own name.
-    """
-    packaged = environment.packaged_cuda
-    return "nvidia-cuda-nvrtc-cu11" in pins(environment.cuda_wheels) or (
-        packaged is not None and not _NVRTC_11.isdisjoint(packaged.packages)
-    )
-
-
 def _dockerfile(
     environment: Environment,
     lock: str,
@@ -124,7 +109,7 @@ def _dockerfile(
         "account": added.user if added.user and not added.user[0].isdigit() else _ACCOUNT,
         "lock_digest": lockfile.digest(lock),
         "require_cuda": required_cuda(environment.cuda) if environment.cuda else "",
-        "links_nvrtc": needs_nvrtc_link(environment),
+        "links_nvrtc": environment.needs_nvrtc_link,
         "tools_base": f"{BASES}:{TOOLS_SYSTEM}",
     }
     try:

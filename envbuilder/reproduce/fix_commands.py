@@ -8,7 +8,6 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.question import Question
 from envbuilder.environment import Environment
-from envbuilder.image.render import needs_nvrtc_link
 from envbuilder.reproduce.libraries import PUBLISHED_TAGS
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
@@ -36,7 +35,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     if wanted:
         lines.append(f"pip install {' '.join(dict.fromkeys(wanted))}")
     if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
-        lines += [LINK_NVRTC] if needs_nvrtc_link(environment) else []
+        lines += [LINK_NVRTC] if environment.needs_nvrtc_link else []
         folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
         lines += [loader_path(folders)] if folders else []
     tag = PUBLISHED_TAGS.get(versions.minor(version))
