@@ -22,7 +22,7 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
-    from envbuilder.jobs.run import RunOptions, build_text, run
+    from envbuilder.jobs.run import RunOptions, run, run_text
     from envbuilder.pypi.client import open_index
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
@@ -30,4 +30,4 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     workspace = Workspace(Path.cwd())
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     options = read_options(RunOptions, values | {"validate": False})
-    finish(run(choice, workspace, connect(), Console(), options, open_index()), form, build_text)
+    finish(run(choice, workspace, connect(), Console(), options, open_index()), form, run_text)

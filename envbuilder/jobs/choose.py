@@ -15,17 +15,16 @@ import msgspec
 from envbuilder import host as this_host
 from envbuilder.catalog.library_search import LINK_NVRTC, loader_path
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import choose_all
+from envbuilder.choice import VETTED, choose
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.choose import Refused, choose_for
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
-from envbuilder.errors import NothingSelectedError, UsageError
+from envbuilder.errors import UsageError
 from envbuilder.finding import Finding, Severity
 from envbuilder.image.names import reference
-from envbuilder.image.render import needs_nvrtc_link
 from envbuilder.jobs.explain import reasons
 from envbuilder.matrix import Arch
 from envbuilder.support.console import table
@@ -95,10 +94,10 @@ def choose_environment(
     if environment is None:
         return document
     matrix = _shipped_matrix(environment, root, catalog)
-    image, gpus = reference(environment.id), "--gpus all " if environment.flavor == "gpu" else ""
+    image = reference(environment.id)
     commands = {
         "build": f"envbuilder run {f'{matrix} -s {environment.id}' if matrix else 'matrix.yaml'}",
-        "run": f"docker run --rm -it {gpus}{image}",
+        "run": run_line(environment),
         "extend": f"FROM {image}",
         "install": " && ".join(_install(environment, host, catalog)),
     }
@@ -113,6 +112,11 @@ def choose_environment(
     )
 
 
+def run_line(environment: Environment) -> str:
+    gpus = ("--gpus", "all") if environment.flavor == "gpu" else ()
+    return shlex.join(["docker", "run", "--rm", "-it", *gpus, reference(environment.id)])
+
+
 def _why(environment: Environment, host: FleetHost) -> Iterator[str]:
     where = f" that works on {', '.join(host.gpus) or 'its GPUs'}, driver {host.driver or 'as below'}"
     yield f"tensorflow {environment.tensorflow}: the newest{where if environment.flavor == 'gpu' else ''}"
@@ -120,11 +124,8 @@ def _why(environment: Environment, host: FleetHost) -> Iterator[str]:
 
 
 def _shipped_matrix(environment: Environment, root: Path, catalog: Catalog) -> str | None:
-    try:
-        choices = choose_all((), (environment.id,), root, catalog)
-    except NothingSelectedError:
-        return None
-    return next(choice.matrix.name for choice in choices if choice.environments)
+    choices = (choose(name, (), Workspace(root), catalog) for name in VETTED)
+    return next((one.matrix.name for one in choices if environment.id in {row.id for row in one.environments}), None)
 
 
 def _matrix_text(environment: Environment, host: FleetHost) -> str:
@@ -143,7 +144,7 @@ def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Ite
         yield shlex.join([*words, name.replace("==", "[and-cuda]=="), *environment.constraints])
     elif environment.flavor == "cpu" or environment.cuda_wheels:
         yield shlex.join([*words, name, *environment.cuda_wheels, *environment.constraints])
-        yield from (LINK_NVRTC,) if needs_nvrtc_link(environment) else ()
+        yield from (LINK_NVRTC,) if environment.needs_nvrtc_link else ()
         yield from (loader_path(environment.loader_folders),) if environment.loader_folders else ()
 
 

@@ -18,6 +18,7 @@ from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
+from envbuilder.jobs.choose import run_line
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support.console import Console, steps, table
 from envbuilder.validation.checks import Profile
@@ -52,11 +53,14 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of ``run`` and ``build``; ``next`` is a command to continue with."""
+
     schema: str = "envbuilder/run/v1"
     matrix: str
     rows: tuple[RunRow, ...]
     rejected: int = 0
     excluded: int = 0
+    next: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ def run(
         rows=rows,
         rejected=len(choice.plan.rejections),
         excluded=len(choice.plan.excluded),
+        next=next_command(rows, choice.environments),
     )
 
 
@@ -182,31 +187,29 @@ class _Runner:
 
 
 def run_text(document: RunDocument) -> str:
+    """Write a row for each image, then the place of the verdicts and the next command."""
+    columns = ("verdict", "level", "size", "work", "image", "error")
     rows = [
         (
-            row.environment,
-            row.verdict or "ERROR",
+            row.verdict or ("ERROR" if row.error else "-"),
             row.level or "-",
-            _size(row),
-            f"{row.built}, {row.validated}",
-            _where(row),
+            f"{row.size / 1e9:.2f} GB" if row.size else "-",
+            ", ".join(dict.fromkeys(word for word in (row.built, row.validated) if word != "not reached")) or "-",
+            row.image or row.environment,
+            row.error.splitlines()[0] if row.error else "",
         )
         for row in document.rows
     ]
-    return table(("environment", "verdict", "level", "size", "work", "where"), rows)
+    places = {row.path.replace(row.environment, "<environment>") for row in document.rows if row.path}
+    lines = [f"results: {place}" for place in sorted(places)] + ([f"next: {document.next}"] if document.next else [])
+    return "\n".join([table(columns, rows), *(["", *lines] if lines else [])])
 
 
-def build_text(document: RunDocument) -> str:
-    rows = [(row.environment, row.image or "-", _size(row), row.built, _where(row)) for row in document.rows]
-    return table(("environment", "image", "size", "work", "where or why"), rows)
-
-
-def _size(row: RunRow) -> str:
-    return f"{row.size / 1e9:.2f} GB" if row.size else "-"
-
-
-def _where(row: RunRow) -> str:
-    return row.path or row.error.splitlines()[0]
+def next_command(rows: tuple[RunRow, ...], environments: tuple[Environment, ...]) -> str:
+    """Return the command to explain the first failure, or to run the first image."""
+    failed = next((row.findings[0].code.value for row in rows if row.verdict == "FAILED" and row.findings), None)
+    built = next((one for one, row in zip(environments, rows, strict=True) if row.image), None)
+    return f"envbuilder explain {failed}" if failed else run_line(built) if built is not None else ""
 
 
 def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:

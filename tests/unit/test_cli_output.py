@@ -112,7 +112,7 @@ FLEET = tuple(("fleet", child) for child in ("plan", "status", "run", "export"))
 def cases(folder: Path) -> Iterator[Case]:
     """Yield a document or several for every command that takes ``--format``."""
     yield Case(("run",), sample("run"), run.run_text)
-    yield Case(("build",), sample("run"), run.build_text)
+    yield Case(("build",), sample("run"), run.run_text)
     yield Case(("plan",), PLANNED, plan_text.plan_text)
     yield Case(("plan",), refusing(folder), plan_text.plan_text)
     yield Case(("plan",), REJECTED, plan_text.plan_text)

@@ -12,10 +12,12 @@ from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose
+from envbuilder.compat.findings import finding
 from envbuilder.errors import InfrastructureError
+from envbuilder.finding import Code
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
-from envbuilder.jobs.run import RunOptions, run
+from envbuilder.jobs.run import RunOptions, RunRow, next_command, run, run_text
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
 
@@ -67,3 +69,25 @@ def test_a_base_that_cannot_be_had_stops_before_any_build(
     with pytest.raises(InfrastructureError, match="there is no base for debian-bookworm"):
         run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
     assert engine.builds == []
+
+
+def test_the_table_names_each_image_and_the_next_command(workspace: Workspace) -> None:
+    engine = FakeEngine()
+    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    document = run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
+    text = run_text(document)
+    image = document.rows[0].image
+    assert document.next == f"docker run --rm -it {image}"
+    assert [line.split()[5:] for line in text.splitlines()[1:2]] == [[image]]
+    assert " second " in text.splitlines()[2]
+    assert text.endswith(f"\nresults: out/<environment>/image.json\nnext: {document.next}")
+
+
+def test_the_next_command_after_a_failure_explains_it() -> None:
+    found = finding(Code.GPU_NOT_VISIBLE, "no_driver", environment="x")
+    passed = RunRow(environment="a", image="a", verdict="PASSED", findings=(found,))
+    rows = (passed, msgspec.structs.replace(passed, verdict="FAILED"))
+    environments = choice_of().environments
+    assert next_command(rows, environments) == "envbuilder explain GPU_NOT_VISIBLE"
+    assert next_command(rows[:1], environments[:1]).startswith("docker run")
+    assert next_command((RunRow(environment="a", error="x"),), environments[:1]) == ""
