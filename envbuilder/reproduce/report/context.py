@@ -109,17 +109,26 @@ _LONGEST = 600
 
 
 def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
-    """List the complaints of a text in the order of their kinds."""
-    text = "\n".join(_sentences(transcript))
-    said = {kind for kind, pattern in _SAID.items() if pattern.search(text)}
+    """List the complaints of a text in the order of their kinds: those of its title, if it has one that complains.
+
+    Several GPUs are no complaint of their own; they are listed wherever they are mentioned.
+    """
+    title = title_line(transcript)
+    everywhere = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
+    said = _said("\n".join(_sentences([transcript.line(title).lower()] if title else []))) - {"several"}
+    said = said | (everywhere & {"several"}) if said else everywhere
     if _FRAME.search(transcript.lowered) and _RAISED.search(transcript.lowered):
         said.add("import")
     return tuple(kind for kind in _SAID if kind in said)
 
 
-def _sentences(transcript: Transcript) -> Iterator[str]:
-    """Yield the lines that are not log lines."""
-    for line in transcript.lowered.split("\n"):
+def _said(text: str) -> set[Complaint]:
+    return {kind for kind, pattern in _SAID.items() if pattern.search(text)}
+
+
+def _sentences(lines: list[str]) -> Iterator[str]:
+    """Yield the lines that are neither of a log nor of a checklist."""
+    for line in lines:
         if line and _LOGGED.search(line) is None and _CHECKBOX.match(line) is None:
             yield line[:_LONGEST]
 
