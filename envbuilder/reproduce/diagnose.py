@@ -18,7 +18,7 @@ from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.recognisers import TAG
-from envbuilder.reproduce.report.reported import Complaint, Reported
+from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.slow_start import slow_starts
 from envbuilder.versions import minor
 
@@ -237,6 +237,9 @@ def _quotes(lead: Finding, row: MessageMatch) -> bool:
     return bool(lead.found) and row.text.startswith(lead.found)
 
 
+_SHORT_LIST = 8
+"""A longer list of packages is complete enough to need no other."""
+
 _LIST = "python -m pip list"
 _FILTER = " | grep -iE 'tensorflow|nvidia|cuda|keras|numpy|protobuf'"
 _PYTHON = 'python -c "import platform, sys; print(sys.version, platform.platform(), platform.architecture()[0])"'
@@ -251,13 +254,17 @@ _TRACE = f'TF_CPP_MAX_VLOG_LEVEL=3 python -c "{_SEEN}" 2>&1 | {_LINES}'
 
 
 def deciding_commands(reported: Reported) -> tuple[str, ...]:
-    """List commands that would decide the diagnosis; they need only the reporter's own Python.
+    """List commands that would decide the diagnosis, and whose output is not in the report.
 
-    If only installation or import fails, they print the interpreter and the full traceback. Windows has no grep.
+    They need only the reporter's own Python. If only installation or import fails, they print the interpreter and the
+    full traceback. Windows has no grep.
     """
     windows = reported.platform == "windows"
-    listed = _LIST if windows else _LIST + _FILTER
+    sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
+    held = sources.count("package") > _SHORT_LIST
+    listed = () if held else (_LIST if windows else _LIST + _FILTER,)
+    driver = () if any(source.startswith("nvidia-smi") for source in sources) else ("nvidia-smi",)
     if reported.complaints and set(reported.complaints) <= {"installing", "import"}:
         wheels = (_WHEELS,) if "installing" in reported.complaints else ()
-        return _PYTHON, listed, *wheels, _IMPORT
-    return "nvidia-smi", listed, f'python -c "{_SEEN}"' if windows else _TRACE
+        return _PYTHON, *listed, *wheels, _IMPORT
+    return *driver, *listed, f'python -c "{_SEEN}"' if windows else _TRACE

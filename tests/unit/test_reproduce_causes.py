@@ -130,6 +130,14 @@ def test_invisible_gpu_asks_for_driver_packages_and_loader_log() -> None:
     assert (first, "pip list" in second, "dso_loader" in third) == ("nvidia-smi", True, True)
 
 
+def test_output_that_the_report_has_is_not_asked_for() -> None:
+    smi = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2 |\n"
+    packages = "".join(f"package-{number}==1.{number}\n" for number in range(10))
+    assert not any("nvidia-smi" in row for row in deciding_commands(read(smi + "GPU not found")))
+    assert not any("pip list" in row for row in deciding_commands(read(packages + "GPU not found")))
+    assert any("pip list" in row for row in deciding_commands(read("tensorflow==2.15.1\nGPU not found")))
+
+
 def test_every_message_has_its_row_in_the_table_of_causes() -> None:
     rows = table()
     assert {row.code for row in SIGNATURES if row.code is not None} <= rows.keys()
