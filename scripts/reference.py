@@ -30,7 +30,7 @@ EXIT_CODES = {
     ExitCode.INFRASTRUCTURE: "engine, network, registry or disk failed",
     ExitCode.BUILD_FAILED: "a build failed",
     ExitCode.PUBLISH_FAILED: "publishing or verifying failed",
-    ExitCode.NO_CLAIM: "INCONCLUSIVE, UNDECIDED, or no claim is possible",
+    ExitCode.NO_CLAIM: "INCONCLUSIVE, UNDECIDED, compatible on a condition only, or no claim is possible",
     ExitCode.BUG: "a bug in envbuilder; the message says how to report it",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
 }
