@@ -47,10 +47,14 @@ def choose_for(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: b
     devices, lacking = unknown.find_devices(host.gpus, (), catalog)
     arch = host.arch or unknown.required_arch(devices, catalog) or wanted.arch
     candidates = catalog.candidates(wanted.tensorflow, wanted.package)
+    # What is the same for every release.
+    always = lacking if wanted.flavor == "gpu" else ()
     if not candidates:
-        lacking = (unknown.no_release(wanted.tensorflow, wanted.package, catalog),)
-    if not candidates or (wanted.flavor == "gpu" and compatible(lacking) is not True):  # the same for every release
-        return HostChoice(refused=(_refused(next(iter(candidates), wanted.tensorflow), lacking),))
+        always = (unknown.no_release(wanted.tensorflow, wanted.package, catalog),)
+    elif wanted.os is not None and catalog.system(wanted.os) is None:
+        always = (unknown.no_system(wanted.os, catalog),)
+    if compatible(always) is not True:
+        return HostChoice(refused=(_refused(next(iter(candidates), wanted.tensorflow), always),))
     targets = Targets(drivers=(host.driver,) if host.driver else (), gpus=host.gpus)
     resolver = Resolver(catalog, targets if wanted.flavor == "gpu" else Targets())
     refused: list[Refused] = []

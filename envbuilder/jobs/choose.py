@@ -19,11 +19,11 @@ from envbuilder.choice import VETTED, choose
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.choose import Refused, choose_for
-from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.fleet import FleetHost, findings_with
 from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Finding, Severity, obstacle
 from envbuilder.image.names import reference
 from envbuilder.jobs.explain import reasons
 from envbuilder.matrix import Arch
@@ -104,7 +104,7 @@ def choose_environment(
     return msgspec.structs.replace(
         document,
         environment=environment,
-        why=tuple(_why(environment, host)),
+        why=tuple(_why(environment, host, catalog)),
         image=image,
         built=Workspace(root).image_record(environment.id).is_file(),
         commands={purpose: line for purpose, line in commands.items() if line},
@@ -117,10 +117,18 @@ def run_line(environment: Environment) -> str:
     return shlex.join(["docker", "run", "--rm", "-it", *gpus, reference(environment.id)])
 
 
-def _why(environment: Environment, host: FleetHost) -> Iterator[str]:
-    where = f" that works on {', '.join(host.gpus) or 'its GPUs'}, driver {host.driver or 'as below'}"
+def _why(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
+    driver = host.driver or f"{_oldest_driver(environment, host.gpus, catalog)} or newer"
+    where = f" that works on {', '.join(host.gpus) or 'some GPU'} with driver {driver}"
     yield f"tensorflow {environment.tensorflow}: the newest{where if environment.flavor == 'gpu' else ''}"
     yield from reasons(environment, "given")
+
+
+def _oldest_driver(environment: Environment, gpus: tuple[str, ...], catalog: Catalog) -> str | None:
+    """Return the oldest production driver on which an environment works."""
+    known = [release for branch in catalog.drivers for release in branch.production]
+    works = (one for one in known if obstacle(findings_with(environment, one, gpus, catalog)) is None)
+    return next(works, environment.minimum_driver)
 
 
 def _shipped_matrix(environment: Environment, root: Path, catalog: Catalog) -> str | None:

@@ -65,11 +65,26 @@ def test_what_is_not_a_range_is_a_usage_error(spec: str, capsys: pytest.CaptureF
     assert "a range such as" in error
 
 
-def test_a_driver_or_a_gpu_may_be_left_open() -> None:
-    for given in ({"gpus": ("H100",)}, {"driver": "570.124.06"}):
-        found = asked(**given)
-        assert found.environment is not None
-        assert "driver" in "\n".join(found.why)
+def test_an_open_driver_gets_the_oldest_that_works() -> None:
+    found = asked(gpus=("H100",))
+    assert found.environment is not None
+    oldest = re.search(r"on H100 with driver (\S+) or newer", found.why[0])
+    assert oldest is not None
+    below = CATALOG.branch("550")
+    assert below is not None
+    for driver, works in ((oldest[1], True), (below.production[-1], False)):
+        again = asked(gpus=("H100",), driver=driver, tensorflow=found.environment.tensorflow)
+        assert (again.compatible is True) is works
+
+
+def test_an_open_gpu_is_any_that_the_release_knows() -> None:
+    assert asked(driver="570.124.06").compatible is True
+
+
+def test_an_unknown_system_is_one_reason() -> None:
+    found = asked(driver="570.124.06", gpus=("T4",), os="plan9")
+    assert found.compatible is None
+    assert [row.code for row in found.refused] == ["UNKNOWN"]
 
 
 def host(**given: Any) -> Any:
