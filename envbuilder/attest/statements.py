@@ -149,6 +149,19 @@ class Unread:
     blocks: bool = True
 
 
+@dataclass(frozen=True)
+class FailedResult:
+    """The checks that a trusted test result calls failed or unfinished; its verdict is a statement of its own."""
+
+    checks: frozenset[str]
+
+
+class _Failures(msgspec.Struct, frozen=True, rename="camel"):
+    result: str
+    failed_tests: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
+
+
 class _VerdictHeader(msgspec.Struct, frozen=True):
     """The fields of a verdict that are read first: its schema and its word, of any version."""
 
@@ -160,7 +173,10 @@ class _PredicateHeader(msgspec.Struct, frozen=True):
     verdict: _VerdictHeader
 
 
-def understood(digest: str, payload_type: str, payload: bytes) -> Verdict | Unread | None:
+Meaning = Verdict | FailedResult | Unread | None
+
+
+def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
     """Return what a trusted key says about an image; None for a statement of another kind.
 
     Everything that may be a verdict about this image and is not understood refuses it. A statement about another image
@@ -176,15 +192,18 @@ def understood(digest: str, payload_type: str, payload: bytes) -> Verdict | Unre
         return Unread(Reason.UNREADABLE, f"a trusted statement cannot be read: {error}")
 
 
-def _understood(digest: str, statement: Statement) -> Verdict | Unread | None:
+def _understood(digest: str, statement: Statement) -> Meaning:
     kind = statement.predicate_type
-    if not kind.strip().casefold().startswith(OURS):  # a URN's scheme and name have no case
+    if not kind.strip().casefold().startswith((OURS, TEST_RESULT)):  # a URN's scheme and name have no case
         return None
     subjects = [subject.digest.get("sha256", "").lower() for subject in statement.subject]
     if digest_hex(digest) not in subjects:
         clear = bool(subjects) and all(map(_HEX.fullmatch, subjects))
         about = ", ".join(f"sha256:{one}" if one else "no sha256 digest" for one in subjects) or "nothing"
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
+    if kind == TEST_RESULT:
+        found: _Failures = bounded_json.parsed(statement.predicate, _Failures, "a test result")
+        return FailedResult(frozenset(found.failed_tests + found.unfinished)) if found.result == "FAILED" else None
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
     header: _VerdictHeader = bounded_json.parsed(statement.predicate, _PredicateHeader, "a verdict").verdict

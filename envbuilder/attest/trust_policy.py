@@ -26,7 +26,7 @@ from envbuilder.attest.requirements import (
     read_gpu,
     shortcomings,
 )
-from envbuilder.attest.statements import Unread
+from envbuilder.attest.statements import FailedResult, Meaning, Unread
 from envbuilder.errors import Reason, UsageError
 from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verdict, is_passed
 
@@ -40,7 +40,7 @@ class AttachedStatement:
 
     stored: str
     signed_by: tuple[SignedBy, ...]
-    meaning: Verdict | Unread | None
+    meaning: Meaning
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +106,20 @@ def _sorted(
 ) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
     """Sort documents into verdicts, refusals that refuse the image, and refusals that are ignored."""
     judged: list[_Judged] = []
+    results: list[tuple[str, frozenset[str]]] = []
     unread: dict[bool, list[Refusal]] = {True: [], False: []}
     for item in evidence:
         if isinstance(one := item.meaning, Verdict):
             judged.append(_judge(item, one, shortcomings(item.stored, one, wanted, now), now))
-        elif one is not None:
+        elif isinstance(one, FailedResult) and any(signer.is_trusted_at(now) for signer in item.signed_by):
+            results.append((item.stored, one.checks))
+        elif isinstance(one, Unread):
             unread[one.blocks].append(Refusal(reason=one.reason, statement=item.stored, message=one.message))
+    stated = [_failures(one.verdict) for one in judged if one.verdict.verdict == "FAILED"]
+    for stored, checks in results:
+        if not any(checks <= one for one in stated):
+            text = f"a trusted test result is FAILED ({', '.join(sorted(checks)[:5])}), and its verdict is not there"
+            unread[True].append(Refusal(reason=Reason.FAILED, statement=stored, message=text))
     return judged, tuple(unread[True]), tuple(unread[False])
 
 
@@ -209,12 +217,15 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
     levels = failed_levels(failed)
-    against = {check.name for check in failed.checks if check.outcome != "skipped" and not is_passed(check)}
-    if not against <= {check.name for check in passed.checks if is_passed(check)}:
+    if not _failures(failed) <= {check.name for check in passed.checks if is_passed(check)}:
         return False
     as_far = rank(passed.level) >= rank(levels[-1]) if levels else rank(passed.level) > rank(failed.level)
     on_gpu = any(level in _ON_GPU for level in levels)
     return as_far and (not on_gpu or _kind(passed) == _kind(failed))
+
+
+def _failures(verdict: Verdict) -> frozenset[str]:
+    return frozenset(check.name for check in verdict.checks if check.outcome != "skipped" and not is_passed(check))
 
 
 def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:

@@ -145,13 +145,8 @@ def state(
     Raises PublishError for a simulated verdict, before anything is signed.
     """
     result = result_statement(name, verdict, allowed=allowed)
-    every = (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further)
-    return _attach_all(manifest, every, tools)
-
-
-def _attach_all(manifest: Manifest, every: tuple[Statement, ...], tools: PublishTools) -> tuple[str, ...]:
     attached = []
-    for each in every:
+    for each in (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further):
         tools.say(f"attaching {each.predicate_type}")
         sealed = tools.sealer.seal(encode(each))
         annotations = {PREDICATE_TYPE: each.predicate_type}
@@ -199,17 +194,13 @@ def attach_verdict(
         raise PublishError(f"the registry has no {reference}", hint="run `envbuilder publish` first")
     with exclusively(folder):
         journal = Journal(folder / "journal.jsonl")
-        again = fresh or not _is_waiting(journal)
+        waits = bool(journal.entries) and journal.entries[-1].step == "validated"  # a verdict is not attached yet
+        again = fresh or not waits
         verdict = validated(folder, reference, manifest, journal, tools, terms, again=again)
         stored = state(reference.name, manifest, verdict, tools)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
     tools.say(f"attached to {reference}: {', '.join(stored)}")
     return verdict
-
-
-def _is_waiting(journal: Journal) -> bool:
-    """Return True if the verdict of an interrupted run is not attached yet."""
-    return bool(journal.entries) and journal.entries[-1].step == "validated"
 
 
 def _on_slices(verdict: Verdict, host: HostRef) -> Verdict:

@@ -73,12 +73,9 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
         _promote(publication, tools, manifest, journal)
         _tidy(publication, tools, image)
-        return msgspec.structs.replace(row, published=True, tags=_row_tags(publication))
-
-
-def _row_tags(publication: Publication) -> tuple[Tag, ...]:
-    tags = [Tag(name=name, moving=False) for name in publication.tags]
-    return (*tags, *(Tag(name=name, moving=True) for name in publication.moving))
+        tags = [Tag(name=name, moving=False) for name in publication.tags]
+        tags += [Tag(name=name, moving=True) for name in publication.moving]
+        return msgspec.structs.replace(row, published=True, tags=tuple(tags))
 
 
 def _key(publication: Publication, image: Image, compression: str) -> str:

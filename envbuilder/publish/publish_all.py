@@ -58,13 +58,42 @@ def publish_all(choice: Choice, options: PublishOptions, sealer: Sealer, session
     folder = session.workspace.out
     pusher = ZstdPusher(repository, folder, session.say) if options.compression == "zstd" else None
     session.engine.sweep()  # containers of killed runs
+
+    def publish_one(environment: Environment) -> PublishRow:
+        built = _built(environment, session)
+        fixed, name = _tags(built)
+        publication = Publication(
+            environment=environment.id,
+            image=built.record.image,
+            to=options.to,
+            tags=(fixed,),
+            moving=(name, *options.moving),
+            folder=session.workspace.publication(environment.id),
+            terms=ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets),
+            allow=options.allow,
+        )
+        tools = replace(
+            tools_for(options.to, session, sealer, partial(_judge, built, choice, options, session)),
+            describe=partial(_statements, built, session, sbom=options.sbom),
+            say=lambda text: session.say(f"{environment.id}: {text}"),
+            zstd=pusher,
+        )
+        return publish(publication, tools)
+
+    return PublishDocument(rows=_rows(choice, options, publish_one))
+
+
+def _rows(choice: Choice, options: PublishOptions, work: Callable[[Environment], PublishRow]) -> tuple[PublishRow, ...]:
     rows = []
     for environment in choice.environments:
         try:
-            rows.append(_publish_one(environment, choice, options, sealer, session, pusher))
+            rows.append(work(environment))
         except EnvbuilderError as error:
-            rows.append(_failed(environment, options, error))
-    return PublishDocument(rows=tuple(rows))
+            text = f"{error.message} (next: {error.hint})" if error.hint else error.message
+            code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
+            row = PublishRow(environment=environment.id, repository=options.to.name, error=text, exit_code=code)
+            rows.append(row)
+    return tuple(rows)
 
 
 def sealer_of(
@@ -92,81 +121,40 @@ def sealer_of(
 def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -> PublishDocument:
     """Return the tags that each image would get, and where they point now."""
     repository = Repository(options.to, session.environment)
-    rows = []
-    for environment in choice.environments:
-        try:
-            tags = [*_tags(_built(environment, session)), *((tag, True) for tag in options.moving)]
-            rows.append(
-                PublishRow(
-                    environment=environment.id,
-                    repository=options.to.name,
-                    compression=options.compression,
-                    allowed=options.allow,
-                    tags=tuple(_planned(repository, name, moving=moving) for name, moving in tags),
-                )
-            )
-        except EnvbuilderError as error:
-            rows.append(_failed(environment, options, error))
-    return PublishDocument(dry_run=True, rows=tuple(rows))
+
+    def planned(environment: Environment) -> PublishRow:
+        fixed, *moving = (*_tags(_built(environment, session)), *options.moving)
+        found = ((name, name in moving, repository.manifest(name)) for name in (fixed, *moving))
+        return PublishRow(
+            environment=environment.id,
+            repository=options.to.name,
+            compression=options.compression,
+            allowed=options.allow,
+            tags=tuple(Tag(name=name, moving=moving, before=at.digest if at else "") for name, moving, at in found),
+        )
+
+    return PublishDocument(dry_run=True, rows=_rows(choice, options, planned))
 
 
-def _planned(repository: Repository, name: str, *, moving: bool) -> Tag:
-    found = repository.manifest(name)
-    return Tag(name=name, moving=moving, before=found.digest if found else "")
-
-
-def _tags(built: Built) -> tuple[tuple[str, bool], ...]:
+def _tags(built: Built) -> tuple[str, str]:
     """Return an environment's tags: an immutable one for this image, and its id, which moves to the newest image."""
     name = built.environment.id
-    return ((f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", False), (name, True))
+    return f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", name
 
 
-def _publish_one(
-    environment: Environment,
-    choice: Choice,
-    options: PublishOptions,
-    sealer: Sealer,
-    session: PublishSession,
-    pusher: ZstdPusher | None,
-) -> PublishRow:
-    built = _built(environment, session)
-    tags = _tags(built)
-    publication = Publication(
-        environment=environment.id,
-        image=built.record.image,
-        to=options.to,
-        tags=tuple(name for name, moving in tags if not moving),
-        moving=tuple(name for name, moving in tags if moving) + options.moving,
-        folder=session.workspace.publication(environment.id),
-        terms=ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets),
-        allow=options.allow,
-    )
-    tools = replace(
-        tools_for(options.to, session, sealer, _validator(built, choice, options, session)),
-        describe=partial(_statements, built, session, sbom=options.sbom),
-        say=lambda text: session.say(f"{environment.id}: {text}"),
-        zstd=pusher,
-    )
-    return publish(publication, tools)
-
-
-def _validator(
-    built: Built, choice: Choice, options: PublishOptions, session: PublishSession
-) -> Callable[[Reference], Verdict]:
-    """Return a function that validates a reference by digest."""
-
-    def judge(reference: Reference) -> Verdict:
-        name, digest = str(reference), reference.digest
-        request = ValidationRequest(
-            profile=options.profile, budgets=choice.matrix.budgets, gpus=options.gpus, index=open_index()
-        ).of(built, image=name)
-        image = session.engine.image(name)
-        verdict = validate(session.engine, request)
-        if image is None or not image.has(digest):
-            raise PublishError(f"the engine does not know {name} by its digest")
-        return msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
-
-    return judge
+def _judge(
+    built: Built, choice: Choice, options: PublishOptions, session: PublishSession, reference: Reference
+) -> Verdict:
+    """Validate a reference by digest."""
+    name, digest = str(reference), reference.digest
+    request = ValidationRequest(
+        profile=options.profile, budgets=choice.matrix.budgets, gpus=options.gpus, index=open_index()
+    ).of(built, image=name)
+    image = session.engine.image(name)
+    verdict = validate(session.engine, request)
+    if image is None or not image.has(digest):
+        raise PublishError(f"the engine does not know {name} by its digest")
+    return msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
 
 
 def _statements(
@@ -203,9 +191,3 @@ def _built(environment: Environment, session: PublishSession) -> Built:
     if content_key({**files, "base": built.record.base_id.encode()}) != built.record.key:
         raise PublishError(f"{path} has changed since the image was built", hint=hint)
     return built
-
-
-def _failed(environment: Environment, options: PublishOptions, error: EnvbuilderError) -> PublishRow:
-    text = f"{error.message} (next: {error.hint})" if error.hint else error.message
-    code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
-    return PublishRow(environment=environment.id, repository=options.to.name, error=text, exit_code=code)

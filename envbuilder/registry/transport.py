@@ -362,8 +362,7 @@ class RegistryTransport:
         if answer.status == _THROTTLED:
             return RegistryFailedError(Reason.THROTTLED, text, hint="try again later")
         if answer.status >= _SERVER_ERROR:
-            hint = "the registry failed: look at its log, then run again"
-            return RegistryFailedError(Reason.SERVER_ERROR, text, hint=hint)
+            return RegistryFailedError(Reason.SERVER_ERROR, text, hint="look at the registry's log, then run again")
         fault = Reason.NOT_THERE if answer.status == _MISSING else Reason.REJECTED
         hint = "the registry's log says why; a new run restores what it has lost"
         return RegistryRefusedError(fault, text, hint=hint)

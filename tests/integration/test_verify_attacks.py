@@ -1083,7 +1083,33 @@ def last_of(count: int) -> Callable[[Stage], Any]:
     return attack
 
 
+def says_result(value: Verdict, *by: str) -> Callable[[Stage], Any]:
+    """Attach the test result of a verdict, without the verdict."""
+
+    def attack(stage: Stage) -> None:
+        about = msgspec.structs.replace(value, image=ImageRef(id="x", digest=stage.image.digest))
+        made = statements.result_statement("x", about)
+        assert made is not None
+        stage.attach(stage.seal(statements.encode(made), *by))
+
+    return attack
+
+
 NOT_UNDERSTOOD = [
+    Row("a FAILED test result whose verdict is lost (A9)", after_good(says_result(failed("cpu"))), "FAILED"),
+    Row("a FAILED test result by a stranger", after_good(says_result(failed("cpu"), "eve")), ""),
+    Row("a PASSED test result whose verdict is lost", after_good(says_result(verdict())), ""),
+    Row(
+        "a FAILED with its test result, answered by a newer PASSED",
+        after_good(
+            lambda s: (
+                says_result(failed("cpu"))(s),
+                s.state_that(failed("cpu")),
+                s.state_that(gpu_verdict(finished=LATEST)),
+            )
+        ),
+        "",
+    ),
     Row(
         "a FAILED in a check that a newer PASSED has not made (A5)",
         after_good(
