@@ -12,14 +12,13 @@ from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.compat.findings import finding, listed
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
-from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds
+from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, slow_starts
 from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
 from envbuilder.reproduce.question import Case, is_since, release_of
-from envbuilder.reproduce.report.recognisers import TAG
+from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
-from envbuilder.reproduce.slow_start import slow_starts
 from envbuilder.versions import minor
 
 FIRST_WITHOUT_WINDOWS_GPU = "2.11"

@@ -13,8 +13,7 @@ from envbuilder.catalog.store import load
 from envbuilder.reproduce import grammar
 from envbuilder.reproduce.grammar import CONVERSIONS, GRAMMAR, expression, fits
 from envbuilder.reproduce.messages.catalog import match
-from envbuilder.reproduce.report.read import read
-from envbuilder.reproduce.report.recognisers import Recogniser, table
+from envbuilder.reproduce.report.read import Recogniser, read, table
 from envbuilder.reproduce.report.reported import SCALARS
 
 CORPUS = Path(__file__).parents[1] / "corpus"

@@ -16,7 +16,7 @@ from envbuilder.reproduce.grammar import (
     system_in,
 )
 from envbuilder.reproduce.report.context import setup_of, without_addresses
-from envbuilder.reproduce.report.reported import ReportStatement, Trust
+from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
 from envbuilder.reproduce.transcript import Transcript
 
 _FROZEN = re.compile(
@@ -88,15 +88,15 @@ _ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|v
 
 def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[ReportStatement]:
     canonical = re.sub(r"[-_.]+", "-", name).lower()
-    yield _statement(f"packages.{canonical}", version, number, line, "package", trust)
+    yield statement(f"packages.{canonical}", version, number, line, "package", trust)
     if canonical not in _DISTRIBUTIONS:
         return
     build = _DISTRIBUTIONS[canonical]
     if re.fullmatch(RELEASE, version, re.ASCII):
-        yield _statement("tensorflow", version, number, line, "package", trust)
-        yield _statement("distribution", canonical, number, line, "package", trust)
+        yield statement("tensorflow", version, number, line, "package", trust)
+        yield statement("distribution", canonical, number, line, "package", trust)
         if build != "any":
-            yield _statement("build", build, number, line, "package", trust)
+            yield statement("build", build, number, line, "package", trust)
 
 
 def shown(transcript: Transcript) -> Iterator[ReportStatement]:
@@ -117,7 +117,7 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
     for number, line in _sentences(transcript, "gpu", 60):
         for match, name, count in gpus_in(without_addresses(line[:1_000])):
             if setup_of(line, match.start(), match.end()) == "fails":
-                said = _statement("gpus", name, number, line, "prose", Trust.MENTIONED, count)
+                said = statement("gpus", name, number, line, "prose", Trust.MENTIONED, count=count)
                 former = phrase("former").search(line, 0, match.start()) is not None
                 yield msgspec.structs.replace(said, works=True) if former else said
     for number, line in _sentences(transcript, "system", 40):
@@ -127,10 +127,10 @@ def mentions(transcript: Transcript) -> Iterator[ReportStatement]:
         at = line.lower().find(found.lower()[:6]) if found is not None else 0
         side = setup_of(line, at, at + len(found)) if found is not None else "fails"
         if found is not None and side != "wanted":
-            system = _statement("os", found, number, line, "prose", Trust.MENTIONED)
+            system = statement("os", found, number, line, "prose", Trust.MENTIONED)
             yield msgspec.structs.replace(system, works=True) if side == "works" else system
         elif found is None and ON_MACOS.search(line):
-            yield _statement("platform", "macos", number, line, "prose", Trust.MENTIONED)
+            yield statement("platform", "macos", number, line, "prose", Trust.MENTIONED)
 
 
 def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[int, str]]:
@@ -139,11 +139,3 @@ def _sentences(transcript: Transcript, kind: str, most: int) -> Iterator[tuple[i
         line = transcript.line(number)
         if not any(mark in line.lower() for mark in GRAMMAR.mentions["not_prose"]):
             yield number, line
-
-
-def _statement(
-    field: str, value: str, number: int, line: str, source: str, trust: Trust, count: int = 1
-) -> ReportStatement:
-    return ReportStatement(
-        field=field, value=value, line=number, text=line.strip()[:1_000], source=source, trust=trust, count=count
-    )

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from envbuilder.reproduce.report.reported import SCALARS, ReportStatement, Trust
+from envbuilder.reproduce.report.reported import SCALARS, ReportStatement, Trust, statement
 from envbuilder.support import decoding
 
 SCHEMA = "envbuilder/capture/v1"
@@ -106,7 +106,4 @@ def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
 
 def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> ReportStatement:
     line = next((number for number, text in enumerate(lines, start=1) if key in text), 1)
-    return ReportStatement(
-        field=field, value=value, line=line, text=lines[line - 1].strip()[:400], source="capture", trust=Trust.PROVED,
-        index=index,
-    )  # fmt: skip
+    return statement(field, value, line, lines[line - 1], "capture", Trust.PROVED, index=index)

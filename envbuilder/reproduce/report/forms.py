@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, gpus_in, pattern, system_in
 from envbuilder.reproduce.report.context import without_addresses
-from envbuilder.reproduce.report.reported import ReportStatement, Trust
+from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
 from envbuilder.reproduce.transcript import Transcript
 from envbuilder.versions import major, numbers
 
@@ -74,9 +74,7 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Repor
     for name, text, count in reader(target, value[:300]):
         # "source" is the preselected answer of a form: any other statement outranks it.
         trust = Trust.MENTIONED if (name, text) == ("install", "source") else Trust.STATED
-        yield ReportStatement(
-            field=name, value=text, line=number, text=line.strip()[:1_000], source="form", trust=trust, count=count
-        )
+        yield statement(name, text, number, line, "form", trust, count=count)
 
 
 _NAMES = "|".join(GRAMMAR.variables)
@@ -98,10 +96,7 @@ def settings(transcript: Transcript) -> Iterator[ReportStatement]:
                 continue
             name = match["name"] or match["name_2"]
             value = next(text for text in (*match.group("double", "single", "bare", "rest"), "") if text is not None)
-            yield ReportStatement(
-                field=f"environment.{name}", value=value.strip(), line=number, text=line.strip()[:400],
-                source="setting", trust=Trust.ORDERED,
-            )  # fmt: skip
+            yield statement(f"environment.{name}", value.strip(), number, line, "setting", Trust.ORDERED)
 
 
 PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")

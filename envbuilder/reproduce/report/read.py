@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib import resources
 
 import msgspec
 
-from envbuilder.reproduce.grammar import CONVERSIONS, fits, pattern, platform_of
+from envbuilder.reproduce.grammar import CONVERSIONS, expression, fits, pattern, platform_of
 from envbuilder.reproduce.report import blocks, captured, forms
 from envbuilder.reproduce.report.context import (
     clause,
@@ -19,11 +21,50 @@ from envbuilder.reproduce.report.context import (
     title_line,
     without_addresses,
 )
-from envbuilder.reproduce.report.recognisers import TAG, Recogniser, table
 from envbuilder.reproduce.report.reported import RANK, SCALARS, ConflictingStatements, Reported, ReportStatement, Trust
 from envbuilder.reproduce.transcript import Transcript, clean, excerpt
 from envbuilder.support import decoding
 from envbuilder.versions import is_prefix, names_line, numbers
+from envbuilder.workspace import packaged_yaml
+
+
+class Recogniser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of recognisers.yaml; the file explains the fields."""
+
+    name: str
+    trust: Trust
+    pattern: str
+    needles: tuple[str, ...] = ()
+    near: str = ""
+    says: dict[str, str] = {}
+    unless: tuple[str, ...] = ()
+    apart: str = ""
+    below: int = 0
+    any_case: bool = False
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    skipped: dict[str, tuple[str, ...]]
+    rows: tuple[Recogniser, ...]
+
+
+TAG = "tag of a wheel"
+"""The recogniser for a wheel's Python version; the running version outranks it."""
+
+
+@cache
+def table() -> tuple[Recogniser, ...]:
+    """Read the rows, with the words of `skipped` in place of its names."""
+    file = packaged_yaml(resources.files("envbuilder.reproduce.report") / "recognisers.yaml", _File)
+    return tuple(
+        msgspec.structs.replace(
+            row,
+            pattern=expression(row.pattern),
+            unless=tuple(word for name in row.unless for word in file.skipped.get(name, (name,))),
+        )
+        for row in file.rows
+    )
+
 
 _MOST_HITS = 80
 _MOST_EVIDENCE = 1_000

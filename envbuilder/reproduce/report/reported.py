@@ -54,6 +54,15 @@ class ReportStatement(msgspec.Struct, frozen=True, kw_only=True):
     title: bool = False
 
 
+def statement(
+    field: str, value: str, line: int, text: str, source: str, trust: Trust, *, index: int = -1, count: int = 1
+) -> ReportStatement:
+    shown = text.strip()[:1_000]
+    return ReportStatement(
+        field=field, value=value, line=line, text=shown, source=source, trust=trust, index=index, count=count
+    )
+
+
 class ConflictingStatements(msgspec.Struct, frozen=True, kw_only=True):
     """Two incompatible statements; ``kept`` has the higher confidence."""
 
