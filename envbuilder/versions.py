@@ -18,7 +18,7 @@ RELEASE = DOTTED + r"(?:(?:a|b|rc|\.post|\.dev|-rc)[0-9]{1,10})*(?:\+[a-z0-9.]{1
 
 LATEST = "latest"
 
-_BOUND = rf"(?:(?:[<>]=?|[=!]=){RELEASE}|[=!]={DOTTED}\.\*|~=[0-9]{{1,6}}\.{DOTTED})"
+_BOUND = rf"(?:(?:[<>]=?|[=!]=){RELEASE}|[=!]={DOTTED}\.\*|~=[0-9]{{1,6}}\.{RELEASE})"
 
 SPEC = rf"(?:{LATEST}|{RELEASE}|{_BOUND}(?:, ?{_BOUND}){{0,4}})"
 """A version as a question names it: a release, ``latest``, or a range such as ``>=2.17,<2.21``."""
@@ -178,7 +178,7 @@ def _admits(operator: str, bound: str, version: str) -> bool:
         "!=": this != other,
         ">=": this >= other,
         "<=": this <= other,
-        ">": this > other,
+        ">": this > other and (this[0] != other[0] or this[1] <= 0 or other[1] > 0),  # not its post-release
         "<": this < other,
     }[operator]
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 from laws import examples
+from packaging.specifiers import SpecifierSet
 from real_questions import questions
 
 from envbuilder import versions
@@ -90,3 +92,35 @@ def test_no_nearest_rests_on_a_versions_text(question: Question) -> None:
 def test_no_plan_rests_on_a_versions_text(name: str) -> None:
     matrix = read_matrix(shipped("matrices") / f"{name}.yaml")
     assert plan(matrix, TOLD) == plan(matrix, CATALOG)
+
+
+release_texts = st.sampled_from([version for version in load().final_versions if versions.at_least(version, "2.8")])
+bounds = st.one_of(
+    st.builds("{}{}".format, st.sampled_from(["<", "<=", ">", ">=", "==", "!=", "~="]), release_texts),
+    st.builds(lambda text: f"~={versions.minor(text)}", release_texts),
+    st.builds(
+        lambda operator, text: f"{operator}{versions.minor(text)}.*", st.sampled_from(["==", "!="]), release_texts
+    ),
+)
+
+
+@examples(200)
+@example([">2.15.0"], ",")
+@given(st.lists(bounds, min_size=1, max_size=4), st.sampled_from([",", ", "]))
+def test_a_range_admits_what_packaging_admits(parts: list[str], comma: str) -> None:
+    text = comma.join(parts)
+    read = versions.bounds(text)
+    assert read is not None
+    oracle = SpecifierSet(text)
+    admitted = [version for version in load().final_versions if versions.admits(read, version)]
+    assert admitted == [version for version in load().final_versions if oracle.contains(version)]
+    assert load().version(text) == (admitted[-1] if admitted else None)
+    assert list(load().candidates(text)) == admitted[::-1]
+
+
+@pytest.mark.parametrize(
+    "text", ["2.20", "2.20.0", "", "newest", ">=", "~=2", "2.20,<2.21", ">=2.20,", ">2 <3", "=2.20", "latest,<3"]
+)
+def test_what_is_not_a_range_has_no_bounds(text: str) -> None:
+    assert versions.bounds(text) is None
+    assert versions.bounds("latest") == ()

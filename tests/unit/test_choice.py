@@ -144,3 +144,15 @@ def test_packages_of_the_system_need_apt(more: str, tmp_path: Path) -> None:
     assert "git cannot be installed on it: it has dnf instead of apt" in problem(str(path), tmp_path)
     path.write_text(re.sub(r"os: (\[?)corp", r"os: \1debian-bookworm", path.read_text()))
     assert read_known(str(path), tmp_path, CATALOG)[0].bases
+
+
+def test_ranges_of_a_matrix_are_their_newest_release(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.yaml"
+    path.write_text(
+        "name: m\naxes: {tensorflow: [latest, '>=2.17, <2.19']}\ninclude: [{tensorflow: '~=2.15.0', flavor: gpu}]\n"
+    )
+    found = choose(str(path), (), Workspace(tmp_path), CATALOG).environments
+    assert [row.tensorflow for row in found] == [CATALOG.final_versions[-1], "2.18.1", "2.15.1"]
+    path.write_text("name: m\naxes: {tensorflow: ['>=9']}\n")
+    with pytest.raises(InputError, match="no release in >=9"):
+        choose(str(path), (), Workspace(tmp_path), CATALOG)

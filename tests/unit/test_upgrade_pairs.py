@@ -18,7 +18,13 @@ from envbuilder.catalog import store
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_matrix
-from envbuilder.errors import BaseUnavailableError, InfrastructureError, NothingSelectedError, UnsatisfiableError
+from envbuilder.errors import (
+    BaseUnavailableError,
+    InfrastructureError,
+    NothingSelectedError,
+    UnsatisfiableError,
+    UsageError,
+)
 from envbuilder.image import debian
 from envbuilder.image.context import ensure_packages, write_context
 from envbuilder.image.names import BASE_KEY_LABEL
@@ -204,3 +210,16 @@ def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path)
     write_context(found.new, lock, aside)
     assert "RUN echo ours" in (aside.context(found.new.id) / "Dockerfile").read_text()
     assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"
+
+
+def test_versions_may_be_ranges() -> None:
+    values = {
+        "old": "~=2.12.0",
+        "new": "latest",
+        "tensorflow": "<2.19",
+        **dict.fromkeys(("matrix", "fleet", "policy", "rounds")),
+    }
+    wanted, _ = read_upgrade(values, Path("/nonexistent"), CATALOG)
+    assert (wanted.old, wanted.new, wanted.tensorflow) == ("2.12.1", CATALOG.final_versions[-1], "2.18.1")
+    with pytest.raises(UsageError, match=">=9: not a version"):
+        read_upgrade(values | {"new": ">=9"}, Path("/nonexistent"), CATALOG)
