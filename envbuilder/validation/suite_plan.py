@@ -130,9 +130,12 @@ def digest() -> str:
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
     """Return the digest of a table of checks, its groups, and the code of the given files."""
     rows = [msgspec.structs.replace(check, proves="") for check in checks]
-    code = {name: code_only(content) if name.endswith(".py") else content for name, content in files.items()}
+    code = {name: code_only(data) if name.endswith(".py") else _SENTENCE.sub(b"", data) for name, data in files.items()}
     return content_key({"checks": msgspec.json.encode((rows, GROUPS), order="sorted"), **code})
 
+
+_SENTENCE = re.compile(rb"(?m)^ *#.*\n|^ +(?:message|requires|found|fix): .*\n(?: {4,}\S.*\n)*")
+"""A comment, or a text of a finding, in a YAML file."""
 
 _TOKEN = re.compile(
     r'(?P<prose>\n[ \t]*r?"""(?:[^\\]|\\.)*?"""[ \t]*(?=\n|\Z)'

@@ -101,6 +101,11 @@ def test_digest_changes_with_code_and_table_and_not_with_prose() -> None:
     assert len(changed) == 4
     assert digest_of((sentence, *CHECKS[1:]), files) == suite_plan.digest()
     assert with_line("cpu_checks.py", b"\n# a comment\n") == suite_plan.digest()
+    texts = "host/check_findings.yaml"
+    reworded, other = (files[texts].replace(b"is damaged", word) for word in (b"is broken", b""))
+    recoded = files[texts].replace(b"code: IMAGE_CLAIM", b"code: FILES_DIFFER", 1)
+    digests = [digest_of(CHECKS, {**files, texts: text}) for text in (reworded, other, recoded)]
+    assert [one == suite_plan.digest() for one in digests] == [True, True, False]
 
 
 def test_code_only_drops_prose_and_keeps_strings() -> None:
