@@ -117,6 +117,7 @@ _READ, _ENTER = 0o4, 0o5
 _CODE = re.compile(r"\.(?:py|so(?:\.[\w.]+)?)\Z")
 _OF_SYSTEM = re.compile(
     r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?|etc/ld\.so\.cache"
+    r"|usr/local/cuda[^/]*/(?:bin/ptxas|nvvm/libdevice/.+\.bc)"
     r"|etc/ssl/(?:openssl\.cnf|certs/ca-certificates\.crt)|etc/(?:passwd|nsswitch\.conf)|(?:usr/)?bin/(?:sh|dash|bash|env))\Z"
 )
 """Files of the system that Python, its libraries and entry points need."""

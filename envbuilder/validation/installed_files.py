@@ -132,6 +132,8 @@ def _compared(subject: ImageContext) -> CheckOutput:
         total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
     for one, package in cudnn_distributions(subject):
         total.add(subject, one, package, ())
+    if not subject.is_managed and not any(map(_is_of_framework, there)):
+        total.alone["it has no metadata of a package"] = ["TensorFlow"]
     for area, paths in areas(subject, ("added", "changed", "removed", "compiled", "unread"), total.owned, total.blamed):
         total.findings.append(area)
         total.blamed.update(paths if area.subject == MISSING else ())

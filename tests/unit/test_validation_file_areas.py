@@ -94,6 +94,7 @@ def test_entry_that_no_package_brought_is_a_warning_by_its_area(layer: Layer, ch
         (entry(f"{SITE}/numpy/data.bin", 0o600), "configuration", Code.USER_START, "data.bin"),
         (entry("usr/lib/x86_64-linux-gnu/libssl.so.3", 0o640 - 0o040), "configuration", Code.USER_START, "libssl.so.3"),
         (folder("usr/lib", 0o700), "configuration", Code.USER_START, "/usr/lib"),
+        (entry("usr/local/cuda-12.5/bin/ptxas", 0o700), "configuration", Code.USER_START, "/bin/ptxas"),
     ],
 )
 def test_entry_that_breaks_or_takes_the_place_of_code_is_an_error(
