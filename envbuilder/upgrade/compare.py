@@ -254,9 +254,9 @@ def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Seque
     )
 
 
-def newly_failed(changes: Sequence[OutcomeChange]) -> tuple[OutcomeChange, ...]:
-    """Keep tests that fail only on the new image and are not flaky; missing tests count as failed."""
-    return tuple(change for change in changes if _newly(change) and not change.flaky)
+def newly_failed(change: OutcomeChange) -> bool:
+    """Return True if a test fails only on the new image and is not flaky; a missing test counts as failed."""
+    return _newly(change) and not change.flaky
 
 
 def _newly(change: OutcomeChange) -> bool:
@@ -292,11 +292,9 @@ def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
     return high <= tolerance and high <= RELEVANT * max(low, tolerance / 100)
 
 
-def newly_outside(changes: Sequence[NumericChange]) -> tuple[NumericChange, ...]:
-    """Keep the operations that exceed their tolerance, or raise, only on the new image."""
-    return tuple(
-        change for change in changes if change.outside and change.old is not None and change.old <= change.tolerance
-    )
+def newly_outside(change: NumericChange) -> bool:
+    """Return True if an operation exceeds its tolerance, or raises, only on the new image."""
+    return change.outside and change.old is not None and change.old <= change.tolerance
 
 
 def warnings(old: WarningLines, new: WarningLines) -> tuple[tuple[str, ...], tuple[str, ...]]:

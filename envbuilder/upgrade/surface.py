@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from envbuilder.upgrade.document import MemberChange, SignatureChange, SurfaceChange
 from envbuilder.upgrade.observed import Parameter, PublicName, Surface
 
@@ -80,7 +82,7 @@ def _signature_changes(old: Mapping[str, PublicName], new: Mapping[str, PublicNa
             yield SignatureChange(name=path, old=written(before), new=written(after), breaks=breaking(before, after))
 
 
-def without_aliases(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, SignatureChange]]:
+def without_aliases(changes: Iterable[SignatureChange]) -> Iterator[SignatureChange]:
     """Yield the changes by which calls can break, one for each function, with its aliases.
 
     ``nn.relu``, ``compat.v1.nn.relu`` and ``raw_ops.Relu`` are one function: its change is listed once.
@@ -92,11 +94,15 @@ def without_aliases(changes: Iterable[SignatureChange]) -> Iterator[tuple[str, S
     low = [group for group in groups.values() if all(one.name.startswith("raw_ops.") for one in group)]
     for group in (group for group in groups.values() if group not in low):
         first, *others = sorted(group, key=lambda one: (one.name.startswith(("compat.", "raw_ops.")), one.name))
-        yield first.name + (f" (and {', '.join(one.name for one in others)})" if others else ""), first
+        yield _named(first, f" (and {', '.join(one.name for one in others)})" if others else "")
     if low:
         named = ", ".join(group[0].name.rpartition(".")[2] for group in low[1:EXAMPLES])
         more = f" (and {len(low) - 1} more of raw_ops: {named}{' …' if len(low) > EXAMPLES else ''})"
-        yield low[0][0].name + (more if len(low) > 1 else ""), low[0][0]
+        yield _named(low[0][0], more if len(low) > 1 else "")
+
+
+def _named(change: SignatureChange, more: str) -> SignatureChange:
+    return msgspec.structs.replace(change, name=change.name + more)
 
 
 def written(signature: Iterable[Parameter]) -> str:

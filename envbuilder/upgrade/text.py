@@ -1,28 +1,32 @@
-"""Render an upgrade's document as text."""
+"""Render an upgrade's document as text; the templates of its rows are in wording.yaml."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, reduce
+from importlib import resources
+from typing import Any
 
+import msgspec
+
+from envbuilder import versions
+from envbuilder.finding import Finding
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
+from envbuilder.upgrade import compare
 from envbuilder.upgrade.document import (
     Clause,
     Differences,
-    FactChange,
-    HostChange,
-    MemoryChange,
+    LayerChange,
     NumericChange,
-    OutcomeChange,
-    OutputChange,
     PackageChange,
-    SurfaceChange,
     UpgradeDocument,
 )
 from envbuilder.upgrade.inventory import spdx
-from envbuilder.upgrade.quantities import SPEED_CHANGED, speed_changed
 from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.upgrade.surface import without_aliases
+from envbuilder.workspace import packaged_yaml
 
 Rows = Sequence[tuple[str, ...]]
 Section = tuple[str, tuple[str, ...], Rows]
@@ -126,36 +130,17 @@ def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
 
 
 def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Section]:
-    d = differences
     yield "Notes", ("clause", "detail"), _details(clauses, "note", "violated", "unknown")
-    yield "Your tests", ("test", "old", "new", "message"), [_test(row) for row in d.tests or ()]
-    checks = [(row.name, row.old, row.new, row.message) for row in d.checks or ()]
-    yield "Checks", ("check", "old", "new", "message"), checks
-    yield "Fleet", ("host", "GPU", "driver", "old", "new", "why"), [_host(row) for row in d.hosts or ()]
-    headers: tuple[str, ...] = ("duration", "new/old within rounds", "answer", "old median", "new median", "note")
-    yield "Durations", headers, [_timing(row) for row in d.timings or ()]
-    headers = ("point", "new/old within rounds", "answer", "old MB", "new MB")
-    yield "Peak memory", headers, [_memory(row) for row in d.memory or ()]
-    yield "Packages", ("package", "change", "old", "new", "licence"), [_package(row) for row in d.packages or ()]
-    yield "What TensorFlow requires", ("package", "old", "new"), [_fact(fact) for fact in d.requirements or ()]
-    layers = [(row.created_by, _megabytes(row.old), _megabytes(row.new)) for row in d.layers if row.old != row.new]
-    yield "Layers", ("layer", "old MB", "new MB"), layers
-    yield "Numerics", ("operation", "old error", "new error", "note"), [_numeric(row) for row in d.numerics or ()]
-    headers = ("operation", "difference, of the largest", "note")
-    yield "Results on the same inputs", headers, [_output(row) for row in d.outputs or ()]
-    models = [(row.name, row.saved_by, row.wrong) for row in d.models or () if row.wrong]
-    yield "Models that the other image saved", ("format", "saved by", "failure"), models
-    yield "Warnings newly printed", ("line",), [(line,) for line in d.warnings_new or ()]
-    yield from _surface(d.surface)
-
-
-def _test(row: OutcomeChange) -> tuple[str, ...]:
-    counts = row.again and f" ({row.again})"
-    return row.name, row.old, row.new, f"{'FLAKY: ' * row.flaky}{row.message}{counts}"
-
-
-def _fact(fact: FactChange) -> tuple[str, ...]:
-    return fact.name, fact.old or "-", fact.new or "-"
+    for title, section in wording().sections.items():
+        yield (
+            title,
+            section.headers,
+            [
+                tuple(write(cell, row) for cell in each.cells)
+                for each in section.rows
+                for row in rows_of(differences, each) or ()
+            ],
+        )
 
 
 def _sides(document: UpgradeDocument) -> Rows:
@@ -179,68 +164,182 @@ def _clauses(clauses: Sequence[Clause]) -> Rows:
 def _platform(differences: Differences) -> Rows:
     changed = [row for row in differences.sets if row.gained or row.lost]
     sets = [(row.name, _listed("lost", row.lost), _listed("gained", row.gained)) for row in changed]
-    return [*map(_fact, differences.platform), *sets]
+    return [*((row.name, row.old or "-", row.new or "-") for row in differences.platform), *sets]
 
 
 def _listed(word: str, texts: Sequence[str]) -> str:
     return f"{word} {', '.join(texts)}" if texts else f"{word} none"
 
 
-def _host(row: HostChange) -> tuple[str, ...]:
-    why = "; ".join(f"{finding.code}: {finding.message}" for finding in row.findings)
-    return row.host, row.gpu, row.driver, row.old, row.new, why
+class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the rows of one list are written; the file's first lines explain the fields."""
+
+    of: str
+    condition: str = msgspec.field(default="", name="if")
+    text: str = ""
+    cells: tuple[str, ...] = ()
 
 
-def _timing(row: RatioResult) -> tuple[str, ...]:
-    note = SPEED_CHANGED if speed_changed(row.old_s, row.new_s, row.ratio) else ""
-    return row.name, _between(row.ratio, "{:.2f}") + " x", row.change, _seconds(row.old_s), _seconds(row.new_s), note
+class ClauseText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    says: str
+    unknown: str = ""
+    rows: tuple[RowText, ...] = ()
 
 
-def _memory(row: MemoryChange) -> tuple[str, ...]:
-    sizes = (f"{one.value / 1e6:.0f}" for one in (row.old, row.new))
-    return row.name, _between(row.ratio, "{:.2f}") + " x", row.change, *sizes
+class SectionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    headers: tuple[str, ...]
+    rows: tuple[RowText, ...]
 
 
-def _seconds(interval: Interval) -> str:
-    return _between(interval, "{:.3g}") + " s"
+class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    clauses: dict[str, ClauseText]
+    details: dict[str, str]
+    sections: dict[str, SectionText]
 
 
-def _between(interval: Interval, form: str) -> str:
-    value = form.format(interval.value)
-    if interval.low is None or interval.high is None:
-        return value
-    return f"{value} ({form.format(interval.low)} to {form.format(interval.high)})"
+@cache
+def wording() -> Wording:
+    return packaged_yaml(resources.files("envbuilder.upgrade") / "wording.yaml", Wording)
 
 
-def _package(row: PackageChange) -> tuple[str, ...]:
-    same = row.old is None or (row.new is not None and spdx(row.old_licence or "") == spdx(row.new_licence or ""))
-    licence = row.new_licence if same else f"{row.old_licence or '-'} → {row.new_licence or '-'}"
-    return row.name, row.change, row.old or "-", row.new or "-", licence or "-"
+def rows_of(differences: Differences, wanted: RowText) -> Iterator[Any] | None:
+    """Yield the rows of a list that fulfil the condition; None if it could not be compared."""
+    source = SOURCES.get(wanted.of)
+    every: Iterable[Any] | None = source(differences) if source else _member(differences, wanted.of)
+    if every is None:
+        return None
+    holds = CONDITIONS.get(wanted.condition)
+    return (row for row in every if not wanted.condition or (holds(row) if holds else getattr(row, wanted.condition)))
 
 
-def _megabytes(size: int | None) -> str:
-    return "-" if size is None else f"{size / 1e6:.1f}"
+def _member(differences: Differences, path: str) -> Any:  # noqa: ANN401 - any list of the document
+    return reduce(lambda found, name: None if found is None else getattr(found, name), path.split("."), differences)
 
 
-def _numeric(row: NumericChange) -> tuple[str, ...]:
-    old, new = ("raises" if error is None else f"{error:.2e}" for error in (row.old, row.new))
-    return row.operation, old, new, row.message or ("outside tolerance" if row.outside else "within tolerance")
+def details(name: str, of: Iterable[object]) -> tuple[str, ...]:
+    template = wording().details[name]
+    return tuple(write(template, row) for row in of)
 
 
-def _output(row: OutputChange) -> tuple[str, ...]:
-    drift = "not comparable" if row.drift is None else f"{row.drift:.1e}"
-    return row.operation, drift, f"{'outside' if row.outside else 'within'} {row.tolerance:.0e}"
+class _Formatter(string.Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG002
+        return args[0] if key == "row" else getattr(args[0], str(key))
+
+    def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401 - any field of a row
+        if format_spec in FORMATS:
+            return FORMATS[format_spec](value)
+        return interval(value, format_spec) if isinstance(value, Interval) else format(value, format_spec)
 
 
-def _surface(surface: SurfaceChange | None) -> Iterator[Section]:
-    if surface is None:
-        return
-    members = [(f"{m.member} (of {m.count} classes: {', '.join(m.classes)})",) for m in surface.removed_members]
-    yield "Public names removed", ("name",), [*((f"tf.{name}",) for name in surface.removed), *members]
-    calls: list[tuple[str, ...]] = [
-        (f"tf.{name}", c.old, c.new, c.breaks) for name, c in without_aliases(surface.signatures)
-    ]
-    calls += [(f"{m.member} (of {m.count} classes)", "", "", m.breaks) for m in surface.changed_members if m.breaks]
-    yield "Calls that can break", ("name", "old", "new", "why"), calls
-    yield "Newly deprecated", ("name",), [(f"tf.{name}",) for name in surface.newly_deprecated]
-    yield "Public names added", ("name",), [(f"tf.{name}",) for name in surface.added]
+def write(template: str, row: object) -> str:
+    return _Formatter().vformat(template, (row,), {})
+
+
+def interval(value: Interval, form: str) -> str:
+    """Format an estimate with its bounds: ``1.03 (0.99 to 1.07)``."""
+    if value.low is None or value.high is None:
+        return format(value.value, form)
+    return f"{value.value:{form}} ({value.low:{form}} to {value.high:{form}})"
+
+
+def ratio_text(ratio: Interval) -> str:
+    """Format a ratio with its interval: ``1.03 x (0.99 to 1.07)``."""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f} x (too few rounds for an interval)"
+    return f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def speed_changed(old: Interval, new: Interval, ratio: Interval) -> bool:
+    """Return True if two medians over all rounds disagree with the ratio within rounds.
+
+    That happens if the machine's speed changed between rounds; only the ratio is then meaningful.
+    """
+    plain = new.value / old.value
+    return ratio.low is not None and ratio.high is not None and not ratio.low <= plain <= ratio.high
+
+
+SPEED_CHANGED = "the machine's speed changed: compare by the ratio, not the medians"
+
+
+def _speed(row: RatioResult) -> str:
+    return SPEED_CHANGED if speed_changed(row.old_s, row.new_s, row.ratio) else ""
+
+
+def _medians(row: RatioResult) -> str:
+    return _speed(row) or f"medians {row.old_s.value:.4g} s and {row.new_s.value:.4g} s"
+
+
+def _findings(findings: Sequence[Finding]) -> str:
+    return "; ".join(f"{finding.code}: {finding.message}" for finding in findings)
+
+
+def _same_licence(row: PackageChange) -> bool:
+    return row.new is not None and spdx(row.old_licence or "") == spdx(row.new_licence or "")
+
+
+def _licence(row: PackageChange) -> str:
+    if row.old is None or _same_licence(row):
+        return row.new_licence or "-"
+    return f"{row.old_licence or '-'} → {row.new_licence or '-'}"
+
+
+def _relicensed(row: PackageChange) -> bool:
+    return row.new is not None and (row.old is None or not _same_licence(row))
+
+
+def _new_major(row: PackageChange) -> bool:
+    return row.old is not None and row.new is not None and _major(row.old) != _major(row.new)
+
+
+def _major(version: str) -> int | None:
+    try:
+        return versions.major(version)
+    except ValueError:
+        return None
+
+
+def _numeric(row: NumericChange) -> str:
+    return row.message or ("outside tolerance" if row.outside else "within tolerance")
+
+
+def _resized(row: LayerChange) -> bool:
+    return row.old != row.new
+
+
+def _drift(drift: float | None) -> str:
+    return "not comparable" if drift is None else f"{drift:.1e}"
+
+
+FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "MB": lambda size: f"{size / 1e6:.0f}",
+    "layer_MB": lambda size: "-" if size is None else f"{size / 1e6:.1f}",
+    "absent": lambda outcome: outcome or "absent",
+    "after_colon": lambda text: text and f": {text}",
+    "bracketed": lambda text: text and f" ({text})",
+    "difference": lambda drift: _drift(drift) if drift is None else f"differs by {drift:.1e} of the largest result",
+    "drift": _drift,
+    "error": lambda error: "raises" if error is None else f"{error:.2e}",
+    "findings": _findings,
+    "first_two": lambda texts: ", ".join(texts[:2]),
+    "flaky": lambda flaky: "FLAKY: " * flaky,
+    "licence": _licence,
+    "listed": ", ".join,
+    "medians": _medians,
+    "numeric": _numeric,
+    "old_licence": lambda row: "absent" if row.old is None else row.old_licence or "none stated",
+    "or_dash": lambda text: text or "-",
+    "outside": lambda outside: "outside" if outside else "within",
+    "ratio": ratio_text,
+    "speed": _speed,
+    "stated": lambda licence: licence or "none stated",
+}
+CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
+    "newly_failed": compare.newly_failed,
+    "newly_outside": compare.newly_outside,
+    "new_major": _new_major,
+    "relicensed": _relicensed,
+    "resized": _resized,
+}
+SOURCES: Mapping[str, Callable[[Differences], Iterable[Any] | None]] = {
+    "calls": lambda found: without_aliases(found.surface.signatures) if found.surface else None,
+}

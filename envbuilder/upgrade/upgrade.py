@@ -19,10 +19,9 @@ from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
 from envbuilder.upgrade.options import UpgradeOptions, hosts
 from envbuilder.upgrade.pairs import Pair, pairs
-from envbuilder.upgrade.policy import judge
+from envbuilder.upgrade.policy import judge, would_decide
 from envbuilder.upgrade.quantities import ComparedImages
 from envbuilder.upgrade.text import as_markdown
-from envbuilder.upgrade.undecided import would_decide
 from envbuilder.upgrade.user_tests import UserSuite, read_suite
 from envbuilder.workspace import temporary_folder, write_atomically, write_document
 

@@ -144,7 +144,7 @@ def test_parameters_are_formatted_like_python() -> None:
 def test_check_that_failed_before_is_not_newly_failed() -> None:
     old = (check("both", "failed"), check("passed", "passed"), check("skipped", "skipped"))
     new = (*(check(name, "failed", observed="so") for name in ("both", "passed", "skipped")), check("new", "error"))
-    failed = compare.newly_failed(compare.checks(old, new))
+    failed = [change for change in compare.checks(old, new) if compare.newly_failed(change)]
     assert [change.name for change in failed] == ["passed", "skipped", "new"]
     assert failed[0].message == "so"
 
@@ -153,7 +153,7 @@ def test_missing_test_counts_as_failed() -> None:
     old = (UserTest(name="t", outcome="passed"), UserTest(name="r", outcome="failed", message="was broken"))
     changes = compare.compare_tests(old, (UserTest(name="r", outcome="passed"),))
     assert {change.name for change in changes} == {"t", "r"}
-    assert [change.name for change in compare.newly_failed(changes)] == ["t"]
+    assert [change.name for change in changes if compare.newly_failed(change)] == ["t"]
 
 
 def runs(outcomes: str) -> tuple[tuple[UserTest, ...], ...]:
@@ -185,7 +185,7 @@ def test_test_is_flaky_unless_each_image_has_one_outcome(
     assert compare.to_run_again([change]) == {"t"}
     assert change.flaky is flaky
     newly_fails = first == "passed failed"
-    assert bool(compare.newly_failed([change])) is (newly_fails and not flaky)
+    assert compare.newly_failed(change) is (newly_fails and not flaky)
     assert bool(compare.count_tests(old, new, [change]).failed_before) is (not newly_fails and not flaky)
     again = new_again.split()
     if newly_fails and again:
@@ -250,7 +250,7 @@ def test_aliases_of_one_function_are_one_change() -> None:
         for name in ("nn.relu", "compat.v1.nn.relu", "raw_ops.Relu", "raw_ops.Abc", "raw_ops.Def", "keras.f")
     ]
     changed.append(SignatureChange(name="added", old="(x)", new="(x, y=1)", breaks=""))
-    assert [name for name, _ in surface.without_aliases(changed)] == [
+    assert [change.name for change in surface.without_aliases(changed)] == [
         "nn.relu (and compat.v1.nn.relu, raw_ops.Relu)",
         "keras.f",
         "raw_ops.Abc (and 1 more of raw_ops: Def)",
@@ -271,7 +271,8 @@ def test_error_changes_are_classified_by_tolerance() -> None:
     new = operations(same=1.1e-7, worse=1e-6, wrong=1e-3, raises=None, fixed=1e-7)
     changes = compare.numerics(old, new)
     assert [change.operation for change in changes] == [f"{n}.float32" for n in ("worse", "wrong", "raises", "fixed")]
-    assert [change.operation for change in compare.newly_outside(changes)] == ["wrong.float32", "raises.float32"]
+    outside = [change.operation for change in changes if compare.newly_outside(change)]
+    assert outside == ["wrong.float32", "raises.float32"]
 
 
 def test_errors_on_different_inputs_are_not_compared() -> None:

@@ -24,12 +24,15 @@ from envbuilder.upgrade.document import (
 )
 from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
 from envbuilder.upgrade.policy import ClauseRule, Policy, decide, judge
-from envbuilder.upgrade.quantities import QUANTITIES, ClauseName, ComparedImages
+from envbuilder.upgrade.quantities import COMPUTED, ClauseName, ComparedImages
 from envbuilder.upgrade.statistics import Samples, Settings
+from envbuilder.upgrade.text import wording
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:
-    assert sorted(rule.clause for rule in POLICY.clauses) == sorted(get_args(ClauseName)) == sorted(QUANTITIES)
+    clauses = wording().clauses
+    assert sorted(rule.clause for rule in POLICY.clauses) == sorted(get_args(ClauseName)) == sorted(clauses)
+    assert {name for name, text in clauses.items() if not text.rows} == set(COMPUTED)
 
 
 def test_equal_images_are_adopted() -> None:
