@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from envbuilder import versions
-from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.finding import Code, Finding
@@ -13,7 +12,7 @@ from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.question import Case
 
 FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
-_DLL = re.compile(r"(?P<name>cudart|cublas|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
+_DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
 PUBLISHED_TAGS = {
     "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
     "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
@@ -30,32 +29,42 @@ def published_tag(version: str) -> str:
 
 def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     """Name the product and the command of libraries that were not found; None if one of them is unknown."""
-    names = tuple(dict.fromkeys(row.values.get("library", "") for row in rows))
-    openers = _openers(names, case.catalog)
-    if not openers:
+    found = dict.fromkeys(row.values.get("library", "") for row in rows)
+    names = tuple(name for name in found if FILE.match(name) or _DLL.match(name))
+    openers = _openers(names, case)
+    if not names or not openers:
         return None
-    release = case.release if case.release in openers else None
     cudnn = [name for name in names if "cudnn" in name]
     cuda = [name for name in names if name not in cudnn]
-    said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200]}
-    if release is None:
-        parts = [*_span("CUDA", openers, wanted=bool(cuda)), *_span("cuDNN", openers, wanted=bool(cudnn))]
-        lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
-        return finding(Code.MISSING_LIBRARY, "of_releases", **said, product=listed(parts), releases=lines)
-    named = f"CUDA {release.cuda}"
-    product = listed([*[named] * bool(cuda), *[f"cuDNN {release.cudnn}" + f" for {named}" * (not cuda)] * bool(cudnn)])
-    command = _command(release, case, cuda=bool(cuda), cudnn=bool(cudnn))
-    variant = "of_release" if command else "of_windows"
-    return finding(
-        Code.MISSING_LIBRARY, variant, (release,), **said, product=product, release=name_of(release), command=command
-    )
+    built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {row.cudnn for row in openers}}
+    known = {name: listed(sorted(filter(None, each), key=versions.key), "or") for name, each in built.items()}
+    sure = all(len(each) == 1 for each in built.values())
+    wanted = [f"CUDA {known['CUDA']}"] * bool(cuda) + [f"cuDNN {known['cuDNN']}"] * bool(cudnn)
+    product = listed(wanted) + f" for CUDA {known['CUDA']}" * (sure and not cuda)
+    lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
+    release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
+    command = _command(openers, case, cuda=bool(cuda), cudnn=bool(cudnn)) if sure else ""
+    windows = sure and case.reported.platform == "windows"
+    variant = "windows" if windows else "command" if command else "unsure"
+    said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
+    return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
 
-def _openers(names: tuple[str, ...], catalog: Catalog) -> list[TensorflowRelease]:
-    """List the releases with GPU support that open all these names, oldest first."""
-    rows = [*catalog.releases("tensorflow-gpu"), *catalog.releases("tensorflow")]
+def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
+    """List the releases with GPU support that open all these names, oldest first: only the stated one, if it does.
+
+    Others are left out if they have no wheel for the stated Python, or do not open a library that the log opened.
+    """
+    rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
     found = [row for row in rows if row.gpu and all(_opens(row, name) for name in names)]
-    return sorted(found, key=lambda row: versions.key(row.version))
+    if case.release in found:
+        return [case.release]
+    python = versions.minor(case.reported.python) if case.reported.python else None
+    opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
+    opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
+    nearer = [row for row in found if python is None or python in row.pythons]
+    nearest = [row for row in nearer if all(_opens(row, name) for name in opened)]
+    return sorted(nearest or nearer or found, key=lambda row: versions.key(row.version))
 
 
 def _opens(release: TensorflowRelease, name: str) -> bool:
@@ -69,25 +78,21 @@ def _opens(release: TensorflowRelease, name: str) -> bool:
     return digits in {major, versions.minor(built).replace(".", "")} or (digits, major) == ("110", "11")
 
 
-def _span(product: str, openers: list[TensorflowRelease], *, wanted: bool) -> list[str]:
-    """Write the versions with which these releases were built: ``CUDA 11.2 or 11.8``."""
-    built = {row.cuda if product == "CUDA" else row.cudnn for row in openers}
-    known = sorted(filter(None, built), key=versions.key)
-    return [f"{product} {listed(known, 'or')}"] if wanted and known else []
+def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn: bool) -> str:
+    """Write the command that installs them the way the reporter installs; '' if there is none.
 
-
-def _command(release: TensorflowRelease, case: Case, *, cuda: bool, cudnn: bool) -> str:
-    """Write the command that installs them the way the reporter installs; '' for Windows, which has none."""
-    reported, toolkit, library = case.reported, release.cuda or "", release.cudnn or ""
+    A command with TensorFlow's own version needs a stated release.
+    """
+    reported, release, stated = case.reported, openers[-1], openers == [case.release]
+    toolkit, library = release.cuda or "", release.cudnn or ""
     python = versions.minor(reported.python) if reported.python else None
-    if reported.platform == "windows":
-        return ""
     if reported.install == "docker":
-        return f"docker run --rm --gpus all -it tensorflow/tensorflow:{published_tag(release.version)}"
+        tag = published_tag(release.version)
+        return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
     if reported.install == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     if release.and_cuda and python not in release.extra_fails_on:
-        return f"pip install '{release.package}[and-cuda]=={release.version}'"
+        return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
     major = versions.major(library)
     apart = major < _CUDNN_PER_CUDA_ENDS
     package = f"libcudnn{major}={library}.*-1+cuda{toolkit}" if apart else f"libcudnn9-cuda-{versions.major(toolkit)}"

@@ -20,7 +20,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.compare import compare, repeated_messages
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
-from envbuilder.reproduce.messages.catalog import match
+from envbuilder.reproduce.messages.catalog import get, match
 from envbuilder.reproduce.question import release_of
 from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.run import RunObservation, proof, with_deviations
@@ -107,6 +107,9 @@ def test_corpus_report_renders_as_text_and_reply(name: str) -> None:
     assert "nearest.yaml" not in reply
     assert not re.search(r"(?m)^(?:#+ .*|\*\*[^*]+\*\*)\n*(?:\Z|\n#+ |\n\*\*)", reply), "a heading over nothing"
     assert ("Please paste" in reply) == (confidence == "unsure")
+    if confidence == "certain":
+        quoted = [get(row.signature) for row in document.symptoms if row.line == document.diagnosis.line]
+        assert any(row.code in document.diagnosis.codes[:1] or row.layer == "code" for row in quoted)
 
 
 def test_reply_contains_cause_evidence_fix_and_proof() -> None:
