@@ -10,17 +10,21 @@ import gzip
 import hashlib
 import io
 import posixpath
+import sys
 import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn
 
-from envbuilder.engine.port import FileKind, LayerFile, LayerStream
+from envbuilder.engine.port import FileKind, LayerFile, LayerStream, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
 from envbuilder.support.byte_stream import ByteStream
 
 _PIECE = 1 << 20
+_LONGEST_HEADER = 4 << 20
+"""Bytes that may come before an entry's content: Go's reader takes names and headers of 1 MiB."""
+
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _XATTR = "SCHILY.xattr."
 """Prefix of the name of an extended attribute in a pax header."""
@@ -30,6 +34,10 @@ _OPAQUE_FOLDER = ("trusted.overlay.opaque", "user.overlay.opaque")
 
 _ELSEWHERE = frozenset(f"{place}.overlay.{name}" for place in ("trusted", "user") for name in ("redirect", "metacopy"))
 """Attributes of a folder or a file whose content is in another place."""
+
+
+class _RefusedError(tarfile.ReadError):
+    """An entry that engines may read differently."""
 
 
 def layers(archive: Iterable[bytes], without: Collection[int] = ()) -> Iterator[LayerStream]:
@@ -60,6 +68,8 @@ def reading() -> Iterator[None]:
     try:
         with decoding.damaged("it is cut or damaged"):
             yield
+    except _RefusedError as error:
+        raise RefusedLayerError(f"a layer of the image cannot be read: {error}") from error
     except (tarfile.TarError, OSError, decoding.DamagedError) as error:
         raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
 
@@ -76,6 +86,8 @@ def _layer(source: IO[bytes]) -> LayerStream | None:
         settings: dict[str, Any] = {"tarinfo": type("_Entry", (_Header,), {"before": []}), "pax_headers": _Ignored()}
         try:
             inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE, **settings)  # noqa: SIM115 - closed below
+        except _RefusedError:
+            raise
         except tarfile.ReadError:
             return None
     stream = LayerStream(iter(()))
@@ -86,9 +98,12 @@ def _layer(source: IO[bytes]) -> LayerStream | None:
 def _members(inner: tarfile.TarFile, hashed: _Hashed, stream: LayerStream) -> Iterator[LayerFile]:
     with reading():
         with inner:
-            for member in inner:
+            while (member := inner.next()) is not None:
+                inner.members = []  # type: ignore[attr-defined]  # it keeps every one
+                hashed.until = inner.offset + _LONGEST_HEADER
                 _check(member)
                 yield from _file(inner, member)
+        hashed.until = sys.maxsize
         while hashed.read(_PIECE):
             pass
     stream.diff_id = f"sha256:{hashed.hash.hexdigest()}"
@@ -166,7 +181,7 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
-        """Read a header. Raises ReadError if engines refuse it, or read it differently."""
+        """Read a header. Refuses one that engines refuse, or read differently."""
         try:
             header = super().frombuf(buf, encoding, errors)
         except tarfile.HeaderError as error:
@@ -177,11 +192,11 @@ class _Header(tarfile.TarInfo):
         if cls.before and (
             header.type in cls.before or (header.type in (*_EXTENSIONS, tarfile.XGLTYPE) and not is_long)
         ):
-            raise tarfile.ReadError("an entry has two headers with its name")
+            raise _RefusedError("an entry has two headers with its name")
         if cls.before and header.type in (tarfile.AREGTYPE, tarfile.DIRTYPE) and buf[156:157] == tarfile.AREGTYPE:
-            raise tarfile.ReadError("only the name of an entry tells if it is a file or a folder")
+            raise _RefusedError("only the name of an entry tells if it is a file or a folder")
         if buf[345] and header.type not in tarfile.GNU_TYPES and (buf[257:263] != _USTAR or buf[508:512] == _OF_STAR):
-            raise tarfile.ReadError("the name of an entry depends on the tar format")
+            raise _RefusedError("the name of an entry depends on the tar format")
         if header.type in _EXTENSIONS:
             cls.before.append(header.type)
         elif header.type != tarfile.XGLTYPE:
@@ -190,7 +205,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _check(member: tarfile.TarInfo) -> None:
-    """Raise InfrastructureError for an entry whose extended headers programs read differently."""
+    """Refuse an entry whose extended headers programs read differently."""
     for keyword, value in member.pax_headers.items():
         if keyword.removeprefix(_XATTR) in _ELSEWHERE:
             _refuse(member, "an attribute of the engine says that its content is elsewhere")
@@ -200,7 +215,7 @@ def _check(member: tarfile.TarInfo) -> None:
 
 
 def _refuse(member: tarfile.TarInfo, why: str) -> NoReturn:
-    raise InfrastructureError(f"a layer of the image cannot be checked, at {as_text(member.name)[:200]!r}: {why}")
+    raise _RefusedError(f"{as_text(member.name)[:200]!r}: {why}")
 
 
 class _Hashed(io.RawIOBase):
@@ -211,10 +226,15 @@ class _Hashed(io.RawIOBase):
         file = ByteStream(_chained(head, source))
         self._source: Callable[[int], bytes] = gzip.GzipFile(fileobj=file).read if head == b"\x1f\x8b" else file.read
         self.hash = hashlib.sha256()
+        self.until = _LONGEST_HEADER
+        self._at = 0
 
     def read(self, size: int = -1) -> bytes:
+        if self._at > self.until:
+            raise _RefusedError("the header of an entry is too long")
         data = self._source(size)
         self.hash.update(data)
+        self._at += len(data)
         return data
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from envbuilder.errors import InfrastructureError
+
 Sink = Callable[[bytes], None]
 """Receives pieces of a stream."""
 
@@ -182,6 +184,10 @@ class LayerFile:
     target: str = ""
     has_capabilities: bool = False
     pieces: Callable[[], Iterator[bytes | bytearray]] = _nothing
+
+
+class RefusedLayerError(InfrastructureError):
+    """A layer that engines may read differently, or not at all."""
 
 
 @dataclass

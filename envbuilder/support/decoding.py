@@ -160,7 +160,7 @@ def csv_rows(data: bytes) -> Iterator[list[str]]:
     """Yield the rows of CSV text; a row that cannot be read, or with a field above 128 KiB, is skipped."""
     import csv  # noqa: PLC0415 - only needed for the records of an image
 
-    reader = csv.reader(lossy(data).replace("\0", "").splitlines())
+    reader = csv.reader(line[0] for line in re.finditer(".+", lossy(data).replace("\0", "")))
     while True:
         try:
             yield next(reader)

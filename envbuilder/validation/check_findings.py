@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import terminal_text
-from envbuilder.validation.image_context import CheckOutput
+from envbuilder.validation.image_context import CheckOutput, ImageContext
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import packaged_yaml
 
@@ -46,3 +46,10 @@ def output(findings: Iterable[Finding], expected: str, observed: str, **counts: 
     told = tuple(findings)
     measured = tuple((name, Measurement(count, "1")) for name, count in counts.items())
     return CheckOutput(told, expected, "; ".join(one.message for one in told) or observed, measured)
+
+
+def unread(subject: ImageContext, check: str) -> CheckOutput:
+    """Return the output of a check if a bound of the image's budget is reached: the check ``files`` reports it."""
+    why = f"the image cannot be checked: {subject.files.budget.reached}"
+    findings = (found("unread", subject.severity, why=why),) if check == "files" else ()
+    return CheckOutput(findings, "files that can be read", why, undecided=why)

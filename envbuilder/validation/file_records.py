@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.system_packages import ROW
 from envbuilder.versions import distribution
 
 SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
@@ -69,6 +70,8 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
     for path in files.paths:
         if ".dist-info/" in path and (match := pattern.match(path)) is not None:
             content = files.content(path)
+            rows = (content or b"").count(b"\n") if match["leaf"] == "RECORD" else 0
+            content = content if files.budget.spend(rows * ROW) else None
             kept = found.setdefault((match["site"], match["folder"]), {})
             kept |= {match["leaf"]: content} if content is not None else {}
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))

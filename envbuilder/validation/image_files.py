@@ -11,11 +11,11 @@ from importlib import resources
 
 import msgspec
 
-from envbuilder.engine.port import Engine, Image
+from envbuilder.engine.port import Engine, Image, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
-from envbuilder.validation.layer_scan import FileRow, LayerRecord, scan
+from envbuilder.validation.layer_scan import OF_ENTRY, Budget, FileRow, LayerRecord, scan
 from envbuilder.validation.suite_plan import code_only
 from envbuilder.validation.system_packages import SystemPackages, is_list
 from envbuilder.workspace import cache_dir, packaged
@@ -48,13 +48,14 @@ class ImageFiles:
     """The stacked files, folders and links by path (no leading slash); ``records`` are the layers.
 
     ``hidden`` are the files and links that later layers deleted or replaced, lowest layer first; ``gone`` is the layer
-    that deleted a path.
+    that deleted a path. ``budget`` bounds what reading takes: once it is reached, what is here is incomplete.
     """
 
-    def __init__(self, records: tuple[LayerRecord, ...]) -> None:
+    def __init__(self, records: tuple[LayerRecord, ...], budget: Budget | None = None) -> None:
         self.records = records
+        self.budget = budget or Budget()
         self.paths: dict[str, StackedFile] = {}
-        self.hidden: dict[str, tuple[StackedFile, ...]] = {}
+        self.hidden: dict[str, list[StackedFile]] = {}
         self.gone: dict[str, int] = {}
         self._contents: dict[str, bytes] = {}
         self._folders: set[str] = set()
@@ -74,7 +75,7 @@ class ImageFiles:
             )
             lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
         apart = frozenset(posixpath.dirname(path) for path in self.paths if path.endswith("/pyvenv.cfg"))
-        return SystemPackages(lists, self.resolve, apart)
+        return SystemPackages(lists, self.resolve, apart, self.budget.spend)
 
     def _is_installed(self, path: str) -> bool:
         """Return True if dpkg knows the package of this list; lists of unknown packages do not count."""
@@ -105,13 +106,21 @@ class ImageFiles:
         replaced = {self._placed(row.path) for row in record.rows if row.kind in ("file", "link", "same", "other")}
         below = gone | (replaced & self._folders)
         if below:
-            lost = [path for path in self.paths if (path in gone and path not in emptied) or _under(path, below)]
+            folders = {path.rpartition("/")[0] for path in self.paths}
+            under = {folder for folder in folders if self.budget.spend() and _is_in(folder, below)}
+            lost = [
+                path
+                for path in self.paths
+                if (path in gone and path not in emptied) or path.rpartition("/")[0] in under
+            ]
             for path in lost:
                 self._hide(path, self.paths.pop(path))
                 self.gone[path] = number
         own: dict[str, FileRow] = {}
         for row in record.rows:
             path = self._placed(row.path)
+            if not self.budget.spend(OF_ENTRY if path != row.path else 0):
+                return
             if row.kind == "deleted" and path in own:
                 self._hide(path, self.paths.pop(path))
                 self.gone[path] = number
@@ -143,7 +152,7 @@ class ImageFiles:
         return f"{real}/{name}" if real else name
 
     def _hide(self, path: str, entry: StackedFile) -> None:
-        self.hidden[path] = (*self.hidden.get(path, ()), entry)
+        self.hidden.setdefault(path, []).append(entry)
         self._contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
@@ -162,7 +171,7 @@ class ImageFiles:
 
     def is_changed(self, path: str) -> bool:
         """Return True if a later layer changed a file or link."""
-        before, now = self.hidden.get(path, ())[:1], self.paths.get(path)
+        before, now = self.hidden.get(path, [])[:1], self.paths.get(path)
         return bool(before) and now is not None and not is_same(before[0].row, now.row)
 
     def resolve(self, path: str) -> str:
@@ -180,6 +189,8 @@ class ImageFiles:
                 target = entry.row.target
                 done = "" if target.startswith("/") else done
                 waiting = [piece for piece in target.split("/") if piece] + waiting
+                if not self.budget.spend():
+                    break
                 continue
             done = here
         return done
@@ -211,12 +222,10 @@ def _packages_of(path: str) -> set[str]:
     return {whole, whole.partition(":")[0]}
 
 
-def _under(path: str, folders: set[str]) -> bool:
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        if path in folders:
-            return True
-    return False
+def _is_in(folder: str, folders: set[str]) -> bool:
+    while folder and folder not in folders:
+        folder = folder.rpartition("/")[0]
+    return bool(folder)
 
 
 def _is_of(row: FileRow, content: bytes, *, twice: bool) -> bool:
@@ -229,35 +238,47 @@ def _named(row: FileRow, path: str) -> FileRow:
 
 
 def read_image(engine: Engine, image: Image, store: Cache | None = None) -> ImageFiles:
-    """Read an image's files; known layers come from the cache.
+    """Read an image's files; known layers come from the cache. There are none if a bound of the budget is reached.
 
     Raises InfrastructureError if the engine does not provide every layer of the image.
     """
-    found = read_layers(engine, (image,), store)
-    return ImageFiles(tuple(found[layer.diff_id] for layer in image.layers))
+    budget = Budget()
+    found = read_layers(engine, (image,), store, budget)
+    return ImageFiles(() if budget.reached else tuple(found[layer.diff_id] for layer in image.layers), budget)
 
 
-def read_layers(engine: Engine, images: tuple[Image, ...], store: Cache | None = None) -> dict[str, LayerRecord]:
+def read_layers(
+    engine: Engine, images: tuple[Image, ...], store: Cache | None = None, budget: Budget | None = None
+) -> dict[str, LayerRecord]:
     """Return the layers of images by diff id. Unknown ones are read from one archive, and then known.
 
-    A large layer that has the size of a known one is skipped. If that was wrong, the archive is read again.
+    A large layer that has the size of a known one is skipped. If that was wrong, the archive is read again. Some are
+    missing if a bound of the budget is reached.
     """
     store = store or Cache(cache_dir() / "layers")
+    budget = budget or Budget(len(images))
     found: dict[str, LayerRecord] = {}
     for diff_id in {layer.diff_id for image in images for layer in image.layers}:
         kept = store.get(diff_id, _scanner())
         if kept is not None and (record := _unpacked(kept)) is not None:
             found[diff_id] = record
             store.used(diff_id, _scanner())
+            if not budget.spend(record.memory):
+                return found
     for known in ({one.size for one in found.values() if one.size >= _LARGE}, ()):
         missing = [image.id for image in images if any(layer.diff_id not in found for layer in image.layers)]
         if not missing:
             return found
-        with engine.layer_files(*missing, without=known) as streams:
-            for stream in streams:
-                record = scan(stream)
-                found[record.diff_id] = record
-                store.put(record.diff_id, _scanner(), zlib.compress(msgspec.msgpack.encode(record), 1))
+        try:
+            with engine.layer_files(*missing, without=known) as streams:
+                for record in (scan(stream, budget) for stream in streams):
+                    if budget.reached:
+                        return found
+                    found[record.diff_id] = record
+                    store.put(record.diff_id, _scanner(), zlib.compress(msgspec.msgpack.encode(record), 1))
+        except RefusedLayerError as error:
+            budget.reached = str(error)
+            return found
         store.trim(KEPT_RECORDS)
     for image in images:
         if count := sum(layer.diff_id not in found for layer in image.layers):

@@ -91,6 +91,8 @@ def differences(
     found = [name for name in names if now.get(name) != known.configuration.get(name)]
     above = image.layers[len(base.layers) :]
     if [one.diff_id for one in above] != [one.diff_id for one in known.layers]:
+        if bound := files().budget.reached:
+            return (bound,)
         records = files().records[len(base.layers) :]
         for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
             if not (own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)):

@@ -6,15 +6,14 @@ import hashlib
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+import time
 
 import msgspec
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream
-from envbuilder.errors import InfrastructureError
 from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
 from envbuilder.support import decoding
-from envbuilder.validation.secret_scan import FileSecrets, Secret
+from envbuilder.validation.secret_scan import Secret, secrets_in
 
 KEPT = re.compile(
     r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
@@ -26,15 +25,19 @@ KEPT = re.compile(
 )
 """Files whose content the checks or the bill of materials read."""
 
-MAX_KEPT, MAX_KEPT_OF_LAYER = 16 << 20, 128 << 20
-_WHOLE, _HEAD, _ENDS = 64 << 20, 128 << 20, 24 << 20
-"""Bytes of a shared object in a stream that are stored while it is read: all of a small one; of a larger one its
-beginning (the names of libtensorflow_cc 2.20 end at 87 MB), its end, and the dynamic section (cuBLASLt 11.4 has it
-26 MB before its end).
+MAX_KEPT = 16 << 20
+MEMORY, KEPT_OF_IMAGE, CONTENT, SECONDS = 160 << 20, 32 << 20, 24 << 30, 40.0
+"""Bounds for a whole image: bytes for its entries and the rows of its lists, bytes of kept contents, bytes of all
+contents, and seconds of computing besides their digests. An image of 5 GB takes a third of each.
 """
 
-MOST_ENTRIES = 1_000_000
-"""Files and folders that a layer may have: a record of so many takes some 500 MB of memory. A GPU image has 39,000."""
+OF_ENTRY = 500
+"""Bytes that an entry takes, and twice its names and tables, in its layer's record and in the stacked image."""
+
+_HEAD, _ENDS = 96 << 20, 24 << 20
+"""Bytes of a shared object that are stored while it is read: its beginning (the names of libtensorflow_cc 2.20 end at
+87 MB), its end, and the dynamic section (cuBLASLt 11.4 has it 26 MB before its end).
+"""
 
 _LARGEST = 16 << 30
 """Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that."""
@@ -43,6 +46,42 @@ _VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|pt
 """Libraries and tools of CUDA: their versions come from their bytes, never from their names."""
 
 _MAGIC = b"\x7fELF"
+_TEXT, _OVERLAP, _MOST_BINARY = 8192, 4096, 256 << 20
+"""Files without a zero byte among their first ones are text. Pieces are searched for secrets with an overlap; of a
+binary file, this many bytes.
+"""
+
+
+class Budget:
+    """Bounds on reading ``images`` images; ``reached`` names the first one that was reached: reading ends there."""
+
+    def __init__(self, images: int = 1) -> None:
+        self.reached = ""
+        self._memory, self._kept, self._content = MEMORY * images, KEPT_OF_IMAGE * images, CONTENT * images
+        self._seconds, self._clock = SECONDS * images, time.thread_time()
+
+    def read(self, size: int) -> None:
+        """Take bytes of contents; the time that it took to read them is free."""
+        self._content -= size
+        self._clock = time.thread_time()
+
+    def spend(self, memory: int = 0) -> bool:
+        """Take the time since the last call, and memory for entries or rows. False if a bound is reached."""
+        before, self._clock = self._clock, time.thread_time()
+        self._seconds -= max(0.0, self._clock - before)
+        self._memory -= memory
+        if min(self._memory, self._content, self._seconds) < 0 and not self.reached:
+            what = f"more than {SECONDS:g} s of computing time"
+            what = f"more than {CONTENT >> 30} GB" if self._content < 0 else what
+            what = f"more than {MEMORY >> 20} MB of memory for their names" if self._memory < 0 else what
+            self.reached = f"its files take {what}"
+        return not self.reached
+
+    def keeps(self, size: int) -> bool:
+        """Take memory for a content. False if it is too large: then it is not kept."""
+        keeps = size <= min(MAX_KEPT, self._kept)
+        self._kept -= size if keeps else 0
+        return keeps
 
 
 class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,10 +119,10 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     binary: Binary | None = None
 
 
-class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
+class LayerRecord(msgspec.Struct, frozen=True):
     """The record of a layer: its rows, the content of the files in `KEPT`, and likely secrets.
 
-    ``size`` is that of the layer in the engine's archive.
+    ``size`` is that of the layer in the engine's archive, ``memory`` what its rows take of a budget.
     """
 
     diff_id: str
@@ -91,100 +130,99 @@ class LayerRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[FileRow, ...]
     contents: dict[str, bytes]
     secrets: tuple[Secret, ...]
+    memory: int = 0
 
 
-def scan(stream: LayerStream) -> LayerRecord:
-    """Read a layer to its end. Raises InfrastructureError if it has more than `MOST_ENTRIES`."""
+def scan(stream: LayerStream, budget: Budget | None = None) -> LayerRecord:
+    """Read a layer to its end, or up to a bound of the budget."""
+    budget = budget or Budget()
     rows: list[FileRow] = []
     contents: dict[str, bytes] = {}
     secrets: list[Secret] = []
-    room = MAX_KEPT_OF_LAYER
+    memory = 0
     for file in stream.files:
-        if len(rows) == MOST_ENTRIES:
-            raise InfrastructureError(f"the image has a layer of more than {MOST_ENTRIES} files: it cannot be checked")
-        if file.kind != "file":
-            rows.append(_row(file))
-            continue
-        keep = file.size <= min(MAX_KEPT, room) and KEPT.search(file.path) is not None
-        room -= file.size if keep else 0
-        reading = _Reading(file, keep=keep)
-        rows.append(reading.row)
-        secrets += reading.secrets
+        reading = _Reading(file, budget)
+        rows.append(reading.row())
+        secrets += (Secret(file.path, what) for what in reading.secrets)
         if reading.kept is not None:
-            contents[file.path] = reading.kept
-    return LayerRecord(
-        diff_id=stream.diff_id, size=stream.size, rows=tuple(rows), contents=contents, secrets=tuple(secrets)
-    )
+            contents[file.path] = bytes(reading.kept)
+        memory += (taken := OF_ENTRY + 2 * len(msgspec.msgpack.encode(rows[-1])))
+        if not budget.spend(taken):
+            break
+    return LayerRecord(stream.diff_id, stream.size, tuple(rows), contents, tuple(secrets), memory)
 
 
-def _row(file: LayerFile) -> FileRow:
-    return FileRow(
-        path=file.path, kind=file.kind, mode=file.mode, uid=file.uid, modified=file.modified, target=file.target
-    )
+_COPIED = ("path", "kind", "mode", "uid", "modified", "target", "has_capabilities")
 
 
 class _Reading:
-    """One file, read to its end: its row (digest, first bytes, ELF tables), its secrets, its bytes where kept."""
+    """One entry, read to its end: its row (digest, first bytes, ELF tables), its secrets, its bytes where kept."""
 
-    def __init__(self, file: LayerFile, *, keep: bool = False) -> None:
-        self._path, self._told = file.path, file.size
-        self._is_object = False
+    def __init__(self, file: LayerFile, budget: Budget) -> None:
+        self._file, self._size = file, 0
         self._hash = hashlib.sha256()
-        self._size = 0
+        self._head = self._rest = b""
         self._window: mmap.mmap | None = None
         self._dynamic = range(0)
-        self._head = b""
-        searched = FileSecrets(file.path)
-        kept = bytearray()
-        for piece in file.pieces():
+        self.secrets: dict[str, None] = {}
+        is_kept = file.kind == "file" and KEPT.search(file.path) is not None and budget.keeps(file.size)
+        self.kept = bytearray() if is_kept else None
+        for piece in file.pieces() if file.kind == "file" else ():
+            self._hash.update(piece)
+            budget.read(len(piece))
             self._take(piece)
-            if not self._head.startswith(_MAGIC):
-                searched.take(piece)
-            if keep:
-                kept += piece
-        self.kept = bytes(kept) if keep else None
-        self.secrets = searched.found
-        self.row = FileRow(
-            path=file.path,
-            kind="file",
-            mode=file.mode,
-            uid=file.uid,
-            size=self._size,
-            modified=file.modified,
-            digest=self._hash.digest(),
-            head=self._head if file.path.endswith((".pyc", ".bc")) else b"",
-            has_capabilities=file.has_capabilities,
-            binary=self._binary(),
-        )
+            if self.kept is not None:
+                self.kept += piece
+            if not budget.spend():
+                break
 
     def _take(self, piece: bytes | bytearray) -> None:
         if not self._size:
-            self._head = bytes(piece[:16])
-            self._is_object = piece.startswith(_MAGIC) and 64 <= self._told <= _LARGEST  # noqa: PLR2004 - its header
-            if self._is_object:
-                self._window = mmap.mmap(-1, self._told)
+            self._head = bytes(piece[:_TEXT])
+            if self._head.startswith(_MAGIC) and 64 <= self._file.size <= _LARGEST:  # noqa: PLR2004 - its header
+                self._window = mmap.mmap(-1, self._file.size)
                 self._dynamic = _dynamic(piece)
-        self._hash.update(piece)
         if self._window is not None:
-            self._show(piece)
+            self._show(self._window, piece)
+        elif not self._head.startswith(_MAGIC):
+            self._search(piece)
         self._size += len(piece)
 
-    def _show(self, piece: bytes | bytearray) -> None:
+    def _search(self, piece: bytes | bytearray) -> None:
+        is_utf_16 = self._head.startswith((b"\xff\xfe", b"\xfe\xff"))
+        is_binary = b"\0" in self._head and not is_utf_16
+        if not is_binary or self._size < _MOST_BINARY:
+            content = self._rest + (piece.replace(b"\0", b"") if is_utf_16 else piece)
+            self.secrets.update(dict.fromkeys(secrets_in(self._file.path, content, binary=is_binary)))
+            self._rest = content[-_OVERLAP:]
+
+    def _show(self, window: mmap.mmap, piece: bytes | bytearray) -> None:
         """Copy the parts that may contain tables; unwritten pages of the window take no memory."""
-        assert self._window is not None  # noqa: S101 - asked by the only caller
-        size, at = self._told, self._size
+        size, at = len(window), self._size
         end = min(at + len(piece), size)
         loaded = at < self._dynamic.stop and end > self._dynamic.start
-        if at < end and (size <= _WHOLE or at < _HEAD or end > size - _ENDS or loaded):
-            self._window[at:end] = piece[: end - at] if end - at < len(piece) else piece
+        if at < end and (at < _HEAD or end > size - _ENDS or loaded):
+            window[at:end] = piece[: end - at] if end - at < len(piece) else piece
+
+    def row(self) -> FileRow:
+        return FileRow(
+            **{name: getattr(self._file, name) for name in _COPIED},
+            size=self._size,
+            digest=self._hash.digest() if self._file.kind == "file" else b"",
+            head=self._head[:16] if self._file.path.endswith((".pyc", ".bc")) else b"",
+            binary=self._binary(),
+        )
 
     def _binary(self) -> Binary | None:
-        if not self._is_object:
-            why = "it is larger than any" if self._told > _LARGEST else "it ends within its own header"
-            return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
-        assert self._window is not None  # noqa: S101 - every shared object has one
-        with self._window as window:
-            return _describe(self._path, window, self._size)
+        if self._window is not None:
+            with self._window as window:
+                return _describe(self._file.path, window, self._size)
+        why = "it is larger than any" if self._file.size > _LARGEST else "it ends within its own header"
+        return Binary(damaged=why) if self._head.startswith(_MAGIC) else None
+
+
+_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
+"""Places in an ELF header of the offset, size and number of program headers."""
 
 
 def _dynamic(piece: bytes | bytearray) -> range:
@@ -196,10 +234,6 @@ def _dynamic(piece: bytes | bytearray) -> range:
     except decoding.DamagedError:
         return range(0)  # reported when the file is described
     return next((range(row[2], row[2] + min(row[5], _ENDS)) for row in rows if row[0] == PT_DYNAMIC), range(0))
-
-
-_HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
-"""Places in an ELF header of the offset, size and number of program headers."""
 
 
 def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
@@ -234,47 +268,31 @@ _CONSTANT = re.compile(r"(?:cufft|curand|cusolver)GetVersion\Z")
 _STORES = re.compile(rb"\xc7\x07(....)", re.DOTALL)
 """``mov dword [rdi], n``: all that these functions do is write a constant (read off CUDA 12.5's wheels)."""
 
-_RUN_TIME = "cudaRuntimeGetVersion"
-_TOOLKITS = range(5000, 30000)
+_TOOLKITS = range(5000, 30000, 10)
 """What the run time may call its toolkit: 11020 is 11.2. It is the one such number that its code stores (read off the
 run times of 11.2, 11.8, 12.2 and 12.5)."""
 
 _SHORT = 32
-_BUILT = re.compile(rb"Cuda compilation tools, release (?P<release>\d+\.\d+), V(?P<full>[\d.]+)")
+_MARK = b"Cuda compilation tools, release "
+_BUILT = re.compile(_MARK + rb"\d+\.\d+, V([\d.]+)")
 
 
 def own_version(elf: Elf, window: mmap.mmap) -> str:
     """Return a library's version from its own bytes; '' if there is none that can be read."""
-    for name, offset, size in elf.exported(window):
-        if name == _RUN_TIME:
-            return _toolkit(elf, window)
+    parts = {name: (at, at + min(size, _HEAD)) for name, (at, size) in elf.sections.items()}
+    for name, at, size in elf.exported(window):
+        if name == "cudaRuntimeGetVersion":
+            stored = {int.from_bytes(one, "little") for one in _STORES.findall(window, *parts.get(".text", (0, 0)))}
+            toolkits = [number for number in stored if number in _TOOLKITS]
+            return f"{toolkits[0] // 1000}.{toolkits[0] // 10 % 100}" if len(toolkits) == 1 else ""
         if _CUDNN.match(name) and size == 4:  # noqa: PLR2004 - one number
-            number = int.from_bytes(window[offset : offset + 4], "little")
+            number = int.from_bytes(window[at : at + 4], "little")
             return f"{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}" if number else ""
         if _CONSTANT.match(name) and size <= _SHORT:
-            found = _STORES.search(window[offset : offset + size])
-            return _dotted(int.from_bytes(found[1], "little")) if found else ""
-    return next(_built(elf, window), "")
-
-
-def _toolkit(elf: Elf, window: mmap.mmap) -> str:
-    """Return the toolkit version of a CUDA runtime (``11.2``); '' if its code stores several such numbers."""
-    offset, size = elf.sections.get(".text", (0, 0))
-    numbers = {int.from_bytes(one, "little") for one in _STORES.findall(window[offset : offset + size])}
-    found = {number for number in numbers if number in _TOOLKITS and number % 10 == 0}
-    return "{}.{}".format(*divmod(found.pop() // 10, 100)) if len(found) == 1 else ""
-
-
-def _dotted(number: int) -> str:
-    """Write 11203 as 11.2.3, the numbering of the toolkit's libraries."""
-    return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
-
-
-def _built(elf: Elf, window: mmap.mmap) -> Iterator[str]:
-    offset, size = elf.sections.get(".rodata", (0, 0))
-    at = window.find(b"Cuda compilation tools, release ", offset, offset + size)
-    while at >= 0:
-        found = _BUILT.match(window[at : at + 80])
-        if found:
-            yield decoding.lossy(found["full"])
-        at = window.find(b"Cuda compilation tools, release ", at + 1, offset + size)
+            found = _STORES.search(window, at, at + size)
+            number = int.from_bytes(found[1], "little") if found else 0  # 11203 is 11.2.3
+            return f"{number // 1000}.{number // 100 % 10}.{number % 100}" if number else ""
+    at, end = parts.get(".rodata", (0, 0))
+    first = window.find(_MARK, at, end)
+    built = _BUILT.search(window, first, end) if first >= 0 else None
+    return decoding.lossy(built[1]) if built else ""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envbuilder.finding import Code, Finding
+from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import digest_of, distributions, site_of
-from envbuilder.validation.image_context import CheckOutput, ImageContext, error, finding, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, listed, warning
 from envbuilder.validation.image_user import user_number
-from envbuilder.validation.secret_scan import in_instruction, in_variable
-from envbuilder.verdict import Measurement
+from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
-_FIX = "use a build mount for it (RUN --mount=type=secret or type=bind), and change the secret: it is published"
-_AUTHORITIES = ("usr/local/share/ca-certificates/", "etc/pki/ca-trust/source/anchors/", "run/host/")
+_SOURCES = re.compile(r"(?:usr/local/share/ca-certificates|etc/pki/ca-trust/source/anchors|run/host)/.*\.(?:crt|pem)\Z")
+_TRUSTED = re.compile(r"etc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
+"""Certificates that OpenSSL looks up by name; packages put only links there."""
+
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
 _MOST_SHOWN = 40
 _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
@@ -24,44 +26,31 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 def secrets(subject: ImageContext) -> CheckOutput:
     """Find credentials in visible files and in the configuration, added authorities, and wide permissions."""
     public = _published(subject)
-    findings = [
-        _secret(path, what, "", in_package=bool(site_of(path)))
-        for path, what, number in _found(subject)
-        if _stands(subject, path, number) and path not in public
-    ]
-    findings += [*_configured(subject), *_overwritten(subject), *_authorities(subject), *_permissions(subject)]
-    return CheckOutput(
-        tuple(findings[:_MOST_SHOWN]),
-        "no secrets and no certificates of the build host",
-        "; ".join(one.message for one in findings[:_MOST_SHOWN]) or "none found",
-    )
+    left = [one for path, one in _left(subject, hidden=False) if path not in public]
+    findings = [*left, *_configured(subject), *_authorities(subject), *_permissions(subject)][:_MOST_SHOWN]
+    return output(findings, "no secrets and no certificates of the build host", "none found")
 
 
 def layers(subject: ImageContext) -> CheckOutput:
     """Find credentials that a later layer deletes or replaces: they are still in a pushed image."""
-    findings = [
-        _secret(path, what, f" (layer {number + 1} of the image; a later one hides it)", in_package=bool(site_of(path)))
-        for path, what, number in _found(subject)
-        if not _stands(subject, path, number)
-    ][:_MOST_SHOWN]
-    count = sum(len(record.rows) for record in subject.files.records)
-    number = len(subject.files.records)
-    return CheckOutput(
-        tuple(findings),
-        "no secret in any layer",
-        "; ".join(one.message for one in findings) or f"none in {count} files of {number} layers",
-        (("layers", Measurement(number, "1")), ("files", Measurement(count, "1"))),
-    )
+    findings = [one for _, one in _left(subject, hidden=True)][:_MOST_SHOWN]
+    number, count = len(subject.files.records), sum(len(record.rows) for record in subject.files.records)
+    observed = f"none in {count} files of {number} layers"
+    return output(findings, "no secret in any layer", observed, layers=number, files=count)
 
 
-def _found(subject: ImageContext) -> Iterator[tuple[str, str, int]]:
+def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding]]:
+    """Yield path and finding of credentials in the files that are visible in the image, or in those that are not."""
     for number, record in enumerate(subject.files.records):
-        yield from ((secret.path, secret.what, number) for secret in record.secrets)
-
-
-def _stands(subject: ImageContext, path: str, number: int) -> bool:
-    entry = subject.files.paths.get(path)
-    return entry is not None and entry.layer == number
+        where = f" (layer {number + 1} of the image; a later one hides it)" if hidden else ""
+        for one in record.secrets:
+            entry, severity = subject.files.paths.get(one.path), Severity.WARNING if site_of(one.path) else None
+            if hidden is (entry is None or entry.layer != number):
+                shown = listed([one.path])
+                yield (
+                    one.path,
+                    found("secret_in_file", severity, path=one.path, what=one.what, shown=shown, where=where),
+                )
 
 
 def _published(subject: ImageContext) -> set[str]:
@@ -75,88 +64,59 @@ def _published(subject: ImageContext) -> set[str]:
     return same
 
 
-def _secret(path: str, what: str, where: str, *, in_package: bool) -> Finding:
-    make = warning if in_package else error
-    return make(Code.SECRET_IN_IMAGE, f"/{path}", f"{what} is left in {listed([path])}{where}", fix=_FIX)
-
-
 def _configured(subject: ImageContext) -> Iterator[Finding]:
+    """Find credentials in variables, labels and commands, and in instructions, also values replaced by later ones."""
     image = subject.image
-    named = (("the variable", image.env), ("the label", image.labels))
-    for kind, pairs in named:
-        for name, value in sorted(pairs.items()):
-            if what := in_variable(name, value):
-                text = f"{kind} {name[:100]} holds {what}"
-                yield error(Code.SECRET_IN_IMAGE, name[:100], text, fix="give it at run time, never in the image")
-    run = (("the entry point", " ".join(image.entrypoint)), ("the command", " ".join(image.command)))
-    for place, text in run:
-        if what := in_instruction(text):
-            yield error(Code.SECRET_IN_IMAGE, place, f"{place} holds {what}", fix="give it at run time")
-    for number, text in enumerate(reversed(image.history)):
-        if not _SETS.match(text) and (what := in_instruction(text)):
-            place = f"build instruction {number + 1}"
-            yield error(Code.SECRET_IN_IMAGE, place, f"{place} of the history holds {what}", fix=_FIX)
+    texts = [("the variable ", name[:100], VARIABLE, f"{name}={value}") for name, value in sorted(image.env.items())]
+    texts += [("the label ", name[:100], VARIABLE, f"{name}={value}") for name, value in sorted(image.labels.items())]
+    texts += [("", "the entry point", INSTRUCTION, " ".join(image.entrypoint))]
+    texts += [("", "the command", INSTRUCTION, " ".join(image.command))]
+    for kind, name, place, text in texts:
+        for what in secrets_in(place, text.encode("utf-8", "replace")):
+            yield found("secret_in_value", kind=kind, name=name, what=what)
+    onbuild = image.settings.get("on_build")
+    waiting = onbuild if isinstance(onbuild, tuple) else ()
+    steps = [*reversed(image.history), *(one for one in waiting if not any(one in text for text in image.history))]
+    for number, text in enumerate(steps, 1):
+        replaced = ", which a later one replaced" if _SETS.match(text) else ""
+        for what in secrets_in(INSTRUCTION, _without_values(subject, text).encode("utf-8", "replace")):
+            yield found("secret_in_step", number=number, what=what, replaced=replaced)
 
 
-def _overwritten(subject: ImageContext) -> Iterator[Finding]:
-    """Find values that a later instruction replaced: the history keeps the first one."""
-    image = subject.image
-    pairs = {**image.env, **image.labels}
-    for number, text in enumerate(reversed(image.history)):
-        if (found := _SETS.match(text)) is None:
-            continue
-        rest = text[found.end() :]
-        if found[1] in ("CMD", "ENTRYPOINT"):
-            words = image.command if found[1] == "CMD" else image.entrypoint
-            rest = "" if _WORD.findall(rest) == list(words) else rest
-        for name, value in pairs.items() if found[1] in ("ENV", "LABEL") else ():
-            rest = rest.replace(f"{name}={value}", "") if value else rest
-        if what := in_instruction(rest):
-            place = f"build instruction {number + 1}"
-            message = f"{place} of the history holds {what}, which a later one replaced"
-            yield error(Code.SECRET_IN_IMAGE, place, message, fix=_FIX)
-
-
-_TRUSTED = re.compile(r"\Aetc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
+def _without_values(subject: ImageContext, instruction: str) -> str:
+    """Return an instruction without the values that are still in the configuration."""
+    image, found = subject.image, _SETS.match(instruction)
+    rest = instruction[found.end() :] if found else instruction
+    if found and found[1] in ("CMD", "ENTRYPOINT"):
+        words = image.command if found[1] == "CMD" else image.entrypoint
+        return "" if _WORD.findall(rest) == list(words) else rest
+    for name, value in {**image.env, **image.labels}.items() if found else ():
+        rest = rest.replace(f"{name}={value}", "") if value else rest
+    return rest
 
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
+    """Find certificates of the build host, and authorities that no package brought."""
     for path, entry in sorted(subject.files.paths.items()):
-        is_one = path.startswith(_AUTHORITIES) and path.endswith((".crt", ".pem")) and entry.row.kind == "file"
-        if is_one and not subject.is_added(path):
-            text = f"a certificate of the build host is left in {listed([path])}"
-            yield error(
-                Code.SECRET_IN_IMAGE, f"/{path}", text, fix="mount it in the steps that need it, copy it into none"
-            )
+        if entry.row.kind != "file" or subject.is_added(path):
+            continue
+        if _SOURCES.match(path):
+            yield found("certificate_of_host", path=path, shown=listed([path]))
+        is_left = _TRUSTED.match(path) and path != _BUNDLE and entry.layer >= subject.of_base and entry.row.size
+        if is_left and not subject.is_of_system(path):
+            yield found("authority", subject.severity, path=path, shown=listed([path]))
     # A later layer may have deleted the sources of the bundle, to save space or to hide an addition.
     brought = (pair for record in subject.files.records for pair in record.contents.items())
-    packaged = {body for path, content in brought if path.startswith(_PACKAGED) for body in certificates(content)}
-    bundle = subject.files.content(_BUNDLE)
-    extra = [body for body in certificates(bundle or b"") if body not in packaged] if packaged else []
+    packaged = {body for path, content in brought if path.startswith(_PACKAGED) for body in _certificates(content)}
+    extra = _certificates(subject.files.content(_BUNDLE) or b"") - packaged if packaged else ()
     if extra and not subject.is_later(_BUNDLE):
-        text = f"the system's bundle holds {len(extra)} authorities that its package did not bring"
-        yield error(Code.SECRET_IN_IMAGE, f"/{_BUNDLE}", text, fix="mount it while building")
-    yield from _trusted(subject)
+        yield found("authorities", path=_BUNDLE, count=len(extra))
 
 
-def _trusted(subject: ImageContext) -> Iterator[Finding]:
-    """Find files among the certificates that OpenSSL looks up by name; packages put only links there."""
-    severity = subject.severity
-    for path, entry in sorted(subject.files.paths.items()):
-        if not _TRUSTED.match(path) or path == _BUNDLE or entry.row.kind != "file":
-            continue
-        if subject.is_added(path) or subject.is_of_system(path):
-            continue
-        if entry.layer >= subject.of_base and entry.row.size:
-            text = f"an authority that no package brought is in {listed([path])}"
-            fix = "mount it in the steps that need it, copy it into none"
-            yield finding(severity, Code.SECRET_IN_IMAGE, f"/{path}", text, fix=fix)
-
-
-def certificates(text: bytes) -> list[bytes]:
+def _certificates(text: bytes) -> set[bytes]:
     """Return the certificates of a PEM file, each without line breaks."""
-    found = re.findall(rb"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----", text)
-    return [re.sub(rb"\s", b"", body) for body in found]
+    bodies = re.findall(rb"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----", text)
+    return {re.sub(rb"\s", b"", body) for body in bodies}
 
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:

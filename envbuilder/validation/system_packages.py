@@ -6,6 +6,9 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 
+ROW = 300
+"""Bytes of memory for one file of a list."""
+
 _LIST = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.list\Z")
 _CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
 _CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
@@ -27,6 +30,7 @@ class SystemPackages:
         kept: Iterable[tuple[str, bytes, int]],
         resolve: Callable[[str], str],
         apart: frozenset[str] = frozenset(),
+        spend: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._layers: dict[str, int] = {}
         self._names: dict[str, str] = {}
@@ -35,6 +39,8 @@ class SystemPackages:
         folders: dict[str, str] = {}
         for path, content, layer in kept:
             for name in _listed(path, content):
+                if not spend(ROW):
+                    break
                 folder, _, leaf = name.rpartition("/")
                 if folder not in folders:
                     folders[folder] = resolve(folder)

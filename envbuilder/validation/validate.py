@@ -32,6 +32,7 @@ from envbuilder.support import decoding
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import image_claims, known_image, suite_plan
 from envbuilder.validation.additions import additions
+from envbuilder.validation.check_findings import unread
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
 from envbuilder.validation.image_context import CheckOutput, ImageContext
@@ -378,7 +379,7 @@ def _container(engine: Engine, image: Image, request: ValidationRequest) -> Cont
 
 def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tuple[CheckResult, ...], Causes]:
     """Run checks of the group ``host``; return their results, and the errors from which others may follow."""
-    results, outputs = [], []
+    results, outputs, checks, bound = [], [], tuple(checks), subject.files.budget.reached
     for check in checks:
         begun = time.monotonic()
         output = output_of(check, subject)
@@ -394,6 +395,8 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
         )
         results.append(result)
         outputs += [output] if check.name in CAUSES else []
+    if subject.files.budget.reached != bound:  # by a check: those before it saw too little
+        return run_host_checks(subject, checks)
     causes = Causes(
         tuple(finding for output in outputs for finding in output.findings),
         frozenset().union(*(output.blamed for output in outputs)),
@@ -403,6 +406,8 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
 
 
 def output_of(check: Check, subject: ImageContext) -> CheckOutput:
+    if subject.files.budget.reached:
+        return unread(subject, check.name)
     module, _, name = check.probe.partition(":")
     output: CheckOutput = getattr(import_module(f"envbuilder.validation.{module}"), name)(subject)
     return output

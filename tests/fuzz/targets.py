@@ -445,7 +445,7 @@ def single_files(data: bytes) -> None:
     """Read single files of an image: a shared object's header, settings, a build's facts."""
     text = decoding.lossy(data)
     layer_scan._dynamic(data)
-    secret_scan.FileSecrets("app/.env").take(data)
+    secret_scan.secrets_in("app/.env", data)
     tuple(keras_settings(context_of(image_of({"root/.keras/keras.json": data, "etc/passwd": data})), {"HOME": "/root"}))
     artefact.build_info(text)
     with contextlib.suppress(*REFUSED):

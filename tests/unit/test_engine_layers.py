@@ -203,6 +203,8 @@ def test_forms_that_all_readers_read_alike_are_read() -> None:
         (entry("a") + b"noise".ljust(512, b"x") + entry(WANTED), "bad checksum|invalid"),
         (pax(SCHILY_xattr_trusted_overlay_redirect="/opt/x") + entry("opt/lib", kind=b"5"), "attribute of the engine"),
         (pax(SCHILY_xattr_user_overlay_metacopy="y") + entry(WANTED), "attribute of the engine"),
+        (pax(comment="x" * (7 << 20)) + entry(WANTED), "too long"),
+        (long_name("x" * (7 << 20)) + entry("x"), "too long"),
     ],
 )
 def test_entry_with_two_readings_is_refused(layer: bytes, why: str) -> None:

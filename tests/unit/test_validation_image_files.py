@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
 import struct
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import bombs
 import pytest
 from fake_engine import FakeEngine
 from made_images import SITE, Layer, context_of, entry, image_of, package, record
 from made_objects import shared_object
 
-from envbuilder.engine.port import LayerFile, LayerStream
+from envbuilder.engine.port import LayerFile, LayerStream, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.validation import layer_scan
+from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_binaries import binaries
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.layer_scan import MAX_KEPT, own_version, scan
+from envbuilder.validation.validate import run_host_checks
 
 
 def test_later_layer_replaces_deletes_and_empties() -> None:
@@ -257,7 +263,6 @@ def recorded(content: bytes) -> str:
 @pytest.mark.parametrize("at", [PIECE * 20, PIECE * 20 - 8, PIECE * 20 + 17])
 def test_what_the_loader_reads_is_read_wherever_it_lies(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The soname of a file whose dynamic section is in neither of the ends that are looked at is in its record."""
-    monkeypatch.setattr(layer_scan, "_WHOLE", PIECE)
     monkeypatch.setattr(layer_scan, "_HEAD", PIECE * 2)
     monkeypatch.setattr(layer_scan, "_ENDS", PIECE * 2)
     assert recorded(_large(at, PIECE * 40)) == "libmiddle.so.1"
@@ -292,13 +297,34 @@ def test_empty_and_cut_files_are_told_apart() -> None:
     assert damaged.damaged
 
 
-def test_a_layer_of_files_without_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_scan, "MOST_ENTRIES", 1000)
-    files = (LayerFile(f"srv/{number}", "file") for number in range(1 << 40))
-    with pytest.raises(InfrastructureError, match="more than 1000 files"):
-        scan(LayerStream(files, "sha256:0"))
-    few = (LayerFile(f"srv/{number}", "file") for number in range(1000))
-    assert len(scan(LayerStream(few, "sha256:0")).rows) == 1000
+@pytest.mark.parametrize("name", bombs.BOMBS)
+def test_layer_without_end_takes_bounded_time_and_memory_and_has_a_result(name: str) -> None:
+    program = str(Path(bombs.__file__))
+    took = json.loads(subprocess.run([sys.executable, program, name], stdout=subprocess.PIPE, check=True).stdout)
+    assert took["seconds"] < 60
+    assert took["megabytes"] < 300
+    (error,) = took["errors"]
+    assert "too large to be read" in error or ("cannot be checked" in error and not took["passed"])
+
+
+class Refusing(FakeEngine):
+    @contextmanager
+    def layer_files(self, *_: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002
+        raise RefusedLayerError("a header is too long")
+        yield iter(())
+
+
+@pytest.mark.parametrize(("environment", "outcome"), [("tf2.20.0-py311-cpu-bookworm", "failed"), ("", "skipped")])
+def test_image_that_cannot_be_read_has_a_result(tmp_path: Path, environment: str, outcome: str) -> None:
+    engine = Refusing()
+    files = read_image(engine, engine.add("a:b", b"content"), Cache(tmp_path))
+    checks = [check for check in CHECKS if check.group == "host"]
+    results, _ = run_host_checks(context_of(files, facts={"environment": environment}), checks)
+    assert {one.name: one.outcome for one in results} == {check.name: "skipped" for check in checks} | {
+        "files": outcome
+    }
+    (found,) = (finding for one in results for finding in one.findings)
+    assert (found.code, found.message) == (Code.FILES_DIFFER, "the image cannot be checked: a header is too long")
 
 
 def library(symbol: str, content: bytes, *, rodata: bytes = b"", section: bytes = b".rodata") -> mmap.mmap:

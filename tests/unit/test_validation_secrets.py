@@ -17,7 +17,7 @@ from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.layer_scan import scan
 from envbuilder.validation.secret_checks import layers, secrets
-from envbuilder.validation.secret_scan import FileSecrets, in_text, in_variable, with_known_shape
+from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
 GITHUB = b"ghp_" + b"a1B2" * 9
 SAMPLES = (
@@ -40,6 +40,14 @@ SAMPLES = (
     b"WANDB_API_KEY=" + b"0a" * 20,
     b"client-key-data: " + b"LS0tLS1C" * 6,
     b"AccountKey=" + b"a1B2" * 16,
+    b"Endpoint=sb://a.example.com/;SharedAccessKey=" + b"a1B2" * 10 + b"abc=",
+    b"gsk_" + b"a1B2" * 13,
+    b"r8_" + b"a1B2" * 9 + b"a",
+    b"GOCSPX-" + b"a1B2" * 7,
+    b"AGE-SECRET-KEY-1" + b"A1" * 29,
+    b"https://hooks.slack.com/services/T" + b"A1B2C3/B" + b"A1B2C3/" + b"a1B2" * 6,
+    b"https://discord.com/api/webhooks/" + b"12345678" * 2 + b"/" + b"a1B2" * 15,
+    b"https://a.webhook.office.com/webhookb2/" + b"0a1b" * 9 + b"@0a",
     b"eyJhbGciOi" + b"a1B2" * 4 + b".eyJ" + b"a1B2" * 4 + b"." + b"a1B2" * 6,
 )
 """One of every known shape, composed here, so that no scanner reports this file."""
@@ -50,20 +58,19 @@ NOISE = st.lists(st.sampled_from([b"ghp", b"_", b"-", b"K", b"AKI", b"I", b"J", 
 
 
 def found(path: str, content: bytes, piece: int = 1 << 20) -> list[str]:
-    searched = FileSecrets(path)
-    for at in range(0, len(content), piece):
-        searched.take(bytearray(content[at : at + piece]))
-    return [one.what for one in searched.found]
+    pieces = [bytearray(content[at : at + piece]) for at in range(0, len(content), piece)]
+    file = LayerFile(path, "file", size=len(content), pieces=lambda: iter(pieces))
+    return [one.what for one in scan(LayerStream(iter((file,)), "sha256:1")).secrets]
 
 
 @given(st.sampled_from(SAMPLES), NOISE, NOISE)
 def test_every_shape_is_found_among_parts_of_others(sample: bytes, before: bytes, after: bytes) -> None:
-    assert list(with_known_shape("x", before + b" " + sample + b"\n" + after))
+    assert secrets_in("x", before + b" " + sample + b"\n" + after)
 
 
 @given(NOISE)
 def test_parts_of_hints_are_not_found(noise: bytes) -> None:
-    assert not list(with_known_shape("x", noise))
+    assert not secrets_in("x", noise)
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 7])
@@ -178,12 +185,13 @@ def test_usual_content_is_not_found(path: str, content: bytes) -> None:
         ({"HTTPS_PROXY": "http://me:word@proxy.example.com:3128"}, ["HTTPS_PROXY"]),
         ({"API_TOKEN": ""}, []),
         ({"PGPASSWORD": "word", "MYSQL_PWD": "word", "TOKENIZERS_PARALLELISM": "false"}, ["MYSQL_PWD", "PGPASSWORD"]),
-        ({"HARMLESS": "AKIAQWERTYUIOPASDFGH"}, ["HARMLESS"]),
+        ({"HARMLESS": "AKIAQWERTYUIOPASDFGH", "NEO4J_AUTH": "neo4j/hunter2"}, ["HARMLESS", "NEO4J_AUTH"]),
+        ({"DSN": "Server=db;User Id=me;Password=hunter2;", "PWD": "/srv"}, ["DSN"]),
         ({"NPM_TOKEN_FILE": "/run/secrets/npm", "DB_PASSWORD": "$FROM_OUTSIDE"}, []),
     ],
 )
 def test_variables_with_credentials_are_named(env: dict[str, str], names: list[str]) -> None:
-    assert [name for name, value in sorted(env.items()) if in_variable(name, value)] == names
+    assert [name for name in sorted(env) if secrets_in(VARIABLE, f"{name}={env[name]}".encode())] == names
 
 
 @pytest.mark.parametrize(
@@ -199,7 +207,8 @@ def test_variables_with_credentials_are_named(env: dict[str, str], names: list[s
 )
 def test_an_adversarial_text_costs_linear_time(text: bytes) -> None:
     begun = time.monotonic()
-    in_text("app/.env", text)
+    for place in ("app/.env", "compose.yaml", "a.key", VARIABLE, INSTRUCTION):
+        secrets_in(place, text)
     assert time.monotonic() - begun < 10
 
 
@@ -332,6 +341,13 @@ def errors(**image: Any) -> list[Finding]:
 def test_replaced_value_in_the_history_is_found(first: str) -> None:
     (one,) = errors(history=(first, "ENV API_TOKEN=", 'CMD ["serve"]'), env={"API_TOKEN": ""}, command=("serve",))
     assert (one.code, "history" in one.message) == (Code.SECRET_IN_IMAGE, True)
+
+
+def test_step_for_images_on_top_is_searched_once() -> None:
+    step = "RUN curl -u me:hunter2 https://example.com"
+    for history in ((), (f"ONBUILD {step}",)):
+        (one,) = errors(history=history, settings={"on_build": (step,)})
+        assert one.subject == "build instruction 1"
 
 
 def test_current_value_of_a_variable_is_reported_once() -> None:
