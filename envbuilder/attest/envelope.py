@@ -191,16 +191,18 @@ def payload_of(envelope: Envelope) -> bytes:
 def signers(envelope: Envelope, trusted: tuple[PublicKey, ...]) -> tuple[str, ...]:
     """Return the trusted keys with a valid signature on this envelope.
 
-    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature. An unreadable
-    signature does not affect the others.
+    A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature, up to a limit. An
+    unreadable signature does not affect the others.
     """
     message = pae(envelope.payload_type, payload_of(envelope))
-    signatures = dict.fromkeys(found for one in envelope.signatures if len(found := _signature(one)) == _SIGNATURE)
+    names = {key.keyid for key in trusted}
+    hinted_first = sorted(envelope.signatures, key=lambda one: one.keyid not in names)[:MAX_SIGNATURES]
+    signatures = dict.fromkeys(found for one in hinted_first if len(found := _signature(one)) == _SIGNATURE)
     return tuple(key.keyid for key in trusted if any(key.verify(message, found) for found in signatures))
 
 
-_SIGNATURE = 64
-"""Bytes of an Ed25519 signature."""
+_SIGNATURE, MAX_SIGNATURES = 64, 1_000
+"""Bytes of an Ed25519 signature, and signatures that are tried: anybody can attach an envelope of many."""
 
 
 def _signature(signature: EnvelopeSignature) -> bytes:

@@ -149,14 +149,9 @@ class Unread:
     blocks: bool = True
 
 
-@dataclass(frozen=True)
-class FailedResult:
-    """The checks that a trusted test result calls failed or unfinished; its verdict is a statement of its own."""
+class FailedResult(msgspec.Struct, frozen=True, rename="camel"):
+    """A test result: the checks that failed or did not finish; its verdict is a statement of its own."""
 
-    checks: frozenset[str]
-
-
-class _Failures(msgspec.Struct, frozen=True, rename="camel"):
     result: str
     failed_tests: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
@@ -202,8 +197,8 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         about = ", ".join(f"sha256:{one}" if one else "no sha256 digest" for one in subjects) or "nothing"
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
     if kind == TEST_RESULT:
-        found: _Failures = bounded_json.parsed(statement.predicate, _Failures, "a test result")
-        return FailedResult(frozenset(found.failed_tests + found.unfinished)) if found.result == "FAILED" else None
+        found: FailedResult = bounded_json.parsed(statement.predicate, FailedResult, "a test result")
+        return found if found.result == "FAILED" else None
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
     header: _VerdictHeader = bounded_json.parsed(statement.predicate, _PredicateHeader, "a verdict").verdict

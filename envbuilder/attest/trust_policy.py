@@ -79,24 +79,26 @@ def decide(
     """Accept a digest if a verdict meets every requirement and no trusted statement contradicts it.
 
     Contradicting statements: one that is not understood, and a FAILED about the requirement that no newer PASSED of its
-    host class supersedes. ``threshold`` is the number of keys that have to sign.
+    host class answers. ``threshold`` is the number of keys that have to sign.
     """
     judged, blocking, passed_over = _sorted(evidence, wanted, now)
     accepted = [one for one in judged if not one.found]
     found = tuple(refusal for one in judged for refusal in one.found)
-    against = [one for one in judged if concerns(one.verdict, wanted)]
-    failures = tuple(refusal for one in against for refusal in _standing_failure(one, judged, now))
-    refused = Decision(state="refused", notes=passed_over, failures=failures, suites=_suites(judged, failures))
-    if failures or not accepted:
-        state: KindState = "failed" if failures else "refused" if blocking else _state_without(judged)
-        refused = msgspec.structs.replace(refused, state=state)
+    failures = _standing_failures(judged, wanted, now)
+    state: KindState = "failed" if failures else "refused"
+    refused = Decision(state=state, notes=passed_over, failures=failures, suites=_suites(judged, failures))
     if not accepted:
-        return msgspec.structs.replace(refused, refusals=(*blocking, *found))
+        state = state if failures or blocking else _state_without(judged)
+        return msgspec.structs.replace(refused, state=state, refusals=(*blocking, *found))
     best = max(accepted, key=lambda one: moment(one.verdict.finished))
     # The signers of the shown verdict come first: the answer names the first one.
     signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
     refused = msgspec.structs.replace(refused, notes=(*passed_over, *found))
-    if refusals := (*blocking, *failures, *_too_few(signers, threshold)):
+    refusals = (*blocking, *failures)
+    if len(signers) < threshold:
+        text = f"{len(signers)} of the {threshold} required keys signed a verdict that meets the requirement"
+        refusals = (*refusals, Refusal(reason=Reason.TOO_FEW_KEYS, message=text))
+    if refusals:
         return msgspec.structs.replace(refused, refusals=refusals)
     return msgspec.structs.replace(refused, state="passed", verdict=best.verdict, signed_by=signers)
 
@@ -112,7 +114,7 @@ def _sorted(
         if isinstance(one := item.meaning, Verdict):
             judged.append(_judge(item, one, shortcomings(item.stored, one, wanted, now), now))
         elif isinstance(one, FailedResult) and any(signer.is_trusted_at(now) for signer in item.signed_by):
-            results.append((item.stored, one.checks))
+            results.append((item.stored, frozenset(one.failed_tests + one.unfinished)))
         elif isinstance(one, Unread):
             unread[one.blocks].append(Refusal(reason=one.reason, statement=item.stored, message=one.message))
     stated = [_failures(one.verdict) for one in judged if one.verdict.verdict == "FAILED"]
@@ -121,13 +123,6 @@ def _sorted(
             text = f"a trusted test result is FAILED ({', '.join(sorted(checks)[:5])}), and its verdict is not there"
             unread[True].append(Refusal(reason=Reason.FAILED, statement=stored, message=text))
     return judged, tuple(unread[True]), tuple(unread[False])
-
-
-def _too_few(signers: tuple[str, ...], threshold: int) -> tuple[Refusal, ...]:
-    if len(signers) >= threshold:
-        return ()
-    text = f"{len(signers)} of the {threshold} required keys signed a verdict that meets the requirement"
-    return (Refusal(reason=Reason.TOO_FEW_KEYS, message=text),)
 
 
 ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
@@ -158,13 +153,20 @@ def _state_without(judged: list[_Judged]) -> KindState:
     return "refused" if here else "missing"
 
 
-def _standing_failure(one: _Judged, all_of_them: list[_Judged], now: datetime) -> tuple[Refusal, ...]:
-    """Return why a verdict refuses the image regardless of others; empty if it does not."""
-    if not one.revokes:
-        return ()
-    if any(other.signers and supersedes(other.verdict, one.verdict, now) for other in all_of_them):
-        return ()
-    return tuple(refusal for refusal in one.found if refusal.reason is Reason.FAILED)
+def _standing_failures(judged: list[_Judged], wanted: Requirement, now: datetime) -> tuple[Refusal, ...]:
+    """Return the FAILED verdicts that refuse the image regardless of others: those that no PASSED answers.
+
+    A suite is older than another if it ran earlier for the first time.
+    """
+    runs = sorted((moment(one.verdict.finished), one.verdict.suite) for one in judged if not one.verdict.unreal)
+    first = {suite: time for time, suite in reversed(runs)}
+    standing = []
+    for one in judged:
+        if one.revokes and concerns(one.verdict, wanted):
+            answers = (other for other in judged if other.signers and supersedes(other.verdict, one.verdict, now))
+            if all(first[other.verdict.suite] < first[one.verdict.suite] for other in answers):
+                standing += [refusal for refusal in one.found if refusal.reason is Reason.FAILED]
+    return tuple(standing)
 
 
 def _judge(item: AttachedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:

@@ -130,9 +130,9 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
     reference = parse(repository)
     openers = openers_of(keys, None, None)
     found = published(Repository(reference, os.environ), openers)
-    for name in (name for name in _names(openers) if not found.signed[name]):
-        text = f"nothing in {reference.name} is signed by the key {name[:16]}: its verdicts are not in the report"
-        say(f"warning: {text}")
+    for name in _names(openers):
+        if not found.signed[name]:
+            say(f"warning: the key {name[:16]} signed nothing in {reference.name}: the report has none of its verdicts")
     return found
 
 

@@ -8,6 +8,7 @@ import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -146,11 +147,10 @@ class RegistryTransport:
 
     def _speaks_tls(self, base: str) -> bool:
         try:
-            self._exchange("HEAD", f"{base}/v2/", {}, limit=SMALL, repeat=False)
+            with suppress(RegistryRefusedError):
+                self._exchange("HEAD", f"{base}/v2/", {}, limit=SMALL, repeat=False)
         except RegistryFailedError as error:
             return error.fault is Reason.BAD_CERTIFICATE
-        except RegistryRefusedError:
-            return True
         return True
 
     def _exchange(

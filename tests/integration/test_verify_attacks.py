@@ -1095,6 +1095,16 @@ def says_result(value: Verdict, *by: str) -> Callable[[Stage], Any]:
     return attack
 
 
+def then_by(suite: str) -> Callable[[Stage], Any]:
+    """State a FAILED of a newer suite, then a PASSED of another."""
+
+    def attack(stage: Stage) -> None:
+        stage.state_that(failed("cpu", suite=digest("newer")))
+        stage.state_that(gpu_verdict(finished=LATEST, suite=suite))
+
+    return attack
+
+
 NOT_UNDERSTOOD = [
     Row("a FAILED test result whose verdict is lost (A9)", after_good(says_result(failed("cpu"))), "FAILED"),
     Row("a FAILED test result by a stranger", after_good(says_result(failed("cpu"), "eve")), ""),
@@ -1120,6 +1130,18 @@ NOT_UNDERSTOOD = [
         ),
         "FAILED",
     ),
+    *[
+        Row(
+            f"a FAILED by the newer suite, then a PASSED by the {name}",
+            after_good(then_by(suite)),
+            reason,
+        )
+        for name, suite, reason in (
+            ("older (A6)", digest("suite"), "FAILED"),
+            ("same", digest("newer"), ""),
+            ("newest", digest("newest"), ""),
+        )
+    ],
     Row(
         "a FAILED that is there as a bundle alone (A8)",
         after_good(lambda s: s.attach(bundled(s.seal(s.payload(failed("cpu")))), kind=BUNDLE)),
@@ -1474,7 +1496,7 @@ def stage(
 
 
 def test_the_table_is_complete() -> None:
-    assert len(ROWS) >= 290
+    assert len(ROWS) >= 400
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert {row.name for row in ROWS} >= set(WITHOUT_API)
 
