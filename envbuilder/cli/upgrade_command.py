@@ -10,6 +10,7 @@ import click
 from envbuilder.cli.options import FilePath, gpus_option, select_option
 
 _FILE = FilePath(exists=True, dir_okay=False, path_type=Path)
+_SECONDS = click.IntRange(1, 86400)
 _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 
 
@@ -32,6 +33,8 @@ _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 @select_option
 @click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: report those that NEW excludes.")
 @click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run in both images.")
+@click.option("--test-limit", type=_SECONDS, default=90, show_default=True, help="Stop a test after N silent seconds.")
+@click.option("--suite-limit", type=_SECONDS, default=3600, show_default=True, help="Stop all tests after N seconds.")
 @click.option("--wheel", type=_FILE, metavar="FILE", help="Wheel of NEW if no index has it.")
 @click.option("--policy", metavar="FILE", help="Policy that decides (default: envbuilder's own).")
 @click.option("--flavor", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, help="Images to use.")

@@ -6,7 +6,7 @@ import base64
 import math
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -190,20 +190,22 @@ Runs = Sequence[Sequence[UserTest]]
 def compare_tests(
     old: Sequence[UserTest], new: Sequence[UserTest], old_again: Runs = (), new_again: Runs = ()
 ) -> tuple[OutcomeChange, ...]:
-    """List the user's tests with different outcomes, by name; the message is that of the image where it fails.
+    """List the user's tests that are flaky, or have different outcomes, by name.
 
-    A test that fails on one image and has different outcomes in further runs is flaky.
+    The message is that of the image where it fails. A test is flaky if some runs of an image pass and some do not.
     """
+    again = to_run_again(old, new)
+    changes = [_rerun(one, old_again, new_again) if one.name in again else one for one in _pairs(old, new)]
+    return tuple(change for change in changes if change.old != change.new or change.flaky)
+
+
+def _pairs(old: Sequence[UserTest], new: Sequence[UserTest]) -> Iterator[OutcomeChange]:
     before = {test.name: test for test in old}
     after = {test.name: test for test in new}
-    changes = []
     for name in sorted(before.keys() | after.keys()):
         one, other = before.get(name), after.get(name)
-        if _outcome(one) != _outcome(other):
-            message = other.message if other and other.outcome != "passed" else one.message if one else ""
-            change = OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message)
-            changes.append(_rerun(change, old_again, new_again) if _in_doubt(change) else change)
-    return tuple(changes)
+        message = other.message if other and other.outcome != "passed" else one.message if one else ""
+        yield OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message)
 
 
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
@@ -220,13 +222,16 @@ def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeCh
     return msgspec.structs.replace(change, flaky=flaky, again=said)
 
 
-def to_run_again(changes: Sequence[OutcomeChange]) -> frozenset[str]:
-    """Return the tests that need further runs to see whether they are flaky."""
-    return frozenset(change.name for change in changes if _in_doubt(change)) - {THE_RUN}
+def to_run_again(old: Sequence[UserTest], new: Sequence[UserTest]) -> frozenset[str]:
+    """Return the tests that fail on an image and need further runs to see whether they are flaky; a hang is final."""
+    final = hanging((*old, *new)) | {THE_RUN}
+    doubtful = (change.name for change in _pairs(old, new) if _newly(change) or change.old in FAILURES)
+    return frozenset(name for name in doubtful if final.isdisjoint((name, name.partition("::")[0])))
 
 
-def _in_doubt(change: OutcomeChange) -> bool:
-    return _newly(change) or (change.old in FAILURES and change.new == "passed")
+def hanging(tests: Iterable[UserTest]) -> frozenset[str]:
+    """Return the tests that were stopped at their limit; a file hangs before its first test."""
+    return frozenset(test.name for test in tests if test.outcome == "timeout")
 
 
 def _named(run: Sequence[UserTest], name: str) -> UserTest | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import msgspec
 
@@ -14,7 +15,7 @@ from envbuilder.image.build import Built
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import LockedImage, describe_image
 from envbuilder.upgrade.cache import AnswerCache, key_of
-from envbuilder.upgrade.compare import THE_RUN, ImageEvidence, compare_tests, to_run_again
+from envbuilder.upgrade.compare import THE_RUN, ImageEvidence, hanging, to_run_again
 from envbuilder.upgrade.document import ModelExchange
 from envbuilder.upgrade.measure import measure
 from envbuilder.upgrade.model_exchange import exchange
@@ -119,25 +120,31 @@ def _run_tests(
     options: UpgradeOptions,
     cache: AnswerCache,
 ) -> list[ImageEvidence]:
-    """Run the user's tests on both images; repeat the files in which a test fails on only one of them."""
+    """Run the user's tests on both images; repeat the files in which a test fails.
+
+    A test that hangs is stopped once: it runs neither again nor on the other image.
+    """
     if suite is None:
         return evidence
-    places = [_place(tools, each, options) for each in made]
+    sides = [(_place(tools, each, options), each.environment, name) for each, name in zip(made, SIDES, strict=True)]
     tests: list[Tests] = []
     again: list[tuple[Tests, ...]] = [(), ()]
-    for place, each, name in zip(places, made, SIDES, strict=True):
-        with tools.console.task(each.environment.id) as task:
-            task.update("your tests")
-            python = each.environment.python
-            key = key_of(place, more={"suite": suite.digest.encode()})
-            run = partial(run_suite, place, suite, python)
-            tests.append(cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in map(named, found)))
-    failed = to_run_again(compare_tests(tests[0], tests[1]))
-    if failed:
-        for number, (place, each) in enumerate(zip(places, made, strict=True)):
-            with tools.console.task(each.environment.id) as task:
-                task.update(f"{len(failed)} of your tests again")
-                again[number] = run_again(place, suite, each.environment.python, failed, tests[number])
+    for place, environment, name in sides:
+        hung = hanging(chain(*tests))
+        with tools.console.task(environment.id) as task:
+            task.update(f"your tests (each at most {suite.test_limit} s, together {suite.limit} s)")
+            wanted = suite.without(hung)
+            key = key_of(place, more={"suite": wanted.digest.encode()})
+            run = partial(run_suite, place, wanted, environment.python)
+            found = cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in map(named, found))
+            left = [UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung)]
+            tests.append((*found, *left))
+    failed = to_run_again(*tests)
+    for number, (place, environment, _) in enumerate(sides if failed else ()):
+        with tools.console.task(environment.id) as task:
+            task.update(f"{len(failed)} of your tests again")
+            part = suite.without(hanging(chain(*tests)))
+            again[number] = run_again(place, part, environment.python, failed, tests[number])
     return [
         replace(each, observed=msgspec.structs.replace(each.observed, tests=tests[side], again=again[side]))
         for side, each in enumerate(evidence)

@@ -12,6 +12,7 @@ from envbuilder.environment import Flavor
 from envbuilder.matrix import Budgets, Matrix
 from envbuilder.upgrade.bisect import Axis
 from envbuilder.upgrade.policy import Policy
+from envbuilder.upgrade.user_tests import SUITE_LIMIT_S, TEST_LIMIT_S
 
 ROUNDS = 15
 """Default rounds of measurement: they find a slow-down of 30 % in 19 of 20 comparisons (simulated, see tests)."""
@@ -22,9 +23,10 @@ class UpgradeOptions:
     """Two versions, the matrix that offers them, the criteria, and what a bisection runs.
 
     ``matrix_given`` is False for the packaged matrix: versions without a row in it are compared as well. ``selectors``
-    choose rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's test folder; ``fresh``
-    ignores cached answers. ``axis`` is the part that a bisection varies, with ``tensorflow`` as the release to keep; it
-    runs ``command``, or the ``check`` of the suite, ``repeat`` times in each version.
+    choose rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's test folder, and its
+    limits are in seconds; ``fresh`` ignores cached answers. ``axis`` is the part that a bisection varies, and
+    ``tensorflow`` the release to keep; it runs ``command``, or the ``check`` of the suite, ``repeat`` times in each
+    version.
     """
 
     old: str
@@ -34,6 +36,8 @@ class UpgradeOptions:
     matrix: Matrix | None = None
     fleet: tuple[FleetHost, ...] = ()
     suite: Path | None = None
+    test_limit: int = TEST_LIMIT_S
+    suite_limit: int = SUITE_LIMIT_S
     wheel: Path | None = None
     rounds: int = ROUNDS
     gpus: str = "auto"

@@ -33,7 +33,8 @@ def upgrade(options: UpgradeOptions, tools: UpgradeTools) -> UpgradeDocument:
     serves both, BuildFailedError, and InfrastructureError.
     """
     began = time.monotonic()
-    suite = read_suite(options.suite) if options.suite else None
+    limits = options.test_limit, options.suite_limit
+    suite = read_suite(options.suite, *limits) if options.suite else None
     rows = pairs(options, tools.catalog, tools.propose)
     with _wheels(options.wheel) as wheels, tools.console.live():
         tools.engine.sweep()

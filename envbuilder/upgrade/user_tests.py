@@ -15,33 +15,44 @@ from uv import find_uv_bin
 from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
-from envbuilder.upgrade.compare import THE_RUN
+from envbuilder.upgrade.compare import THE_RUN, hanging
 from envbuilder.upgrade.observe import Output, ProbeTarget, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
 PROBE = "user_tests"
-TEST_LIMIT_S = 300
-SUITE_LIMIT_S = 3600.0
+TEST_LIMIT_S, SUITE_LIMIT_S = 90, 3600
+"""Defaults in seconds: of silence, after which a test hangs, and of all tests in one image."""
+HANGS = "hangs: stopped at its limit, and not run again (--test-limit)"
 MAX_BYTES = 256 << 20
 AGAIN = 5
 """Further runs of each image: a test that fails in 30 of 100 runs fails in all of them in one of 400 comparisons."""
-AGAIN_S = 600.0
+AGAIN_S = 60.0
+"""After this time no further run of an image begins."""
 
 _MAIN = re.compile(rb"^if __name__ == ['\"]__main__['\"]:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class UserSuite:
-    """A test folder: its files by path, the pytest files, and the scripts."""
+    """A test folder: its files by path, the pytest files, the scripts, limits in seconds, and tests that do not run."""
 
     files: dict[str, bytes]
     tests: tuple[str, ...]
     scripts: tuple[str, ...]
+    test_limit: int = TEST_LIMIT_S
+    limit: int = SUITE_LIMIT_S
+    skip: frozenset[str] = frozenset()
 
     @property
     def digest(self) -> str:
-        return content_key(self.files)
+        more = " ".join((str(self.test_limit), str(self.limit), *sorted(self.skip)))
+        return content_key({**self.files, "(limits)": more.encode()})
+
+    def without(self, names: frozenset[str]) -> UserSuite:
+        """Return the suite without tests, or complete files, that hang."""
+        tests, scripts = (tuple(path for path in paths if path not in names) for paths in (self.tests, self.scripts))
+        return replace(self, tests=tests, scripts=scripts, skip=names)
 
     def only(self, names: Collection[str]) -> UserSuite:
         """Return the suite reduced to the complete files of these tests, because tests may depend on each other."""
@@ -53,7 +64,7 @@ class UserSuite:
         )
 
 
-def read_suite(folder: Path) -> UserSuite:
+def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_LIMIT_S) -> UserSuite:
     """Read a folder of tests.
 
     pytest runs ``test_*.py`` and ``*_test.py``; scripts are ``*.sh`` files and other ``*.py`` files with a ``__main__``
@@ -66,7 +77,7 @@ def read_suite(folder: Path) -> UserSuite:
         raise UsageError(
             f"{folder}: holds no tests", hint="name pytest files test_*.py; give scripts a __main__ block or end in .sh"
         )
-    return UserSuite(files, tests, scripts)
+    return UserSuite(files, tests, scripts, test_limit, limit)
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -130,9 +141,7 @@ class _Mark(msgspec.Struct, frozen=True):
     end: bool = False
 
 
-def run_suite(
-    place: ProbeTarget, suite: UserSuite, python: str, limit_s: float = SUITE_LIMIT_S
-) -> tuple[UserTest, ...]:
+def run_suite(place: ProbeTarget, suite: UserSuite, python: str) -> tuple[UserTest, ...]:
     """Run a suite in a container; tests without an answer are missing, and a last entry gives the reason."""
     files = {f"suite/{name}": data for name, data in suite.files.items()}
     if suite.tests:
@@ -142,9 +151,10 @@ def run_suite(
         "scripts": suite.scripts,
         "root": f"{FILES_AT}/suite",
         "pytest": f"{FILES_AT}/pytest",
-        "limit_s": TEST_LIMIT_S,
+        "limit_s": suite.test_limit,
+        "skip": sorted(suite.skip),
     }
-    return results(run_probe(place, PROBE, order, files=files, limit_s=limit_s))
+    return results(run_probe(place, PROBE, order, files=files, limit_s=suite.limit))
 
 
 def run_again(
@@ -152,7 +162,7 @@ def run_again(
 ) -> tuple[tuple[UserTest, ...], ...]:
     """Run the files of these tests again until each has passed and failed (``first`` counts), or up to the limit.
 
-    Slow files run at least once more, and not again after `AGAIN_S` seconds.
+    Slow files run at least once more, and not again after `AGAIN_S` seconds, or after a test that hangs.
     """
     part = suite.only(names)
     runs: list[tuple[UserTest, ...]] = []
@@ -160,7 +170,7 @@ def run_again(
     while len(runs) < AGAIN and (not runs or time.monotonic() - begun < AGAIN_S):
         runs.append(run_suite(place, part, python))
         seen = [{test.name: test.outcome == "passed" for test in run} for run in (first, *runs) if run]
-        if all({True, False} <= {run.get(name, False) for run in seen} for name in names):
+        if hanging(runs[-1]) or all({True, False} <= {run.get(name, False) for run in seen} for name in names):
             break
     return tuple(runs)
 
@@ -178,7 +188,7 @@ def results(output: Output) -> tuple[UserTest, ...]:
         except decoding.DamagedError:
             continue  # no answer of the runner's: the test that it may have been of is missing, and counts as failed
         if test.name not in found or found[test.name].outcome == "passed":
-            found[test.name] = test
+            found[test.name] = msgspec.structs.replace(test, message=HANGS) if hanging([test]) else test
     if not ended:
         why = output.wrong or "the runner ended early"
         found[THE_RUN] = UserTest(name=THE_RUN, outcome="error", message=why)

@@ -120,7 +120,7 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     assert found["result"] == {"last_good": "2.15.1", "first_bad": "2.16.1", "between": [], "doubt": ""}
     assert found["answers"][: len(before["answers"])] == before["answers"]
     assert found["images"] <= found["most_images"]
-    assert "going on with" in err
+    assert "continuing with" in err
 
 
 @pytest.mark.full

@@ -45,7 +45,8 @@ class World:
     folder: Path
     asked: Counter[str] = field(default_factory=Counter)
     dies: int = -1
-    fails: Callable[[str, int], bool] = lambda image, run: False  # noqa: ARG005 - named as they are called
+    ends: Callable[[str, int], str] = lambda image, run: "passed"  # noqa: ARG005 - named as they are called
+    skipped: list[str] = field(default_factory=list)
 
     def answer(self, spec: ContainerSpec) -> Script:
         if self.asked.total() == self.dies:
@@ -56,9 +57,10 @@ class World:
         if probe == "models":
             answer: Any = {"loaded": {}} if "folder" in order else {"saved": {}}
         elif probe == "user_tests":
-            failed = self.fails(name, self.asked[f"{probe} {name}"])
-            outcome = {"name": "test_a.py::test_x", "outcome": "failed" if failed else "passed"}
-            return Script(stdout=f"{json.dumps(outcome)}\n{json.dumps({'end': True})}".encode())
+            self.skipped = order["skip"]
+            tests = {"test_a.py::test_x": self.ends(name, self.asked[f"{probe} {name}"]), "test_a.py::test_y": "passed"}
+            lines = [{"name": test, "outcome": tests[test]} for test in tests if test not in self.skipped]
+            return Script(stdout="\n".join(map(json.dumps, [*lines, {"end": True}])).encode())
         else:
             answer = ANSWERS[probe]
         return Script(stdout=json.dumps(answer).encode())
@@ -129,21 +131,30 @@ def test_fresh_comparison_ignores_cached_answers(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "old", "new"),
+    ("ends", "old", "new"),
     [
-        (lambda image, run: image == "new" and run % 2 == 1, user_tests.AGAIN, 1),
-        (lambda image, run: image == "old" and run == 1, 1, user_tests.AGAIN),
-        (lambda *_: True, 0, 0),
+        (lambda image, run: "failed" if image == "new" and run % 2 == 1 else "passed", user_tests.AGAIN, 1),
+        (lambda image, run: "failed" if image == "old" and run == 1 else "passed", 1, user_tests.AGAIN),
+        (lambda image, run: "passed" if image == "old" and run == 3 else "failed", 2, user_tests.AGAIN),
+        (lambda image, _: "timeout" if image == "new" else "passed", 0, 0),
+        (lambda image, _: "timeout" if image == "old" else "passed", 0, 0),
+        (lambda image, run: "timeout" if run == 2 else "failed" if image == "new" else "passed", 1, 1),
     ],
-    ids=["on the new image, until it has passed and failed", "on the old image", "on both images"],
+    ids=[
+        *("on the new image, until it has passed and failed", "on the old image", "on both, passes later on the old"),
+        *("hangs on the new image", "hangs on the old image", "hangs when it is repeated"),
+    ],
 )
-def test_test_that_fails_on_one_image_is_repeated(
-    world: World, fails: Callable[[str, int], bool], old: int, new: int
+def test_failing_test_is_repeated_and_a_hanging_one_is_not(
+    world: World, ends: Callable[[str, int], str], old: int, new: int
 ) -> None:
-    world = replace(world, fails=fails)
+    world = replace(world, ends=ends)
     found = world.gather()
     assert [len(one.observed.again) for one in (found.old, found.new)] == [old, new]
     assert [world.asked[f"user_tests {name}"] for name in ("old", "new")] == [1 + old, 1 + new]
+    hangs_on_old = ends("old", 1) == "timeout"
+    assert world.skipped == ["test_a.py::test_x"] * hangs_on_old
+    assert {test.name for test in found.new.observed.tests or ()} == {"test_a.py::test_x", "test_a.py::test_y"}
 
 
 def test_tests_without_suite_are_none(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
 
@@ -70,9 +70,10 @@ def test_slow_test_runs_once_more(suite: UserSuite, monkeypatch: pytest.MonkeyPa
     assert len(run_again(ComparedImage(repeat("failed")).place, suite, "3.11", {X})) == 1
 
 
-def test_digest_of_a_suite_covers_every_file(suite: UserSuite) -> None:
-    other = UserSuite({**suite.files, "data.txt": b"2"}, suite.tests, suite.scripts)
-    assert other.digest != suite.digest
+def test_digest_of_a_suite_covers_every_file_and_limit(suite: UserSuite) -> None:
+    other = replace(suite, files={**suite.files, "data.txt": b"2"})
+    parts = (other, replace(suite, test_limit=5), replace(suite, limit=5), suite.without(frozenset({X})))
+    assert len({suite.digest, *(part.digest for part in parts)}) == 5
     assert suite.only({X}).digest == suite.digest
 
 
@@ -113,8 +114,9 @@ PASSED = b'{"name": "t", "outcome": "passed"}\n'
         (PASSED + b'{"end": true}\n', "", [("t", "passed", "")]),
         (PASSED, "no memory", [("t", "passed", ""), ("(the run)", "error", "no memory")]),
         (PASSED + b'{"name": "t", "outcome": "error", "message": "m"}\n{"end": true}\n', "", [("t", "error", "m")]),
+        (b'{"name": "t", "outcome": "timeout"}\n{"end": true}\n', "", [("t", "timeout", user_tests.HANGS)]),
     ],
-    ids=["complete", "unfinished run is an error", "failed tear-down is an error"],
+    ids=["complete", "unfinished run is an error", "failed tear-down is an error", "hang"],
 )
 def test_results_are_read_from_lines(lines: bytes, wrong: str, tests: list[tuple[str, str, str]]) -> None:
     assert [(test.name, test.outcome, test.message) for test in results(Output(lines, "", wrong))] == tests

@@ -41,7 +41,7 @@ def run_tests(writer: Writer, path: str, wanted: Mapping[str, Any]) -> None:
     If pytest does not start with the options and plugins of the folder (``-n auto`` without pytest-xdist), it runs once
     more without them.
     """
-    done: list[str] = []
+    done: list[str] = list(wanted.get("skip", ()))
     plain = False
     while True:
         run = FileRun(path, wanted, done, plain=plain)
