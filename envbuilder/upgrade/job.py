@@ -48,7 +48,7 @@ def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tup
     Raises UsageError for a wrong version.
     """
     given = (name for name in ("old", "new", "tensorflow") if values.get(name))
-    versions_ = {name: _version(values[name], catalog) for name in given}
+    releases = {name: _version(values[name], catalog) for name in given}
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
         "matrix": matrix,
@@ -56,7 +56,7 @@ def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tup
         "policy": read_policy(values["policy"], root),
         "rounds": values["rounds"] or ROUNDS,
     }
-    return decoding.converted({**values, **versions_, **files}, UpgradeOptions), known
+    return decoding.converted({**values, **releases, **files}, UpgradeOptions), known
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
