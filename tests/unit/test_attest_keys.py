@@ -118,10 +118,6 @@ def test_a_file_of_two_keys_holds_both(tmp_path: Path, keys) -> None:
 END = datetime(2027, 1, 1, tzinfo=UTC)
 LIMIT = "Expires: 2027-01-01T00:00:00Z"
 UNCLEAR = {
-    "a limit below the key": "{pem}" + LIMIT,
-    "a limit in small letters": LIMIT.lower() + "\n{pem}",
-    "a blank before the limit": f" {LIMIT}\n{{pem}}",
-    "a blank before the colon": LIMIT.replace(":", " :", 1) + "\n{pem}",
     "two limits": f"{LIMIT}\n{LIMIT}\n{{pem}}",
     "a word": "hello\n{pem}",
     "half a key": "{pem}-----BEGIN PUBLIC KEY-----\nAAAA\n",
