@@ -309,24 +309,16 @@ def _differs(old: str | None, new: str) -> bool:
 
 
 def _sides(rows: tuple[ReportStatement, ...], catalog: Catalog) -> Iterator[_Said]:
-    """List the working setups: one if each field has one value, else one a line."""
+    """List the working setups, as questions spell them: one if each field has one value, else one a line.
+
+    Values without a row of the catalogue are dropped, and two values of one field in one line.
+    """
     told = [row for row in rows if row.field in _FIELDS]
-    if all(len({row.value for row in told if row.field == name}) <= 1 for name in _FIELDS):
-        yield _known(told, catalog)
-        return
-    for _, line in groupby(told, key=lambda row: row.line):
-        yield _known(list(line), catalog)
-
-
-def _known(rows: list[ReportStatement], catalog: Catalog) -> _Said:
-    """Keep values with a catalogue row, as questions spell them. Two values in one line are ambiguous and dropped."""
-    said: _Said = {}
-    for name in _FIELDS:
-        own = [row for row in rows if row.field == name]
-        value = _written(name, own[0].value, catalog) if len({row.value for row in own}) == 1 else None
-        if value is not None:
-            said[name] = (value, own[0])
-    return said
+    one = len({(row.field, row.value) for row in told}) == len({row.field for row in told})
+    for side in [told] if one else [list(line) for _, line in groupby(told, key=lambda row: row.line)]:
+        own = {name: [row for row in side if row.field == name] for name in _FIELDS}
+        single = {name: rows[0] for name, rows in own.items() if len({row.value for row in rows}) == 1}
+        yield {name: (value, row) for name, row in single.items() if (value := _written(name, row.value, catalog))}
 
 
 def _written(name: str, value: str, catalog: Catalog) -> str | None:

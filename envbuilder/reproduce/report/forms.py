@@ -13,6 +13,7 @@ from envbuilder.reproduce.transcript import Transcript
 from envbuilder.versions import major, numbers
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
+_MOST_LINES = 3
 _INSIDE = re.compile(r"\((pip|conda|docker)\)", re.IGNORECASE)
 """The answer that some people write over the question's hint."""
 
@@ -46,20 +47,15 @@ def _is_heading(line: str, label: str) -> bool:
 
 def _following(transcript: Transcript, number: int) -> Iterator[int]:
     """Yield up to three lines of a value below its label, until a blank line, bullet or heading."""
-    taken, last = 0, min(number + 6, len(transcript.lines))
-    for candidate in range(number + 1, last + 1):
+    taken = 0
+    for candidate in range(number + 1, min(number + 6, len(transcript.lines)) + 1):
         text = transcript.line(candidate).strip()
-        if not text or text.startswith("```"):
-            if taken:
-                return
-            continue
-        if text.startswith(("#", "- ", "* ", "+-", "|", "<", "**")):
+        blank = not text or text.startswith("```")
+        if text.startswith(("#", "- ", "* ", "+-", "|", "<", "**")) or taken == _MOST_LINES or (blank and taken):
             return
-        yield candidate
-        taken += 1
-        most = 3
-        if taken == most:
-            return
+        if not blank:
+            taken += 1
+            yield candidate
 
 
 _OF_THE_DRIVER = re.compile(r"CUDA Version\s{2,60}:|UMD Version")

@@ -206,25 +206,28 @@ _MODEL = re.compile(r"nvidia|geforce|tesla|quadro|graphics|[^a-z0-9]")
 _MOST_GPUS = 16
 
 
-def scalar(
-    field: str, statements: Sequence[ReportStatement]
-) -> tuple[ReportStatement | None, tuple[ConflictingStatements, ...]]:
-    """Choose one statement of a field: by trust, then by order, then by precision among those that agree.
+def scalars(
+    statements: Sequence[ReportStatement],
+) -> tuple[dict[str, ReportStatement], tuple[ConflictingStatements, ...]]:
+    """Choose the statement of every scalar field: by trust, then by order, then by precision among those that agree.
 
     A title ranks after every other sentence: it names the first guess and is rarely updated.
     """
-    own = [statement for statement in statements if statement.field == field]
-    if not own:
-        return None, ()
-    best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
-    if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
-        finer = [other for other in own if _extends(best.value, other.value)]  # 8.1.0 rather than 8.1
-        best = min(finer, key=lambda other: (-RANK[other.trust], other.line), default=best)
-    against = {
-        statement.value: statement for statement in reversed(own) if not _agree(field, best.value, statement.value)
-    }
-    dropped = sorted(against.values(), key=lambda statement: (-RANK[statement.trust], statement.line))
-    return best, tuple(ConflictingStatements(field=field, kept=best, dropped=statement) for statement in dropped[:8])
+    chosen: dict[str, ReportStatement] = {}
+    against: list[ConflictingStatements] = []
+    for field in (*SCALARS, "origin"):
+        own = [row for row in statements if row.field == field]
+        if not own:
+            continue
+        best = min(own, key=lambda row: (-RANK[row.trust], row.title, row.source == TAG, row.line))
+        if field in _VERSIONS and not (field == "driver" and names_line(best.value)):
+            finer = [row for row in own if _extends(best.value, row.value)]  # 8.1.0 rather than 8.1
+            best = min(finer, key=lambda row: (-RANK[row.trust], row.line), default=best)
+        chosen[field] = best
+        others = {row.value: row for row in reversed(own) if not _agree(field, best.value, row.value)}
+        dropped = sorted(others.values(), key=lambda row: (-RANK[row.trust], row.line))[:8]
+        against += [ConflictingStatements(field=field, kept=best, dropped=row) for row in dropped]
+    return chosen, tuple(against)
 
 
 def _extends(short: str, full: str) -> bool:
@@ -343,17 +346,3 @@ def trimmed(statements: Iterable[ReportStatement]) -> list[ReportStatement]:
             seen.add(mark)
             kept.append(row)
     return sorted(kept, key=lambda row: row.line)
-
-
-def scalars(
-    statements: Sequence[ReportStatement],
-) -> tuple[dict[str, ReportStatement], tuple[ConflictingStatements, ...]]:
-    """Choose the value of every stated scalar field."""
-    chosen: dict[str, ReportStatement] = {}
-    against: list[ConflictingStatements] = []
-    for field in (*SCALARS, "origin"):
-        best, contradictions = scalar(field, statements)
-        if best is not None:
-            chosen[field] = best
-        against.extend(contradictions)
-    return chosen, tuple(against)
