@@ -12,7 +12,6 @@ from envbuilder.engine.port import Image
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Code
 from envbuilder.image import lockfile
-from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL, LOCK_LABEL, carried_lock
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, InstalledFramework
@@ -29,7 +28,7 @@ def installed_framework(files: ImageFiles, image: Image, gpus: str) -> Installed
     return msgspec.structs.replace(found, is_for_gpus=is_for_gpus)
 
 
-def of_environment(environment: Environment, lock: str, *, profile: Profile, simulated: bool) -> Facts:
+def of_environment(environment: Environment, lock: str) -> Facts:
     """Return the facts of a managed environment: all of its claims are checked."""
     shared = {name: getattr(environment, name) for name in _SHARED}
     shared["built_cuda"] = environment.built_cuda or environment.cuda
@@ -40,8 +39,6 @@ def of_environment(environment: Environment, lock: str, *, profile: Profile, sim
         locked=_pins(lock),
         environment=environment.id,
         lock=lockfile.digest(lock) if lock else "",
-        profile=profile,
-        simulated=simulated,
     )
 
 
@@ -70,9 +67,7 @@ def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
     )
 
 
-def of_foreign(
-    installed: InstalledFramework, catalog: Catalog, image: Image | None, *, profile: Profile, simulated: bool
-) -> Facts:
+def of_foreign(installed: InstalledFramework, catalog: Catalog, image: Image | None) -> Facts:
     """Return the facts of a foreign image, or of a Python of this host, from the build's own record.
 
     Missing values come from the catalogue's row of that release; without a row there is no claim.
@@ -94,8 +89,6 @@ def of_foreign(
         libraries=row.libraries if row and for_gpus else (),
         cubins=row.cubins if row else (),
         ptx=row.ptx if row else (),
-        profile=profile,
-        simulated=simulated,
         place="container" if image else "here",
     )
 

@@ -333,6 +333,5 @@ def check_product(result: CheckResult, data: object, nonce: str) -> CheckResult:
     if data == product(nonce):
         return msgspec.structs.replace(result, observed="the host's product")
     text = f"matmul {'x'.join(map(str, SHAPE))}: not the host's product"
-    return msgspec.structs.replace(
-        result, outcome="failed", observed=text, findings=(found("other_product", text=text),)
-    )
+    finding = found("other_product", text=text)
+    return msgspec.structs.replace(result, outcome="failed", observed=text, findings=(finding,))

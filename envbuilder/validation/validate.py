@@ -161,7 +161,7 @@ def validate_here(
     """Run the suite with a Python of this host, without a container. Raises UsageError if it has no TensorFlow."""
     began = time.monotonic()
     installed = _identify(python)
-    facts = facts_of.of_foreign(installed, catalog, None, profile=profile, simulated=False)
+    facts = msgspec.structs.replace(facts_of.of_foreign(installed, catalog, None), profile=profile)
     local = LocalPython(installed)
     image = Image("", (), (), 0, labels={}, env=os.environ, user="", architecture=platform.machine())
     context = ImageContext(image, ImageFiles(()), facts, "", WheelRecords(None), local=local)
@@ -294,7 +294,8 @@ class _Target:
             self.environment = found if is_claimed else None
             self.lock = image_claims.carried_lock(self.files) if label else ""
         facts = self._of_foreign(label) if self.environment is None else self._of_environment(self.environment)
-        self.facts = facts_of.with_gpus(facts, self.spec.gpus)
+        facts = facts_of.with_gpus(facts, self.spec.gpus)
+        self.facts = msgspec.structs.replace(facts, profile=request.profile, simulated=request.simulate is not None)
 
     @cached_property
     def files(self) -> ImageFiles:
@@ -302,22 +303,20 @@ class _Target:
         return read_image(self.engine, self.image)
 
     def _of_environment(self, environment: Environment) -> Facts:
-        request, profile, simulated = self.request, self.request.profile, self.request.simulate is not None
-        facts = facts_of.of_environment(environment, self.lock, profile=profile, simulated=simulated)
+        by_host, removed = self.request.environment, self.request.removed
         # Only this host's record of an environment may say that a base has no tools, never the image's document.
-        facts = facts_of.with_base(facts, request.environment)
-        if request.environment is not None or request.removed:
-            left_out = image_claims.libraries_left_out(request.removed)
+        facts = facts_of.with_base(facts_of.of_environment(environment, self.lock), by_host)
+        if by_host is not None or removed:
+            left_out = image_claims.libraries_left_out(removed)
         else:
             left_out = image_claims.left_out_of(self.files, self.image.labels, self.lock)
         return msgspec.structs.replace(facts, left_out=left_out)
 
     def _of_foreign(self, label: str) -> Facts:
-        profile, simulated = self.request.profile, self.request.simulate is not None
         if self.request.catalog is None:
             raise ValueError("a foreign image needs a catalogue")
         installed = facts_of.installed_framework(self.files, self.image, self.spec.gpus)
-        facts = facts_of.of_foreign(installed, self.request.catalog, self.image, profile=profile, simulated=simulated)
+        facts = facts_of.of_foreign(installed, self.request.catalog, self.image)
         is_claimed = label or self.files.file(image_claims.DOCUMENT) is not None
         return facts_of.of_claimed(facts, self.files, self.image) if is_claimed else facts
 

@@ -79,10 +79,8 @@ def _of_image(
     """
     image = engine.image(request.image)
     if image is None:
-        raise UsageError(
-            f"{request.image}: neither a built environment nor an image in the engine's store",
-            hint="envbuilder build, or docker pull",
-        )
+        text = f"{request.image}: neither a built environment nor an image in the engine's store"
+        raise UsageError(text, hint="envbuilder build, or docker pull")
     name = image.labels.get(ENVIRONMENT_LABEL, "")
     record = _record(name, workspace)
     if record is not None and lower_image(engine, image, record.image) is not None:

@@ -126,9 +126,8 @@ class History:
                     connection.executescript(_LAYOUT)
                 yield connection
         except (sqlite3.Error, OSError, decoding.DamagedError) as error:
-            raise InfrastructureError(
-                f"{self.path}: {error}", hint="is it a history file of envbuilder, on a disk that can be written?"
-            ) from error
+            hint = "is it a history file of envbuilder, on a disk that can be written?"
+            raise InfrastructureError(f"{self.path}: {error}", hint=hint) from error
 
 
 def _readable(key: object, document: object) -> Verdict | None:

@@ -75,7 +75,7 @@ def test_facts_of_a_foreign_image_come_from_its_files(
     image = image_of({**package("tensorflow", "1.99", named), **folders, "usr/lib/libcudart.so.12": b"1"})
     described = context_of(image).image
     installed = installed_framework(image, described, gpus)
-    facts = of_foreign(installed, load(), described, profile="quick", simulated=False)
+    facts = of_foreign(installed, load(), described)
     assert (installed.package, facts.tensorflow, facts.python) == ("tensorflow", "1.99", "3.11")
     assert (facts.flavor, facts.cuda, facts.cudnn) == expected
     assert ("flavor" in [one.subject for one in claims(context_of(image)).findings]) is has_code
