@@ -71,7 +71,7 @@ def areas(
                 break
     for area, (row, there) in found.items():
         severity = subject.severity if row.severity == "managed" else Severity(row.severity)
-        text = row.text.format(area=area, paths=listed(there))
+        text = row.text.format(area=area, paths=listed(there)) + subject.origin(there)
         yield finding(severity, row.code, area, text, found=listed(there), fix=row.fix), there
 
 

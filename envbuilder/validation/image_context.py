@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from envbuilder.engine.port import Image
+from envbuilder.engine.port import Image, Layer
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
@@ -17,6 +17,7 @@ from envbuilder.support import decoding
 from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch, LocalPython, LocalSearch
+from envbuilder.validation.secret_scan import INSTRUCTION, secrets_in
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
 
@@ -104,6 +105,16 @@ class ImageContext:
         """Return True if a system package brings a file; in a managed image the lists of conda do not count."""
         return self.files.system.owns(path, conda=not self.is_managed)
 
+    def origin(self, paths: Iterable[str]) -> str:
+        """Return the layer that brought or deleted the first of some paths, and its instruction without credentials."""
+        path = min(paths)
+        entry = self.files.paths.get(path)
+        number = self.files.gone.get(path, len(self.image.layers)) if entry is None else entry.layer
+        if number >= len(self.image.layers):
+            return ""
+        made = instruction(self.image.layers[number])
+        return f" (layer {number + 1}: {'…' if secrets_in(INSTRUCTION, made.encode()) else escaped(made)})"
+
     def is_later(self, path: str) -> bool:
         """Return True if a layer above the known layers of the environment brought a path."""
         entry = self.files.paths.get(path)
@@ -144,6 +155,11 @@ class CheckOutput:
     blamed: frozenset[str] = frozenset()
     follow: Mapping[str, frozenset[Code]] = field(default_factory=dict)
     undecided: str = ""
+
+
+def instruction(layer: Layer) -> str:
+    """Return the instruction that made a layer, as its Dockerfile has it."""
+    return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")
 
 
 def finding(

@@ -304,15 +304,16 @@ def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, *, is
     if one.editable:
         yield found("editable", weight, one=one, place=place)
     if it.changed:
-        yield found("files_changed", one=one, count=len(it.changed), paths=listed(it.changed))
+        origin = subject.origin(it.changed)
+        yield found("files_changed", one=one, count=len(it.changed), paths=listed(it.changed), origin=origin)
     elif it.against:
         yield found("record_differs", one=one, paths=listed(it.against))
     if it.unread:
         yield found("digests_unknown", one=one, count=len(it.unread), paths=listed(it.unread))
-    yield from _missing(one, it.missing, strict=is_own)
+    yield from _missing(subject, one, it.missing, strict=is_own)
 
 
-def _missing(one: InstalledPackage, missing: list[str], *, strict: bool) -> Iterator[Finding]:
+def _missing(subject: ImageContext, one: InstalledPackage, missing: list[str], *, strict: bool) -> Iterator[Finding]:
     """Report missing files under the most specific code: a library, a tool of XLA, any other file."""
     kinds: dict[str, list[str]] = {
         "missing_libraries": [],
@@ -334,7 +335,8 @@ def _missing(one: InstalledPackage, missing: list[str], *, strict: bool) -> Iter
         kinds[f"missing_{kind}"].append(path)
     for name, paths in kinds.items():
         if paths:
-            yield found(name, one=one, count=len(paths), paths=listed(paths), first=posixpath.basename(paths[0]))
+            first, origin = posixpath.basename(paths[0]), subject.origin(paths)
+            yield found(name, one=one, count=len(paths), paths=listed(paths), first=first, origin=origin)
 
 
 def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) -> bool:

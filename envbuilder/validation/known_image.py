@@ -9,12 +9,13 @@ from typing import cast
 
 import msgspec
 
-from envbuilder.engine.port import Image, Layer
+from envbuilder.engine.port import Image
 from envbuilder.finding import Finding
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
+from envbuilder.validation.image_context import instruction
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import LayerRecord
 from envbuilder.verdict import CheckResult, Measurement
@@ -71,7 +72,8 @@ def describe(image: Image, base: Image, files: ImageFiles, results: Sequence[Che
         suite=suite_plan.digest(),
         recorded=datetime.now(UTC).date().isoformat(),
         layers=tuple(
-            KnownLayer(made_by=_short(one), diff_id=one.diff_id, entries=entries(read)) for one, read in pairs
+            KnownLayer(made_by=instruction(one)[:100], diff_id=one.diff_id, entries=entries(read))
+            for one, read in pairs
         ),
         configuration=configuration(image, base),
         checks={one.name: PassedCheck(findings=one.findings, measurements=one.measurements) for one in results},
@@ -96,7 +98,7 @@ def differences(
         records = files().records[len(base.layers) :]
         for number, (record, own, before) in enumerate(zip_longest(records, above, known.layers), 1):
             if not (own and before and (own.diff_id == before.diff_id or entries(record) == before.entries)):
-                found.append(f"layer {number} above the base ({before.made_by if before else _short(own)})")
+                found.append(f"layer {number} above the base ({before.made_by if before else instruction(own)[:100]})")
     return tuple(found)
 
 
@@ -144,7 +146,3 @@ def entries(record: LayerRecord) -> str:
     names = ("path", "kind", "mode", "uid", "size", "modified", "target", "digest", "has_capabilities")
     rows = sorted(record.rows, key=lambda row: row.path)
     return digest(msgspec.msgpack.encode([[getattr(row, name) for name in names] for row in rows]))
-
-
-def _short(layer: Layer) -> str:
-    return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")[:100]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from made_images import SITE, SYSTEM, Layer, context_of, findings_of, image_of, package
 
+from envbuilder.engine.port import Layer as ImageLayer
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 
@@ -129,3 +130,17 @@ def test_environment_that_was_moved_is_an_error() -> None:
     subject = context_of(image_of({**moved, **framework}), env=env, facts={"python": "3.11"})
     found = [one.message for one in findings_of("configuration", subject) if one.severity is Severity.ERROR]
     assert ["was moved from /opt/venv" in message for message in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("made_by", "shown"),
+    [
+        ("RUN /bin/sh -c cp tool /opt/venv/bin # buildkit", "(layer 2: cp tool /opt/venv/bin)"),
+        ("RUN TOKEN=ghp_a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2 sh install", "(layer 2: …)"),
+    ],
+)
+def test_finding_names_layer_and_instruction_without_credentials(made_by: str, shown: str) -> None:
+    layers = (ImageLayer("sha256:1", 1), ImageLayer("sha256:2", 1, made_by))
+    subject = context_of(image_of(OWN, entry("opt/venv/bin/tool", 0o755)), layers=layers)
+    (one,) = (one for one in findings_of("files", subject) if one.subject == "programs")
+    assert one.message.endswith(shown)
