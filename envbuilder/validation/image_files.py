@@ -258,10 +258,11 @@ def read_layers(
     store = store or Cache(cache_dir() / "layers")
     budget = budget or Budget(len(images))
     found: dict[str, LayerRecord] = {}
-    for diff_id in {layer.diff_id for image in images for layer in image.layers}:
+    for diff_id in dict.fromkeys(layer.diff_id for image in images for layer in image.layers):
         kept = store.get(diff_id, _scanner())
         if kept is not None and (record := _unpacked(kept)) is not None:
-            found[diff_id] = record
+            contents = {path: content for path, content in record.contents.items() if budget.keeps(len(content))}
+            found[diff_id] = msgspec.structs.replace(record, contents=contents)
             store.used(diff_id, _scanner())
             if not budget.spend(record.memory):
                 return found
@@ -275,7 +276,8 @@ def read_layers(
                     if budget.reached:
                         return found
                     found[record.diff_id] = record
-                    store.put(record.diff_id, _scanner(), zlib.compress(msgspec.msgpack.encode(record), 1))
+                    if not budget.is_full:
+                        store.put(record.diff_id, _scanner(), zlib.compress(msgspec.msgpack.encode(record), 1))
         except RefusedLayerError as error:
             budget.reached = str(error)
             return found

@@ -53,10 +53,13 @@ binary file, this many bytes.
 
 
 class Budget:
-    """Bounds on reading ``images`` images; ``reached`` names the first one that was reached: reading ends there."""
+    """Bounds on reading ``images`` images; ``reached`` names the first one that was reached: reading ends there.
+
+    ``is_full`` is True if a content was not kept because others are: its layer's record holds for this image only.
+    """
 
     def __init__(self, images: int = 1) -> None:
-        self.reached = ""
+        self.reached, self.is_full = "", False
         self._memory, self._kept, self._content = MEMORY * images, KEPT_OF_IMAGE * images, CONTENT * images
         self._seconds, self._clock = SECONDS * images, time.thread_time()
 
@@ -78,7 +81,8 @@ class Budget:
         return not self.reached
 
     def keeps(self, size: int) -> bool:
-        """Take memory for a content. False if it is too large: then it is not kept."""
+        """Take memory for a content. False if it is too large, or there is no room left: then it is not kept."""
+        self.is_full = self.is_full or MAX_KEPT >= size > self._kept
         keeps = size <= min(MAX_KEPT, self._kept)
         self._kept -= size if keeps else 0
         return keeps

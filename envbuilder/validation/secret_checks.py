@@ -18,7 +18,9 @@ _TRUSTED = re.compile(r"etc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
 """Certificates that OpenSSL looks up by name; packages put only links there."""
 
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
-_MOST_SHOWN = 40
+_MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
+"""Findings of a check; variables, labels and instructions that are searched, and their bytes."""
+
 _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -71,6 +73,10 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
     texts += [("the label ", name[:100], VARIABLE, f"{name}={value}") for name, value in sorted(image.labels.items())]
     texts += [("", "the entry point", INSTRUCTION, " ".join(image.entrypoint))]
     texts += [("", "the command", INSTRUCTION, " ".join(image.command))]
+    count, size = len(texts) + len(image.history), sum(map(len, (*image.history, *(text for *_, text in texts))))
+    if count > _MOST_TEXTS or size > _MOST_TEXT:
+        yield found("too_much_text", count=count, size=size)
+        return
     for kind, name, place, text in texts:
         for what in secrets_in(place, text.encode("utf-8", "replace")):
             yield found("secret_in_value", kind=kind, name=name, what=what)

@@ -307,6 +307,18 @@ def test_layer_without_end_takes_bounded_time_and_memory_and_has_a_result(name: 
     assert "too large to be read" in error or ("cannot be checked" in error and not took["passed"])
 
 
+def test_contents_of_all_layers_have_one_bound(tmp_path: Path) -> None:
+    engine, content = FakeEngine(), b"x" * MAX_KEPT
+    images = [engine.add(name, name.encode()) for name in "abc"]
+    engine._store["all"] = replace(engine.add("all"), layers=tuple(image.layers[0] for image in images))
+    for image in (*images, engine._store["all"]):
+        for one in images:
+            engine.files[one.layers[0].diff_id] = (bombs.file(f"{one.tags[0]}.pth", content),)
+        files = read_image(engine, image, Cache(tmp_path))
+        assert len(dict(files.kept())) == min(2, len(files.paths))
+    assert len(files.paths) == 3
+
+
 class Refusing(FakeEngine):
     @contextmanager
     def layer_files(self, *_: str, without: Collection[int] = ()) -> Iterator[Iterator[LayerStream]]:  # noqa: ARG002

@@ -206,10 +206,10 @@ def test_variables_with_credentials_are_named(env: dict[str, str], names: list[s
     ],
 )
 def test_an_adversarial_text_costs_linear_time(text: bytes) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     for place in ("app/.env", "compose.yaml", "a.key", VARIABLE, INSTRUCTION):
         secrets_in(place, text)
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
@@ -341,6 +341,19 @@ def errors(**image: Any) -> list[Finding]:
 def test_replaced_value_in_the_history_is_found(first: str) -> None:
     (one,) = errors(history=(first, "ENV API_TOKEN=", 'CMD ["serve"]'), env={"API_TOKEN": ""}, command=("serve",))
     assert (one.code, "history" in one.message) == (Code.SECRET_IN_IMAGE, True)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"labels": {"a": "x" * (1 << 20)}},
+        {"history": ("RUN true " * 10,) * 50_000},
+        {"labels": {str(n): "" for n in range(20_000)}, "history": ("ENV a",) * 9_000},
+    ],
+)
+def test_text_without_end_is_reported_and_not_searched(image: dict[str, Any]) -> None:
+    (one,) = errors(**image)
+    assert (one.code, one.subject) == (Code.IMAGE_CONFIGURATION, "configuration")
 
 
 def test_step_for_images_on_top_is_searched_once() -> None:
