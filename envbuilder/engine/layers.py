@@ -36,10 +36,6 @@ _ELSEWHERE = frozenset(f"{place}.overlay.{name}" for place in ("trusted", "user"
 """Attributes of a folder or a file whose content is in another place."""
 
 
-class _RefusedError(tarfile.ReadError):
-    """An entry that engines may read differently."""
-
-
 def layers(archive: Iterable[bytes], without: Collection[int] = ()) -> Iterator[LayerStream]:
     """Yield each layer of an archive, which is read once from start to end; none of a size in ``without``.
 
@@ -68,8 +64,6 @@ def reading() -> Iterator[None]:
     try:
         with decoding.damaged("it is cut or damaged"):
             yield
-    except _RefusedError as error:
-        raise RefusedLayerError(f"a layer of the image cannot be read: {error}") from error
     except (tarfile.TarError, OSError, decoding.DamagedError) as error:
         raise InfrastructureError(f"the engine's archive of the image cannot be read: {error}") from error
 
@@ -86,8 +80,6 @@ def _layer(source: IO[bytes]) -> LayerStream | None:
         settings: dict[str, Any] = {"tarinfo": type("_Entry", (_Header,), {"before": []}), "pax_headers": _Ignored()}
         try:
             inner = tarfile.open(fileobj=hashed, mode="r|", bufsize=_PIECE, **settings)  # noqa: SIM115 - closed below
-        except _RefusedError:
-            raise
         except tarfile.ReadError:
             return None
     stream = LayerStream(iter(()))
@@ -192,11 +184,11 @@ class _Header(tarfile.TarInfo):
         if cls.before and (
             header.type in cls.before or (header.type in (*_EXTENSIONS, tarfile.XGLTYPE) and not is_long)
         ):
-            raise _RefusedError("an entry has two headers with its name")
+            _refuse("an entry has two headers with its name")
         if cls.before and header.type in (tarfile.AREGTYPE, tarfile.DIRTYPE) and buf[156:157] == tarfile.AREGTYPE:
-            raise _RefusedError("only the name of an entry tells if it is a file or a folder")
+            _refuse("only the name of an entry tells if it is a file or a folder")
         if buf[345] and header.type not in tarfile.GNU_TYPES and (buf[257:263] != _USTAR or buf[508:512] == _OF_STAR):
-            raise _RefusedError("the name of an entry depends on the tar format")
+            _refuse("the name of an entry depends on the tar format")
         if header.type in _EXTENSIONS:
             cls.before.append(header.type)
         elif header.type != tarfile.XGLTYPE:
@@ -206,16 +198,17 @@ class _Header(tarfile.TarInfo):
 
 def _check(member: tarfile.TarInfo) -> None:
     """Refuse an entry whose extended headers programs read differently."""
+    name = repr(as_text(member.name)[:200])
     for keyword, value in member.pax_headers.items():
         if keyword.removeprefix(_XATTR) in _ELSEWHERE:
-            _refuse(member, "an attribute of the engine says that its content is elsewhere")
+            _refuse(f"{name}: an attribute of the engine says that its content is elsewhere")
         is_number = value.isascii() and value.isdigit()
         if (keyword in ("path", "linkpath") and not value) or (keyword == "size" and not is_number):
-            _refuse(member, f"its extended header has no valid {keyword}")
+            _refuse(f"{name}: its extended header has no valid {keyword}")
 
 
-def _refuse(member: tarfile.TarInfo, why: str) -> NoReturn:
-    raise _RefusedError(f"{as_text(member.name)[:200]!r}: {why}")
+def _refuse(why: str) -> NoReturn:
+    raise RefusedLayerError(f"a layer of the image cannot be read: {why}")
 
 
 class _Hashed(io.RawIOBase):
@@ -231,7 +224,7 @@ class _Hashed(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if self._at > self.until:
-            raise _RefusedError("the header of an entry is too long")
+            _refuse("the header of an entry is too long")
         data = self._source(size)
         self.hash.update(data)
         self._at += len(data)
