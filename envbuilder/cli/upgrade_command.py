@@ -48,7 +48,7 @@ def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.support.console import Console
     from envbuilder.upgrade import bisect as bisection
     from envbuilder.upgrade import text
-    from envbuilder.upgrade.job import bisect_versions, compare_versions, read_upgrade
+    from envbuilder.upgrade.upgrade import bisect_versions, compare_versions, read_upgrade
 
     options, catalog = read_upgrade(values, Path.cwd(), load())
     if bisect:

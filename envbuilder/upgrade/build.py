@@ -19,7 +19,7 @@ from envbuilder.image.names import after
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console, steps
 from envbuilder.upgrade.document import ComparedImage, SizedLayer
-from envbuilder.upgrade.options import UpgradeOptions
+from envbuilder.upgrade.pairs import UpgradeOptions
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import ImageRef, Verdict

@@ -6,9 +6,10 @@ import base64
 import math
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -34,6 +35,9 @@ from envbuilder.upgrade.observed import Numerics, Observations, Operation, Preci
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import CheckResult
 
+_Evidence = TypeVar("_Evidence")
+_Found = TypeVar("_Found")
+
 
 @dataclass(frozen=True)
 class ImageEvidence:
@@ -55,41 +59,40 @@ def differences(
 ) -> Differences:
     """Compare two images in every respect with evidence for both; the rest is None, never "no difference"."""
     one, other = old.observed, new.observed
-    warned = warnings(one.printed, other.printed) if one.printed and other.printed else None
-    outputs, compared = compare_outputs(one.numerics, other.numerics) if one.numerics and other.numerics else (None, 0)
+    warned = _both(warnings, one.printed, other.printed)
+    outputs, compared = _both(compare_outputs, one.numerics, other.numerics) or (None, 0)
     gpu = new.side.environment.flavor == "gpu"
-    tests = (
-        compare_tests(one.tests, other.tests, one.again, other.again)
-        if one.tests is not None and other.tests is not None
-        else None
-    )
+    tested = one.tests is not None and other.tests is not None
+    tests = compare_tests(one.tests or (), other.tests or (), one.again, other.again) if tested else None
     return Differences(
-        packages=inventory.packages(one.inventory, other.inventory) if one.inventory and other.inventory else None,
-        requirements=inventory.requirements(one.inventory, other.inventory)
-        if one.inventory and other.inventory
-        else None,
+        packages=_both(inventory.packages, one.inventory, other.inventory),
+        requirements=_both(inventory.requirements, one.inventory, other.inventory),
         platform=inventory.platform(old.side, new.side, one.inventory, other.inventory),
         sets=inventory.sets(old.side, new.side),
         hosts=compare_hosts(old.side.environment, new.side.environment, fleet, catalog) if fleet and gpu else None,
         size_ratio=inventory.size_ratio(old.side, new.side),
         layers=inventory.layers(old.side, new.side),
         timings=statistics.compare([one for one in samples if one.unit == "s"], settings) if samples else None,
-        numerics=numerics(one.numerics, other.numerics) if one.numerics and other.numerics else None,
+        numerics=_both(numerics, one.numerics, other.numerics),
         warnings_new=warned[0] if warned else None,
         warnings_gone=warned[1] if warned else (),
-        surface=surface.compare_surfaces(one.surface, other.surface) if one.surface and other.surface else None,
-        checks=checks(old.checks, new.checks) if old.checks is not None and new.checks is not None else None,
+        surface=_both(surface.compare_surfaces, one.surface, other.surface),
+        checks=_both(checks, old.checks, new.checks),
         tests=tests,
         tests_run=_run(one, other),
-        tests_counted=count_tests(one.tests, other.tests, tests or ())
-        if one.tests is not None and other.tests is not None
-        else None,
+        tests_counted=count_tests(one.tests or (), other.tests or (), tests or ()) if tested else None,
         outputs=outputs,
         outputs_compared=compared,
-        streams_changed=streams(one.numerics, other.numerics) if one.numerics and other.numerics else None,
+        streams_changed=_both(streams, one.numerics, other.numerics),
         memory=_memory(samples, settings),
         models=models,
     )
+
+
+def _both(
+    compared: Callable[[_Evidence, _Evidence], _Found], old: _Evidence | None, new: _Evidence | None
+) -> _Found | None:
+    return None if old is None or new is None else compared(old, new)
 
 
 def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:

@@ -14,14 +14,11 @@ from envbuilder.environment import Environment
 from envbuilder.image.build import Built
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import LockedImage, describe_image
-from envbuilder.upgrade.cache import AnswerCache, key_of
 from envbuilder.upgrade.compare import THE_RUN, ImageEvidence, hanging, to_run_again
 from envbuilder.upgrade.document import ModelExchange
-from envbuilder.upgrade.measure import measure
-from envbuilder.upgrade.model_exchange import exchange
-from envbuilder.upgrade.observe import ProbeTarget, observe
+from envbuilder.upgrade.observe import AnswerCache, ProbeTarget, exchange, key_of, measure, observe
 from envbuilder.upgrade.observed import Observations, UserTest
-from envbuilder.upgrade.options import Propose, UpgradeOptions
+from envbuilder.upgrade.pairs import Propose, UpgradeOptions
 from envbuilder.upgrade.statistics import Samples
 from envbuilder.upgrade.user_tests import UserSuite, run_again, run_suite
 from envbuilder.verdict import Verdict

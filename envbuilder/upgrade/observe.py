@@ -1,19 +1,36 @@
-"""Run the upgrade probes: one closed container per question; the answer is a typed value or a gap."""
+"""Ask and measure images: one closed container per question, whose answer is a typed value or a gap, and is cached."""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeVar
+
+import msgspec
 
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
 from envbuilder.support import decoding
 from envbuilder.support.console import Task
-from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
-from envbuilder.workspace import packaged, packaged_in
+from envbuilder.upgrade.document import ModelExchange
+from envbuilder.upgrade.observed import (
+    Inventory,
+    LoadOutcomes,
+    Numerics,
+    Observations,
+    SavedModels,
+    Surface,
+    TimingSample,
+    WarningLines,
+)
+from envbuilder.upgrade.statistics import Samples
+from envbuilder.workspace import content_key, packaged, packaged_in, read_document, write_atomically, write_document
 
 PROBES = "probes"
 _SHARED = "__init__ channel cuda_timeline elf host installed loader tensorflow_install watchdog"
@@ -138,3 +155,169 @@ def observe(place: ProbeTarget, task: Task) -> Observations:
     numerics = answer("numerics", "numerics", Numerics)
     printed = answer("warnings", "warning_lines", WarningLines)
     return Observations(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))
+
+
+_Value = TypeVar("_Value")
+
+
+class Rounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured rounds of two images on one machine: ``old[i]`` and ``new[i]`` are round i."""
+
+    schema: str = "envbuilder/rounds/v1"
+    key: str
+    old: tuple[TimingSample, ...] = ()
+    new: tuple[TimingSample, ...] = ()
+
+
+class _StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer as JSON, and its question."""
+
+    key: str
+    value: msgspec.Raw
+
+
+def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str:
+    """Name a question: images, GPUs, memory, probe sources, this machine, and further contents."""
+    asked = [f"{place.image} {place.gpus} {place.memory}" for place in places]
+    own = {"asked": "\n".join((platform.node(), *asked)).encode()}
+    return content_key({**probe_files(), **own, **(more or {})})
+
+
+@dataclass(frozen=True)
+class AnswerCache:
+    """Cached answers in a folder; ``fresh`` ignores them."""
+
+    folder: Path
+    fresh: bool = False
+
+    def rounds(self, key: str) -> Rounds:
+        """Return the rounds measured before for this question."""
+        found = None if self.fresh else read_document(self.folder / "rounds.json", Rounds)
+        return found if found is not None and found.key == key else Rounds(key=key)
+
+    def add(self, rounds: Rounds) -> None:
+        """Store rounds atomically."""
+        write_document(self.folder / "rounds.json", rounds)
+
+    def answer(
+        self,
+        name: str,
+        key: str,
+        kind: type[_Value],
+        make: Callable[[], _Value],
+        whole: Callable[[_Value], bool] = lambda _: True,
+    ) -> _Value:
+        """Return the cached answer of that name, or compute it; only a ``whole`` (complete) answer is stored."""
+        path = self.folder / f"{name}.json"
+        kept = None if self.fresh else read_document(path, _StoredAnswer)
+        if kept is not None and kept.key == key:
+            with suppress(decoding.DamagedError):  # written by another version of envbuilder
+                return decoding.from_json(bytes(kept.value), kind)
+        value = make()
+        if whole(value):
+            raw = msgspec.Raw(msgspec.json.encode(value))
+            write_atomically(path, msgspec.json.encode(_StoredAnswer(key=key, value=raw)))
+        return value
+
+
+Arguments = Mapping[str, object]
+
+
+def measure(
+    old: ProbeTarget,
+    new: ProbeTarget,
+    rounds: int,
+    task: Task,
+    arguments: tuple[Arguments, Arguments] = ({}, {}),
+    cache: AnswerCache | None = None,
+) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
+    """Measure both images ``rounds`` times, one directly after the other; return samples and failures.
+
+    A first round, which fills the page cache, does not count. The order alternates. The measurement ends if an image
+    does not answer. Cached rounds are reused; a round is cached when both images have answered.
+    """
+    sides = (old, new)
+    key = key_of(old, new, more={"arguments": json.dumps(arguments, sort_keys=True).encode()})
+    taken = cache.rounds(key) if cache else Rounds(key=key)
+    known = len(taken.old)
+    if known:
+        task.update(f"{min(known, rounds)} rounds were measured before (--fresh measures again)")
+    for round_ in range(known - 1, rounds) if known < rounds else ():
+        counted = round_ >= known
+        task.update(f"round {round_ + 1} of {rounds}" if counted else "warming up")
+        answers: dict[int, TimingSample] = {}
+        for side in (0, 1) if round_ % 2 == 0 else (1, 0):
+            found = ask(sides[side], "timing", TimingSample, arguments[side])
+            if isinstance(found, Gap):
+                return (), (f"measurement of the {('old', 'new')[side]} image: {found.why}",)
+            answers[side] = found
+        if counted:
+            taken = msgspec.structs.replace(taken, old=(*taken.old, answers[0]), new=(*taken.new, answers[1]))
+            if cache:
+                cache.add(taken)
+    return samples(taken.old[:rounds], taken.new[:rounds]), ()
+
+
+def samples(old: Sequence[TimingSample], new: Sequence[TimingSample]) -> tuple[Samples, ...]:
+    """Pair durations and memory peaks of both images by name; incomplete ones are omitted."""
+    seconds = _paired("s", [one.seconds for one in old], [one.seconds for one in new])
+    return (*seconds, *_paired("B", [one.bytes for one in old], [one.bytes for one in new]))
+
+
+def _paired(
+    unit: Literal["s", "B"], old: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]
+) -> Iterator[Samples]:
+    every = [*old, *new]
+    for name in every[0] if every else ():
+        if all(name in values for values in every):
+            before, after = (tuple(values[name] for values in side) for side in (old, new))
+            yield Samples(name=name, unit=unit, old=before, new=after)
+
+
+def exchange(old: ProbeTarget, new: ProbeTarget) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
+    """Save on each image and load on the other; return the failures by format, and unanswered questions.
+
+    A format that the saving image cannot load itself is omitted.
+    """
+    rows: list[ModelExchange] = []
+    for writer, reader, saved_by in ((old, new, "old"), (new, old, "new")):
+        found = _exchanged(writer, reader, saved_by)
+        if isinstance(found, Gap):
+            return None, (f"models saved by the {saved_by} image: {found.why}",)
+        rows += found
+    return tuple(rows), ()
+
+
+def _exchanged(writer: ProbeTarget, reader: ProbeTarget, saved_by: str) -> list[ModelExchange] | Gap:
+    saved = ask(writer, "models", SavedModels)
+    if isinstance(saved, Gap):
+        return saved
+    formats = {name: str(number) for number, name in enumerate(saved.saved)}
+    order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
+    try:
+        with decoding.damaged("its answer contains other values than files"):
+            files = dict(_files(saved, formats))
+    except decoding.DamagedError as error:
+        return Gap(str(error))
+    own, other = (ask(place, "models", LoadOutcomes, order, files) for place in (writer, reader))
+    if isinstance(own, Gap):
+        return own
+    if isinstance(other, Gap):
+        return other
+    return [
+        ModelExchange(
+            name=name, saved_by="old" if saved_by == "old" else "new", wrong=other.loaded.get(name, "no answer")
+        )
+        for name in formats
+        if not own.loaded.get(name)
+    ]
+
+
+def _files(saved: SavedModels, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    for name, files in saved.saved.items():
+        for path, text in files.items():
+            if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):
+                # One image wrote this path, and the file is copied into the other image, next to the probes.
+                raise decoding.DamagedError(f"{path} leads out of its folder")
+            with decoding.damaged(f"{path} is not base64"):
+                yield f"models/{formats[name]}/{path}", base64.b64decode(text, validate=True)

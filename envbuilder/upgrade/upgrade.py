@@ -1,29 +1,45 @@
-"""The stage: from two versions to the document with the decision, in ``out/upgrades``."""
+"""The upgrade job: from options to the document with the decision, in ``out/upgrades``."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from envbuilder.errors import BaseUnavailableError
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.choice import read_fleet, read_known, read_matrix
+from envbuilder.compat.resolve import resolve
+from envbuilder.engine.docker import connect
+from envbuilder.environment import Combination, Environment
+from envbuilder.errors import BaseUnavailableError, UsageError
+from envbuilder.image import lockfile
 from envbuilder.image.build import span
+from envbuilder.pypi.client import open_index
+from envbuilder.pypi.pages import DistFile
+from envbuilder.refresh.propose import Proposer, today
+from envbuilder.support import decoding
+from envbuilder.support.console import Console
+from envbuilder.support.yaml_reader import read_yaml
+from envbuilder.upgrade import bisect as bisecting
+from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, ImageRunner, candidates
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.compare import differences
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
-from envbuilder.upgrade.options import UpgradeOptions, hosts
-from envbuilder.upgrade.pairs import Pair, pairs
-from envbuilder.upgrade.policy import judge, would_decide
+from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, pairs, pinned_row
+from envbuilder.upgrade.policy import Policy, judge, would_decide
 from envbuilder.upgrade.quantities import ComparedImages
 from envbuilder.upgrade.text import as_markdown
-from envbuilder.upgrade.user_tests import UserSuite, read_suite
-from envbuilder.workspace import temporary_folder, write_atomically, write_document
+from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite
+from envbuilder.workspace import Workspace, content_key, find_matrix, temporary_folder, write_atomically, write_document
 
 
 def upgrade(options: UpgradeOptions, tools: UpgradeTools) -> UpgradeDocument:
@@ -138,3 +154,115 @@ def _document(
             *(f"{row} is not in the catalogue: its row was proposed from its wheel" for row in both.proposed),
         ),
     )
+
+
+DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
+CONFIRM = 2
+"""Runs of each bound after a search, to find an unstable command."""
+OFFERED = "tensorflow"
+"""The default of --matrix."""
+
+
+def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tuple[UpgradeOptions, Catalog]:
+    """Return the command's values as options, with the files that they name, and the catalogue with the matrix's bases.
+
+    Raises UsageError for a wrong version.
+    """
+    given = (name for name in ("old", "new", "tensorflow") if values.get(name))
+    releases = {name: _version(values[name], catalog) for name in given}
+    matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
+    files = {
+        "matrix": matrix,
+        "fleet": read_fleet(values["fleet"]) if values["fleet"] else (),
+        "policy": read_policy(values["policy"], root),
+        "rounds": values["rounds"] or ROUNDS,
+    }
+    return decoding.converted({**values, **releases, **files}, UpgradeOptions), known
+
+
+def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
+    """Compare two versions. Raises UsageError if the options contradict each other."""
+    if options.command:
+        raise UsageError("a command requires --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
+    if options.repeat > 1:
+        raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
+    if options.matrix is None:
+        options = replace(options, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
+    tools = UpgradeTools(
+        workspace=Workspace(root),
+        engine=connect(),
+        console=console,
+        catalog=catalog,
+        propose=lambda version, package: _propose(version, package, options, console, catalog),
+    )
+    return upgrade(options, tools)
+
+
+def _version(text: str, catalog: Catalog) -> str:
+    found = catalog.newest_in(text)
+    if found is None or versions.key_or_none(found) is None:
+        raise UsageError(f"{text}: not a version", hint="name releases such as 2.19.1, or latest")
+    return found
+
+
+def read_policy(name: str | None, root: Path) -> Policy:
+    """Read a policy file; None is the default policy."""
+    return read_yaml(root / name if name else DEFAULT_POLICY, Policy)
+
+
+def _propose(
+    version: str, package: str, options: UpgradeOptions, console: Console, catalog: Catalog
+) -> TensorflowRelease:
+    """Build the row of a release that the catalogue lacks, from the user's wheel or from the index."""
+    console.say(f"{package} {version} is not in the catalogue: reading its wheel")
+    proposer = Proposer(catalog, open_index(), today(), console.say)
+    if options.wheel is None or version != options.new:
+        return proposer.propose(version, package)
+    file = DistFile(project=package, filename=options.wheel.name, url=options.wheel.resolve().as_uri())
+    row = proposer.describe(file)
+    if versions.key(row.version) != versions.key(version):
+        raise UsageError(
+            f"{options.wheel} is version {row.version}, not {version}", hint="give the version of the wheel"
+        )
+    return row
+
+
+def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> BisectDocument:
+    """Find where the command or the check begins to fail. Raises UsageError if the options contradict each other."""
+    engine = connect()
+    engine.sweep()
+    asked, trial = _prepare_bisection(options, ImageBuilder(Workspace(root), engine, console, catalog))
+    console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
+    with console.live():
+        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)
+
+
+def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[BisectParameters, ImageRunner]:
+    axis, release = options.axis, options.tensorflow
+    if bool(options.command) == bool(options.check):
+        raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
+    if axis != "tensorflow" and (release is None or options.flavor != "gpu"):
+        raise UsageError(
+            f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the TensorFlow release to keep"
+        )
+    kept = options if axis == "tensorflow" or release is None else replace(options, old=release, new=release)
+    row = pinned_row(kept, maker.catalog)
+    files = read_files(options.suite) if options.suite else {}
+    asked = BisectParameters(
+        axis=axis,
+        candidates=bisecting.ordered(candidates(axis, row, maker.catalog), options.old, options.new, versions.key),
+        row=row,
+        command=options.command or ("check", options.check or ""),
+        files=content_key(files) if files else "",
+        lock=_committed(row, maker),
+        gpus=options.gpus,
+        repeat=options.repeat,
+    )
+    return asked, ImageRunner(maker, row, options, files)
+
+
+def _committed(row: Combination, maker: ImageBuilder) -> str:
+    """Return the digest of the good end's committed lock, '' for none."""
+    end = resolve(row, maker.catalog)
+    side = maker.committed_image(end) if isinstance(end, Environment) else None
+    return lockfile.digest(side.lock) if side else ""

@@ -12,8 +12,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.image.build import ensure
-from envbuilder.upgrade.measure import PROBE, Arguments, samples
-from envbuilder.upgrade.observe import Gap, ProbeTarget, ask
+from envbuilder.upgrade.observe import Arguments, Gap, ProbeTarget, ask, samples
 from envbuilder.upgrade.observed import TimingSample
 from envbuilder.upgrade.statistics import Settings, compare
 from envbuilder.workspace import Workspace
@@ -38,7 +37,7 @@ def place() -> ProbeTarget:
 
 
 def timed(place: ProbeTarget, arguments: Arguments) -> TimingSample:
-    found = ask(place, PROBE, TimingSample, arguments)
+    found = ask(place, "timing", TimingSample, arguments)
     assert not isinstance(found, Gap), found.why
     return found
 

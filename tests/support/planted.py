@@ -27,10 +27,8 @@ from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import UpgradeTools, ValidatedImage
-from envbuilder.upgrade.job import read_policy
-from envbuilder.upgrade.options import UpgradeOptions
-from envbuilder.upgrade.pairs import Pair
-from envbuilder.upgrade.upgrade import compare_images
+from envbuilder.upgrade.pairs import Pair, UpgradeOptions
+from envbuilder.upgrade.upgrade import compare_images, read_policy
 from envbuilder.upgrade.user_tests import read_suite
 from envbuilder.workspace import Workspace, write_atomically
 

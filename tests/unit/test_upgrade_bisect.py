@@ -23,10 +23,12 @@ from envbuilder.upgrade.bisect import (
     Unbuildable,
     as_text,
     bisect,
+    candidates,
     ordered,
     path_of,
+    resolved,
+    result_of_check,
 )
-from envbuilder.upgrade.bisect_runs import candidates, resolved, result_of_check
 from envbuilder.upgrade.bisect_search import Answer, NextCandidate, Result, advance, most_images, normalised
 from envbuilder.verdict import CheckResult, Outcome
 from envbuilder.workspace import read_document

@@ -10,9 +10,7 @@ from fake_engine import FakeEngine, Script
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.support.console import Console
-from envbuilder.upgrade.cache import AnswerCache, Rounds, key_of
-from envbuilder.upgrade.measure import measure
-from envbuilder.upgrade.observe import ProbeTarget, observe
+from envbuilder.upgrade.observe import AnswerCache, ProbeTarget, Rounds, key_of, measure, observe
 from envbuilder.upgrade.statistics import Samples
 
 

@@ -12,8 +12,7 @@ from fake_engine import FakeEngine, Script
 
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.upgrade.document import ModelExchange
-from envbuilder.upgrade.model_exchange import exchange
-from envbuilder.upgrade.observe import ProbeTarget, probe_files
+from envbuilder.upgrade.observe import ProbeTarget, exchange, probe_files
 
 
 def packed(content: bytes) -> str:

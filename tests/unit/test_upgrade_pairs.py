@@ -31,10 +31,8 @@ from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder
-from envbuilder.upgrade.job import read_upgrade
-from envbuilder.upgrade.options import hosts
-from envbuilder.upgrade.pairs import Pair, pair, pairs, pinned_row
-from envbuilder.upgrade.upgrade import first_buildable
+from envbuilder.upgrade.pairs import Pair, hosts, pair, pairs, pinned_row
+from envbuilder.upgrade.upgrade import first_buildable, read_upgrade
 from envbuilder.workspace import Workspace, shipped
 
 OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
