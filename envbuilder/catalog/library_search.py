@@ -24,24 +24,10 @@ EVERY = "*"
 _FOLDERS = {"libcudart": "cuda_runtime", "libcublasLt": "cublas"}
 """Libraries in a folder of another name; ``libcufft.so.11`` is in ``nvidia/cufft/lib``."""
 
-WHEEL_FOLDERS: Mapping[str, str | None] = {
-    "CudaDriver": None,
-    "CudaRuntime": "cuda_runtime",
-    "Cublas": "cublas",
-    "CublasLt": "cublas",
-    "Cudnn": "cudnn",
-    "Cufft": "cufft",
-    "Cupti": "cuda_cupti",
-    "Curand": "curand",
-    "Cusolver": "cusolver",
-    "Cusparse": "cusparse",
-    "Nccl": "nccl",
-    "NvInfer": None,
-    "NvInferPlugin": None,
-    "Nvml": None,
-    "Nvrtc": "cuda_nvrtc",
-    "Nvshmem": "nvshmem",
-}
+_PLAIN = ("cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl", "nvshmem")
+_OTHERS = {"CudaRuntime": "cuda_runtime", "CublasLt": "cublas", "Cupti": "cuda_cupti", "Nvrtc": "cuda_nvrtc"}
+_WITHOUT = dict.fromkeys(("CudaDriver", "NvInfer", "NvInferPlugin", "Nvml"))
+WHEEL_FOLDERS: Mapping[str, str | None] = {**{name.capitalize(): name for name in _PLAIN}, **_OTHERS, **_WITHOUT}
 """Functions of the opener, and the folder under ``nvidia`` with their library; None if no CUDA wheel has it."""
 
 
@@ -93,20 +79,6 @@ def loader_folders(release: TensorflowRelease, wheels: Iterable[str] = ()) -> tu
         return (EVERY,)
     partly = unfound(release.libraries, release.searches) if release.finds_cuda == "partly" else ()
     return tuple(sorted({*map(folder_of, partly), *unsearched(release, wheels)}))
-
-
-LINK_NVRTC = (
-    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
-    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
-)
-"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `Resolved.needs_nvrtc_link`)."""
-
-
-def loader_path(folders: tuple[str, ...]) -> str:
-    """Return the command that adds the folders of wheels to the loader's path: one, or all if there are several."""
-    folder = folders[0] if len(folders) == 1 else EVERY
-    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
-    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""
 
 
 def _wheel_folder(pin: str) -> str:

@@ -155,8 +155,7 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
         return next((row for row in self.releases(package) if versions.same(row.version, version)), None)
 
     def distributions(self, version: str) -> tuple[TensorflowRelease, ...]:
-        found = (self.release(version, package) for package in DISTRIBUTIONS)
-        return tuple(row for row in found if row is not None)
+        return tuple(row for package in DISTRIBUTIONS if (row := self.release(version, package)) is not None)
 
     @_memoized
     def releases(self, package: str = "tensorflow") -> tuple[TensorflowRelease, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from envbuilder.catalog.library_search import EVERY
 from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible
@@ -102,3 +103,17 @@ def mark(findings: tuple[Finding, ...]) -> str:
     if judged is True:
         return "slow" if any(finding.code is Code.PTX_JIT for finding in findings) else "yes"
     return "no" if judged is False else "?"
+
+
+LINK_NVRTC = (
+    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
+    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
+)
+"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `Resolved.needs_nvrtc_link`)."""
+
+
+def loader_path(folders: tuple[str, ...]) -> str:
+    """Return the command that adds the folders of wheels to the loader's path: one, or all if there are several."""
+    folder = folders[0] if len(folders) == 1 else EVERY
+    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
+    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""

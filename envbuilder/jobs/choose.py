@@ -13,11 +13,10 @@ from typing import Literal, cast
 import msgspec
 
 from envbuilder import host as this_host
-from envbuilder.catalog.library_search import LINK_NVRTC, loader_path
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
-from envbuilder.compat.check_text import finding_lines
+from envbuilder.compat.check_text import LINK_NVRTC, finding_lines, loader_path
 from envbuilder.compat.choose import Refused, choose_for
 from envbuilder.compat.fleet import FleetHost, findings_with
 from envbuilder.compat.question import Question

@@ -11,11 +11,11 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
-from envbuilder.catalog.library_search import LINK_NVRTC, loader_folders, loader_path
+from envbuilder.catalog.library_search import loader_folders
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import check
-from envbuilder.compat.check_text import change_text, new_text
+from envbuilder.compat.check_text import LINK_NVRTC, change_text, loader_path, new_text
 from envbuilder.compat.nearest import Installable, Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
