@@ -214,7 +214,7 @@ def _pairs(old: Sequence[UserTest], new: Sequence[UserTest]) -> Iterator[Outcome
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
     """Return how often a test fails on the image where it fails, its first run included."""
     sides = [
-        [first, *(_outcome(_named(run, change.name)) for run in runs)]
+        [first, *(_outcome(_named(run, change.name)) for run in runs if _named(run, change.name) or _complete(run))]
         for first, runs in ((change.old, old_again), (change.new, new_again))
     ]
     if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each image: never run again
@@ -235,6 +235,11 @@ def to_run_again(old: Sequence[UserTest], new: Sequence[UserTest]) -> frozenset[
 def hanging(tests: Iterable[UserTest]) -> frozenset[str]:
     """Return the tests that were stopped at their limit; a file hangs before its first test."""
     return frozenset(test.name for test in tests if test.outcome == "timeout")
+
+
+def _complete(run: Sequence[UserTest]) -> bool:
+    """Return True if no test hangs and the run finished: only then is a test without an outcome one that failed."""
+    return not hanging(run) and _named(run, THE_RUN) is None
 
 
 def _named(run: Sequence[UserTest], name: str) -> UserTest | None:

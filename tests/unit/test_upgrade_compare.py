@@ -6,6 +6,7 @@ import base64
 import re
 import zlib
 from array import array
+from typing import Any
 
 import msgspec
 import pytest
@@ -192,6 +193,14 @@ def test_test_is_flaky_unless_each_image_has_one_outcome(
     if newly_fails and again:
         bad = sum(outcome != "passed" for outcome in again) + 1
         assert change.again.startswith(f"failed {bad} of {len(again) + 1} ")
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("test_a.py", "timeout"), (compare.THE_RUN, "error")])
+def test_further_run_that_was_cut_short_excuses_no_test(name: str, outcome: Any) -> None:
+    old, new = runs("passed failed")
+    (change,) = compare.compare_tests(old, new, ((UserTest(name=name, outcome=outcome),),), runs("failed"))
+    assert compare.newly_failed(change)
+    assert change.again == "failed 2 of 2 runs on the new image, 0 of 1 on the old"
 
 
 def test_tests_are_counted_by_image() -> None:
