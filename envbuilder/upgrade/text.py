@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
@@ -38,7 +39,7 @@ _WIDTH = 100
 
 def as_text(document: UpgradeDocument) -> str:
     title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
-    parts = ["\n".join([title, *compared_row(document)])]
+    parts = ["\n".join([sentence(document), title, *compared_row(document)])]
     for title, headers, rows in sections(document):
         shown = len(rows) if title in WHOLE else _SHOWN
         cut = [tuple(cell if title in WHOLE else _short(cell) for cell in row) for row in rows[:shown]]
@@ -56,6 +57,7 @@ def as_markdown(document: UpgradeDocument) -> str:
     old, new = document.old, document.new
     parts = [
         f"## TensorFlow {old.tensorflow} → {new.tensorflow} ({document.flavor}): {document.decision}",
+        terminal_text.markdown(sentence(document)),
         f"Policy {terminal_text.code(document.policy)} {document.rounds} interleaved rounds.",
         *map(terminal_text.markdown, compared_row(document)),
     ]
@@ -68,6 +70,29 @@ def as_markdown(document: UpgradeDocument) -> str:
     if document.gaps:
         parts.append("### Not known\n\n" + "\n".join(f"- {terminal_text.markdown(gap)}" for gap in document.gaps))
     return "\n\n".join(parts) + "\n"
+
+
+def sentence(document: UpgradeDocument) -> str:
+    """Say the decision, grounds and longer durations: ``REJECT: 2 of your 16 tests fail only on 2.20.0 (a, b).``."""
+    wanted = ("reject", {"REJECT": "violated", "UNDECIDED": "unknown"}.get(document.decision))
+    grounds = [clause for clause in document.clauses if (clause.otherwise, clause.state) == wanted]
+    slower = [row for row in document.differences.timings or () if row.change == "slower" and not _speed(row)]
+    sides = document.old.image, document.new.image
+    same = sides[0] is not None and sides[1] is not None and sides[0].id == sides[1].id
+    parts = ["both sides are the same image"] * same
+    parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
+    parts += [write("{name} {old_s.value:seconds} → {new_s.value:seconds}", row) for row in slower[:2]]
+    return f"{document.decision}: {'; '.join(parts) or 'nothing rejects'}."
+
+
+def _broken_tests(clause: Clause, document: UpgradeDocument) -> str:
+    tests = [row.name.rpartition("::")[2] for row in document.differences.tests or () if compare.newly_failed(row)]
+    if clause.clause != "tests-newly-failed" or not tests:
+        return ""
+    names = ", ".join([*tests[:3], *(["…"] if tests[3:] else [])])
+    return (
+        f"{len(tests)} of your {document.differences.tests_run} tests fail only on {document.new.tensorflow} ({names})"
+    )
 
 
 _LOCKS = {
@@ -266,7 +291,20 @@ def _speed(row: RatioResult) -> str:
 
 
 def _medians(row: RatioResult) -> str:
-    return _speed(row) or f"medians {row.old_s.value:.4g} s and {row.new_s.value:.4g} s"
+    return _speed(row) or write("medians {old_s.value:seconds} and {new_s.value:seconds}", row)
+
+
+def _seconds(measured: Interval | float) -> str:
+    if not isinstance(measured, Interval):
+        measured = Interval(measured, None, None)
+    factor, unit = (1000.0, "ms") if measured.value < 0.1 else (1.0, "s")  # noqa: PLR2004 - a tenth of a second
+    bounds = (None if bound is None else bound * factor for bound in (measured.low, measured.high))
+    return f"{interval(Interval(measured.value * factor, *bounds), '.3g')} {unit}"
+
+
+def _tidy(text: str) -> str:
+    """Cut what a reader does not need in a message: addresses of objects, and all but the end of long paths."""
+    return re.sub(r"(?:/[\w.@+-]+){3,}(/[\w.@+-]+)", r"…\1", re.sub(r"0x[0-9a-fA-F]{6,}", "0x…", text))
 
 
 def _findings(findings: Sequence[Finding]) -> str:
@@ -330,7 +368,9 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "or_dash": lambda text: text or "-",
     "outside": lambda outside: "outside" if outside else "within",
     "ratio": ratio_text,
+    "seconds": _seconds,
     "speed": _speed,
+    "tidy": _tidy,
     "stated": lambda licence: licence or "none stated",
 }
 CONDITIONS: Mapping[str, Callable[[Any], bool]] = {

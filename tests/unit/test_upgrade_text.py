@@ -7,9 +7,10 @@ from typing import Any
 
 from factories import upgrade
 from msgspec.structs import replace
-from upgrades import CALM, side
+from upgrades import CALM, side, timed
 
-from envbuilder.upgrade.document import Clause, SignatureChange, SurfaceChange, UpgradeDocument
+from envbuilder.upgrade.document import Clause, OutcomeChange, SignatureChange, SurfaceChange, UpgradeDocument
+from envbuilder.upgrade.statistics import Interval
 from envbuilder.upgrade.surface import without_aliases
 from envbuilder.upgrade.text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
 
@@ -54,7 +55,8 @@ REJECTED = document(
 
 
 def test_text_begins_with_row_and_images() -> None:
-    title, on, others, *_ = as_text(REJECTED).splitlines()
+    first, title, on, others, *_ = as_text(REJECTED).splitlines()
+    assert first == "REJECT: both sides are the same image; says outputs-outside: 40."
     assert title == "TensorFlow 2.19.1 → 2.20.0 (cpu): REJECT"
     assert on.startswith("on Python 3.11 on debian-bookworm, matrix tensorflow: ")
     assert f"{REJECTED.old.environment.id} (committed lock)" in on
@@ -63,7 +65,7 @@ def test_text_begins_with_row_and_images() -> None:
 
 
 def test_text_names_a_version_outside_the_matrix() -> None:
-    assert "in no matrix: " in as_text(replace(REJECTED, matrix="")).splitlines()[1]
+    assert "in no matrix: " in as_text(replace(REJECTED, matrix="")).splitlines()[2]
 
 
 def test_reasons_of_a_rejection_come_first_and_complete() -> None:
@@ -74,6 +76,20 @@ def test_reasons_of_a_rejection_come_first_and_complete() -> None:
     for text in (as_text(REJECTED), as_markdown(REJECTED)):
         assert all(line in text for line in LONG)
         assert text.index(LONG[-1]) < text.index("start.total: 1.2 x") < text.index("says names-removed")
+
+
+def test_first_sentence_names_the_user_s_tests_and_longer_durations() -> None:
+    failed = OutcomeChange(name="t.py::test_x", old="passed", new="failed", message="<A at 0x7f00aa00> /a/b/c/d.py")
+    (timing, _) = timed(4.0)
+    found = document("REJECT", clause("tests-newly-failed", "reject", "violated", "x"))
+    slow = replace(timing, old_s=Interval(0.07, None, None), new_s=Interval(0.28, None, None))
+    found = replace(found, differences=replace(CALM, tests=(failed,), tests_run=16, timings=(slow,)))
+    found = replace(found, old=replace(found.old, image=None))
+    text = as_text(found)
+    expected = "REJECT: 1 of your 16 tests fail only on 2.20.0 (test_x); start.total 70 ms → 0.28 s."
+    assert text.splitlines()[0] == expected
+    assert expected.partition(" (")[0] in as_markdown(found).splitlines()[2]
+    assert "<A at 0x…> …/d.py" in text
 
 
 def test_undecided_answer_begins_with_open_clauses_and_advice() -> None:
