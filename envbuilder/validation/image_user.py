@@ -102,9 +102,9 @@ def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
         yield found("accounts_of_root", names=escaped(", ".join(roots)))
     if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
         yield found("closed_tmp", user=escaped(subject.image.user))
-    own = subject.files.paths.get(subject.files.resolve(home(subject))) if user and subject.is_managed else None
-    if user and own is not None and not _may_write(own, user):
-        yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own.row.path)}")
+    own = subject.files.resolve(home(subject)) if user and subject.is_managed else ""
+    if user and own and not _may_write(subject.files.paths.get(own), user):
+        yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own)}")
 
 
 def _may_write(entry: StackedFile | None, user: int) -> bool:

@@ -65,6 +65,7 @@ def test_image_without_a_further_layer_has_no_finding() -> None:
         (folder("opt/venv/bin", 0o777), "secrets", "world-writable"),
         (entry("srv/tool", 0o755, has_capabilities=True), "secrets", "setuid"),
         (folder("home/envbuilder", 0o755), "configuration", "HOME"),
+        ({"home/envbuilder": None}, "configuration", "HOME"),
         ({"etc/passwd": PASSWD + b"toor:x:0:0::/root:/bin/sh\n"}, "configuration", "accounts"),
     ],
 )

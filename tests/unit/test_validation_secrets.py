@@ -159,6 +159,7 @@ def test_credential_is_found_in_the_format_of_its_tool(path: str, content: bytes
             b'services:\n  a:\n    user: "1000:1000"\nsecrets:\n  db_password:\n    file: ./db_password\n',
         ),
         ("app/compose.yaml", b"      DB_PASSWORD: ${DB_PASSWORD}\n      TOKEN_FILE: /run/secrets/token\n"),
+        ("app/.env", b"DB_PASSWORD=\nLOG_LEVEL=information\n"),
         ("app/.env", b"GPG_KEY=A035C8C19219BA821ECEA86B64E628F8D684696D\nOLD_PWD=/srv/app\n"),
         ("etc/tls/server.der", b"0\x82\x04\xa40\x82\x03\x8c" + bytes(99)),
         ("etc/ssl/certs/java.jks", JKS + b"\x02" + bytes(99)),
