@@ -35,15 +35,15 @@ def predict(case: Case) -> tuple[Finding, ...]:
     outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(row for row in (() if builds else forecast(case)) if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case)), (*_other_tag(case.reported), *_before_keras(case))
-    foreseen = tuple(
+    predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *_two_distributions(case), *ruled)
     )
     images = image_defects(case)
     explained = {get(name).code for names in images.values() for name in names}
-    kept = tuple(row for row in (*foreseen, *_besides(shown, foreseen)) if row.code not in explained)
+    kept = tuple(row for row in (*predicted, *_besides(shown, predicted)) if row.code not in explained)
     if elsewhere and all(get(row.signature).layer == "symptom" for row in case.messages if get(row.signature).code):
-        kept = foreseen
+        kept = predicted
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
     known = (*tagged, *images, *kept, *builds)
@@ -97,9 +97,9 @@ def _shown(row: MessageMatch, known: LogMessage) -> Finding:
     )
 
 
-def _besides(shown: tuple[Finding, ...], foreseen: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _besides(shown: tuple[Finding, ...], predicted: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Keep the findings of lines for which no rule has one: a rule's finding has the versions."""
-    codes = {row.code for row in foreseen}
+    codes = {row.code for row in predicted}
     libraries = any(cause_of(code).area == "libraries" for code in codes)
     covered = codes | {Code.MISSING_LIBRARY} if libraries else codes
     return tuple(row for row in shown if row.code not in covered)

@@ -111,7 +111,7 @@ _LONGEST = 600
 def complaints(transcript: Transcript) -> tuple[Complaint, ...]:
     """List the complaints of a text in the order of their kinds: those of its title, if it has one that complains.
 
-    Several GPUs are no complaint of their own; they are listed wherever they are mentioned.
+    Several GPUs alone are not complained about; they are listed wherever they are mentioned.
     """
     title = title_line(transcript)
     everywhere = _said("\n".join(_sentences(transcript.lowered.split("\n"))))
