@@ -97,7 +97,7 @@ class Elf:
         if not rows or names_index >= len(rows):
             return
         names = rows[names_index]
-        for row in rows:
+        for row in rows[:MOST_NAMED]:
             name = _text(image, names[4] + row[0])
             self.sections[name] = (row[4], row[5])
 
