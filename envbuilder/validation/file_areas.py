@@ -39,6 +39,7 @@ class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: tuple[str, ...] = ("file", "link")
     severity: Literal["error", "warning", "managed"] = "warning"
     images: Literal["all", "managed"] = "managed"
+    is_cause: bool = False
 
 
 @cache
@@ -50,9 +51,9 @@ def _table() -> tuple[tuple[Area, re.Pattern[str]], ...]:
 def areas(
     subject: ImageContext, events: Collection[Event], owned: Owned = MappingProxyType({}), known: Collection[str] = ()
 ) -> Iterator[tuple[Finding, list[str]]]:
-    """Find the entries that fit a row of some events; yield a finding for each area, and its entries.
+    """Find the entries that fit a row of some events, except the ``known`` ones, which are reported already.
 
-    The ``known`` ones, which are reported already, are left out.
+    Yield a finding for each area, and the entries from which errors about other files may follow.
     """
     is_asked = {"all", "managed" if subject.is_managed else "all"}
     rows = [(row, pattern) for row, pattern in _table() if row.event in events and row.images in is_asked]
@@ -72,7 +73,7 @@ def areas(
     for area, (row, there) in found.items():
         severity = subject.severity if row.severity == "managed" else Severity(row.severity)
         text = row.text.format(area=area, paths=listed(there)) + subject.origin(there)
-        yield finding(severity, row.code, area, text, found=listed(there), fix=row.fix), there
+        yield finding(severity, row.code, area, text, found=listed(there), fix=row.fix), there if row.is_cause else []
 
 
 _OF_ENVIRONMENT = re.compile(r"/bin/(?:[Aa]ctivate[^/]*|python[\d.]*)\Z")
@@ -243,8 +244,9 @@ class _Entries:
         """Return True for a file that Python would import, of no package; also for a link to a package."""
         if path in self._owned or "/__pycache__/" in path:
             return False
-        is_code = _CODE.search(path) or (entry.row.kind == "link" and self._leads_to_package(path))
-        return bool(_STARTED.search(path) or (is_code and (site_of(path) or self._root(path) in self._roots)))
+        if not (site_of(path) or self._root(path) in self._roots):
+            return _STARTED.search(path) is not None
+        return _CODE.search(path) is not None or (entry.row.kind == "link" and self._leads_to_package(path))
 
     def _leads_to_package(self, path: str) -> bool:
         """Return True for a link to a folder that Python would import; a moved package is still its distribution's."""

@@ -125,8 +125,8 @@ class _Total:
 
 def _compared(subject: ImageContext) -> CheckOutput:
     there, total = distributions(subject.files), _Total()
-    locked = {package.name: package for package in lockfile.parse(subject.lock)} if subject.is_managed else {}
-    locked |= {} if subject.is_managed else _published(subject, there)
+    named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
+    locked = {package.name: package for package in named}
     omitted = removed_files.parse(subject.removed)
     for one in there:
         total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
@@ -136,7 +136,7 @@ def _compared(subject: ImageContext) -> CheckOutput:
         total.alone["it has no metadata of a package"] = ["TensorFlow"]
     for area, paths in areas(subject, ("added", "changed", "removed", "compiled", "unread"), total.owned, total.blamed):
         total.findings.append(area)
-        total.blamed.update(paths if area.subject == MISSING else ())
+        total.blamed.update(paths)
     findings = [*total.findings, *_hiding(subject, there)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
@@ -159,10 +159,10 @@ def _is_of_framework(one: InstalledPackage) -> bool:
     return one.name in tensorflow_install.DISTRIBUTIONS or one.name.startswith("nvidia-")
 
 
-def _published(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> dict[str, Locked]:
+def _published(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> list[Locked]:
     """Return the index's wheels of TensorFlow and NVIDIA that a foreign image names: no lock names them."""
     found = (subject.wheels.published(one.name, one.version, one.tags) for one in there if _is_of_framework(one))
-    return {package.name: package for package in found if package is not None}
+    return [package for package in found if package is not None]
 
 
 def _undecided(alone: Mapping[str, list[str]]) -> str:
@@ -173,10 +173,6 @@ def _undecided(alone: Mapping[str, list[str]]) -> str:
     return (
         f"nothing but the image itself describes files that TensorFlow loads ({text}); validate where an index has them"
     )
-
-
-MISSING = "system packages"
-"""The area of missing files of the system: errors about other files may follow from them."""
 
 
 def _owned(

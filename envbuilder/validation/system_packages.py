@@ -52,7 +52,6 @@ class SystemPackages:
                 self._layers[placed] = max(layer, self._layers.get(placed, 0))
                 if placed != name:
                     self._names[placed] = name
-        self._folders = {posixpath.dirname(path) for path in self._layers}
 
     def owns(self, path: str, *, conda: bool = True) -> bool:
         """Return True if a package brings this file; without ``conda``, a package of the system's own manager."""
@@ -65,10 +64,6 @@ class SystemPackages:
     def name(self, path: str) -> str:
         """Return the path of a file in its package's list; it differs if a folder became a link."""
         return self._names.get(path, path)
-
-    def owns_below(self, path: str) -> bool:
-        """Return True if packages bring files in the folder of this one: then other files are foreign to it."""
-        return posixpath.dirname(path) in self._folders
 
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield every file with the layer in which its package was last installed."""
