@@ -27,9 +27,14 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 def secrets(subject: ImageContext) -> CheckOutput:
     """Find credentials in visible files and in the configuration, added authorities, and wide permissions."""
-    public = _published(subject)
-    left = [one for path, one in _left(subject, hidden=False) if path not in public]
-    findings = [*left, *_configured(subject), *_authorities(subject), *_permissions(subject)][:_MOST_SHOWN]
+    left = list(_left(subject, hidden=False))
+    public = _published(subject) if left else ()
+    findings = [
+        *(one for path, one in left if path not in public),
+        *_configured(subject),
+        *_authorities(subject),
+        *_permissions(subject),
+    ][:_MOST_SHOWN]
     return output(findings, "no secrets and no certificates of the build host", "none found")
 
 

@@ -134,7 +134,7 @@ def validate(
     image, info = engine.image(request.image), engine.info()
     if image is None:
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
-    target = _Target(engine, image, request)
+    target = _Target(engine, image, request, has_gpus=info.gpu_runtime)
     foreign = "" if target.environment else request.image
     reference = ImageRef(
         id=image.id,
@@ -283,9 +283,9 @@ class _Target:
     counts only if its label names it; `claims` reports other contradictions.
     """
 
-    def __init__(self, engine: Engine, image: Image, request: ValidationRequest) -> None:
+    def __init__(self, engine: Engine, image: Image, request: ValidationRequest, *, has_gpus: bool) -> None:
         self.engine, self.image, self.request = engine, image, request
-        self.spec = _container(engine, image, request)
+        self.spec = _container(image, request, has_gpus=has_gpus)
         self.environment, self.lock = request.environment, request.lock
         label = image.labels.get(image_claims.ENVIRONMENT_LABEL, "")
         if self.environment is None:
@@ -365,14 +365,13 @@ def lower_image(engine: Engine, image: Image, name: str) -> Image | None:
     return lower if diff_ids and diff_ids == [layer.diff_id for layer in image.layers[: len(diff_ids)]] else None
 
 
-def _container(engine: Engine, image: Image, request: ValidationRequest) -> ContainerSpec:
+def _container(image: Image, request: ValidationRequest, *, has_gpus: bool) -> ContainerSpec:
     """Return the container for the suite: with the simulated host, or with this host's GPUs."""
     files = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
         env, files = host.environment(image.env), {**host.files, **files}
         return ContainerSpec(image.id, START, env=env, files=files, time_limit=SUITE_S)
-    found = "all" if engine.info().gpu_runtime else "none"
-    gpus = found if request.gpus == "auto" else request.gpus
+    gpus = ("all" if has_gpus else "none") if request.gpus == "auto" else request.gpus
     return ContainerSpec(image.id, START, files=files, gpus=gpus, time_limit=SUITE_S)
 
 

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -94,16 +95,16 @@ class History:
 
         Altered rows and rows of another version stay in the file and are left out; `count` includes them.
         """
-        return tuple(verdict for row in self._rows(start) if (verdict := _readable(*row)) is not None)
+        query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
+        return tuple(verdict for row in self._rows(query, start) if (verdict := _readable(*row)) is not None)
 
     def count(self, start: datetime | None = None) -> int:
         """Count the rows since a time, readable or not."""
-        return len(self._rows(start))
+        return sum(count for (count,) in self._rows("SELECT count(*) FROM verdicts WHERE finished >= ?", start))
 
-    def _rows(self, start: datetime | None) -> list[tuple[object, object]]:
+    def _rows(self, query: str, start: datetime | None) -> list[tuple[Any, ...]]:
         if not self.path.exists():
             return []
-        query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
         with self._open() as connection:
             return connection.execute(query, (_utc(start) if start else "",)).fetchall()
 
