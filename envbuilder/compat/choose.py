@@ -73,17 +73,11 @@ def choose_for(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: b
 def _attempts(wanted: Combination, resolver: Resolver) -> Iterator[Combination]:
     yield wanted
     release, _, part = resolver.parts(wanted)
-    if (
-        wanted.os is not None
-        or release is None
-        or release.cuda is None
-        or not _WITHOUT_WHEELS & {row.code for row in part.findings}
-    ):
+    cuda = versions.minor(release.cuda) if release is not None and release.cuda is not None else None
+    if wanted.os is not None or cuda is None or not _WITHOUT_WHEELS & {row.code for row in part.findings}:
         return
-    for image in resolver.catalog.images:
-        system = (
-            resolver.catalog.system(image.name) if versions.minor(image.cuda) == versions.minor(release.cuda) else None
-        )
+    for image in (row for row in resolver.catalog.images if versions.minor(row.cuda) == cuda):
+        system = resolver.catalog.system(image.name)
         pythons = sorted(system.pythons, key=versions.key, reverse=True) if system is not None else ()
         for python in (wanted.python,) if wanted.python else pythons:
             yield msgspec.structs.replace(wanted, os=image.name, python=python)

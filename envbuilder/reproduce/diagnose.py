@@ -34,7 +34,7 @@ def predict(case: Case) -> tuple[Finding, ...]:
     builds = other_builds(case)
     outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(row for row in (() if builds else forecast(case)) if cause_of(row.code).area not in outranked)
-    elsewhere, tagged = tuple(_other_system(case)), (*_other_tag(case.reported), *_before_keras(case))
+    elsewhere, tagged = tuple(_other_system(case, shown)), (*_other_tag(case.reported), *_before_keras(case))
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
         for row in (*elsewhere, *_two_distributions(case), *ruled)
@@ -140,11 +140,11 @@ def _two_distributions(case: Case) -> Iterator[Finding]:
         yield finding(Code.PACKAGE_CONFLICT, "two_distributions", names=names, words=" ".join(held), kept=wanted)
 
 
-def _other_system(case: Case) -> Iterator[Finding]:
+def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     """Report the limits of systems other than Linux on x86-64."""
     reported = case.reported
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
-    if (case.gpu or not _proved(case)) and reported.distribution != "tensorflow-cpu":
+    if (case.gpu or not shown) and reported.distribution != "tensorflow-cpu":
         if reported.platform == "macos":
             yield finding(Code.NOT_A_GPU_BUILD, "macos", name=name, os=os)
             return
