@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from envbuilder.engine.port import Step
+from envbuilder.support import terminal_text
 
 _LAST_LINES = 40
-# Control sequences and other control characters: the output of a build step goes to a terminal.
-_CONTROL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Field numbers of moby.buildkit.v1.StatusResponse, Vertex and VertexLog, and google.protobuf.Timestamp.
 # Source: https://github.com/moby/buildkit/blob/v0.12.5/api/services/control/control.proto
 _VERTEXES, _LOGS = 1, 3
@@ -95,8 +93,7 @@ def _flush(vertex: Vertex) -> Iterator[Step]:
 
 
 def _line(vertex: Vertex, raw: str) -> Iterator[Step]:
-    # A progress bar rewrites its line with carriage returns; a terminal shows the last text.
-    text = _CONTROL.sub("", raw.rstrip("\r").rpartition("\r")[2])
+    text = terminal_text.text(raw.rstrip("\r"))
     vertex.lines.append(text)
     yield Step("log", vertex.name, text=text)
 

@@ -14,6 +14,7 @@ import sys
 import tarfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import IO, Any, NoReturn
 
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream, RefusedLayerError
@@ -25,6 +26,7 @@ _PIECE = 1 << 20
 _LONGEST_HEADER = 4 << 20
 """Bytes that may come before an entry's content: Go's reader takes names and headers of 1 MiB."""
 
+_KINDS: dict[bytes, FileKind] = {tarfile.DIRTYPE: "folder", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "same"}
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _XATTR = "SCHILY.xattr."
 """Prefix of the name of an extended attribute in a pax header."""
@@ -110,7 +112,7 @@ def _file(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[LayerFile
     if name.startswith(_WHITEOUT):
         yield LayerFile(path_in_image(f"{folder}/{name.removeprefix(_WHITEOUT)}"), "deleted")
         return
-    kind = _kind(member)
+    kind = "file" if member.isreg() else _KINDS.get(member.type, "other")
     yield LayerFile(
         path,
         kind,
@@ -124,16 +126,6 @@ def _file(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[LayerFile
     )
     if kind == "folder" and any(member.pax_headers.get(f"{_XATTR}{name}") == "y" for name in _OPAQUE_FOLDER):
         yield LayerFile(path, "emptied")
-
-
-def _kind(member: tarfile.TarInfo) -> FileKind:
-    if member.isreg():
-        return "file"
-    if member.isdir():
-        return "folder"
-    if member.issym():
-        return "link"
-    return "same" if member.islnk() else "other"
 
 
 def _pieces(inner: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
@@ -216,7 +208,7 @@ class _Hashed(io.RawIOBase):
 
     def __init__(self, source: IO[bytes]) -> None:
         head = source.read(2)
-        file = ByteStream(_chained(head, source))
+        file = ByteStream(chain([head], iter(lambda: source.read(_PIECE), b"")))
         self._source: Callable[[int], bytes] = gzip.GzipFile(fileobj=file).read if head == b"\x1f\x8b" else file.read
         self.hash = hashlib.sha256()
         self.until = _LONGEST_HEADER
@@ -229,9 +221,3 @@ class _Hashed(io.RawIOBase):
         self.hash.update(data)
         self._at += len(data)
         return data
-
-
-def _chained(head: bytes, source: IO[bytes]) -> Iterator[bytes]:
-    yield head
-    while piece := source.read(_PIECE):
-        yield piece

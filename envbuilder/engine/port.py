@@ -163,10 +163,6 @@ FileKind = Literal["file", "folder", "link", "same", "deleted", "emptied", "othe
 """Kind of a layer's entry; ``same`` is a hard link to ``target``, ``emptied`` hides the folder in lower layers."""
 
 
-def _nothing() -> Iterator[bytes | bytearray]:
-    yield from ()
-
-
 @dataclass(frozen=True)
 class LayerFile:
     """One entry of a layer: its path without a leading slash, permission bits, owner, bytes, and time in seconds.
@@ -183,7 +179,7 @@ class LayerFile:
     modified: int = 0
     target: str = ""
     has_capabilities: bool = False
-    pieces: Callable[[], Iterator[bytes | bytearray]] = _nothing
+    pieces: Callable[[], Iterator[bytes | bytearray]] = lambda: iter(())
 
 
 class RefusedLayerError(InfrastructureError):
