@@ -40,7 +40,7 @@ class BaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``glibc``, ``musl`` or '' if unknown; ``libc_version`` that of glibc. ``packages`` is the program that installs
     packages (``apt``, ``dnf``). ``cuda`` is the toolkit of the CUDA runtime that the loader finds, ``cudnn`` its cuDNN.
     ``tools`` is True if it has ptxas and libdevice, ``forward_compat`` if it has CUDA's forward-compatibility package.
-    ``refused`` is the reason why nothing can be built on it, or ''.
+    ``layers`` are the diff ids of its layers. ``refused`` is the reason why nothing can be built on it, or ''.
     """
 
     schema: str = "envbuilder/base/v1"
@@ -59,6 +59,7 @@ class BaseFacts(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool = False
     forward_compat: bool = False
     require_cuda: str = ""
+    layers: tuple[str, ...] = ()
     refused: str = ""
     disagreements: tuple[Disagreement, ...] = ()
     checksum: str = ""

@@ -75,6 +75,7 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
         tools=all(search.xla_tools("/", cuda or None, {"PATH": image.env.get("PATH", DEFAULT_PATH)}).values()),
         forward_compat=any(_COMPAT.match(path) for path in files.paths),
         require_cuda=image.env.get("NVIDIA_REQUIRE_CUDA", ""),
+        layers=tuple(layer.diff_id for layer in image.layers),
     )
     disagreements = tuple(_disagreements(facts, catalog, name))
     return msgspec.structs.replace(facts, disagreements=disagreements, refused=_refusal(facts))

@@ -66,7 +66,8 @@ class ValidationRequest:
 
     ``image`` is a tag, id or digest in the engine's store. ``environment`` is None for a foreign image: then
     ``catalog`` provides the expectations. ``lock`` and ``removed`` are the texts of its lock and of its list of removed
-    files, ``system`` the locks of system packages by name, ``base`` and ``base_id`` reference and id of its base image.
+    files, ``system`` the locks of system packages by name, ``base`` and ``base_id`` reference and id of its base image,
+    ``base_layers`` the diff ids of that image, if its facts name them: then this host need not have it.
     ``built`` is the id of the image that a build on this host made of the lock ('' if none), ``context`` the key of
     the build's files, ``known`` the record of such an image. ``pins`` are proved contents of large wheels by hash;
     ``index`` is queried for those of others. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto`` (all that
@@ -82,6 +83,7 @@ class ValidationRequest:
     gpus: str = "auto"
     base: str = ""
     base_id: str = ""
+    base_layers: tuple[str, ...] = ()
     lock: str = ""
     removed: str = ""
     simulate: Simulation | None = None
@@ -327,7 +329,9 @@ class _Target:
         different = known_image.differences(known, image, base, checks, lambda: self.files) if known else ()
         if known and not (different or request.fresh or request.profile == "full"):
             return known_image.passed(known, checks), Causes(), ()
-        context = self._context(len(base.layers) if base is not None else 0)
+        below = tuple(layer.diff_id for layer in base.layers) if base is not None else request.base_layers
+        is_above = below == tuple(layer.diff_id for layer in image.layers[: len(below)])
+        context = self._context(len(below) if is_above else 0)
         results, causes = run_host_checks(context, checks)
         if base is not None and request.context and all(one.outcome == "passed" for one in results):
             on_look(known_image.describe(image, base, self.files, results, request.context))

@@ -6,13 +6,15 @@ import re
 import sys
 from dataclasses import replace
 
+from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine, Image
+from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile, removed_files
-from envbuilder.image.build import Built, ImageRecord, standing
+from envbuilder.image import lockfile, removed_files, system_lock
+from envbuilder.image.build import Built, ImageRecord, digests_of, standing
 from envbuilder.image.context import build_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import read_pins
@@ -22,12 +24,13 @@ from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, table
+from envbuilder.validation import known_image
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document
+from envbuilder.workspace import Workspace, read_document, read_kept
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
@@ -81,6 +84,8 @@ def _of_image(
     if image is None:
         text = f"{request.image}: neither a built environment nor an image in the engine's store"
         raise UsageError(text, hint="envbuilder build, or docker pull")
+    if request.environment is not None:
+        return request
     name = image.labels.get(ENVIRONMENT_LABEL, "")
     record = _record(name, workspace)
     if record is not None and lower_image(engine, image, record.image) is not None:
@@ -102,6 +107,34 @@ def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: C
             if environment.id == name and (built := standing(environment, workspace)) is not None:
                 return built, choice.matrix.budgets
     return None
+
+
+def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> ValidationRequest:
+    """Return the request for an image that another host built of an environment's files in a workspace.
+
+    Without these files, the request as it is.
+    """
+    files = build_files(name, workspace)
+    if not files:
+        return request
+    path = f"{name}/environment.json"
+    environment = decoding.from_json(files.get(path, b""), Environment, f"images/{path} is damaged")
+    base = environment.on_registry_base
+    facts = read_document(workspace.base(base.image.rpartition("@")[2]), BaseFacts) if base else None
+    context = known_image.key_of(digests_of(files))
+    return replace(
+        request,
+        environment=environment,
+        base=base.image if base else "",
+        base_id=base.image if base else "",
+        base_layers=facts.layers if facts else (),
+        lock=decoding.lossy(files.get(f"{name}/{lockfile.LOCK}", b"")),
+        removed=carried_out(files, f"{name}/Dockerfile"),
+        pins=read_pins(workspace),
+        system=system_lock.texts(workspace.context(name), environment),
+        context=context,
+        known=known_image.parse(read_kept(workspace.known_image(name)) or b"", context),
+    )
 
 
 def left_out(image: Image, workspace: Workspace) -> str:

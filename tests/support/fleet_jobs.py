@@ -7,7 +7,7 @@ from typing import Any
 from factories import digest
 
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.jobs.fleet.job import Job, ValidationSpec, validation_job
+from envbuilder.jobs.fleet.job import Job, ValidationSpec, job_of
 
 
 def spec(image: str = "image", host_class: str = "", **values: Any) -> ValidationSpec:
@@ -28,4 +28,5 @@ def spec(image: str = "image", host_class: str = "", **values: Any) -> Validatio
 
 
 def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...] = (), **values: Any) -> Job:
-    return validation_job(spec(image, host_class, **values), hosts)
+    one = spec(image, host_class, **values)
+    return job_of(one, one.arch, hosts)

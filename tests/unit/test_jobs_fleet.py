@@ -21,7 +21,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import Choice, choose, read_fleet
 from envbuilder.cli import exit_codes
 from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.fleet.document import FleetDocument, as_text
+from envbuilder.jobs.fleet.document import FleetDocument, FleetRow, as_text
 from envbuilder.jobs.fleet.run import run_here
 from envbuilder.jobs.fleet.survey import FleetQuery, is_pending, survey
 from envbuilder.publish.attestation import PublishTools, ValidationTerms, attach_verdict, state
@@ -75,7 +75,7 @@ class Team:
 
     def run(self, host: HostRef = HOPPER, **given: object) -> FleetDocument:
         """Run what is left on a host, whose suite answers by the environment's flavour."""
-        return run_here(self.query(host, **given), self.registrar.standing, lambda digest: self.attach(digest, host))
+        return run_here(self.query(host, **given), self.registrar.standing, lambda row: self.attach(row.digest, host))
 
     def attach(self, digest: str, host: HostRef) -> Verdict:
         reference = self.to.at(digest)
@@ -212,10 +212,10 @@ def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team) -> None
     """The registry or the engine fails for one digest: that row has the error and its code, another is proven."""
     gpu = next(one.id for one in team.choice.environments if one.flavor == "gpu")
 
-    def attach(digest: str) -> object:
-        if digest == team.state.tags[gpu]:
+    def attach(row: FleetRow) -> object:
+        if row.digest == team.state.tags[gpu]:
             raise InfrastructureError("no space left on device")
-        return team.attach(digest, HOPPER)
+        return team.attach(row.digest, HOPPER)
 
     document = run_here(team.query(), team.registrar.standing, attach)
     row = next(row for row in document.rows if row.kind == "H100/535")

@@ -131,7 +131,7 @@ def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster:
 
 
 def test_the_published_schemas_refuse_wrong_fields() -> None:
-    _, document = kubernetes()["any-host.yaml"]
+    *_, document = kubernetes()["any-host.yaml"]
     for wrong in ({"backoffLimits": 1}, {"backoffLimitPerIndex": "three"}):
         broken = {**document, "spec": {**document["spec"], **wrong}}
         with pytest.raises(kubernetes_validate.ValidationError):
@@ -139,18 +139,21 @@ def test_the_published_schemas_refuse_wrong_fields() -> None:
 
 
 def pod(name: str, cluster: ClusterOptions = CLUSTER) -> dict[str, Any]:
-    spec: dict[str, Any] = kubernetes(cluster)[name][1]["spec"]["template"]["spec"]
+    spec: dict[str, Any] = kubernetes(cluster)[name][-1]["spec"]["template"]["spec"]
     return spec
 
 
 def test_an_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Path) -> None:
     """The very command of the container runs here; its volume of specifications is a folder."""
-    (config, document) = kubernetes()["A100-550.54.15.yaml"]
+    *configs, document = kubernetes()["A100-550.54.15.yaml"]
     assert document["spec"]["completions"] == 2
-    assert config["data"] == {f"{number}.json": JOBS[number].spec.decode() for number in range(2)}
+    assert [one["data"] for one in configs] == [{f"{number}.json": JOBS[number].spec.decode()} for number in range(2)]
+    volumes = {one["name"]: one for one in document["spec"]["template"]["spec"]["volumes"]}
+    sources = [one["configMap"]["name"] for one in volumes["specs"]["projected"]["sources"]]
+    assert sources == [one["metadata"]["name"] for one in configs]
     specs = tmp_path / "specs"
     specs.mkdir()
-    for name, content in config["data"].items():
+    for name, content in (pair for one in configs for pair in one["data"].items()):
         (specs / name).write_text(content)
     (container,) = document["spec"]["template"]["spec"]["containers"]
     script = container["command"][2].replace("/specs", str(specs))
@@ -166,7 +169,7 @@ def test_a_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     assert cpu["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
     assert "tolerations" not in cpu
     (term,) = gpu["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    template = kubernetes()["any-host.yaml"][1]["spec"]["template"]
+    template = kubernetes()["any-host.yaml"][-1]["spec"]["template"]
     assert term["labelSelector"]["matchLabels"] == template["metadata"]["labels"], "one validation on a node"
 
 
@@ -198,7 +201,7 @@ def test_a_pod_has_no_more_rights_than_the_engine_needs() -> None:
 
 def test_an_answer_ends_an_index_and_a_lost_node_does_not() -> None:
     """FAILED, INCONCLUSIVE and mistakes are not repeated; a drained node does not count as an attempt."""
-    spec = kubernetes()["any-host.yaml"][1]["spec"]
+    spec = kubernetes()["any-host.yaml"][-1]["spec"]
     drained, answered = spec["podFailurePolicy"]["rules"]
     assert set(answered["onExitCodes"]["values"]) == {1, 2, 3, 4, 6, 8, 70}
     assert (answered["action"], drained["action"]) == ("FailIndex", "Ignore")

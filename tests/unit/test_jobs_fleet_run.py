@@ -100,17 +100,25 @@ def test_a_lookup_is_repeated_while_the_registry_is_away(monkeypatch: pytest.Mon
     assert len(calls) == before + 1
 
 
-def test_a_jobs_name_depends_on_digest_host_class_suite_and_machine() -> None:
-    """The same work has the same name, whoever starts it."""
+def test_a_jobs_name_depends_on_all_that_it_does() -> None:
+    """Digest, host class, suite, machine, record and terms: the same work has the same name, whoever starts it."""
     hosts = (FleetHost(name="a"),)
     same = job("a", "H100/535", hosts).name
-    assert job("a", "H100/535", trusted=("k",), max_age_s=2.0).name == same
+    assert job("a", "H100/535").name == same
     others = {
         job("b", "H100/535").name,
         job("a", "A100/535").name,
         job("a", "H100/550").name,
         job("a", "H100/535", suite="t").name,
         job("a", "H100/535", arch="aarch64").name,
+        job("a", "H100/535", record=b"r").name,
+        job("a", "H100/535", profile="full").name,
+        job("a", "H100/535", gpus="none").name,
+        job("a", "H100/535", again=True).name,
+        job("a", "H100/535", max_age_s=2.0).name,
+        job("a", "H100/535", trusted=("k",)).name,
+        job("a", "H100/535", identity="i").name,
+        job("a", "H100/535", issuer="i").name,
     }
-    assert len(others | {same}) == 6
+    assert len(others | {same}) == 14
     assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) < 60 for name in others)

@@ -11,6 +11,7 @@ import msgspec
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import ExitCode, InfrastructureError
+from envbuilder.matrix import Matrix
 from envbuilder.validation.checks import Profile
 from envbuilder.verdict import Level
 
@@ -34,10 +35,11 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ValidationSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One validation on one host class: the input of `envbuilder fleet prove`.
 
-    ``gpu`` and ``driver`` are the host class ('' any); ``suite`` is the digest of the suite to run.
+    ``gpu`` and ``driver`` are the host class ('' any); ``suite`` is the digest of the suite to run; ``record`` is the
+    packed record of the environment.
     """
 
-    schema: str = "envbuilder/proof-order/v1"
+    schema: str = "envbuilder/proof-order/v2"
     repository: str
     digest: str
     environment: str
@@ -46,6 +48,22 @@ class ValidationSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=
     gpu: str = ""
     driver: str = ""
     suite: str
+    record: bytes = b""
+
+
+class BuildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One image to build, validate and publish: the input of `envbuilder fleet make`.
+
+    ``record`` has the committed build context, so that no host resolves versions again.
+    """
+
+    schema: str = "envbuilder/make-order/v2"
+    repository: str
+    environment: str
+    matrix: Matrix
+    record: bytes = b""
+    profile: Profile = "quick"
+    gpus: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -59,9 +77,10 @@ class Job:
     name: str
     arguments: tuple[str, ...]
     spec: bytes
-    gpu: str
-    driver: str
-    arch: str
+    environment: str
+    gpu: str = ""
+    driver: str = ""
+    arch: str = ""
     hosts: tuple[FleetHost, ...] = ()
 
     @property
@@ -95,18 +114,15 @@ def is_lost(code: int) -> bool:
     return code in (*_REPEATABLE, *_NOT_STARTED) or code < 0 or code >= _FIRST_SIGNAL
 
 
-def validation_job(spec: ValidationSpec, hosts: Iterable[FleetHost]) -> Job:
-    """Return the job of a validation, named by repository, digest, host class, suite and machine."""
-    identity = (spec.repository, spec.digest, spec.gpu, spec.driver, spec.suite, spec.arch)
-    key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
+def job_of(spec: ValidationSpec | BuildSpec, arch: str, hosts: Iterable[FleetHost] = ()) -> Job:
+    """Return the job of a specification, named by all of it: other terms or another record are other work."""
+    content = msgspec.json.encode(spec, order="deterministic")
+    key = hashlib.sha256(content).hexdigest()[:16]
+    if isinstance(spec, BuildSpec):
+        return Job(f"envbuilder-make-{key}", ("fleet", "make", "-"), content, spec.environment, arch=arch)
+    name = f"envbuilder-{name_part(spec.gpu)}-{key}"
     return Job(
-        name=f"envbuilder-{name_part(spec.gpu)}-{key}",
-        arguments=("fleet", "prove", "-"),
-        spec=msgspec.json.encode(spec),
-        gpu=spec.gpu,
-        driver=spec.driver,
-        arch=spec.arch,
-        hosts=tuple(hosts),
+        name, ("fleet", "prove", "-"), content, spec.environment, spec.gpu, spec.driver, arch=arch, hosts=tuple(hosts)
     )
 
 

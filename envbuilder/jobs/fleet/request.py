@@ -17,11 +17,12 @@ from envbuilder.compat.fleet import advertised
 from envbuilder.engine.docker import connect
 from envbuilder.errors import UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.fleet.build import BuildSpec, build_and_publish, build_jobs
+from envbuilder.jobs.fleet.build import build_and_publish, build_jobs
 from envbuilder.jobs.fleet.dask_engine import LOCAL, DaskEngine
-from envbuilder.jobs.fleet.document import FleetDocument
-from envbuilder.jobs.fleet.job import Job, JobTerms, ValidationSpec
+from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
+from envbuilder.jobs.fleet.job import BuildSpec, Job, JobTerms, ValidationSpec
 from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, prove
+from envbuilder.jobs.fleet.record import required, unpacked
 from envbuilder.jobs.fleet.run import jobs_of, run_here, run_jobs
 from envbuilder.jobs.fleet.survey import FleetQuery, survey
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
@@ -34,7 +35,7 @@ from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest
-from envbuilder.validation.validate_request import validate_target
+from envbuilder.validation.validate_request import of_record, validate_target
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
 
@@ -64,7 +65,7 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The terms of each job: they include public keys, never a private one."""
         return JobTerms(
             max_age_s=duration(self.max_age),
-            trusted=tuple(users_text(path) for path in self.keys),
+            trusted=tuple(sorted(users_text(path) for path in self.keys)),
             identity=self.identity or "",
             issuer=self.issuer or "",
             profile=self.profile,
@@ -96,7 +97,7 @@ def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument
     """Return a fleet's state and the jobs of its pending validations, for export."""
     query, registrar = _opened(options, catalog)
     document = survey("plan", query, registrar.standing)
-    return document, tuple(job for _, job in jobs_of(document, query, options.terms))
+    return document, tuple(jobs_of(document, query, options.terms, Workspace(Path.cwd())).values())
 
 
 def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
@@ -110,7 +111,13 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     query, registrar = _opened(options, catalog)
     signing = Signing(options.signers, options.keyless)
     attach = _attacher(registrar, signing, query.host, query.choice.catalog, options)
-    return run_here(query, registrar.standing, attach)
+    environments = {environment.id: environment for environment in query.choice.environments}
+
+    def validate(row: FleetRow) -> Verdict:
+        required(environments[row.environment], Workspace(Path.cwd()))
+        return attach(row.digest, row.environment, Workspace(Path.cwd()))
+
+    return run_here(query, registrar.standing, validate)
 
 
 def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
@@ -131,6 +138,7 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
             query,
             registrar.standing,
             options.terms,
+            Workspace(Path.cwd()),
             say=Console().say,
             build_jobs=builds if options.build else lambda _: (),
             local=is_local,
@@ -178,7 +186,9 @@ def prove_spec(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument
     local = LocalHost(host, platform.machine(), suite_plan.digest(), catalog)
     check_host(spec, local)
     attach = _attacher(registrar, signing, host, catalog, spec)
-    return prove(spec, local, registrar.standing, lambda: attach(spec.digest))
+    with temporary_folder("record") as folder:
+        record = unpacked(spec.record, folder)
+        return prove(spec, local, registrar.standing, lambda: attach(spec.digest, spec.environment, record))
 
 
 def make_spec(data: bytes, signing: Signing, catalog: Catalog) -> PublishDocument:
@@ -197,8 +207,10 @@ def _spec(data: bytes, kind: type[_Spec]) -> _Spec:
 
 def _attacher(
     registrar: Registrar, signing: Signing, host: HostRef, catalog: Catalog, terms: FleetOptions | ValidationSpec
-) -> Callable[[str], Verdict]:
+) -> Callable[[str, str, Workspace], Verdict]:
     """Return a function that validates a digest on this host and attaches the verdict.
+
+    Its arguments are the digest, the environment, and the workspace with the environment's record.
 
     Raises UsageError if the key that signs is not among the trusted ones.
     """
@@ -209,8 +221,8 @@ def _attacher(
     request = ValidationRequest(profile=terms.profile, gpus=terms.gpus)
     validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
 
-    def attach(digest: str) -> Verdict:
+    def attach(digest: str, environment: str, record: Workspace) -> Verdict:
         reference = registrar.repository.reference.at(digest)
-        return validate_and_attach(request, reference, session, sealer, validate)
+        return validate_and_attach(of_record(request, environment, record), reference, session, sealer, validate)
 
     return attach

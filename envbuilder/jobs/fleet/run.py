@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from queue import SimpleQueue
 from typing import TypeVar
 
 import msgspec
 
 from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError
-from envbuilder.jobs.fleet.build import spec_of
 from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
-from envbuilder.jobs.fleet.job import Job, JobEnd, JobTerms, LostJobError, ValidationSpec, is_lost, validation_job
+from envbuilder.jobs.fleet.job import Job, JobEnd, JobTerms, LostJobError, ValidationSpec, is_lost, job_of
+from envbuilder.jobs.fleet.record import required
 from envbuilder.jobs.fleet.survey import FleetQuery, Lookup, is_pending, level_of, survey
 from envbuilder.support import decoding
+from envbuilder.workspace import Workspace
 
 ATTEMPTS = 4
 """How often a job is started if its workers are lost: a fifth host is unlikely to do better."""
@@ -43,16 +45,16 @@ class Outcome:
         return self.end is None or is_lost(self.end.code)
 
 
-def run_here(query: FleetQuery, lookup: Lookup, attach: Callable[[str], object]) -> FleetDocument:
+def run_here(query: FleetQuery, lookup: Lookup, attach: Callable[[FleetRow], object]) -> FleetDocument:
     """Run the pending validations that fit this host, each digest once, and return the resulting state.
 
-    ``attach`` validates a digest and attaches the verdict. Its error is reported on the rows of that digest.
+    ``attach`` validates a row's digest and attaches the verdict. Its error is reported on the rows of that digest.
     """
     before = survey("run", query, lookup)
     outcomes: dict[str, Outcome] = {}
-    for digest in dict.fromkeys(row.digest for row in before.rows if row.left and row.here):
+    for digest, row in {row.digest: row for row in before.rows if row.left and row.here}.items():
         try:
-            attach(digest)
+            attach(row)
             outcomes[digest] = Outcome(JobEnd(ExitCode.DONE))
         except EnvbuilderError as error:
             outcomes[digest] = Outcome(JobEnd(error.exit_code, str(error)))
@@ -67,6 +69,7 @@ def run_jobs(
     query: FleetQuery,
     lookup: Lookup,
     terms: JobTerms,
+    workspace: Workspace,
     *,
     say: Callable[[str], None] = lambda _: None,
     build_jobs: Callable[[FleetDocument], Iterable[Job]] = lambda _: (),
@@ -81,10 +84,10 @@ def run_jobs(
         return with_patience(lambda: survey("run", query, lookup), say)
 
     before = state()
-    builds = {spec_of(job).environment: job for job in build_jobs(before)}
+    builds = {job.environment: job for job in build_jobs(before)}
     built = run_all(builds.values(), submit, is_pending=lambda job: not _is_published(job, lookup), say=say)
     before = state() if builds else before
-    jobs = dict(jobs_of(before, query, terms, local=local))
+    jobs = jobs_of(before, query, terms, workspace, local=local)
     outcomes = run_all(jobs.values(), submit, is_pending=lambda job: _is_pending(job, query, lookup), say=say)
     after = state()
     by_row = {place: outcomes[job.name] for place, job in jobs.items()}
@@ -101,10 +104,15 @@ def run_jobs(
 
 
 def jobs_of(
-    document: FleetDocument, query: FleetQuery, terms: JobTerms, *, local: bool = False
-) -> Iterator[tuple[tuple[str, str], Job]]:
-    """Yield the job of each pending validation, by digest and host class; with ``local`` only those for this host."""
+    document: FleetDocument, query: FleetQuery, terms: JobTerms, workspace: Workspace, *, local: bool = False
+) -> dict[tuple[str, str], Job]:
+    """Return the job of each pending validation, by digest and host class; with ``local`` only those for this host.
+
+    The records of the environments are those of the workspace. Raises UsageError if it lacks one that is necessary.
+    """
     environments = {environment.id: environment for environment in query.choice.environments}
+    record = cache(lambda name: required(environments[name], workspace))
+    jobs = {}
     for row in document.rows:
         if not row.left or (local and not row.here):
             continue
@@ -118,9 +126,12 @@ def jobs_of(
             gpu=row.gpu,
             driver=row.driver,
             suite=query.suite,
+            record=record(row.environment),
             **msgspec.structs.asdict(terms),
         )
-        yield (row.digest, row.kind), validation_job(spec, (host for host in query.fleet if host.name in row.hosts))
+        hosts = (host for host in query.fleet if host.name in row.hosts)
+        jobs[row.digest, row.kind] = job_of(spec, environment.arch, hosts)
+    return jobs
 
 
 def run_all(
@@ -192,7 +203,7 @@ def with_patience(
 
 
 def _is_published(job: Job, lookup: Lookup) -> bool:
-    return lookup(spec_of(job).environment, "none", [("", "")]) is not None
+    return lookup(job.environment, "none", [("", "")]) is not None
 
 
 def _is_pending(job: Job, query: FleetQuery, lookup: Lookup) -> bool:
