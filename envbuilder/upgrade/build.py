@@ -128,13 +128,21 @@ class ImageBuilder:
         return self.workspace if side.committed else self.workspace.for_upgrades
 
 
-def describe_image(side: LockedImage, built: Built, verdict: Verdict, catalog: Catalog) -> ComparedImage:
-    environment = built.environment
+def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
+    """Return what the catalogue knows of an image."""
     release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
     return ComparedImage(
         tensorflow=environment.tensorflow,
         environment=environment,
+        pythons=next((wheels.pythons for wheels in sets if wheels.arch == environment.arch), ()),
+        released=release.released if release else "",
+    )
+
+
+def describe_image(side: LockedImage, built: Built, verdict: Verdict, catalog: Catalog) -> ComparedImage:
+    return msgspec.structs.replace(
+        describe(built.environment, catalog),
         image=ImageRef(
             id=built.record.image, size=built.record.size, reference=built.record.reference, base=built.record.base
         ),
@@ -143,8 +151,6 @@ def describe_image(side: LockedImage, built: Built, verdict: Verdict, catalog: C
         verdict=verdict.verdict,
         level=verdict.level,
         reasons=reasons(verdict),
-        pythons=next((wheels.pythons for wheels in sets if wheels.arch == environment.arch), ()),
-        released=release.released if release else "",
         lock_is="committed" if side.committed else "proposed" if side.proposed else "made",
     )
 

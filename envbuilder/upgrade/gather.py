@@ -52,21 +52,14 @@ class ValidatedImage:
 
 
 @dataclass(frozen=True)
-class JointEvidence:
-    """Results that need both images: measurements, exchanged models, and unanswered questions."""
-
-    samples: tuple[Samples, ...]
-    models: tuple[ModelExchange, ...] | None
-    gaps: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class CollectedEvidence:
-    """All evidence about both images, and unanswered questions."""
+    """The evidence about each image, what needs both (measurements, exchanged models), and unanswered questions."""
 
     old: ImageEvidence
     new: ImageEvidence
-    together: JointEvidence
+    samples: tuple[Samples, ...] = ()
+    models: tuple[ModelExchange, ...] | None = None
+    gaps: tuple[str, ...] = ()
 
 
 def gather(
@@ -83,7 +76,18 @@ def gather(
         _observe_image(tools, each, side, catalog, options, cache) for side, each in zip(SIDES, made, strict=True)
     ]
     old, new = _run_tests(tools, made, evidence, suite, options, cache)
-    return CollectedEvidence(old, new, _joint_evidence(tools, made, options, cache))
+    places = [_place(tools, each, options) for each in made]
+    with tools.console.task("both images in turn") as task:
+        task.update("loading models of the other image")
+        models, gaps = cache.answer(
+            "models",
+            key_of(*places),
+            tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]],
+            lambda: exchange(*places),
+            lambda found: found[0] is not None,
+        )
+        samples, wrong = measure(places[0], places[1], options.rounds, task, cache=cache)
+    return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
 
 
 def _place(tools: UpgradeTools, made: ValidatedImage, options: UpgradeOptions) -> ProbeTarget:
@@ -150,20 +154,3 @@ def _run_tests(
 
 def named(test: UserTest) -> str:
     return test.name
-
-
-def _joint_evidence(
-    tools: UpgradeTools, made: tuple[ValidatedImage, ValidatedImage], options: UpgradeOptions, cache: AnswerCache
-) -> JointEvidence:
-    old, new = (_place(tools, each, options) for each in made)
-    with tools.console.task("both images in turn") as task:
-        task.update("loading models of the other image")
-        models, gaps = cache.answer(
-            "models",
-            key_of(old, new),
-            tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]],
-            lambda: exchange(old, new),
-            lambda found: found[0] is not None,
-        )
-        samples, wrong = measure(old, new, options.rounds, task, cache=cache)
-    return JointEvidence(samples, models, (*gaps, *wrong))

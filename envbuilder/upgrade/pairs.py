@@ -33,9 +33,9 @@ class UpgradeOptions:
 
     ``matrix_given`` is False for the packaged matrix: versions without a row in it are compared as well. ``selectors``
     choose rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's test folder, and its
-    limits are in seconds; ``fresh`` ignores cached answers. ``axis`` is the part that a bisection varies, and
-    ``tensorflow`` the release to keep; it runs ``command``, or the ``check`` of the suite, ``repeat`` times in each
-    version.
+    limits are in seconds; ``fresh`` ignores cached answers, and ``dry_run`` answers from the catalogue's facts.
+    ``axis`` is the part that a bisection varies, and ``tensorflow`` the release to keep; it runs ``command``, or the
+    ``check`` of the suite, ``repeat`` times in each version.
     """
 
     old: str
@@ -53,6 +53,7 @@ class UpgradeOptions:
     matrix_given: bool = True
     selectors: tuple[str, ...] = ()
     fresh: bool = False
+    dry_run: bool = False
     axis: Axis = "tensorflow"
     tensorflow: str | None = None
     check: str | None = None
@@ -115,7 +116,8 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     """Resolve both versions in every row that serves both, the row to compare first.
 
     Rows for which the matrix offers both versions come before those with one version, and those before rows that are in
-    no matrix. Within each group: the ``devel`` variant, systems that can be bootstrapped anywhere, the newest Python.
+    no matrix. Within each group: the ``runtime`` variant, which is what is published, systems that can be bootstrapped
+    anywhere, the newest Python.
 
     Raises UnsatisfiableError with the rules' findings if there is none, NothingSelectedError if the selectors exclude
     all.
@@ -181,7 +183,7 @@ def _kinds(options: UpgradeOptions) -> Iterator[list[Combination]]:
     first = kinds[0] or kinds[1] or (rows[:1] if options.matrix_given else [])
     yield first
     if not (first and options.matrix_given):
-        yield [Combination(tensorflow=options.old, flavor=options.flavor)]
+        yield [Combination(tensorflow=options.old, flavor=options.flavor, variant="runtime")]
 
 
 def _in_rows(
@@ -232,13 +234,13 @@ def _selected(found: list[Pair], options: UpgradeOptions) -> list[Pair]:
 
 
 def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
-    """Order pairs: offered ones, plain CPU distribution last, devel variant, system without registry, newest Python."""
+    """Order pairs: offered ones, plain CPU distribution last, ``runtime``, system without registry, newest Python."""
     bootstrapped = {system.name for system in catalog.systems if system.suite}
 
     def rank(each: Pair) -> tuple[int, bool, bool, bool, tuple[int, ...]]:
         smaller = each.old.flavor == "gpu" or each.old.package != "tensorflow"
         python = tuple(-number for number in versions.key(each.old.python)[0])
-        return -len(each.offered), not smaller, bool(each.old.variant), each.old.os not in bootstrapped, python
+        return -len(each.offered), not smaller, not each.old.variant, each.old.os not in bootstrapped, python
 
     ordered = sorted(found, key=rank)
     names = [each.new.id for each in ordered]
@@ -252,7 +254,7 @@ def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
 
 def pinned_row(options: UpgradeOptions, catalog: Catalog) -> Combination:
     """Return the common row of both versions, with a Python and a system that serve both."""
-    old = pair(options, catalog, _no_row).old
+    old = pair(options, catalog, no_row).old
     rows = [row for row in _rows(options) if resolved_on(row, old, catalog)]
     row = next(iter(rows), Combination(tensorflow=options.old, flavor=options.flavor, package=options.package))
     return msgspec.structs.replace(row, tensorflow=options.old, python=old.python, os=old.os)
@@ -264,7 +266,7 @@ def resolved_on(row: Combination, environment: Environment, catalog: Catalog) ->
     return isinstance(found, Environment) and found.id == environment.id
 
 
-def _no_row(version: str, package: str) -> TensorflowRelease:
+def no_row(version: str, package: str) -> TensorflowRelease:
     raise UsageError(f"the catalogue has no {package} {version}", hint=f"envbuilder catalog refresh {version} --write")
 
 

@@ -31,6 +31,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     statistics: Settings = Settings()
     description: str = ""
 
+    def only(self, *names: ClauseName) -> Policy:
+        """Return the policy with these of its clauses."""
+        return msgspec.structs.replace(self, clauses=tuple(each for each in self.clauses if each.clause in names))
+
 
 def judge(sides: ComparedImages, policy: Policy) -> tuple[Decision, tuple[Clause, ...]]:
     """Evaluate every clause and decide.

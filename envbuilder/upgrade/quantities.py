@@ -204,6 +204,11 @@ ClauseName = Literal[
     "models-not-loading-back", "names-deprecated", "tests-failed-before", "tests-flaky",
 ]  # fmt: skip
 
+BY_FACTS: tuple[ClauseName, ...] = (
+    "hosts-lost", "hosts-falling-to-ptx", "capabilities-lost", "pythons-lost", "minimum-driver-raised",
+)  # fmt: skip
+"""Clauses that the catalogue answers before anything is built."""
+
 COMPUTED: dict[ClauseName, Callable[[ComparedImages], QuantityValue]] = {
     "verdict": _verdict,
     "tests-newly-failed": _failed_tests,

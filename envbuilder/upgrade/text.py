@@ -32,6 +32,7 @@ from envbuilder.workspace import packaged_yaml
 Rows = Sequence[tuple[str, ...]]
 Section = tuple[str, tuple[str, ...], Rows]
 
+_SUPPORT = {"native": "runs", "ptx": "runs after compiling PTX", "lost": "does not run", "unknown": "is not known"}
 _MARK = {"ok": "ok", "violated": "VIOLATED", "unknown": "unknown", "not asked": "-"}
 _SHOWN = 12
 _WIDTH = 100
@@ -81,6 +82,11 @@ def sentence(document: UpgradeDocument) -> str:
     same = sides[0] is not None and sides[1] is not None and sides[0].id == sides[1].id
     parts = ["both sides are the same image"] * same
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
+    if not document.rounds:
+        parts += [
+            write("{gpu} with driver {driver} {old:support} → {new:support}", row)
+            for row in document.differences.hosts or ()
+        ]
     parts += [write("{name} {old_s.value:seconds} → {new_s.value:seconds}", row) for row in slower[:2]]
     return f"{document.decision}: {'; '.join(parts) or 'nothing rejects'}."
 
@@ -107,7 +113,10 @@ def compared_row(document: UpgradeDocument) -> Iterator[str]:
     if not document.row:
         return
     offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
-    sides = " → ".join(f"{side.environment.id} ({_LOCKS[side.lock_is]})" for side in (document.old, document.new))
+    sides = " → ".join(
+        f"{side.environment.id} ({_LOCKS[side.lock_is] if side.image else 'not built'})"
+        for side in (document.old, document.new)
+    )
     yield f"on {document.row}, {offered}: {sides}"
     if document.not_judged:
         yield f"also in the matrix, not compared here (--select): {', '.join(document.not_judged)}"
@@ -371,6 +380,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "seconds": _seconds,
     "speed": _speed,
     "tidy": _tidy,
+    "support": lambda state: _SUPPORT[state],
     "stated": lambda licence: licence or "none stated",
 }
 CONDITIONS: Mapping[str, Callable[[Any], bool]] = {

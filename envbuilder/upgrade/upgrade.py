@@ -16,6 +16,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.choice import read_fleet, read_known, read_matrix
+from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
 from envbuilder.environment import Combination, Environment
@@ -30,13 +31,14 @@ from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, ImageRunner, candidates
-from envbuilder.upgrade.build import ImageBuilder
-from envbuilder.upgrade.compare import differences
+from envbuilder.upgrade.build import ImageBuilder, describe, describe_image
+from envbuilder.upgrade.compare import ImageEvidence, differences
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
-from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, pairs, pinned_row
+from envbuilder.upgrade.observed import Observations
+from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row, pairs, pinned_row
 from envbuilder.upgrade.policy import Policy, judge, would_decide
-from envbuilder.upgrade.quantities import ComparedImages
+from envbuilder.upgrade.quantities import BY_FACTS, ComparedImages
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite
 from envbuilder.workspace import Workspace, content_key, find_matrix, temporary_folder, write_atomically, write_document
@@ -70,7 +72,13 @@ def compare_images(
     began: float,
 ) -> UpgradeDocument:
     """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock."""
-    found = gather(tools, made, suite, both.catalog, options)
+    if made[0].built.record.image == made[1].built.record.image:
+        options = replace(options, policy=options.policy.only("verdict"))
+        sides = (describe_image(one.side, one.built, one.verdict, both.catalog) for one in made)
+        old, new = (ImageEvidence(side, Observations()) for side in sides)
+        found = CollectedEvidence(old, new, gaps=("the same image: nothing was measured, its validation is judged",))
+    else:
+        found = gather(tools, made, suite, both.catalog, options)
     document = _document(options, both, found)
     started, finished = span(began)
     document = msgspec.structs.replace(document, started=started, finished=finished)
@@ -78,6 +86,18 @@ def compare_images(
     write_document(path, document)
     write_atomically(path.with_suffix(".md"), as_markdown(document).encode())
     return document
+
+
+def predict(options: UpgradeOptions, catalog: Catalog) -> UpgradeDocument:
+    """Compare two versions by the catalogue's facts. They can reject; only images can adopt."""
+    both = pairs(options, catalog, no_row)[0]
+    old, new = (ImageEvidence(describe(one, catalog), Observations()) for one in (both.old, both.new))
+    asked = replace(options, policy=options.policy.only(*BY_FACTS), rounds=0)
+    document = _document(asked, both, CollectedEvidence(old, new, gaps=("dry run: nothing was built or measured",)))
+    if document.decision == "REJECT":
+        return document
+    advice = ("the same command without --dry-run: it builds, validates and measures both images",)
+    return msgspec.structs.replace(document, decision="UNDECIDED", would_decide=advice)
 
 
 @contextmanager
@@ -127,11 +147,11 @@ def _document(
     both: Pair,
     gathered: CollectedEvidence,
 ) -> UpgradeDocument:
-    old, new, together = gathered.old, gathered.new, gathered.together
+    old, new = gathered.old, gathered.new
     if options.wheel is not None:
         new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))
     settings = options.policy.statistics
-    found = differences(old, new, together.samples, hosts(options), both.catalog, settings, together.models)
+    found = differences(old, new, gathered.samples, hosts(options), both.catalog, settings, gathered.models)
     sides = ComparedImages(old.side, new.side, found)
     decision, clauses = judge(sides, options.policy)
     return UpgradeDocument(
@@ -150,7 +170,7 @@ def _document(
         gaps=(
             *(f"old: {gap}" for gap in old.observed.gaps),
             *(f"new: {gap}" for gap in new.observed.gaps),
-            *together.gaps,
+            *gathered.gaps,
             *(f"{row} is not in the catalogue: its row was proposed from its wheel" for row in both.proposed),
         ),
     )
@@ -173,11 +193,23 @@ def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tup
     matrix, known = read_known(values["matrix"], root, catalog) if values["matrix"] else (None, catalog)
     files = {
         "matrix": matrix,
-        "fleet": read_fleet(values["fleet"]) if values["fleet"] else (),
+        "fleet": read_fleet(values["fleet"]) if values["fleet"] else _named_host(values),
+        "flavor": values.get("flavor") or ("gpu" if values.get("gpu") else "cpu"),
         "policy": read_policy(values["policy"], root),
         "rounds": values["rounds"] or ROUNDS,
     }
     return decoding.converted({**values, **releases, **files}, UpgradeOptions), known
+
+
+def _named_host(values: Mapping[str, Any]) -> tuple[FleetHost, ...]:
+    gpus, driver = values.get("gpu") or (), values.get("driver")
+    if bool(gpus) != bool(driver):
+        raise UsageError("--gpu and --driver name a host together", hint="--gpu T4 --driver 535, or --fleet FILE")
+    try:
+        return (decoding.converted({"name": "host", "driver": driver, "gpus": gpus}, FleetHost),) if gpus else ()
+    except decoding.DamagedError as error:
+        named = f"--gpu {', '.join(gpus)} --driver {driver}"
+        raise UsageError(f"{named}: not a GPU with a driver", hint="--gpu T4 --driver 535") from error
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
@@ -188,6 +220,8 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         raise UsageError("--repeat requires --bisect", hint="a comparison runs newly failing tests again by itself")
     if options.matrix is None:
         options = replace(options, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
+    if options.dry_run:
+        return predict(options, catalog)
     tools = UpgradeTools(
         workspace=Workspace(root),
         engine=connect(),

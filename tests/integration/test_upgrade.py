@@ -18,7 +18,14 @@ import pytest
 from upgrades import USERS_TESTS
 
 ROOT = Path(__file__).parents[2]
-OLD, NEW = "tf2.15.1-py311-cpu-bookworm", "tf2.16.2-py311-cpu-bookworm"
+OLD, NEW = "tf2.15.1-py311-cpu-bookworm-runtime", "tf2.16.2-py311-cpu-bookworm-runtime"
+MISBEHAVING = {
+    "hangs": "import time\nif NEW:\n    time.sleep(9999)",
+    "crashes": "import os\nif NEW:\n    os.abort()",
+    "floods": "for _ in range(30_000):\n    print('x' * 1000)",
+    "is_flaky": "import os\nassert os.urandom(1)[0] % 2",
+}
+"""Bodies of user tests; NEW is true on the new image."""
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
@@ -46,14 +53,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / "images" / name, root / "images" / name)
     (root / "users").mkdir()
     (root / "users" / "test_users.py").write_text(USERS_TESTS)
+    for name, body in MISBEHAVING.items():
+        lines = ["from importlib.metadata import version", "NEW = version('keras') >= '3'", f"def test_{name}():"]
+        lines += [f"    {line}" for line in body.splitlines()]
+        (root / "users" / f"test_{name}.py").write_text("\n".join(lines))
     return root
 
 
 @pytest.fixture(scope="module")
 def answer(folder: Path) -> Any:
     """Compare 2.15.1 with 2.16.2 once; three rounds, since durations are not what this is about."""
-    words = ("upgrade", "2.15.1", "2.16.2", "--suite", "users", "--rounds", "3", "--format", "json")
-    code, out, err = ended(start(folder, *words))
+    words = ("upgrade", "2.15.1", "2.16.2", "--suite", "users", "--test-limit", "30", "--rounds", "3")
+    code, out, err = ended(start(folder, *words, "--format", "json"))
     assert code == 1, err
     return json.loads(out)
 
@@ -62,13 +73,18 @@ def clause(answer: Any, name: str) -> Any:
     return next(one for one in answer["clauses"] if one["clause"] == name)
 
 
-def test_newly_failing_user_test_rejects_with_its_message(answer: Any) -> None:
+def test_newly_failing_user_tests_reject_with_their_messages(answer: Any) -> None:
     assert answer["decision"] == "REJECT"
     broken = clause(answer, "tests-newly-failed")
     assert broken["state"] == "violated"
-    assert len(broken["details"]) == 1
-    assert "test_users.py::test_estimator_is_there: passed → failed" in broken["details"][0]
-    assert "no attribute 'estimator'" in broken["details"][0]
+    crash, hang, missing = broken["details"]
+    assert crash.startswith("test_crashes.py::test_crashes: passed → error: ")
+    assert hang.startswith("test_hangs.py::test_hangs: passed → timeout: hangs: ")
+    assert missing.startswith("test_users.py::test_estimator_is_there: passed → failed: ")
+    assert "no attribute 'estimator'" in missing
+    assert answer["differences"]["tests_run"] == 2 + len(MISBEHAVING)
+    flaky = {row["name"] for row in answer["differences"]["tests"] if row["flaky"]}
+    assert flaky <= {"test_is_flaky.py::test_is_flaky"}
 
 
 def test_the_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from factories import verdict
+from factories import failed_verdict, verdict
 from fake_engine import FakeEngine, Script
 from upgrades import never, options, side
 
@@ -22,7 +22,11 @@ from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.build import LockedImage
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
+from envbuilder.upgrade.pairs import Pair, UpgradeOptions
+from envbuilder.upgrade.text import as_text
+from envbuilder.upgrade.upgrade import compare_images
 from envbuilder.upgrade.user_tests import UserSuite
+from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace
 
 SUITE = UserSuite({"test_a.py": b"1"}, ("test_a.py",), ())
@@ -66,18 +70,21 @@ class World:
         return Script(stdout=json.dumps(answer).encode())
 
     def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> CollectedEvidence:
+        made, tools, asked = self.made(("2.19.1", "2.20.0"), **more)
+        return gather(tools, (made[0], made[1]), suite, tools.catalog, asked)
+
+    def made(self, sides: tuple[str, str], **more: Any) -> tuple[list[ValidatedImage], UpgradeTools, UpgradeOptions]:
         self.asked.clear()
         engine = FakeEngine(script=self.answer)
         made = []
-        for number, version in enumerate(("2.19.1", "2.20.0")):
+        for number, version in enumerate(dict.fromkeys(sides)):
             engine.add(f"image-{number}")
             environment = side(version).environment
             record = SimpleNamespace(image=f"image-{number}", size=1, reference="r", base="b", layers=())
             locked = LockedImage(environment, "", committed=True)
             made.append(ValidatedImage(locked, Built(environment, cast("ImageRecord", record), ""), verdict()))
         asked = options("2.19.1", "2.20.0", rounds=ROUNDS, **more)
-        tools = UpgradeTools(Workspace(self.folder), engine, Console(), load(), never)
-        return gather(tools, (made[0], made[1]), suite, tools.catalog, asked)
+        return made, UpgradeTools(Workspace(self.folder), engine, Console(), load(), never), asked
 
 
 @pytest.fixture
@@ -113,8 +120,8 @@ def test_interrupted_comparison_repeats_at_most_one_question(world: World, dies:
     found = world.gather()
     twice = before + world.asked - Counter(WHOLE)
     assert twice.total() <= 6, "an image's observation, an exchange of models, or a round and its warm-up"
-    assert len(found.together.samples[0].old) == ROUNDS
-    assert found.together.gaps == ()
+    assert len(found.samples[0].old) == ROUNDS
+    assert found.gaps == ()
     assert not found.old.observed.gaps
 
 
@@ -155,6 +162,19 @@ def test_failing_test_is_repeated_and_a_hanging_one_is_not(
     hangs_on_old = ends("old", 1) == "timeout"
     assert world.skipped == ["test_a.py::test_x"] * hangs_on_old
     assert {test.name for test in found.new.observed.tests or ()} == {"test_a.py::test_x", "test_a.py::test_y"}
+
+
+@pytest.mark.parametrize(("found", "decision"), [(verdict(), "ADOPT"), (failed_verdict(), "REJECT")])
+def test_same_image_on_both_sides_is_judged_by_its_validation_and_not_measured(
+    world: World, found: Verdict, decision: str
+) -> None:
+    (one,), tools, asked = world.made(("2.20.0", "2.20.0"))
+    one = replace(one, verdict=found)
+    both = Pair(one.environment, one.environment, tools.catalog)
+    document = compare_images(tools, both, (one, one), SUITE, asked, 0.0)
+    assert not world.asked
+    assert (document.decision, [clause.clause for clause in document.clauses]) == (decision, ["verdict"])
+    assert as_text(document).startswith(f"{decision}: both sides are the same image")
 
 
 def test_tests_without_suite_are_none(world: World) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from factories import REPOSITORY as ROOT
 from factories import pin
 from fake_engine import FakeEngine
 from made_bases import IMAGE, PLAIN, WITH_CUDA, keep
@@ -32,7 +33,9 @@ from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.pairs import Pair, hosts, pair, pairs, pinned_row
-from envbuilder.upgrade.upgrade import first_buildable, read_upgrade
+from envbuilder.upgrade.quantities import BY_FACTS
+from envbuilder.upgrade.text import as_text
+from envbuilder.upgrade.upgrade import compare_versions, first_buildable, read_upgrade
 from envbuilder.workspace import Workspace, shipped
 
 OFFERED = read_matrix(shipped("matrices") / "tensorflow.yaml")
@@ -43,11 +46,12 @@ def rows(old: str, new: str, **more: Any) -> tuple[Pair, ...]:
     return pairs(options(old, new, **{"matrix": OFFERED, "matrix_given": False, **more}), CATALOG, never)
 
 
-def test_pairs_of_the_matrix_come_first_with_the_newest_python() -> None:
+def test_published_variant_of_the_matrix_comes_first_with_the_newest_python() -> None:
     first, *rest = rows("2.19.1", "2.20.0")
-    assert (first.old.id, first.new.id) == ("tf2.19.1-py311-cpu-bookworm", "tf2.20.0-py311-cpu-bookworm")
+    ids = "tf2.19.1-py311-cpu-bookworm-runtime", "tf2.20.0-py311-cpu-bookworm-runtime"
+    assert (first.old.id, first.new.id) == ids
     assert first.offered == {first.old.id, first.new.id}
-    others = ("tf2.20.0-py39-cpu-bullseye", "tf2.20.0-py311-cpu-bookworm-runtime", "tf2.20.0-py39-cpu-bullseye-runtime")
+    others = ("tf2.20.0-py39-cpu-bullseye-runtime", "tf2.20.0-py311-cpu-bookworm", "tf2.20.0-py39-cpu-bullseye")
     assert first.others == tuple(each.new.id for each in rest) == others
     assert first.row == "Python 3.11 on debian-bookworm"
 
@@ -63,15 +67,15 @@ def test_selector_chooses_the_row() -> None:
 def test_pair_has_one_variant() -> None:
     found = rows("2.19.1", "2.20.0")
     assert all(each.old.variant == each.new.variant for each in found)
-    first, *_ = rows("2.19.1", "2.20.0", selectors=("form=runtime",))
-    assert (first.old.id, first.new.id) == (f"{found[0].old.id}-runtime", f"{found[0].new.id}-runtime")
+    first, *_ = rows("2.19.1", "2.20.0", selectors=("form=devel",))
+    assert (f"{first.old.id}-runtime", f"{first.new.id}-runtime") == (found[0].old.id, found[0].new.id)
 
 
 @pytest.mark.parametrize(("old", "new"), [("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")])
 def test_version_outside_the_matrix_is_a_proposal(old: str, new: str) -> None:
     first, *_ = rows(old, new)
-    assert first.offered == {"tf2.19.1-py311-cpu-bookworm"}
-    assert {first.old.id, first.new.id} == {"tf2.19.1-py311-cpu-bookworm", "tf2.19.0-py311-cpu-bookworm"}
+    assert first.offered == {"tf2.19.1-py311-cpu-bookworm-runtime"}
+    assert {first.old.id, first.new.id} == {f"tf2.19.{n}-py311-cpu-bookworm-runtime" for n in (0, 1)}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_versions_without_matrix_row_get_a_plain_row_unless_the_matrix_is_given(
 
 def test_gpu_pairs_are_chosen_like_cpu_pairs() -> None:
     first, *_ = rows("2.19.1", "2.20.0", flavor="gpu")
-    assert first.new.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
+    assert first.new.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime"
     assert len(first.offered) == 2
 
 
@@ -208,6 +212,38 @@ def test_proposed_image_has_the_files_and_template_of_the_matrix(tmp_path: Path)
     write_context(found.new, lock, aside)
     assert "RUN echo ours" in (aside.context(found.new.id) / "Dockerfile").read_text()
     assert (aside.context(found.new.id) / "files/app.conf").read_text() == "a=1\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "host", "decision", "sentence"),
+    [
+        ("2.14.1", ("T4", "470"), "REJECT", "T4 with driver 470 runs → does not run."),
+        ("2.15.1", ("T4", "470"), "UNDECIDED", "T4 with driver 470 does not run → does not run."),
+        ("2.15.1", ("T4", "535"), "UNDECIDED", "T4 with driver 535 runs → runs."),
+        ("2.15.1", ("Voodoo2", "535"), "UNDECIDED", "Voodoo2 with driver 535 is not known → is not known."),
+        ("2.15.1", ("", ""), "UNDECIDED", "nothing rejects."),
+    ],
+)
+def test_dry_run_answers_from_facts_and_never_adopts(
+    old: str, host: tuple[str, str], decision: str, sentence: str
+) -> None:
+    gpu, driver = host
+    values: dict[str, Any] = {"old": old, "new": "2.20.0", "gpu": (gpu,) if gpu else (), "driver": driver}
+    values |= {"dry_run": True} | dict.fromkeys(("matrix", "fleet", "policy", "rounds", "flavor"))
+    asked, known = read_upgrade(values, ROOT, CATALOG)
+    found = compare_versions(asked, ROOT, Console(), known)
+    assert (found.decision, found.flavor) == (decision, "gpu" if gpu else "cpu")
+    assert as_text(found).splitlines()[0].endswith(sentence)
+    assert "not built" in as_text(found)
+    assert {clause.clause for clause in found.clauses} == set(BY_FACTS)
+    assert bool(found.would_decide) is (decision == "UNDECIDED")
+
+
+@pytest.mark.parametrize("given", [{"gpu": ("T4",)}, {"driver": "535"}, {"gpu": ("T4",), "driver": "new"}])
+def test_host_that_is_not_a_gpu_with_a_driver_is_a_usage_error(given: dict[str, Any]) -> None:
+    values = {"old": "2.15.1", "new": "2.20.0", **dict.fromkeys(("matrix", "fleet", "policy", "rounds")), **given}
+    with pytest.raises(UsageError, match=r"host together|not a GPU with a driver"):
+        read_upgrade(values, ROOT, CATALOG)
 
 
 def test_versions_may_be_ranges() -> None:
