@@ -11,10 +11,13 @@ from pathlib import Path
 
 import click
 from click.testing import CliRunner
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from envbuilder.catalog.store import load
 from envbuilder.cli import root
 from envbuilder.errors import ORDER, ExitCode
-from envbuilder.finding import code_texts
+from envbuilder.finding import Code, code_texts
+from envbuilder.jobs import compatibility
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import LEVELS
 
@@ -137,12 +140,27 @@ def exit_codes_page() -> str:
     return "\n".join(lines)
 
 
+def compatibility_page() -> str:
+    catalog = load()
+    document = compatibility.compatibility(catalog)
+    gpus: dict[str, list[str]] = {}
+    for gpu in catalog.gpus:
+        gpus.setdefault(compatibility.value_of(gpu.name, "gpu", catalog), []).append(gpu.name)
+    kinds = sorted(gpus.items(), key=lambda pair: compatibility.order(pair[0]), reverse=True)
+    grids = {name: compatibility.grid(document, name, catalog) for name in compatibility.TABLES}
+    codes = sorted({cell.code for cell in document.cells if cell.code not in {None, Code.UNKNOWN}})
+    loader = FileSystemLoader(Path(__file__).parent)
+    engine = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True)  # noqa: S701 - not HTML
+    return engine.get_template("compatibility.md.j2").render(grids=grids, gpus=dict(kinds), codes=codes)
+
+
 PAGES_BY_NAME = {
     "cli.md": cli_page,
     "matrix.md": matrix_page,
     "checks.md": checks_page,
     "findings.md": findings_page,
     "exit-codes.md": exit_codes_page,
+    "compatibility.md": compatibility_page,
 }
 
 

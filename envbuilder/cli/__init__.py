@@ -78,6 +78,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "catalog",
         "List, verify and refresh the catalogue",
         "jobs.listing:CatalogDocument",
+        "jobs.compatibility:CompatibilityDocument",
         "refresh.agreement:VerifyDocument",
         "refresh.propose:RefreshDocument",
         "catalog.base_facts:BaseFacts",

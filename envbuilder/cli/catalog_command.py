@@ -36,6 +36,17 @@ def list_command(table: str | None, form: str, *, selectors: tuple[str, ...], ve
     finish(found, form, partial(listing.as_text, table=table, sources=verbose))
 
 
+@command.command("table")
+@click.argument("table", required=False, metavar="[TABLE]")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
+def table_command(table: str | None, form: str) -> None:
+    from envbuilder.jobs import compatibility
+
+    catalog = store.load()
+    as_text = compatibility.as_csv if form == "csv" else partial(compatibility.as_text, catalog=catalog)
+    finish(compatibility.compatibility(catalog, table), form, as_text)
+
+
 @command.command("verify")
 @click.argument("version", nargs=-1, metavar="[VERSION]...")
 @click.option("--binary", is_flag=True, help="Read the GPU code inside the wheels' shared objects (up to 0.6 GB each).")

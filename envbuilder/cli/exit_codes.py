@@ -68,6 +68,7 @@ EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
         ExitCode.INFRASTRUCTURE if any(image.kept for image in clean.images) else ExitCode.DONE
     ),
     "envbuilder/catalog/v1": _done,
+    "envbuilder/compatibility/v1": _done,
     "envbuilder/base/v1": lambda found: _ANSWERS[not found.refused and not found.disagreements],
     "envbuilder/catalog-verify/v1": lambda found: _ANSWERS[not found.disagreements],
     "envbuilder/catalog-refresh/v1": _done,
