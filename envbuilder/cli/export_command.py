@@ -11,7 +11,7 @@ from envbuilder.cli.options import FilePath, moment, select_option
 
 
 @click.command("export")
-@click.argument("form", type=click.Choice(["junit", "markdown", "openmetrics"]), metavar="FORMAT")
+@click.argument("form", type=click.Choice(["junit", "markdown", "prometheus"]), metavar="FORMAT")
 @click.argument("files", nargs=-1, type=FilePath(path_type=Path, dir_okay=False), metavar="[VERDICT.json]…")
 @select_option
 @click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="Take verdicts from this history.")

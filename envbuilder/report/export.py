@@ -11,7 +11,7 @@ from envbuilder.compat.selectors import select
 from envbuilder.errors import InputError, NothingSelectedError, Problem
 from envbuilder.report.junit import junit
 from envbuilder.report.markdown import markdown
-from envbuilder.report.metrics import openmetrics
+from envbuilder.report.metrics import prometheus
 from envbuilder.report.report_data import current_verdicts, name_of
 from envbuilder.validation.verdict_store import History, users_verdict
 from envbuilder.verdict import Verdict
@@ -20,7 +20,7 @@ from envbuilder.workspace import Workspace
 FORMATS: dict[str, Callable[[tuple[Verdict, ...]], str]] = {
     "junit": junit,
     "markdown": markdown,
-    "openmetrics": openmetrics,
+    "prometheus": prometheus,
 }
 
 

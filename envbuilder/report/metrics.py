@@ -1,4 +1,4 @@
-"""Verdicts, sizes, times and ages of environments as OpenMetrics text, for a collector's file or a gateway."""
+"""Verdicts, sizes, times and ages of environments in Prometheus' text format, for node_exporter's text collector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric, StateSetMetricFamily
-from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from envbuilder.report.report_data import name_of
@@ -21,8 +21,8 @@ _UNIT = {"s": ("seconds", 1.0), "B": ("bytes", 1.0), "GB": ("bytes", 1e9), "1": 
 _NAME = re.compile(r"[^a-zA-Z0-9]+")
 
 
-def openmetrics(verdicts: tuple[Verdict, ...]) -> str:
-    """Write the newest verdict of each environment as OpenMetrics 1.0."""
+def prometheus(verdicts: tuple[Verdict, ...]) -> str:
+    """Write the newest verdict of each environment."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Verdicts(verdicts))
     return decoding.lossy(generate_latest(registry))
