@@ -16,8 +16,9 @@ from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
+from envbuilder.support import pem
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.workspace import Workspace, find_matrix, read_document, users_text
+from envbuilder.workspace import Workspace, find_matrix, read_document, read_users, users_text
 
 VETTED = ("quickstart", "tensorflow", "classic", "debian")
 """The matrices whose contexts are committed in this project's ``images/``."""
@@ -65,6 +66,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     """
     path = find_matrix(matrix, root)
     parsed = _with_releases(_with_requirements(read_matrix(path), root), path, catalog)
+    _check_files(parsed, path, root)
     if not parsed.bases:
         return parsed, catalog
     rows, problems, unseen = [], [], []
@@ -87,6 +89,22 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     return parsed, catalog.with_bases(rows)
 
 
+def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
+    """Raise InputError for files, certificates and templates that are missing or unfit, each with its line."""
+    lines = users_text(path).splitlines() if path.is_file() else []
+    problems: dict[str, Problem] = {}
+    for given in (parsed, *parsed.include):
+        for name in (*given.files, *given.certificates, *filter(None, [given.template])):
+            why = "" if (root / name).is_file() else f"no such file in {root}"
+            if not why and name in given.certificates:
+                why = pem.why_not(read_users(root / name))
+            if why:
+                line = next((number for number, line in enumerate(lines, 1) if name in line), 0)
+                problems[name] = Problem(str(path), line, name, why)
+    if problems:
+        raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
+
+
 def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
     """Replace ``latest`` and ranges by the newest release that they admit."""
 
@@ -106,7 +124,8 @@ def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
 def _asked_of_system(parsed: Matrix, base: str) -> tuple[str, ...]:
     rows = [row for row in parsed.include if row.os == base]
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
-    asked = (*(parsed.system_packages if on_it else ()), *(one for row in rows for one in row.system_packages))
+    given = (*((parsed,) if on_it else ()), *rows)
+    asked = [one for each in given for one in (*each.system_packages, *each.certificates)]
     return tuple(dict.fromkeys(asked))
 
 

@@ -21,7 +21,8 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``packages`` are locked together with TensorFlow, from the configured index and from ``indexes``.
     ``system_packages`` are installed by apt (``name`` or ``name=version``). ``env``, ``labels`` and ``files`` are
-    pairs; a file's are its path in the workspace and where it goes. ``template`` is a path in the workspace.
+    pairs; a file's are its path in the workspace and where it goes. ``template`` and ``certificates`` are paths in the
+    workspace; the certificates are added to the system's authorities.
     """
 
     packages: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workdir: str = ""
     entrypoint: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
+    certificates: tuple[str, ...] = ()
     template: str = ""
 
 

@@ -141,6 +141,7 @@ class OnTop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     workdir: PlaceText | None = None
     entrypoint: tuple[PrintableText, ...] = ()
     files: dict[PathText, PlaceText] = {}
+    certificates: tuple[PathText, ...] = ()
     template: TemplateText | None = None
 
 
@@ -286,6 +287,7 @@ def _added(*given: OnTop) -> Additions:
         env=pairs("env"),
         labels=pairs("labels"),
         files=pairs("files"),
+        certificates=every("certificates"),
         user=last("user"),
         workdir=last("workdir"),
         template=last("template"),

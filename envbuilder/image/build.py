@@ -20,6 +20,7 @@ from envbuilder.errors import UsageError, redacted
 from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.image.bases import NEEDED, Base, ask_for_room, ensure_base
 from envbuilder.image.context import (
+    authorities,
     build_files,
     ensure_lock,
     ensure_packages,
@@ -96,7 +97,8 @@ class Built:
     """An environment, the record of its image and the text of its lock; ``fresh`` if it was built just now.
 
     ``removed`` lists the files that its variant removes, '' if none; ``pins`` are those of large wheels, by their hash;
-    ``system`` are the locks of the system's packages, by name; ``known`` is the committed record of such an image.
+    ``system`` are the locks of the system's packages, by name; ``known`` is the committed record of such an image;
+    ``authorities`` are the certificates that the matrix adds.
     """
 
     environment: Environment
@@ -107,6 +109,7 @@ class Built:
     pins: Mapping[str, Pin] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
     known: bytes = b""
+    authorities: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,7 @@ def _built(
         pins=read_pins(workspace),
         system=system_lock.texts(workspace.context(environment.id), environment),
         known=read_kept(workspace.known_image(environment.id)) or b"",
+        authorities=authorities(environment, files),
     )
 
 

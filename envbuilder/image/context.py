@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,7 @@ from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.client import PackageIndex, open_index
-from envbuilder.support import decoding
+from envbuilder.support import decoding, pem
 from envbuilder.versions import pin_or_none, pins, same
 from envbuilder.workspace import (
     KNOWN,
@@ -207,7 +207,8 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
     texts = templates()
     if added.template:
         texts[added.template] = users_text(workspace.users(added.template))
-    files = {source: read_users(workspace.users(source)) for source, _ in added.files}
+    sources = (*(source for source, _ in added.files), *added.certificates)
+    files = {source: read_users(workspace.users(source)) for source in sources}
     system = system_lock.of_context(workspace.context(environment.id), environment)
     hint = f"envbuilder lock -s {environment.id}"
     if system is None:
@@ -261,6 +262,12 @@ def build_files(environment_id: str, workspace: Workspace) -> dict[str, bytes]:
             files[name] = read_users(path)
         files |= {f"{name}/{inner}": data for inner, data in folder_contents(path).items()}
     return dict(sorted(files.items()))
+
+
+def authorities(environment: Environment, files: Mapping[str, bytes]) -> frozenset[bytes]:
+    """Return the certificates that a matrix adds to the system's, from the files of the build."""
+    texts = (files.get(f"{environment.id}/files/{path}", b"") for path in environment.added.certificates)
+    return frozenset().union(*map(pem.certificates, texts))
 
 
 def standalone(environment: Environment, lock_text: str, workspace: Workspace, folder: Path) -> None:

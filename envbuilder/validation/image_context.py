@@ -43,6 +43,7 @@ class ImageContext:
     image (``system_is_carried``). ``locked_above`` is the number of base layers above which only packages of these
     locks may be installed; 0 if others may be, or it is unknown. ``own_layers`` is the number of lowest layers that are
     those of the environment's image on this host; layers above them are additions. 0 if they are unknown.
+    ``authorities`` are the certificates that the matrix adds.
     ``local`` is a Python of this host: then there is no image.
     """
 
@@ -59,6 +60,7 @@ class ImageContext:
     system_is_carried: bool = False
     locked_above: int = 0
     own_layers: int = 0
+    authorities: frozenset[bytes] = frozenset()
     local: LocalPython | None = None
 
     @cached_property

@@ -21,7 +21,7 @@ KEPT = re.compile(
     r"|^opt/envbuilder/(?:environment\.json|(?:requirements|system|cudnn)\.lock|removed/[^/]+\.tsv)\Z"
     r"|^var/lib/dpkg/status(?:\.d/[^/]+)?\Z|^(?:etc|usr/lib)/os-release\Z|^usr/share/doc/[^/]+/copyright\Z"
     r"|^etc/(?:passwd|environment|nccl\.conf|ld\.so\.(?:conf|cache|preload|conf\.d/[^/]+)|ssl/certs/ca-certificates\.crt)\Z"
-    r"|^usr/share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
+    r"|^usr/(?:local/)?share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
 )
 """Files whose content the checks or the bill of materials read."""
 

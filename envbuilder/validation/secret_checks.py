@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.support import pem
 from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import digest_of, distributions, site_of
@@ -109,25 +110,31 @@ def _without_values(subject: ImageContext, instruction: str) -> str:
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
     """Find certificates of the build host, and authorities that no package brought."""
     for path, entry in sorted(subject.files.paths.items()):
-        if entry.row.kind != "file" or subject.is_added(path):
+        if entry.row.kind != "file" or subject.is_added(path) or entry.layer < subject.of_base:
             continue
-        if _SOURCES.match(path):
+        if _SOURCES.match(path) and not _is_known(subject, path):
             yield found("certificate_of_host", path=path, shown=listed([path]))
-        is_left = _TRUSTED.match(path) and path != _BUNDLE and entry.layer >= subject.of_base and entry.row.size
+        is_left = _TRUSTED.match(path) and path != _BUNDLE and entry.row.size
         if is_left and not subject.is_of_system(path):
             yield found("authority", subject.severity, path=path, shown=listed([path]))
     # A later layer may have deleted the sources of the bundle, to save space or to hide an addition.
-    brought = (pair for record in subject.files.records for pair in record.contents.items())
-    packaged = {body for path, content in brought if path.startswith(_PACKAGED) for body in _certificates(content)}
-    extra = _certificates(subject.files.content(_BUNDLE) or b"") - packaged if packaged else ()
+    brought = [pair for record in subject.files.records for pair in record.contents.items()]
+    of_base = [pair for record in subject.files.records[: subject.of_base] for pair in record.contents.items()]
+    packaged = _known(brought, lambda path: path.startswith(_PACKAGED))
+    own = _known(of_base, lambda path: path == _BUNDLE or _SOURCES.match(path)) | subject.authorities
+    extra = pem.certificates(subject.files.content(_BUNDLE) or b"") - packaged - own if packaged else ()
     if extra and not subject.is_later(_BUNDLE):
         yield found("authorities", path=_BUNDLE, count=len(extra))
 
 
-def _certificates(text: bytes) -> set[bytes]:
-    """Return the certificates of a PEM file, each without line breaks."""
-    bodies = re.findall(rb"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----", text)
-    return {re.sub(rb"\s", b"", body) for body in bodies}
+def _is_known(subject: ImageContext, path: str) -> bool:
+    """Return True for a file with nothing but certificates of the matrix."""
+    found = pem.certificates(subject.files.content(path) or b"")
+    return bool(found) and found <= subject.authorities
+
+
+def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]) -> frozenset[bytes]:
+    return frozenset().union(*(pem.certificates(content) for path, content in contents if holds(path)))
 
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:

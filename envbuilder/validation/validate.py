@@ -69,10 +69,11 @@ class ValidationRequest:
     files, ``system`` the locks of system packages by name, ``base`` and ``base_id`` reference and id of its base image,
     ``base_layers`` the diff ids of that image, if its facts name them: then this host need not have it.
     ``built`` is the id of the image that a build on this host made of the lock ('' if none), ``context`` the key of
-    the build's files, ``known`` the record of such an image. ``pins`` are proved contents of large wheels by hash;
-    ``index`` is queried for those of others. ``gpus`` is ``none``, ``all``, a list of indices, or ``auto`` (all that
-    the engine can pass on). ``extra`` are checks that the table lacks (of the controls), ``probes`` their files by
-    name. ``fresh`` ignores the stored verdict and the record, as the profile ``full`` ignores the record.
+    the build's files, ``known`` the record of such an image, ``authorities`` the certificates that the matrix adds.
+    ``pins`` are proved contents of large wheels by hash; ``index`` is queried for those of others. ``gpus`` is
+    ``none``, ``all``, a list of indices, or ``auto`` (all that the engine can pass on). ``extra`` are checks that the
+    table lacks (of the controls), ``probes`` their files by name. ``fresh`` ignores the stored verdict and the record,
+    as the profile ``full`` ignores the record.
     """
 
     image: str = ""
@@ -95,6 +96,7 @@ class ValidationRequest:
     system: Mapping[str, str] = field(default_factory=dict)
     context: str = ""
     known: KnownImage | None = None
+    authorities: frozenset[bytes] = frozenset()
     fresh: bool = False
 
     def of(self, built: Built, *, image: str = "") -> Self:
@@ -113,6 +115,7 @@ class ValidationRequest:
             system=built.system,
             context=context,
             known=known_image.parse(built.known, context),
+            authorities=built.authorities,
         )
 
 
@@ -359,6 +362,7 @@ class _Target:
             system_is_carried=has_no_word,
             locked_above=below if is_locked else 0,
             own_layers=len(whole.layers) if whole is not None else 0,
+            authorities=request.authorities,
         )
 
 

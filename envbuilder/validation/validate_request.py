@@ -15,7 +15,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.image.build import Built, ImageRecord, digests_of, standing
-from envbuilder.image.context import build_files
+from envbuilder.image.context import authorities, build_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import read_pins
 from envbuilder.matrix import Budgets
@@ -133,6 +133,7 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
         pins=read_pins(workspace),
         system=system_lock.texts(workspace.context(name), environment),
         context=context,
+        authorities=authorities(environment, files),
         known=known_image.parse(read_kept(workspace.known_image(name)) or b"", context),
     )
 

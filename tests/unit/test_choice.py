@@ -156,3 +156,33 @@ def test_ranges_of_a_matrix_are_their_newest_release(tmp_path: Path) -> None:
     path.write_text("name: m\naxes: {tensorflow: ['>=9']}\n")
     with pytest.raises(InputError, match="no release in >=9"):
         choose(str(path), (), Workspace(tmp_path), CATALOG)
+
+
+PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "content", "text"),
+    [
+        ("files: {conf/motd: /etc/motd}", "conf/motd", None, "no such file"),
+        ("template: my.Dockerfile.j2", "my.Dockerfile.j2", None, "no such file"),
+        ("certificates: [ca.crt]", "ca.crt", None, "no such file"),
+        ("certificates: [ca.crt]", "ca.crt", "not PEM", "holds no certificate"),
+        ("certificates: [ca.crt]", "ca.crt", PEM + "-----BEGIN PRIVATE KEY-----\n", "private key"),
+        ("certificates: [ca.crt]", "ca.crt", PEM, ""),
+    ],
+)
+def test_a_file_that_a_matrix_names_is_checked_before_anything_is_built(
+    tmp_path: Path, key: str, name: str, content: str | None, text: str
+) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(f"name: m\naxes: {{tensorflow: [2.20.0]}}\n{key}\n")
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    if not text:
+        assert read_known(str(path), tmp_path, CATALOG)[0].certificates == (name,)
+        return
+    with pytest.raises(InputError, match=text) as error:
+        read_known(str(path), tmp_path, CATALOG)
+    (problem,) = error.value.problems
+    assert (problem.path, problem.line, problem.key) == (str(path), 3, name)

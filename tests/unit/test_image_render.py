@@ -11,7 +11,7 @@ from factories import lock
 
 from envbuilder.controls.control import named
 from envbuilder.controls.recipe import dockerfile
-from envbuilder.environment import Environment
+from envbuilder.environment import Additions, Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import templates
 from envbuilder.image.render import WITH_HOST, render_context, required_cuda
@@ -138,3 +138,15 @@ def test_the_preamble_exports_what_is_there(present: tuple[str, ...], told: dict
     assert {name: value for name, value in found.items() if "CERT" in name or "CONFIG" in name} == {
         name: str(tmp_path / file) for name, file in told.items()
     }
+
+
+def test_certificates_of_the_matrix_are_installed_under_names_that_the_system_reads() -> None:
+    added = Additions(certificates=("corp/root.pem", "ca.crt"))
+    text = dockerfile_of(msgspec.structs.replace(CPU, additions=added))
+    place = "/usr/local/share/ca-certificates"
+    for source, target in (("corp/root.pem", "corp-root.pem.crt"), ("ca.crt", "ca.crt")):
+        assert f'["sh","/run/tools/add-file","{source}","{place}/{target}"]' in text
+    bundle = "/etc/ssl/certs/ca-certificates.crt"
+    assert f"ENV SSL_CERT_FILE={bundle} REQUESTS_CA_BUNDLE={bundle}\n" in text
+    assert text.index("add-file") < text.index("update-ca-certificates") < text.index("USER envbuilder")
+    assert "certificates" not in dockerfile_of(CPU)

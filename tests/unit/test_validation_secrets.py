@@ -6,6 +6,7 @@ import base64
 import gzip
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile, LayerStream
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.support import pem
 from envbuilder.validation.layer_scan import scan
 from envbuilder.validation.secret_checks import layers, secrets
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
@@ -215,6 +217,7 @@ def test_an_adversarial_text_costs_linear_time(text: bytes) -> None:
 
 PEM = b"-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 OTHER = b"-----BEGIN CERTIFICATE-----\nREVG\n-----END CERTIFICATE-----\n"
+THIRD = b"-----BEGIN CERTIFICATE-----\nR0hJ\n-----END CERTIFICATE-----\n"
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE\n"
 AWS = b"AKIA" + b"QWERTYUIOPASDFGH"
 HUGGING = b"hf_" + b"abcdEFGH" * 4
@@ -295,6 +298,33 @@ def test_authority_without_a_package_is_found(layer: Layer, named: str) -> None:
     found = secrets(context_of(image_of(TRUSTED, layer))).findings
     assert [one.code for one in found] == [Code.SECRET_IN_IMAGE] * bool(named)
     assert all(named in one.message + one.subject for one in found)
+
+
+COMPANY = "usr/local/share/ca-certificates/corp-ca.crt"
+
+
+@pytest.mark.parametrize("updated_by", ["base", "build", "nobody"])
+def test_the_authority_of_a_company_in_the_base_is_the_bases(updated_by: str) -> None:
+    """Also if a package of the build writes the bundle again."""
+    bundle = PEM + OTHER if updated_by == "base" else PEM
+    base: Layer = {**TRUSTED, COMPANY: OTHER, "etc/ssl/certs/corp.pem": OTHER, BUNDLE: bundle}
+    build: Layer = {BUNDLE: PEM + OTHER} if updated_by == "build" else {"srv/a": b"a"}
+    image = image_of(base, build)
+    assert secrets(replace(context_of(image), of_base=1)).findings == ()
+    assert secrets(context_of(image)).findings, "without the host's word about the base"
+    later = image_of(base, {"usr/local/share/ca-certificates/other.crt": PEM}, {BUNDLE: PEM + OTHER + THIRD})
+    assert {one.subject for one in secrets(replace(context_of(later), of_base=1)).findings} == {
+        "/usr/local/share/ca-certificates/other.crt",
+        f"/{BUNDLE}",
+    }
+
+
+def test_an_authority_that_the_matrix_adds_is_accepted_and_no_other() -> None:
+    image = image_of(TRUSTED, {COMPANY: OTHER, BUNDLE: PEM + OTHER})
+    assert secrets(replace(context_of(image), authorities=pem.certificates(OTHER))).findings == ()
+    assert len(secrets(replace(context_of(image), authorities=pem.certificates(THIRD))).findings) == 2
+    both = image_of(TRUSTED, {COMPANY: OTHER + THIRD})
+    assert len(secrets(replace(context_of(both), authorities=pem.certificates(OTHER))).findings) == 1
 
 
 def test_secret_deleted_by_a_later_layer_is_found() -> None:

@@ -33,7 +33,8 @@ def packed(environment: Environment, workspace: Workspace) -> bytes:
     paths += [workspace.base(base.image.rpartition("@")[2])] if base else []
     for path in paths:
         files |= _file(path, path.relative_to(workspace.root))
-    for name in (*(source for source, _ in added.files), *filter(None, [added.template])):
+    sources = (source for source, _ in added.files)
+    for name in (*sources, *added.certificates, *filter(None, [added.template])):
         files |= _file(workspace.users(name), Path(name))
     return zlib.compress(msgspec.msgpack.encode(files, order="sorted"), 9)
 
