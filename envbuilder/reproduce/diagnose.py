@@ -19,6 +19,7 @@ from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
+from envbuilder.reproduce.terms import Facts, filled, terms, with_values
 from envbuilder.versions import minor
 
 FIRST_WITHOUT_WINDOWS_GPU = "2.11"
@@ -76,23 +77,25 @@ def _proved(case: Case) -> tuple[Finding, ...]:
     named = [(row, known) for row, known in kept if known.layer != "symptom"] or kept
     libraries = [row for row, known in named if known.code is Code.MISSING_LIBRARY and "library" in row.values]
     missing = missing_libraries(libraries, case) if libraries else None
+    facts = terms(case)
     made = {
-        (known.code, row.values.get("library", known.id)): _shown(row, known)
+        (known.code, row.values.get("library", known.id)): _shown(row, known, facts)
         for row, known in reversed(named)
         if missing is None or row not in libraries
     }
     return (*((missing,) if missing is not None else ()), *reversed(made.values()))
 
 
-def _shown(row: MessageMatch, known: LogMessage) -> Finding:
+def _shown(row: MessageMatch, known: LogMessage, facts: Facts) -> Finding:
     assert known.code is not None  # noqa: S101 - `_proved` looked
+    facts = with_values(row, facts)
     return Finding(
         code=known.code,
         severity=known.severity,
         subject=next(iter(row.values.values()), "") or known.id.replace("_", " "),
-        message=f"Line {row.line} shows it. {known.cause}",
+        message=f"Line {row.line} shows it. {filled(known.cause, facts)}",
         found=row.text[:200],
-        fix=known.fix,
+        fix=filled(known.fix, facts),
         sources=known.sources,
     )
 
@@ -181,19 +184,21 @@ class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     """Build the diagnosis from findings sorted by cause (see `by_cause`)."""
     known = [get(row.signature) for row in case.messages]
-    harmless = tuple(dict.fromkeys(row.cause for row in known if row.layer == "noise"))
+    facts = terms(case)
+    harmless = tuple(dict.fromkeys(filled(row.cause, facts) for row in known if row.layer == "noise"))
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
     decisive = _decisive(lead, case.messages) if lead else None
     program = next((row for row in reversed(case.messages) if get(row.signature).layer == "code"), None)
     if program is not None and decisive is None:
+        facts = with_values(program, facts)
         return ReportDiagnosis(
-            cause=f"This is not a problem of the environment: {get(program.signature).cause}",
+            cause=f"This is not a problem of the environment: {filled(get(program.signature).cause, facts)}",
             confidence="certain" if program.exact else "likely",
             place="program",
             line=program.line,
             quote=program.text,
-            fix=get(program.signature).fix,
+            fix=filled(get(program.signature).fix, facts),
             harmless=harmless,
         )
     line, quote = (decisive.line, decisive.text) if decisive else (0, "")
@@ -208,7 +213,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
             harmless=harmless,
             ask=deciding_commands(case.reported),
         )
-    proved = decisive is not None and decisive.exact and shown is not None and not shown.prose
+    alone = shown is not None and not shown.prose and "suggests" not in shown.marks
+    proved = decisive is not None and decisive.exact and alone
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
         confidence="certain" if proved else "likely",

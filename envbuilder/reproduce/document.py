@@ -80,13 +80,16 @@ POSTED = "nearest.yaml"
 class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     """The closest compatible environment: its changes, the commands that install it, and the matrix that builds it.
 
-    ``predicate`` defines "works", as in the answer of ``envbuilder check``. ``worked`` quotes the report if it says
-    that this setup works; it is empty if only the rules chose it.
+    ``predicate`` defines "works", as in the answer of ``envbuilder check``. ``id`` and ``image`` name envbuilder's own
+    environment for it ('' if there is none). ``worked`` quotes the report if it says that this setup works; it is empty
+    if only the rules chose it.
     """
 
     environment: EnvironmentAnswer
     changes: tuple[str, ...]
     predicate: Predicate = "installable"
+    id: str = ""
+    image: str = ""
     diff: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     matrix: str = ""

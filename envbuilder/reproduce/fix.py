@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
 from envbuilder.catalog.library_search import loader_folders
@@ -16,18 +16,23 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import LINK_NVRTC, change_text, loader_path, new_text
+from envbuilder.compat.choose import choose_for
+from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.nearest import Installable, Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Change, Combination, Environment, Rejection
+from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
+from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import FIRST_WITHOUT_WINDOWS_GPU, ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.libraries import PUBLISHED_TAGS
-from envbuilder.reproduce.question import Case, release_of
+from envbuilder.reproduce.libraries import PUBLISHED_TAGS, span_of
+from envbuilder.reproduce.messages.catalog import marked
+from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
-from envbuilder.reproduce.report.reported import ReportStatement
+from envbuilder.reproduce.report.reported import Reported, ReportStatement
+from envbuilder.reproduce.terms import bounds
 
 MATRIX = "nearest"
 
@@ -66,6 +71,14 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
     environment is None if no wheels exist for it.
     """
+    return _changed(case, diagnosis) or _chosen(case, diagnosis)
+
+
+_Found = tuple[Nearest, Environment | None]
+
+
+def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
+    """Change as little as possible of the stated versions."""
     question, catalog = case.question, case.catalog
     if question is None or not _fixable_by_versions(diagnosis):
         return None
@@ -80,16 +93,98 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     environment = None if isinstance(made, Rejection) else made
     if environment is None and any(change.field == "install" and change.new is None for change in changes):
         return None  # CUDA wheels would fix it, but there are none for this release
-    found = Nearest(
-        environment=check(near, catalog).environment,
+    return _document(case, near, changes, wish, environment, predicate=predicate, worked=worked), environment
+
+
+def _document(
+    case: Case,
+    near: Question,
+    changes: tuple[Change, ...],
+    wish: Combination,
+    environment: Environment | None,
+    *,
+    predicate: Predicate = "unhindered",
+    worked: tuple[ReportStatement, ...] = (),
+) -> Nearest:
+    return Nearest(
+        environment=check(near, case.catalog).environment,
         changes=tuple(map(change_text, changes)),
         predicate=predicate,
+        id=environment.id if environment is not None else "",
+        image=reference(environment.id) if environment is not None else "",
         diff=tuple(line for change in changes for line in _diff(change)),
         commands=install_commands(case, near, environment),
         matrix=matrix_of(wish, environment) if environment is not None else "",
         worked=worked,
     )
-    return found, environment
+
+
+def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
+    """Choose an environment for the reporter's host, as `envbuilder choose` does: no change of one field is enough.
+
+    The releases that the log names come first, then any. None if the cause is not a matter of versions, or if the
+    report names neither a GPU nor a release.
+    """
+    catalog, reported = case.catalog, case.reported
+    gpus = tuple(name for name in gpus_of(reported) if catalog.gpu(name) is not None)
+    span = span_of(case)
+    if not _is_choice(case, diagnosis, gpus, span):
+        return None
+    driver = driver_of(reported, catalog)
+    host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
+    native = reported.platform == "windows" and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
+    python = versions.minor(reported.python) if reported.python else None
+    for spec, own in itertools.product(dict.fromkeys((span,) if native else (span, "")), dict.fromkeys((python, None))):
+        wanted = Combination(tensorflow=spec, python=own, flavor="gpu", variant="runtime")
+        made = choose_for(wanted, host, catalog).environment
+        if made is None:
+            continue
+        near = Question(
+            tensorflow=made.tensorflow, package=made.package, python=made.python, cuda=made.cuda, cudnn=made.cudnn,
+            driver=host.driver, gpus=gpus, install="system" if native else None, compat=False,
+        )  # fmt: skip
+        answer = check(near, catalog)
+        if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
+            break
+    else:
+        return None
+    old = reported.tensorflow or (f"of the log ({span})" if span else "not stated")
+    changes: tuple[Change, ...] = (Change("tensorflow", old, made.tensorflow),)
+    if native:
+        return _document(case, near, (*changes, *_libraries_of(near, reported)), wanted, None), None
+    changes = _with_system(Near(near, changes, "unhindered"), _Search(case, None, near, Installable(catalog))).changes
+    wish = Combination(tensorflow=made.tensorflow, python=made.python, os=made.os, flavor="gpu")
+    return _document(case, near, changes, wish, made), made
+
+
+def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
+    """Yield the CUDA and cuDNN to install next to a release that brings none."""
+    for name in ("cuda", "cudnn"):
+        old, new = getattr(reported, name), versions.line(getattr(near, name))
+        if old is None or not versions.is_prefix(new, old):
+            yield Change(name, old or "as installed", new)
+
+
+_CHOSEN_BY = frozenset({"libraries", "kernels", "build"})
+_OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "library", "source"})
+
+
+def _is_choice(case: Case, diagnosis: ReportDiagnosis, gpus: tuple[str, ...], span: str) -> bool:
+    """Return True if another environment helps: libraries or kernels are the cause, or versions are asked for."""
+    reported, question = case.reported, case.question
+    if reported.origin in _OTHER_MAKERS or reported.arch in {"aarch64", "ppc64le"} or reported.platform == "macos":
+        return False
+    if question is not None and _before_all(question, case.catalog):
+        return False  # any proposal would be years newer
+    if not diagnosis.codes:
+        return bool(gpus) and reported.tensorflow is None and marked("asks", case.messages) != ()
+    area = cause_of(diagnosis.codes[0]).area
+    if area == "libraries" and marked("ran", case.messages):
+        return False
+    if area == "kernels" and question is not None and check(question, case.catalog).compatible is True:
+        return False
+    mixed = diagnosis.codes[0] is Code.TWO_CUDA_STACKS  # its files say nothing about the release
+    return area in _CHOSEN_BY and bool(gpus or (span and not mixed))
 
 
 def _fixable_by_versions(diagnosis: ReportDiagnosis) -> bool:
@@ -112,9 +207,20 @@ def _ways(search: _Search) -> Iterator[_Way]:
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     if found is not None:
         yield _with_system(found, search), ()
-    other = None if windows else other_fix(lead, search)
+    other = _windows_libraries(search) if windows else other_fix(lead, search)
     if other is not None:
         yield _with_system(other, search), ()
+
+
+def _windows_libraries(search: _Search) -> Near[Question] | None:
+    """Install the CUDA and cuDNN of a release with GPU support on Windows, if nothing else changes."""
+    release, question = search.case.release, search.question
+    if release is None or release.cuda is None or search.lead is not Code.MISSING_LIBRARY:
+        return None
+    found = search.nearest(cuda=release.cuda, cudnn=release.cudnn, install="system")
+    if found is None or found.changes or versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
+        return None
+    return found._replace(changes=tuple(_libraries_of(found.wish, search.case.reported)))
 
 
 def _with_system(near: Near[Question], search: _Search) -> Near[Question]:
@@ -205,9 +311,6 @@ def matrix_of(wish: Combination, environment: Environment) -> str:
     return "\n".join(lines) + "\n"
 
 
-_UPPER = frozenset({"<", "<=", "==", "~="})
-
-
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
     """Return the fix of a cause that the rules do not see, or None if none is known."""
     cause, question = cause_of(lead), search.question
@@ -235,27 +338,15 @@ def _bounded(name: str, search: _Search) -> Near[Question] | None:
     version = search.catalog.version(question.tensorflow)
     rows = search.catalog.distributions(version) if version else ()
     release = next((row for row in rows if question.package in {None, row.package}), None)
-    bounds = _bounds(name, release) if release is not None else None
+    wanted = bounds(name, release) if release is not None else None
     held = versions.pins(question.packages)
     others = tuple(text for text, package in zip(question.packages, held, strict=True) if package != name)
     found = search.nearest(packages=others)
-    if bounds is None or found is None or found.changes:
+    if wanted is None or found is None or found.changes:
         return None
-    change = Change(name, held.get(name, "as installed"), bounds.removeprefix(name))
-    wish = msgspec.structs.replace(found.wish, packages=(*found.wish.packages, bounds))
+    change = Change(name, held.get(name, "as installed"), wanted.removeprefix(name))
+    wish = msgspec.structs.replace(found.wish, packages=(*found.wish.packages, wanted))
     return found._replace(wish=wish, changes=(change,))
-
-
-def _bounds(name: str, release: TensorflowRelease) -> str | None:
-    """Return the bounds with an upper end, a cap before the wheel's own metadata; None if neither has one."""
-    for text in (*release.caps, *release.requires):
-        try:
-            row = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if row.name == name and row.marker is None and any(part.operator in _UPPER for part in row.specifier):
-            return f"{name}{row.specifier}"
-    return None
 
 
 def _with_wheels(search: _Search) -> Near[Question] | None:
@@ -343,7 +434,9 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     ``environment`` is None if no CUDA wheels exist for it: CUDA then comes from NVIDIA's installer or from the
     published image, if a tag is known.
     """
-    reported, question, catalog = case.reported, case.question or near, case.catalog
+    reported, catalog = case.reported, case.catalog
+    question = case.question or msgspec.structs.replace(near, tensorflow="", python=None, cuda=None)
+    environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     version = catalog.version(near.tensorflow) or near.tensorflow
     release = _release(near, version, catalog)
     native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")
@@ -359,6 +452,8 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         lines += [LINK_NVRTC] if environment.needs_nvrtc_link else []
         folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
         lines += [loader_path(folders)] if folders else []
+    if native and release is not None and release.cuda is not None:
+        lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
     tag = PUBLISHED_TAGS.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not native and tag is not None:

@@ -35,6 +35,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phrases: dict[str, tuple[str, ...]]
     distributions: dict[str, tuple[str, ...]]
     known_packages: tuple[str, ...]
+    log_lines: dict[str, tuple[str, str]]
 
 
 GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce") / "grammar.yaml", Grammar)
@@ -81,7 +82,7 @@ def _plausible(kind: str, value: str) -> bool:
     return kind != "python" or numbers(value)[:1] != (3,) or numbers(value)[1:2] <= (newest_python_minor,)
 
 
-def _cudnn_of_number(text: str) -> str:
+def cudnn_of_number(text: str) -> str:
     """Decode cuDNN's integer version: 8204 is 8.2.4, 90300 is 9.3.0."""
     number, big = int(text), 10_000
     factor = big if number >= big else 1_000
@@ -131,7 +132,7 @@ def tidy_gpu(text: str) -> str:
 
 
 CONVERSIONS: dict[str, tuple[str, Callable[[str], str]]] = {
-    "cudnn_number": ("cudnn", _cudnn_of_number),
+    "cudnn_number": ("cudnn", cudnn_of_number),
     "cudnn_lines": ("cudnn", _dotted),
     "cuda_soname": ("cuda", _cuda_of_soname),
     "cuda_dll": ("cuda", _cuda_of_dll),

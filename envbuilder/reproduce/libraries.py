@@ -8,6 +8,7 @@ from envbuilder import versions
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.finding import Code, Finding
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.question import Case
 
@@ -48,6 +49,29 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     variant = "windows" if windows else "command" if command else "unsure"
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
+
+
+def span_of(case: Case) -> str:
+    """Return the range of releases that open the libraries of the log and print its lines; '' if any may."""
+    named = [row.values.get("library", "") for row in case.messages if row.signature in _NAMING]
+    names = tuple(name for name in named if (FILE.match(name) and not name.startswith("libcuda.")) or _DLL.match(name))
+    known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
+    ends = [(known[0], known[-1])] if known else []
+    ends += [
+        rows for text, rows in GRAMMAR.log_lines.items() if any(re.search(text, row.text) for row in case.messages)
+    ]
+    if not ends:
+        return ""
+    first = max((row[0] for row in ends), key=versions.key)
+    last = min((row[1] for row in ends), key=versions.key)
+    return f">={first},<={last}.99" if versions.at_least(last, first) else ""
+
+
+_NAMING = frozenset({
+    "opened_library", "library_not_loaded", "windows_dll_not_loaded", "cuda_library_not_opened",
+    "import_library_missing", "dependency_not_loaded",
+})  # fmt: skip
+"""Messages that name a library by which a release opens it."""
 
 
 def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:

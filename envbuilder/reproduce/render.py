@@ -95,6 +95,7 @@ def _nearest(document: ReproduceDocument) -> list[str]:
     lines = [f"nearest that works: {', '.join(near.changes)}"]
     lines += [f"  the report says that it works: {row.field} {row.value} (line {row.line})" for row in near.worked]
     lines += [f"  {line}" for line in near.diff]
+    lines += [f"  image: {near.image}"] if near.image else []
     lines += [f"  $ {command}" for command in near.commands]
     if document.run is None and near.matrix:  # nothing was written: show the file that the command names
         lines += [f"  {POSTED}:", *(f"    {line}" for line in near.matrix.splitlines())]
@@ -116,56 +117,115 @@ def as_markdown(document: ReproduceDocument) -> str:
     diagnosis = document.diagnosis
     parts = (
         [f"**Cause ({_SURE[diagnosis.confidence]}):** {_prose(diagnosis.cause)}"],
-        [f"Line {diagnosis.line} shows it:", "", *block("text", (diagnosis.quote,))] if diagnosis.line else [],
-        _fix(document),
-        ["**Harmless messages:**", "", *(f"- {_prose(text)}" for text in diagnosis.harmless)]
-        if diagnosis.harmless
-        else [],
+        block("text", (_quoted(diagnosis.quote),)) if diagnosis.line else [],
+        *_fix(document),
         [_ASK, "", *block("console", diagnosis.ask)] if diagnosis.confidence == "unsure" else [],
-        _read(document),
         _verified(document),
+        _details(document),
     )
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 _ASK = "Please paste the output of these commands; it shows the cause:"
+_LONGEST_QUOTE = 240
+_NAME = re.compile(r"(?:--?)?[A-Za-z0-9/.=<>\-]*[A-Za-z0-9][_*][\w/.=*\-]*[\w*]|[A-Za-z0-9_]*/\*|--[a-z][\w=-]*")
+"""A name in a sentence that Markdown would change: it is written as code."""
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
 
 
 def _prose(text: str) -> str:
-    """Write a sentence, with the commands in it as code."""
+    """Write a sentence, with the commands and names in it as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return terminal_text.markdown(text)
-    written = [terminal_text.code(part) if at % 2 else terminal_text.markdown(part) for at, part in enumerate(parts)]
-    return re.sub(r" (?=[.,:;)])", "", " ".join(filter(None, written)))
+    return "".join(_code(part) if at % 2 else _named(part) for at, part in enumerate(parts))
 
 
-def _fix(document: ReproduceDocument) -> list[str]:
-    """Write one fix: commands if other versions fix it, otherwise the sentence."""
+def _named(text: str) -> str:
+    """Write a part of a sentence without commands; the spaces at its ends stay."""
+    written, end = "", 0
+    for match in _NAME.finditer(text):
+        written += _plain(text[end : match.start()]) + _code(match[0])
+        end = match.end()
+    return written + _plain(text[end:])
+
+
+def _plain(text: str) -> str:
+    inner = terminal_text.markdown(text)
+    return f"{' ' * text[:1].isspace()}{inner}{' ' * (bool(inner) and text[-1:].isspace())}" if text else ""
+
+
+def _code(text: str) -> str:
+    """Write inline code outside of tables, where a pipe is a character as any other."""
+    return f"`{terminal_text.line(text.replace('`', ' '))}`"
+
+
+_LONG = 5
+"""A command with more requirements is listed below the reply."""
+
+
+def _is_long(command: str) -> bool:
+    return command.count("==") > _LONG or command.startswith(("(cd ", "export LD_LIBRARY_PATH"))
+
+
+def _commands(near: Nearest) -> tuple[list[str], list[str]]:
+    """Split the commands of an environment into short ones and long ones."""
+    own = [command for command in near.commands if not command.startswith("envbuilder ")]
+    long = any(map(_is_long, own))
+    images = [command for command in own if command.startswith("docker run")]
+    if not long:
+        return (images, [row for row in own if row not in images]) if images else (own, [])
+    return images, [row for row in own if row not in images]
+
+
+def _fix(document: ReproduceDocument) -> list[list[str]]:
+    """Write one fix as a sentence with a command, and the closest environment."""
     near, diagnosis = document.nearest, document.diagnosis
-    lines = [f"**Fix:** {_prose(diagnosis.fix)}"] if diagnosis.fix else []
+    said = [f"**Fix:** {_prose(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
-        if diagnosis.place == "host":
-            lines += ["", "Changing versions will not help: the cause is outside of the installation."]
-        return lines
-    lines += [""] if lines else []
-    lines += [f"Closest compatible environment: {', '.join(terminal_text.code(change) for change in near.changes)}."]
+        if diagnosis.place == "host" and "version" not in diagnosis.fix:
+            said += ["", "Changing versions will not help: the cause is outside of the installation."]
+        return [said]
+    short, _ = _commands(near)
+    changes = ", ".join(terminal_text.code(change) for change in near.changes)
+    own = "`" in diagnosis.fix
+    named = f"closest compatible environment: {changes}" + (f" ({terminal_text.code(near.id)})" if near.id else "")
     told = [f"{row.field} {terminal_text.code(row.value)} (line {row.line})" for row in near.worked]
-    lines += [f"The report says that it works: {', '.join(told)}."] if told else []
-    commands = [command for command in near.commands if not command.startswith("envbuilder ")]
-    lines += ["", *block("console", [f"$ {command}" for command in commands])] if commands else []
-    return [*lines, *_beside(near, commands, document.reported.cuda)]
+    rest = [*([f"The report says that it works: {', '.join(told)}."] if told else [])]
+    rest += filter(None, [_beside(near, short, document.reported.cuda)])
+    if own or not short:
+        return [said, [f"C{named[1:]}.", *rest]]
+    return [[f"**Fix:** {named}:", "", *block("console", [f"$ {command}" for command in short])], rest]
 
 
-def _beside(near: Nearest, commands: list[str], present: str | None) -> list[str]:
+def _beside(near: Nearest, commands: list[str], present: str | None) -> str:
     """Name the CUDA that a new TensorFlow needs if wheels do not contain it and it differs from ``present``."""
     found = near.environment
     if near.matrix or found.cuda in {None, present} or not any(row.startswith("pip install") for row in commands):
-        return []
+        return ""
     cudnn = f" and cuDNN {terminal_text.code(found.cudnn)}" if found.cudnn else ""
-    both = f"CUDA {terminal_text.code(found.cuda or '')}{cudnn}"
-    image = "; the image contains both" if any(row.startswith("docker run") for row in commands) else ""
-    return ["", f"This TensorFlow runs with {both}, which pip does not install here: install them as well{image}."]
+    return f"This TensorFlow runs with CUDA {terminal_text.code(found.cuda or '')}{cudnn}: install them as well."
+
+
+def _details(document: ReproduceDocument) -> list[str]:
+    """List what only the reporter checks: the fields that were read, harmless lines, other commands."""
+    diagnosis, near = document.diagnosis, document.nearest
+    short, long = _commands(near) if near is not None else ([], [])
+    own = "`" in diagnosis.fix
+    others = [*(short if own else []), *long]
+    parts = [
+        _read(document),
+        ["Harmless messages:", "", *(f"- {_prose(text)}" for text in diagnosis.harmless)] if diagnosis.harmless else [],
+        ["The closest environment as commands:", "", *block("console", others)] if others else [],
+        ["To decide it:", "", *block("console", diagnosis.ask)]
+        if diagnosis.ask and diagnosis.confidence == "likely"
+        else [],
+    ]
+    body = "\n\n".join("\n".join(part) for part in parts if part)
+    return ["<details><summary>Details</summary>", "", body, "", "</details>"] if body else []
 
 
 def _read(document: ReproduceDocument) -> list[str]:
@@ -175,8 +235,7 @@ def _read(document: ReproduceDocument) -> list[str]:
     for row in document.reported.contradictions:
         kept, dropped = row.kept, row.dropped
         one, other = (f"{terminal_text.code(said.value)} in {_where(said)}" for said in (dropped, kept))
-        weaker = f"{dropped.trust} in a title" if dropped.title else dropped.trust
-        lines.append(f"It also says {one}; {other} weighs more ({kept.trust} over {weaker}).")
+        lines.append(f"It also says {one}; {other} was taken.")
     return lines
 
 

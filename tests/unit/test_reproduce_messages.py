@@ -6,8 +6,12 @@ import time
 
 import pytest
 
+from envbuilder.catalog.store import load
 from envbuilder.finding import Severity
 from envbuilder.reproduce.messages.catalog import SIGNATURES, LogMessage, match
+from envbuilder.reproduce.question import Case
+from envbuilder.reproduce.report.reported import Reported
+from envbuilder.reproduce.terms import filled, terms
 
 IDS = [signature.id for signature in SIGNATURES]
 
@@ -26,8 +30,10 @@ def test_samples_match_their_message_in_any_wrapping(signature: LogMessage) -> N
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=IDS)
 def test_messages_have_cause_fix_and_versions(signature: LogMessage) -> None:
-    assert signature.cause.endswith(".")
-    assert signature.fix.endswith(".")
+    nothing = terms(Case(Reported(), (), load()))
+    for text in (signature.cause, signature.fix):
+        assert filled(text, nothing).endswith(".")
+        assert "{" not in filled(text, nothing)
     assert signature.versions
     quiet = signature.layer in {"noise", "fact"}
     assert quiet == (signature.severity is Severity.INFO)

@@ -24,10 +24,15 @@ Layer = Literal[
 ]  # fmt: skip
 
 
-Mark = Literal["follows", "goes_on", "not_found", "ran", "memory"]
+Mark = Literal["follows", "goes_on", "not_found", "ran", "memory", "suggests", "asks"]
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
-library was not found; code ran on the GPU, so its libraries were found; memory may be short.
+library was not found; code ran on the GPU, so its libraries were found; memory may be short; it has other causes too,
+so that its line alone proves none.
 """
+
+
+Text = str | tuple[str, ...]
+"""A sentence with facts in braces (see terms.py), or several: the first one counts of which every fact is known."""
 
 
 class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,8 +50,8 @@ class LogMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     proof: Proof
     literals: tuple[str, ...]
     regex: str
-    cause: str
-    fix: str
+    cause: Text
+    fix: Text
     versions: str
     samples: tuple[str, ...]
     code: Code | None = None

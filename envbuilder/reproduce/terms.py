@@ -1,0 +1,126 @@
+"""Facts and commands of a report that texts name in braces, in the reporter's own terms (terms.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+
+from envbuilder import versions
+from envbuilder.catalog.model import DISTRIBUTIONS
+from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.reproduce.grammar import cudnn_of_number
+from envbuilder.reproduce.messages.catalog import MessageMatch, Text
+from envbuilder.reproduce.question import Case, gpus_of, release_of
+from envbuilder.workspace import packaged_yaml
+
+_UPPER = frozenset({"<", "<=", "==", "~="})
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How people with one way of running TensorFlow do three things; the file explains the fields."""
+
+    message: str = ""
+    gpu: str
+    set: str
+    run: str
+
+
+class _Settings:
+    """Writes ``{set[NAME=value]}``: the command that sets a variable."""
+
+    def __init__(self, template: str) -> None:
+        self.template = template
+
+    def __getitem__(self, setting: str) -> str:
+        name, _, value = setting.partition("=")
+        return self.template.replace("{name}", name).replace("{value}", value)
+
+
+@cache
+def _table() -> dict[str, Terms]:
+    return packaged_yaml(resources.files("envbuilder.reproduce") / "terms.yaml", dict[str, Terms])
+
+
+def place_of(case: Case) -> str:
+    """Return how the reporter runs TensorFlow: a container system that the text names, an installer, or a system."""
+    named = {row.signature for row in case.messages}
+    container = next((name for name, row in _table().items() if row.message and row.message in named), None)
+    windows = "windows" if case.reported.platform == "windows" else None
+    return container or next((name for name in (case.reported.install, windows, "pip") if name in _table()), "pip")
+
+
+Facts = Mapping[str, object]
+
+
+def terms(case: Case) -> Facts:
+    """List what texts may name; a fact that the report does not decide is absent."""
+    reported, catalog, release = case.reported, case.catalog, case.release
+    words = _table()[place_of(case)]
+    image = reported.image or "IMAGE"
+    version = release_of(reported.tensorflow) if reported.tensorflow else None
+    row = release or _distribution(version, case)
+    toolkit = catalog.toolkit(release.cuda) if release is not None else None
+    wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
+    python = row.pythons[-1] if row is not None and row.pythons else None
+    newest = catalog.distributions(catalog.final_versions[-1])[0]
+    found: dict[str, object | None] = {
+        "release": version,
+        "cuda": release.cuda if release else None,
+        "cudnn": release.cudnn if release else None,
+        "floor": toolkit.driver if toolkit else None,
+        "driver": reported.driver,
+        "gpu": next(iter(gpus_of(reported)), None),
+        "installed": reported.cuda,
+        "python": reported.python,
+        "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else None,
+        "fresh": f"uv venv --seed --python {python} tf && . tf/bin/activate && pip install {wanted}"
+        if python
+        else None,
+        "newest": newest.version,
+        "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
+        "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
+        "give_gpu": words.gpu.replace("{image}", image),
+        "set": _Settings(words.set.replace("{image}", image)),
+        "run": words.run.replace("{image}", image),
+    }
+    for name in ("numpy", "protobuf", "keras"):
+        found[name] = bounds(name, row) if row is not None else None
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _distribution(version: str | None, case: Case) -> TensorflowRelease | None:
+    known = case.catalog.version(version) if version else None
+    return next(iter(case.catalog.distributions(known)), None) if known else None
+
+
+def with_values(row: MessageMatch, facts: Facts) -> Facts:
+    """Add the named parts of a message, and the lines of its two cuDNNs, of which one may be an integer."""
+    own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
+    plain = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
+    return {**facts, **row.values, **{f"{name}_line": versions.line(text) for name, text in plain.items()}}
+
+
+def filled(text: Text, facts: Facts) -> str:
+    """Return the first of some texts of which every name is known."""
+    for one in (text,) if isinstance(text, str) else text:
+        try:
+            return one.format_map(facts)
+        except KeyError:
+            continue
+    raise KeyError(text)
+
+
+def bounds(name: str, release: TensorflowRelease) -> str | None:
+    """Return the bounds with an upper end, a cap before the wheel's own metadata; None if neither has one."""
+    for text in (*release.caps, *release.requires):
+        try:
+            row = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if row.name == name and row.marker is None and any(part.operator in _UPPER for part in row.specifier):
+            return name + ",".join(sorted(str(part) for part in row.specifier if part.operator != "!="))
+    return None
