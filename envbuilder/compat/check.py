@@ -112,13 +112,17 @@ def answer(question: Question, catalog: Catalog) -> CheckDocument:
 
 
 def _settled(question: Question, catalog: Catalog) -> Question:
-    """Choose the newest release of a range, or of all, that works; if none works, the newest."""
+    """Choose the newest release of a range, or of all, that works; if none works, the newest that may work."""
     if question.tensorflow and versions.bounds(question.tensorflow) is None:
         return question
     known = catalog.candidates(question.tensorflow, question.package)
     asked = [msgspec.structs.replace(question, tensorflow=version) for version in known]
-    works = (one for one in asked if check(with_pinned_wheels(one, catalog), catalog).compatible is True)
-    return next(works, asked[0] if asked else question)
+    newest: dict[bool | None, Question] = {}
+    for one in asked:
+        newest.setdefault(check(with_pinned_wheels(one, catalog), catalog).compatible, one)
+        if True in newest:
+            break
+    return next((newest[judged] for judged in (True, None, False) if judged in newest), question)
 
 
 _IN_ANY_IMAGE = frozenset({Code.GPU_UNSUPPORTED_BY_DRIVER, Code.ARCH_MISMATCH, Code.DRIVER_BRANCH})

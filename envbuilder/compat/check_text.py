@@ -7,7 +7,7 @@ import textwrap
 from envbuilder.catalog.library_search import EVERY
 from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
 from envbuilder.environment import Change, Predicate
-from envbuilder.finding import Code, Finding, compatible
+from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle
 
 _WIDTH = 100
 
@@ -62,7 +62,10 @@ def _verdict(document: CheckDocument) -> str:
         return f"incompatible: {', '.join(codes)}"
     if any(finding.code is Code.UNKNOWN for finding in document.findings):
         return "no claim: the catalogue does not know enough"
-    return "conditional: it will use the GPU on one condition; see below"
+    return f"{CONDITIONAL}; see below"
+
+
+CONDITIONAL = "conditional: it will use the GPU on one condition"
 
 
 def _environment(answer: EnvironmentAnswer) -> str:
@@ -98,11 +101,12 @@ def finding_lines(finding: Finding) -> list[str]:
 
 
 def mark(findings: tuple[Finding, ...]) -> str:
-    """Return ``yes``, ``slow`` (compiles its kernels first), ``no`` or ``?``."""
+    """Return ``yes``, ``slow`` (compiles its kernels first), ``no``, ``if`` (on a condition) or ``?``."""
     judged = compatible(findings)
     if judged is True:
         return "slow" if any(finding.code is Code.PTX_JIT for finding in findings) else "yes"
-    return "no" if judged is False else "?"
+    found = obstacle(findings)
+    return "no" if judged is False else "if" if found is not None and is_condition(found) else "?"
 
 
 LINK_NVRTC = (

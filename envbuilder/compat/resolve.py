@@ -41,7 +41,7 @@ from envbuilder.environment import (
     Rejection,
     SystemCudaWish,
 )
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Code, Finding, Severity, is_condition
 from envbuilder.matrix import Targets
 
 NO_TARGETS = Targets()
@@ -257,7 +257,14 @@ def _first_that_fits(
 
 
 _DEPENDS_ON_CUDA = frozenset(
-    {Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDA, Code.DRIVER_TOO_OLD, Code.NO_KERNEL_IMAGE}
+    {
+        Code.CUDA_MISMATCH,
+        Code.CUDNN_MISMATCH,
+        Code.GPU_UNSUPPORTED_BY_CUDA,
+        Code.DRIVER_TOO_OLD,
+        Code.DRIVER_FORWARD_COMPAT,
+        Code.NO_KERNEL_IMAGE,
+    }
 )
 _DEPENDS_ON_CUDNN = frozenset({Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDNN})
 
@@ -267,7 +274,7 @@ def _another_may_fit(findings: tuple[Finding, ...], stack: CudaStack) -> bool:
     fixable = (_DEPENDS_ON_CUDA if "cuda" in stack.chosen else frozenset()) | (
         _DEPENDS_ON_CUDNN if "cudnn" in stack.chosen else frozenset()
     )
-    return all(row.code in fixable for row in findings if row.severity is Severity.ERROR)
+    return all(row.code in fixable for row in findings if _prevents(row))
 
 
 def _with_stack(
@@ -285,7 +292,7 @@ def _with_stack(
         for row in on_host(release, stack.cuda, stack.cudnn, driver, targets.gpus, catalog, image)
     ]
     findings = ordered((*errors, *found))
-    return CudaPart(stack, toolkit.minimum_driver if toolkit else None, findings, fails=_has_error(findings))
+    return CudaPart(stack, toolkit.minimum_driver if toolkit else None, findings, fails=any(map(_prevents, findings)))
 
 
 def on_host(
@@ -299,7 +306,7 @@ def on_host(
 ) -> tuple[Finding, ...]:
     """Predict the findings of an environment built here on a driver and GPUs.
 
-    It has no forward-compatibility package, unless its base image has one.
+    Without the forward-compatibility package in its base image, it works on some drivers on that condition.
     """
     devices, lacking = unknown.find_devices(gpus, (), catalog)
     given = Candidate(
@@ -310,7 +317,7 @@ def on_host(
         cudnn=cudnn,
         driver=driver,
         devices=devices,
-        compat=image is not None and image.forward_compat,
+        compat=True if image is not None and image.forward_compat else None,
     )
     found = with_rows(given, catalog)
     return ordered((*evaluate(found, catalog, ("cuda",)), *lacking, *unknown.without_row(found)))
@@ -359,6 +366,11 @@ def _without_stack(release: TensorflowRelease, combination: Combination, catalog
 
 def _has_error(findings: tuple[Finding, ...]) -> bool:
     return any(row.severity is Severity.ERROR for row in findings)
+
+
+def _prevents(row: Finding) -> bool:
+    """Return True if a finding prevents that an environment serves its targets: an error, or a condition."""
+    return row.severity is Severity.ERROR or is_condition(row)
 
 
 _OLDEST_RUNTIME_PYTHON = (3, 7)

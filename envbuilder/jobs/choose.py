@@ -16,13 +16,13 @@ from envbuilder import host as this_host
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
-from envbuilder.compat.check_text import LINK_NVRTC, finding_lines, loader_path
+from envbuilder.compat.check_text import CONDITIONAL, LINK_NVRTC, finding_lines, loader_path
 from envbuilder.compat.choose import Refused, choose_for
 from envbuilder.compat.fleet import FleetHost, findings_with
 from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
-from envbuilder.finding import Finding, Severity, obstacle
+from envbuilder.finding import Code, Finding, Severity, obstacle
 from envbuilder.image.names import reference
 from envbuilder.jobs.explain import reasons
 from envbuilder.matrix import Arch
@@ -179,9 +179,16 @@ _LISTED = 12
 _NONE = {False: "no environment works", None: "no claim: the catalogue does not know enough about this host"}
 
 
+def _title(document: ChooseDocument) -> str:
+    if document.environment is not None:
+        return document.environment.id
+    on_condition = any(row.code is Code.DRIVER_FORWARD_COMPAT and row.compatible is None for row in document.refused)
+    return f"{CONDITIONAL}, and no environment meets it" if on_condition else _NONE[document.compatible]
+
+
 def as_text(document: ChooseDocument) -> str:
     environment = document.environment
-    lines = [environment.id if environment else _NONE[document.compatible], *(f"  {why}" for why in document.why)]
+    lines = [_title(document), *(f"  {why}" for why in document.why)]
     refused = [(why, [row.tensorflow for row in rows]) for why, rows in groupby(document.refused, lambda row: row.why)]
     lines += ["", "not chosen:"] if refused else []
     lines += [f"  {' to '.join(dict.fromkeys((found[0], found[-1])))}: {why}" for why, found in refused[:_LISTED]]

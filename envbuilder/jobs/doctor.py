@@ -131,7 +131,7 @@ def as_text(diagnosis: Diagnosis) -> str:
     return "\n\n".join([table(("host", ""), facts), *troubles, "\n".join(_runs(diagnosis.environments))])
 
 
-_WORDS = {True: "run here", False: "do not run here", None: "are unknown"}
+_WORDS = {True: "run here", False: "do not run here", None: "run here on a condition, or are unknown"}
 
 
 def _runs(cells: tuple[Cell, ...]) -> Iterator[str]:

@@ -131,7 +131,7 @@ def _wrapped(text: str, indent: str) -> Iterator[str]:
     )
 
 
-_KEY = "yes: uses the GPU, slow: after compiling its kernels, cpu: on the CPU, ?: no claim"
+_KEY = "yes: uses the GPU, slow: compiles kernels first, if: on a condition, cpu, ?: no claim"
 
 
 def _grid(document: PlanDocument) -> str:

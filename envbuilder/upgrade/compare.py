@@ -16,7 +16,7 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.fleet import FleetHost, findings_on
 from envbuilder.environment import Environment
-from envbuilder.finding import Code, Finding, compatible
+from envbuilder.finding import Code, Finding, compatible, is_condition
 from envbuilder.support import decoding
 from envbuilder.upgrade import inventory, statistics, surface
 from envbuilder.upgrade.document import (
@@ -139,8 +139,11 @@ def compare_hosts(
 
 
 def state(findings: Sequence[Finding]) -> HostState:
-    """Return how a GPU is supported: by machine code, after compiling PTX, not at all, or no claim."""
-    answer = compatible(tuple(findings))
+    """Return how a GPU is supported: by machine code, after compiling PTX, not at all, or no claim.
+
+    The images of both versions lack the package on which a condition depends.
+    """
+    answer = False if any(map(is_condition, findings)) else compatible(tuple(findings))
     if answer is None:
         return "unknown"
     if not answer:

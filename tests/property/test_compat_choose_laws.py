@@ -15,12 +15,12 @@ from envbuilder.compat.fleet import FleetHost, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.engine.port import Engine
-from envbuilder.environment import Combination, Variant
+from envbuilder.environment import Combination, Environment, Variant
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import check_with_image, choose_environment
 from envbuilder.jobs.doctor import diagnose
 from envbuilder.jobs.plan import NewestOptions, newest_for
-from envbuilder.matrix import Matrix
+from envbuilder.matrix import Axes, Matrix
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.verdict import GpuSeen, HostRef
 
@@ -39,6 +39,12 @@ def chosen(tensorflow: str, driver: str, gpu: str, variant: Variant = "runtime")
     return choose_for(wanted, FleetHost(name="host", driver=driver, gpus=(gpu,)), CATALOG)
 
 
+def plan_of(release: str, variant: Variant) -> tuple[Environment, ...]:
+    """Resolve a release without a target, as a matrix does."""
+    axes = Axes(tensorflow=(release,), flavor=("gpu",), variant=(variant,))
+    return plan(Matrix(name="one", axes=axes), CATALOG).environments
+
+
 def no_engine() -> Engine:
     raise InfrastructureError("no container engine answers", hint="start it")
 
@@ -48,7 +54,12 @@ def no_engine() -> Engine:
 def test_choose_and_check_agree_about_a_release(release: str, driver: str, gpu: str, variant: Variant) -> None:
     found = chosen(release, driver, gpu, variant)
     document = check_with_image(Question(tensorflow=release, driver=driver, gpus=(gpu,)), CATALOG)
-    assert (found.compatible is True) is (document.compatible is True) is (found.environment is not None)
+    named = plan_of(release, variant)
+    cells = place(named, (FleetHost(name="host", driver=driver, gpus=(gpu,)),), CATALOG)
+    assert found.compatible is document.compatible
+    assert (found.compatible is True) is (found.environment is not None)
+    assert all(cell.compatible is not True or found.compatible is True for cell in cells)
+    assert all(cell.compatible is not None or found.compatible is not False for cell in cells)
     if found.environment is None:
         assert [row.tensorflow for row in found.refused] == [release]
         return
@@ -79,12 +90,13 @@ def test_every_command_names_the_same_newest_environment(driver: str, gpu: str) 
     )
     assert planned.image == diagnosis.chosen
     assert document.environment == found.environment
-    assert [planned.compatible, document.compatible] == [found.compatible, found.compatible]
+    checked = check_with_image(question, CATALOG)
+    assert [planned.compatible, document.compatible, checked.compatible] == [found.compatible] * 3
     assert all(cell.compatible is True for cell in diagnosis.environments)
     for refused in found.refused[::5]:
         assert chosen(refused.tensorflow, driver, gpu).environment is None
     if found.environment is not None:
-        assert check_with_image(question, CATALOG).image == planned.image
+        assert checked.image == planned.image
 
 
 @examples(15)

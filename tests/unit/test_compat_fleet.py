@@ -33,7 +33,7 @@ EXPECTED = {
     # host: the cells of 2.10.1, 2.14.1, 2.15.1, 2.18.1 and 2.21.0, and the newest release
     "t4-450": ("yes yes no no no", "2.14.1"),
     "t4-535": ("yes yes yes yes yes", "2.21.0"),
-    "v100-470": ("yes yes no no no", "2.14.1"),
+    "v100-470": ("yes yes if if if", "2.14.1"),
     "v100-580": ("yes yes yes yes yes", "2.21.0"),
     "v100-590": ("no no no no no", None),
     "a100-450": ("yes no no no no", "2.12.1"),

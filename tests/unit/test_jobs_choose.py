@@ -31,8 +31,14 @@ def test_newest_release_that_works_is_chosen_with_the_reasons_against_newer_ones
     assert found.environment is not None
     assert found.environment.tensorflow == "2.14.1"
     assert found.refused[0].tensorflow == CATALOG.final_versions[-1]
-    assert {row.code for row in found.refused} == {"DRIVER_TOO_OLD"}
-    assert re.search(r"^  2\.\d+\.\d+ to 2\.15\.0: CUDA 12\.2 needs driver 525", as_text(found), re.MULTILINE)
+    assert {row.code for row in found.refused} == {"DRIVER_FORWARD_COMPAT"}
+    assert re.search(r"^  2\.\d+\.\d+ to 2\.15\.0: Driver 470\.57\.02 is below 525", as_text(found), re.MULTILINE)
+
+
+def test_release_that_works_on_a_condition_is_no_refusal() -> None:
+    found = asked(driver="470.57.02", gpus=("V100",), tensorflow="2.20.0")
+    assert (found.environment, found.compatible) == (None, None)
+    assert as_text(found).startswith("conditional: ")
 
 
 @pytest.mark.parametrize(
