@@ -1,29 +1,59 @@
-"""Report entries of an image by what happened to them and by their place; the rows are in ``file_areas.yaml``."""
+"""Account for each entry of an image in one pass: its owner, what happened to it, and its place (`file_areas.yaml`)."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import resources
-from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.file_records import distributions, site_of
+from envbuilder.support import terminal_text
+from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, finding, listed
 from envbuilder.validation.image_files import StackedFile, is_same
-from envbuilder.validation.layer_scan import KEPT
+from envbuilder.validation.image_user import user_number
+from envbuilder.validation.layer_scan import KEPT, FileRow
 from envbuilder.workspace import packaged_yaml
 
-Event = Literal["added", "changed", "removed", "compiled", "unread", "writable", "raised"]
-Within = Literal["", "python", "loader", "path", "system", "packages"]
+Event = Literal[
+    "added",
+    "changed",
+    "removed",
+    "compiled",
+    "unread",
+    "writable",
+    "raised",
+    "closed",
+    "differs",
+    "missing",
+    "unhashed",
+]
+Within = Literal["", "python", "loader", "path", "system", "packages", "sites"]
+Reporter = Literal["files", "configuration", "secrets"]
 
-Owned = Mapping[str, int]
-"""Path of a file of a Python package → the layer in which that package was installed."""
+
+class Owner(NamedTuple):
+    """What brought an entry, and in which layer: its content there is the right one."""
+
+    kind: Literal["system", "package", "python", "base"]
+    layer: int
+
+
+class Difference(NamedTuple):
+    """A file that differs from its row in the RECORD of a package, or is missing, or has a digest of another kind.
+
+    ``is_own`` is True for a package of the lock of a managed image.
+    """
+
+    event: Event
+    path: str
+    package: InstalledPackage
+    is_own: bool
 
 
 class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,15 +61,33 @@ class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     event: Event
     area: str
-    code: Code
-    fix: str
+    code: Code = Code.FILES_DIFFER
+    fix: str = ""
+    check: Reporter = "files"
     paths: str = ""
     within: Within = ""
     text: str = "{area}: {paths}"
     kinds: tuple[str, ...] = ("file", "link")
-    severity: Literal["error", "warning", "managed"] = "warning"
-    images: Literal["all", "managed"] = "managed"
+    severity: Literal["error", "warning", "managed", "none"] = "warning"
+    images: Literal["all", "managed", "others"] = "managed"
+    of_additions: bool = True
     is_cause: bool = False
+
+
+class _Found(NamedTuple):
+    """Entries of an area, each with the path to show for it."""
+
+    area: Area
+    package: InstalledPackage | None
+    paths: dict[str, str]
+
+
+class Reported(NamedTuple):
+    """A finding, the check that reports it, and the files that it is about, from which errors may follow."""
+
+    check: Reporter
+    finding: Finding
+    files: tuple[str, ...]
 
 
 @cache
@@ -48,32 +96,53 @@ def _table() -> tuple[tuple[Area, re.Pattern[str]], ...]:
     return tuple((row, re.compile(row.paths)) for row in rows)
 
 
-def areas(
-    subject: ImageContext, events: Collection[Event], owned: Owned = MappingProxyType({}), known: Collection[str] = ()
-) -> Iterator[tuple[Finding, list[str]]]:
-    """Find the entries that fit a row of some events, except the ``known`` ones, which are reported already.
+def report(
+    subject: ImageContext, packages: Mapping[str, int], differences: Iterable[Difference]
+) -> tuple[Reported, ...]:
+    """Return a finding for each row of the table that entries fit, and for each package with differences.
 
-    Yield a finding for each area, and the entries from which errors about other files may follow.
+    ``packages`` are the files of Python packages: path → the layer in which that package was installed.
     """
-    is_asked = {"all", "managed" if subject.is_managed else "all"}
-    rows = [(row, pattern) for row, pattern in _table() if row.event in events and row.images in is_asked]
-    image, found = _Entries(subject, owned), dict[str, tuple[Area, list[str]]]()
-    paths, hidden = subject.files.paths, subject.files.hidden
-    gone = ((path, hidden[path][0]) for path in subject.files.gone if path not in paths)
-    for path, entry in (*paths.items(), *gone):
-        happened = [event for event in events if path not in known and image.happened[event](path, entry)]
-        if not happened:
-            continue
-        name = subject.files.system.name(path)
-        for row, pattern in rows:
-            fits = row.event in happened and entry.row.kind in row.kinds and pattern.search(name)
-            if fits and image.is_within(row.within, path, entry):
-                found.setdefault(row.area, (row, []))[1].append(path)
-                break
-    for area, (row, there) in found.items():
-        severity = subject.severity if row.severity == "managed" else Severity(row.severity)
-        text = row.text.format(area=area, paths=listed(there)) + subject.origin(there)
-        yield finding(severity, row.code, area, text, found=listed(there), fix=row.fix), there if row.is_cause else []
+    image, found = _Entries(subject, packages), dict[tuple[str, str], _Found]()
+    differing = set[str]()
+    for event, path, package, is_own in differences:
+        differing.add(path)
+        row = next(_rows((event,), path, is_own=is_own), None)
+        if row is not None:
+            found.setdefault((f"{event} {row.area}", package.folder), _Found(row, package, {})).paths[path] = path
+    for path, entry, is_there in image.entries():
+        events = tuple(image.happened(path, entry, is_there=is_there))
+        reporters = {"files"} if path in differing else set[str]()
+        for row in _rows(events, subject.files.system.name(path), is_own=subject.is_managed) if events else ():
+            if row.check not in reporters and image.fits(row, path, entry):
+                reporters.add(row.check)
+                shown = image.closed(path, entry.row) if row.event == "closed" else path
+                found.setdefault((row.area, ""), _Found(row, None, {})).paths[path] = shown
+    return tuple(_reported(subject, *one) for one in found.values() if one.area.severity != "none")
+
+
+def _rows(events: Collection[Event], path: str, *, is_own: bool) -> Iterator[Area]:
+    """Yield the rows of events and a path for a managed image or package (``is_own``), or for others, in order."""
+    images = ("all", "managed" if is_own else "others")
+    return (row for row, paths in _table() if row.event in events and row.images in images and paths.search(path))
+
+
+def _reported(subject: ImageContext, row: Area, package: InstalledPackage | None, there: Mapping[str, str]) -> Reported:
+    paths = sorted(set(there.values()))
+    severity = subject.severity if row.severity == "managed" else Severity(row.severity)
+    about = {
+        "one": package,
+        "count": len(paths),
+        "paths": listed(paths),
+        "first": posixpath.basename(paths[0]),
+        "origin": subject.origin(paths),
+        "user": subject.image.user[:80],
+    }
+    area = row.area.format_map(about)
+    text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
+    wanted = {"requires" if row.event == "missing" else "found": listed(paths)}
+    one = finding(severity, row.code, terminal_text.line(area), terminal_text.line(text), fix=row.fix, **wanted)
+    return Reported(row.check, one, tuple(there) if row.is_cause else ())
 
 
 _OF_ENVIRONMENT = re.compile(r"/bin/(?:[Aa]ctivate[^/]*|python[\d.]*)\Z")
@@ -107,25 +176,80 @@ _PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policyki
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 """Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
 
-_Holds = Callable[[str, StackedFile], bool]
+_READ, _ENTER = 0o4, 0o5
 
 
 class _Entries:
-    """What happened to an entry, and where it is."""
+    """Every entry of an image: its owner, what happened to it, and where it is."""
 
-    def __init__(self, subject: ImageContext, owned: Owned) -> None:
-        self._subject, self._files, self._owned = subject, subject.files, owned
-        self.happened: Mapping[Event, _Holds] = {
-            "added": self._is_added,
-            "changed": self._is_changed,
-            "removed": self._is_removed,
-            "compiled": self._is_stale_byte_code,
-            "unread": self._is_unread,
-            "writable": self._is_writable,
-            "raised": self._is_raised,
-        }
+    def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
+        self._subject, self._files, self._packages = subject, subject.files, packages
+        self._user = user_number(subject) or 0
+        self._closed_folders: dict[str, str] = {"": ""}
+        self._sites = tuple(f"{site}/" for site in subject.python.sites) if self._user else ()
 
-    def is_within(self, within: Within, path: str, entry: StackedFile) -> bool:
+    def entries(self) -> Iterator[tuple[str, StackedFile, bool]]:
+        """Yield path and entry of all that is there, and of all that a layer deleted (False)."""
+        for path, entry in self._files.paths.items():
+            yield path, entry, True
+        for path in self._files.gone:
+            if path not in self._files.paths:
+                yield path, self._files.hidden[path][0], False
+
+    def owner(self, path: str) -> Owner | None:
+        """Return the owner of a path; None for an entry that nothing brought."""
+        real = path if path in self._files.paths else self._files.resolve(path)
+        if self._subject.is_of_system(real):
+            return Owner("system", self._files.system.layer(real) or 0)
+        if path in self._packages:
+            return Owner("package", self._packages[path])
+        entry = self._files.paths.get(path)
+        if entry is not None and entry.layer < self._subject.of_base:
+            return Owner("base", entry.layer)
+        since = self._files.hidden[path][0].layer if path in self._files.hidden else entry.layer if entry else 0
+        is_of_python = since <= self._roots.get(self._root(path), -1) or self._may_be_of_others(path, since)
+        return Owner("python", since) if is_of_python else None
+
+    def happened(self, path: str, entry: StackedFile, *, is_there: bool) -> Iterator[Event]:
+        """Yield what happened to an entry. What the image's record proves is as it was then."""
+        if is_there and self._user and self.closed(path, entry.row):
+            yield "closed"
+        if is_there and entry.layer < self._subject.proven:
+            return
+        is_emptied = entry.row.kind == "file" and not entry.row.size and path in self._files.hidden
+        if (not is_there or is_emptied) and self._is_removed(path, is_there=is_there):
+            yield "removed"
+        if not is_there:
+            return
+        row = entry.row
+        if row.kind != "link" and row.mode & 0o1002 == 0o002:  # noqa: PLR2004 - writable, not sticky
+            yield "writable"
+        if (row.mode & 0o6000 or row.has_capabilities) and self._is_raised(path, entry):
+            yield "raised"
+        if row.kind == "folder":
+            return
+        owner = self.owner(path)
+        if owner is None and "/__pycache__/" not in path and not _OF_ENVIRONMENT.search(path):
+            yield "added"
+        if self._is_changed(path, entry, owner):
+            yield "changed"
+        if path.endswith(".pyc") and self._is_stale_byte_code(path, entry):
+            yield "compiled"
+        if row.kind == "file" and KEPT.search(path) and self._files.content(path) is None:
+            yield "unread"
+
+    def fits(self, row: Area, path: str, entry: StackedFile) -> bool:
+        """Return True if an entry is of the kind and at the place of a row, and in a layer to which that applies."""
+        is_of_row = entry.row.kind in row.kinds and (row.of_additions or not self._is_declared_or_above(path, entry))
+        return is_of_row and self._is_within(row.within, path, entry)
+
+    def _is_declared_or_above(self, path: str, entry: StackedFile) -> bool:
+        """Return True for what the base brought, the matrix declares, or a layer above envbuilder's own added."""
+        subject = self._subject
+        is_above = 0 < subject.own_layers <= entry.layer
+        return is_above or entry.layer < subject.base_layers or path in subject.declared
+
+    def _is_within(self, within: Within, path: str, entry: StackedFile) -> bool:
         match within:
             case "python":
                 return self._is_python(path, entry)
@@ -134,45 +258,46 @@ class _Entries:
             case "path":
                 return path in self._before_system and self._is_started(path)
             case "system":
-                return self._brought_by_system(path) is not None
+                owner = self.owner(path)
+                return owner is not None and owner.kind == "system"
             case "packages":
-                return path in self._owned
+                return path in self._packages
+            case "sites":
+                return path.startswith(self._sites)
             case "":
                 return True
 
-    def _brought_by_system(self, path: str) -> int | None:
-        """Return the layer in which the system package of a file was installed; None for a file of none."""
-        real = path if path in self._files.paths else self._files.resolve(path)
-        return self._files.system.layer(real) if self._subject.is_of_system(real) else None
+    def closed(self, path: str, row: FileRow) -> str:
+        """Return the outermost folder or file on a path that the image's user may not read; '' for none.
 
-    def _brought(self, path: str) -> int | None:
-        layer = self._brought_by_system(path)
-        return self._owned.get(path) if layer is None else layer
+        Readable by a group counts as readable: the image's files do not say for sure which groups a user has.
+        """
+        folder = path.rpartition("/")[0]
+        return self._closed_folder(folder) or (path if _is_closed(row, self._user) else "")
 
-    def _is_added(self, path: str, entry: StackedFile) -> bool:
-        if entry.row.kind == "folder" or entry.layer < self._subject.of_base or path not in self._files.paths:
-            return False
-        if self._brought(path) is not None or _OF_ENVIRONMENT.search(path) or "/__pycache__/" in path:
-            return False
-        since = self._files.hidden.get(path, (entry,))[0].layer
-        return since > self._roots.get(self._root(path), -1) and not self._may_be_of_others(path, since)
+    def _closed_folder(self, folder: str) -> str:
+        if folder not in self._closed_folders:
+            entry, above = self._files.paths.get(folder), self._closed_folder(folder.rpartition("/")[0])
+            is_closed = entry is not None and _is_closed(entry.row, self._user)
+            self._closed_folders[folder] = above or (folder if is_closed else "")
+        return self._closed_folders[folder]
 
-    def _is_changed(self, path: str, entry: StackedFile) -> bool:
-        if entry.row.kind not in ("file", "link") or entry.layer < self._subject.of_base:
+    def _is_changed(self, path: str, entry: StackedFile, owner: Owner | None) -> bool:
+        """Return True if an entry differs from what its owner brought, or else from its first layer's."""
+        if entry.layer < self._subject.of_base:
             return False
-        layer = self._brought(path)
-        if layer is None:
-            return self._files.is_changed(path)
-        if entry.layer <= layer or path not in self._files.paths:
+        if owner is None or owner.kind not in ("system", "package"):
+            return path in self._files.hidden and self._files.is_changed(path)
+        if entry.layer <= owner.layer:
             return False
         names = (path, self._files.system.name(path))
-        before = next((was for one in names if (was := self._files.was(one, layer)) is not None), None)
+        before = next((was for one in names if (was := self._files.was(one, owner.layer)) is not None), None)
         return before is None or not is_same(before.row, entry.row)
 
-    def _is_removed(self, path: str, entry: StackedFile) -> bool:
-        if path in self._files.paths:  # a file that is emptied
-            is_empty = entry.row.kind == "file" and not entry.row.size
-            return is_empty and path in self._files.hidden and self._brought(path) is None
+    def _is_removed(self, path: str, *, is_there: bool) -> bool:
+        if is_there:  # a file that is emptied
+            owner = self.owner(path)
+            return owner is None or owner.kind not in ("system", "package")
         layer = self._files.gone[path]
         is_moved = self._files.resolve(path) in self._files.paths
         return not (is_moved or layer < self._subject.of_base or self._may_be_of_others(path, layer))
@@ -192,38 +317,29 @@ class _Entries:
         Python runs the byte code: the hash is the source's and says nothing about the code. A build writes byte code in
         the layer of its sources; so does a layer that installs the package of the source again.
         """
-        match = _BYTE_CODE.match(path) if entry.row.kind == "file" and path in self._files.paths else None
+        match = _BYTE_CODE.match(path) if entry.row.kind == "file" else None
         if match is None:
             return False
         own = posixpath.join(match["folder"], match["stem"] + ".py")
         source = self._files.paths.get(own)
         if source is None or entry.layer < self._subject.of_base or len(entry.row.head) < 16:  # noqa: PLR2004 - PEP 552
             return False
-        came, brought = self._files.since(path), self._brought(own)
-        is_installed = source.layer >= came and (brought is None or brought >= came)
+        came, owner = self._files.since(path), self.owner(own)
+        is_of_list = owner is not None and owner.kind in ("system", "package")
+        is_installed = source.layer >= came and not (is_of_list and owner is not None and owner.layer < came)
         if came <= self._files.since(own) or is_installed or self._subject.is_added(own):
             return False
         flags, modified, size = (int.from_bytes(entry.row.head[at : at + 4], "little") for at in (4, 8, 12))
         current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
         return bool(flags & 1 or (flags == 0 and (modified, size) == current))
 
-    def _is_unread(self, path: str, entry: StackedFile) -> bool:
-        is_kept = entry.row.kind == "file" and path in self._files.paths and KEPT.search(path) is not None
-        return is_kept and self._files.content(path) is None
-
-    def _is_writable(self, path: str, entry: StackedFile) -> bool:
-        row = entry.row
-        return bool(row.mode & 0o002) and row.kind != "link" and not row.mode & 0o1000 and path in self._files.paths
-
     def _is_raised(self, path: str, entry: StackedFile) -> bool:
         """Return True for a program with other rights than its user's, unless a system package brought it so."""
         row = entry.row
-        if not (row.mode & 0o6000 or row.has_capabilities) or row.kind != "file" or path not in self._files.paths:
-            return False
         brought = self._files.system.layer(path)
         as_packaged = brought is None or entry.layer <= brought
-        is_library = row.has_capabilities and row.binary is not None
-        return bool(row.mode & 0o111 or is_library) and not (_PRIVILEGED.match(path) and as_packaged)
+        is_program = row.kind == "file" and (row.mode & 0o111 or (row.has_capabilities and row.binary is not None))
+        return bool(is_program) and not (_PRIVILEGED.match(path) and as_packaged)
 
     @cached_property
     def _roots(self) -> Mapping[str, int]:
@@ -242,7 +358,7 @@ class _Entries:
 
     def _is_python(self, path: str, entry: StackedFile) -> bool:
         """Return True for a file that Python would import, of no package; also for a link to a package."""
-        if path in self._owned or "/__pycache__/" in path:
+        if path in self._packages or "/__pycache__/" in path:
             return False
         if not (site_of(path) or self._root(path) in self._roots):
             return _STARTED.search(path) is not None
@@ -252,13 +368,13 @@ class _Entries:
         """Return True for a link to a folder that Python would import; a moved package is still its distribution's."""
         target = self._files.paths.get(self._files.resolve(path))
         is_folder = target is not None and target.row.kind == "folder" and "." not in posixpath.basename(path)
-        return is_folder and not any(one.startswith(f"{path}/") for one in self._owned)
+        return is_folder and not any(one.startswith(f"{path}/") for one in self._packages)
 
     def _is_loaded(self, path: str, entry: StackedFile) -> bool:
         """Return True for a library on the loader's path, unless it is CUDA's by name and by soname."""
         in_folder = OBJECT.search(path) and _HWCAPS.sub("", posixpath.dirname(path)) in self._subject.loader_folders
         real = self._files.file(path) if in_folder or _LOADER.match(path) else None
-        if real is None or real.row.path in self._owned:
+        if real is None or real.row.path in self._packages:
             return False
         if entry.row.kind == "link" and self._subject.is_of_system(real.row.path):
             return False
@@ -283,3 +399,12 @@ class _Entries:
             for name in names
             if not (place in own and name.startswith(_OF_PYTHON))
         )
+
+
+def _is_closed(row: FileRow, user: int) -> bool:
+    if row.kind not in ("file", "folder"):
+        return False
+    runs = row.kind == "folder" or ("/bin/" in row.path and row.mode & 0o100)
+    need = _ENTER if runs else _READ
+    owner = row.uid == user and row.mode >> 6 & need == need
+    return not owner and all(row.mode >> shift & need != need for shift in (0, 3))

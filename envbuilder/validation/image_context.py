@@ -31,7 +31,7 @@ OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-
 """Regular expression for the names of NVIDIA's libraries after ``lib``; it does not match ``libcurl``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageContext:
     """An image as the engine describes it, its files, its expected contents, and the source of wheel records.
 
@@ -42,8 +42,9 @@ class ImageContext:
     that other evidence is needed. ``system`` are the locks of system packages by name, of this host or else of the
     image (``system_is_carried``). ``locked_above`` is the number of base layers above which only packages of these
     locks may be installed; 0 if others may be, or it is unknown. ``own_layers`` is the number of lowest layers that are
-    those of the environment's image on this host; layers above them are additions. 0 if they are unknown.
-    ``authorities`` are the certificates that the matrix adds.
+    those of the environment's image; layers above them are additions. 0 if they are unknown. ``proven`` is the number
+    of lowest layers whose files an image's record proves, ``base_layers`` that of its base on this host. ``declared``
+    are the files that the matrix adds, ``authorities`` its certificates.
     ``local`` is a Python of this host: then there is no image.
     """
 
@@ -60,6 +61,9 @@ class ImageContext:
     system_is_carried: bool = False
     locked_above: int = 0
     own_layers: int = 0
+    proven: int = 0
+    base_layers: int = 0
+    declared: frozenset[str] = frozenset()
     authorities: frozenset[bytes] = frozenset()
     local: LocalPython | None = None
 

@@ -20,7 +20,8 @@ from envbuilder.support import decoding
 from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, finding, warning
-from envbuilder.validation.image_user import can_start, home, readable, scratch
+from envbuilder.validation.image_user import can_start, home, scratch
+from envbuilder.validation.installed_files import blamed, reported
 from envbuilder.workspace import packaged_yaml
 
 _Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "unknown"]
@@ -99,12 +100,11 @@ def configuration(subject: ImageContext) -> CheckOutput:
     settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject, env)]
     others = (*_instructions(subject, env), *can_start(subject, env), *scratch(subject, env))
     settings += [(one, "breaks") for one in others]
-    unreadable, blamed = readable(subject)
     expected = "a configuration that leaves Python, loader and driver unchanged, and code that its user may read"
     none = f"{len(env)} variables, none of which breaks anything"
     follow = {one.subject: _table().effects[effect].follow for one, effect in settings}
-    result = output([*(one for one, _ in settings), *unreadable], expected, none)
-    return replace(result, blamed=blamed, follow=follow)
+    result = output([*(one for one, _ in settings), *reported(subject, "configuration")], expected, none)
+    return replace(result, blamed=blamed(subject, "configuration"), follow=follow)
 
 
 def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:

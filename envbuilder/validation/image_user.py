@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from envbuilder.finding import Finding
 from envbuilder.support import decoding
 from envbuilder.validation.check_findings import found
-from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import ImageContext, escaped, listed
+from envbuilder.validation.image_context import ImageContext, escaped
 from envbuilder.validation.image_files import StackedFile
-from envbuilder.validation.layer_scan import FileRow
 
 _COMPLETE = 1000
 """An image with fewer files has no system."""
@@ -111,69 +109,3 @@ def _may_write(entry: StackedFile | None, user: int) -> bool:
     if entry is None or entry.row.kind != "folder":
         return False
     return bool(entry.row.mode & 0o002 or (entry.row.uid == user and entry.row.mode & 0o200))
-
-
-_READ, _ENTER = 0o4, 0o5
-_CODE = re.compile(r"\.(?:py|so(?:\.[\w.]+)?)\Z")
-_OF_SYSTEM = re.compile(
-    r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?[^/]+\.so(?:\.[\w.]+)?|etc/ld\.so\.cache"
-    r"|usr/local/cuda[^/]*/(?:bin/ptxas|nvvm/libdevice/.+\.bc)"
-    r"|etc/ssl/(?:openssl\.cnf|certs/ca-certificates\.crt)|etc/(?:passwd|nsswitch\.conf)|(?:usr/)?bin/(?:sh|dash|bash|env))\Z"
-)
-"""Files of the system that Python, its libraries and entry points need."""
-
-
-def readable(subject: ImageContext) -> tuple[list[Finding], frozenset[str]]:
-    """Find packages that the image's user may not read; return the finding and the names of all such files."""
-    closed = _closed(subject)
-    if not closed:
-        return [], frozenset()
-    folders = tuple(f"{path}/" for path in closed)
-    below = (path for path in subject.files.paths if path in closed or path.startswith(folders))
-    names = frozenset(path.rpartition("/")[2] for path in below)
-    return [found("closed_to_user", user=subject.image.user[:80], paths=listed(closed))], names
-
-
-def _closed(subject: ImageContext) -> list[str]:
-    """Return the outermost files and folders of packages that the image's user may not read; none for root.
-
-    Readable by a group counts as readable: the image's files do not say for sure which groups a user has.
-    """
-    user = user_number(subject)
-    if not user:
-        return []
-    sites = subject.python.sites
-    needed = set(_needed(subject, sites))
-    closed: list[str] = []
-    for path in sorted({*_above({*sites, *map(posixpath.dirname, needed)}), *needed}):
-        entry = subject.files.paths.get(path)
-        last = f"{closed[-1]}/" if closed else "/"
-        if entry is not None and not path.startswith(last) and _is_closed(entry.row, user):
-            closed.append(path)
-    return closed
-
-
-def _above(folders: Iterable[str]) -> Iterator[str]:
-    for folder in folders:
-        parts = folder.split("/")
-        yield from ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-
-
-def _needed(subject: ImageContext, sites: tuple[str, ...]) -> Iterator[str]:
-    """Yield code and folders in the folders of packages, files of packages, and what they need of the system."""
-    places = tuple(f"{site}/" for site in sites)
-    rows = (one.rows for one in distributions(subject.files) if one.site in sites)
-    recorded = {path for row in rows for path in row or () if ".dist-info/" not in path}
-    for path, entry in subject.files.paths.items():
-        code = path.startswith(places) and (entry.row.kind == "folder" or _CODE.search(path))
-        if code or path in recorded or _OF_SYSTEM.match(path):
-            yield path
-
-
-def _is_closed(row: FileRow, user: int) -> bool:
-    if row.kind not in ("file", "folder"):
-        return False
-    runs = row.kind == "folder" or ("/bin/" in row.path and row.mode & 0o100)
-    need = _ENTER if runs else _READ
-    owner = row.uid == user and row.mode >> 6 & need == need
-    return not owner and all(row.mode >> shift & need != need for shift in (0, 3))

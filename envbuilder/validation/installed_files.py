@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from envbuilder import versions
 from envbuilder.finding import Finding, Severity
@@ -17,7 +17,7 @@ from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.validation.additions import hidden_modules
 from envbuilder.validation.check_findings import found
-from envbuilder.validation.file_areas import areas
+from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.file_records import (
     InstalledPackage,
     digest_of,
@@ -30,13 +30,6 @@ from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext
 from envbuilder.validation.python_environment import environments, hiding_modules
 from envbuilder.validation.static_checks import cudnn_distributions
 from envbuilder.verdict import Measurement
-
-_LIBRARY = re.compile(r"(?:^|/)nvidia/.+\.so(?:\.[\w.]+)?\Z")
-_TOOL = re.compile(r"(?:^|/)(?:ptxas|nvlink|fatbinary|libdevice\.10\.bc)\Z")
-_SPARED = re.compile(
-    r"(?:^|/)(?:tests?|testing|docs?|examples?|benchmarks?|include)/|\.(?:pyi|h|hpp|md|rst|txt|c|pyx|pxd)\Z"
-)
-"""Files that a foreign image may remove without being broken."""
 
 
 @dataclass
@@ -53,43 +46,30 @@ class _Compared:
     compared_with_wheel: bool = False
     is_proved: bool = False
 
+    def happened(self) -> Iterator[tuple[Event, str]]:
+        """Yield what happened to the files that are not as recorded."""
+        yield from (("differs", path) for path in self.changed)
+        yield from (("missing", path) for path in self.missing)
+        yield from (("unhashed", path) for path in self.unread)
+
     @property
     def is_as_its_wheel(self) -> bool:
         """Return True if the image has the RECORD of the locked wheel, and every file as recorded."""
         return self.compared_with_wheel and not (self.changed or self.missing or self.against)
 
 
-def files(subject: ImageContext) -> CheckOutput:
-    """Compare every file of every distribution, and find code of no distribution and no system package.
-
-    If only the image itself lists its removed files, it does not pass: other differences are errors; without any the
-    check is undecided.
-    """
-    if subject.removed or not subject.is_managed:
-        return _compared(subject)
-    carried = carried_list(subject.files, subject.image.labels.get(removed_files.LABEL, ""), subject.lock)
-    if not carried:
-        return _compared(subject)
-    output = _compared(replace(subject, removed=carried))
-    sums = ", ".join(
-        f"{one.reason} {one.size / 1e6:.1f} MB" for one in removed_files.sums(removed_files.parse(carried).values())
-    )
-    unknown = found("own_list_only", subject=removed_files.REMOVED, sums=sums)
-    return replace(output, findings=(*output.findings, unknown), undecided=unknown.message)
-
-
 @dataclass
 class _Total:
     """The comparison of all distributions.
 
-    ``owned`` are the files that they account for: path → the layer that installed them. ``blamed`` are those that are
-    missing or differ. ``unknown`` are packages of the lock by the reason why no wheel's RECORD is known; ``alone`` are
-    packages of TensorFlow and NVIDIA in a foreign image that were compared with the image's own RECORD only.
+    ``owned`` are the files that they account for: path → the layer that installed them. ``unknown`` are packages of the
+    lock by the reason why no wheel's RECORD is known; ``alone`` are packages of TensorFlow and NVIDIA in a foreign
+    image that were compared with the image's own RECORD only.
     """
 
     findings: list[Finding] = field(default_factory=list)
     owned: dict[str, int] = field(default_factory=dict)
-    blamed: set[str] = field(default_factory=set)
+    differences: list[Difference] = field(default_factory=list)
     unknown: dict[str, list[str]] = field(default_factory=dict)
     alone: dict[str, list[str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: {"files": 0, "wheels": 0, "proved": 0})
@@ -108,6 +88,8 @@ class _Total:
         compared = _compare(subject, one, wheel, omitted)
         for path, layer in _owned(subject, one, compared, is_locked=package is not None, is_added=is_added):
             self.owned[path] = max(layer, self.owned.get(path, 0))  # two may bring it
+            if path not in subject.files.paths:  # it was moved, and a link leads to it
+                self.owned[subject.files.resolve(path)] = layer
         for name, count in (("files", compared.files), ("wheels", compared.compared_with_wheel)):
             self.counts[name] += count
         self.counts["proved"] += compared.is_proved
@@ -119,26 +101,27 @@ class _Total:
             self.alone.setdefault(compared.unknown, []).append(f"{one.name} {one.version}")
         elif compared.unknown and package is not None:
             self.unknown.setdefault(compared.unknown, []).append(one.name)
-        self.findings += _findings(subject, one, compared, is_own=subject.is_managed and not is_added)
-        self.blamed.update(compared.changed, compared.missing)
+        is_own = subject.is_managed and not is_added
+        self.findings += _findings(subject, one, compared, Severity.ERROR if is_own else Severity.WARNING)
+        self.differences += (Difference(event, path, one, is_own) for event, path in compared.happened())
 
 
-def _compared(subject: ImageContext) -> CheckOutput:
-    there, total = distributions(subject.files), _Total()
-    named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
-    locked = {package.name: package for package in named}
-    omitted = removed_files.parse(subject.removed)
-    for one in there:
-        total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
-    for one, package in cudnn_distributions(subject):
-        total.add(subject, one, package, ())
-    if not subject.is_managed and not any(map(_is_of_framework, there)):
-        total.alone["it has no metadata of a package"] = ["TensorFlow"]
-    for area, paths in areas(subject, ("added", "changed", "removed", "compiled", "unread"), total.owned, total.blamed):
-        total.findings.append(area)
-        total.blamed.update(paths)
-    findings = [*total.findings, *_hiding(subject, there)]
+def files(subject: ImageContext) -> CheckOutput:
+    """Compare every file of every distribution, and find code of no distribution and no system package.
+
+    If only the image itself lists its removed files, it does not pass: other differences are errors; without any the
+    check is undecided.
+    """
+    total, carried = compared(subject), _carried(subject)
+    there = distributions(subject.files)
+    findings = [*total.findings, *reported(subject, "files"), *_hiding(subject, there)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
+    undecided = _undecided(total.alone)
+    if carried:
+        rows = removed_files.sums(removed_files.parse(carried).values())
+        sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in rows)
+        findings.append(found("own_list_only", subject=removed_files.REMOVED, sums=sums))
+        undecided = findings[-1].message
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
     counts, unknown = total.counts, sum(map(len, total.unknown.values()))
     counted = (
@@ -150,9 +133,50 @@ def _compared(subject: ImageContext) -> CheckOutput:
         "every file matches the RECORD of its distribution and of its locked wheel",
         errors or counted + (f"; unknown for {unknown}" if unknown else ""),
         tuple((name, Measurement(count, "1")) for name, count in counts.items()),
-        frozenset(map(posixpath.basename, total.blamed)),
-        undecided=_undecided(total.alone),
+        blamed(subject, "files"),
+        undecided=undecided,
     )
+
+
+def _carried(subject: ImageContext) -> str:
+    """Return the list of removed files in the image, if this host has none for it; '' if there is none."""
+    if subject.removed or not subject.is_managed:
+        return ""
+    return carried_list(subject.files, subject.image.labels.get(removed_files.LABEL, ""), subject.lock)
+
+
+def reported(subject: ImageContext, check: Reporter) -> list[Finding]:
+    """Return the findings of a check about the entries of an image."""
+    return [one.finding for one in _accounted(subject) if one.check == check]
+
+
+def blamed(subject: ImageContext, check: Reporter) -> frozenset[str]:
+    """Return the names of files, without folders, that these findings are about, if errors may follow from them."""
+    return frozenset(
+        posixpath.basename(path) for one in _accounted(subject) if one.check == check for path in one.files
+    )
+
+
+@lru_cache(maxsize=1)
+def _accounted(subject: ImageContext) -> tuple[Reported, ...]:
+    total = compared(subject)
+    return report(subject, total.owned, total.differences)
+
+
+@lru_cache(maxsize=1)
+def compared(subject: ImageContext) -> _Total:
+    """Compare the files of all distributions with their RECORD, and that with the RECORD of a wheel."""
+    there, total = distributions(subject.files), _Total()
+    named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
+    locked = {package.name: package for package in named}
+    omitted = removed_files.parse(subject.removed or _carried(subject))
+    for one in there:
+        total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
+    for one, package in cudnn_distributions(subject):
+        total.add(subject, one, package, ())
+    if not subject.is_managed and not any(map(_is_of_framework, there)):
+        total.alone["it has no metadata of a package"] = ["TensorFlow"]
+    return total
 
 
 def _is_of_framework(one: InstalledPackage) -> bool:
@@ -293,46 +317,14 @@ def _against(one: InstalledPackage, brought: Mapping[str, str], rewritten: froze
     return other + more if one.rows is not None else []
 
 
-def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, *, is_own: bool) -> Iterator[Finding]:
-    weight, place = Severity.ERROR if is_own else Severity.WARNING, f"/{one.site}/{one.folder}"
+def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, weight: Severity) -> Iterator[Finding]:
+    place = f"/{one.site}/{one.folder}"
     if one.rows is None and not subject.is_of_system(f"{one.site}/{one.folder}/METADATA"):
         yield found("no_record", weight, one=one, place=place)
     if one.editable:
         yield found("editable", weight, one=one, place=place)
-    if it.changed:
-        origin = subject.origin(it.changed)
-        yield found("files_changed", one=one, count=len(it.changed), paths=listed(it.changed), origin=origin)
-    elif it.against:
+    if it.against and not it.changed:
         yield found("record_differs", one=one, paths=listed(it.against))
-    if it.unread:
-        yield found("digests_unknown", one=one, count=len(it.unread), paths=listed(it.unread))
-    yield from _missing(subject, one, it.missing, strict=is_own)
-
-
-def _missing(subject: ImageContext, one: InstalledPackage, missing: list[str], *, strict: bool) -> Iterator[Finding]:
-    """Report missing files under the most specific code: a library, a tool of XLA, any other file."""
-    kinds: dict[str, list[str]] = {
-        "missing_libraries": [],
-        "missing_tools": [],
-        "missing_spared": [],
-        "missing_files": [],
-    }
-    for path in missing:
-        is_spared = not strict and _SPARED.search(path)
-        kind = (
-            "libraries"
-            if _LIBRARY.search(path)
-            else "tools"
-            if _TOOL.search(path)
-            else "spared"
-            if is_spared
-            else "files"
-        )
-        kinds[f"missing_{kind}"].append(path)
-    for name, paths in kinds.items():
-        if paths:
-            first, origin = posixpath.basename(paths[0]), subject.origin(paths)
-            yield found(name, one=one, count=len(paths), paths=listed(paths), first=first, origin=origin)
 
 
 def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import pem
 from envbuilder.validation.check_findings import found, output
-from envbuilder.validation.file_areas import areas
 from envbuilder.validation.file_records import digest_of, distributions, site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, listed, warning
 from envbuilder.validation.image_user import user_number
+from envbuilder.validation.installed_files import reported
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
 _SOURCES = re.compile(r"(?:usr/local/share/ca-certificates|etc/pki/ca-trust/source/anchors|run/host)/.*\.(?:crt|pem)\Z")
@@ -139,8 +139,7 @@ def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
     """Report setuid programs, world-writable code and the user root as warnings."""
-    for event in ("writable", "raised"):
-        yield from (one for one, _ in areas(subject, (event,)))
+    yield from reported(subject, "secrets")
     if subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0:
         text = "the image runs as root by default"
         yield warning(Code.IMAGE_CONFIGURATION, "USER", text, fix="add a user, and USER to the Dockerfile")

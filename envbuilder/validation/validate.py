@@ -362,6 +362,10 @@ class _Target:
             system_is_carried=has_no_word,
             locked_above=below if is_locked else 0,
             own_layers=len(whole.layers) if whole is not None else 0,
+            base_layers=len(self.image.layers) if environment is not None and environment.added.template else below,
+            declared=frozenset(place.strip("/") for _, place in environment.added.files)
+            if environment
+            else frozenset(),
             authorities=request.authorities,
         )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from made_images import SITE, SYSTEM, Layer, context_of, findings_of, image_of, package
 
@@ -11,6 +14,7 @@ from envbuilder.finding import Code, Finding, Severity
 
 NUMPY = package("numpy", "2.4.6", {"numpy/__init__.py": b"version = 2\n", "numpy/data.bin": b"data"})
 PASSWD = b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/envbuilder:/bin/sh\n"
+DOCS = [f"usr/share/doc/{number}" for number in range(1000)]
 OWN: Layer = {
     **SYSTEM,
     **NUMPY,
@@ -21,7 +25,8 @@ OWN: Layer = {
     "etc/ld.so.cache": b"",
     "etc/ssl/certs/ca-certificates.crt": b"certificates",
     "opt/venv/bin/activate": b"export B=1\n",
-    **{f"usr/share/doc/{number}": b"" for number in range(1000)},
+    **dict.fromkeys(DOCS, b""),
+    "var/lib/dpkg/info/docs.list": "".join(f"/{path}\n" for path in DOCS).encode(),
     **{
         path: LayerFile(path, "folder", mode=0o755, uid=uid) for path, uid in (("tmp", 1000), ("home/envbuilder", 1000))
     },
@@ -72,6 +77,24 @@ def test_image_without_a_further_layer_has_no_finding() -> None:
 def test_entry_that_no_package_brought_is_a_warning_by_its_area(layer: Layer, check: str, named: str) -> None:
     found = findings(layer, check)
     assert [(one.subject, one.severity) for one in found] == [(named, Severity.WARNING)]
+
+
+@pytest.mark.parametrize(
+    ("path", "context", "is_reported"),
+    [
+        ("srv/app/main.py", {}, True),
+        ("usr/share/mine.txt", {}, True),
+        ("srv/app/main.py", {"declared": frozenset({"srv/app/main.py"})}, False),
+        ("srv/app/main.py", {"own_layers": 1}, False),
+        ("srv/app/main.py", {"base_layers": 2}, False),
+        ("srv/app/__pycache__/main.cpython-311.pyc", {}, False),
+        ("var/log/mine.log", {}, False),
+    ],
+)
+def test_file_that_nothing_accounts_for_is_reported(path: str, context: dict[str, Any], *, is_reported: bool) -> None:
+    subject = replace(context_of(image_of(OWN, {path: b"x"})), **context)
+    found = [one for one in findings_of("files", subject) if one.subject == "unaccounted"]
+    assert [f"/{path}" in one.message for one in found] == [True] * is_reported
 
 
 @pytest.mark.parametrize(
