@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 TIMES = Path(__file__).parents[1] / "out" / "test-times.tsv"
 """Seconds, phase, outcome and name of each slow test of all runs."""
 
+_GROUP = re.compile(r"@[\w-]+-\d+\]\Z")
+"""End of the name of a test that runs with its group, `[name@group-1]`, whatever else its file has."""
+
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=500, deadline=None)
 settings.load_profile("fixed")
 
 
 class FilesAndGroups(LoadScopeScheduling):  # type: ignore[misc]
-    """One worker runs a file, or a group of its tests: `[name@group-1]`."""
+    """One worker runs a file, or a group of its tests."""
 
     def _split_scope(self, nodeid: str) -> str:
-        group = re.search(r"@[\w-]+-\d+\]\Z", nodeid)
+        group = _GROUP.search(nodeid)
         return nodeid.partition("::")[0] + (group[0] if group else "")
 
 
@@ -38,9 +41,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGrou
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that need the engine and take longest, so that several workers end together."""
+    """Begin with files that need the engine and take longest, end with small groups: then all workers end together."""
     first = {item.path for item in items if item.get_closest_marker("engine")}
-    items.sort(key=lambda item: item.path not in first)
+    items.sort(key=lambda item: (item.path not in first, _GROUP.search(item.nodeid) is not None))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
