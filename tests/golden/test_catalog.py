@@ -29,7 +29,6 @@ def names(document: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_rows_are_those_that_were_asked_for(case: dict[str, Any]) -> None:
-    """The rows and what the table says are the case's; what cannot be asked ends in the error that it names."""
     shown = asked(case)
     if "error" in case:
         assert (type(shown.exception).__name__, shown.stdout) == (case["error"], "")

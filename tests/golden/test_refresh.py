@@ -44,7 +44,6 @@ def lay_out(root: Path, case: dict[str, Any]) -> None:
 def test_what_is_proposed_is_what_the_index_shows(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows, their fields, and what is left to a person are the case's, no more, no less."""
     lay_out(tmp_path / "simple", case)
     for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         monkeypatch.setenv(name, (tmp_path / "simple").as_uri())

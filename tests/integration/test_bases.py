@@ -122,7 +122,6 @@ def private(tmp_path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
 def test_a_private_registry_with_a_password_and_its_own_authority(
     desk: Desk, private: tuple[str, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A base is pulled with Docker's login and the engine's authority; without either, the answer says what failed."""
     host, forget = private
     name = f"{host}/hardened/debian:12"
     (desk.folder / "logged-in").mkdir()

@@ -48,7 +48,6 @@ def first(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_quickstart_passes_and_is_not_done_twice(folder: Path, first: subprocess.CompletedProcess[str]) -> None:
-    """The quickstart ends PASSED at level cpu with its verdict on disk; a second run does nothing, and says so."""
     assert first.returncode == 0, first.stderr
     row = json.loads(first.stdout)["rows"][0]
     assert (row["verdict"], row["level"], row["environment"]) == ("PASSED", "cpu", QUICKSTART)
@@ -66,7 +65,6 @@ def test_quickstart_passes_and_is_not_done_twice(folder: Path, first: subprocess
 
 @pytest.mark.usefixtures("first")
 def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
-    """A half-written or foreign record never stands in for an image: the work is done again."""
     record = folder / "out" / QUICKSTART / "image.json"
     record.write_text(record.read_text()[:200])
     row = json.loads(envbuilder(folder, "run", "--format", "json").stdout)["rows"][0]
@@ -76,7 +74,6 @@ def test_a_changed_context_is_not_taken_for_the_built_one(folder: Path) -> None:
 
 @pytest.mark.usefixtures("first")
 def test_tensorboard_starts(folder: Path) -> None:
-    """TensorBoard, which needs a module that newer setuptools lack, starts in the image."""
     reference = json.loads((folder / "out" / QUICKSTART / "image.json").read_text())["reference"]
     said = docker.from_env().containers.run(reference, ["tensorboard", "--version"], network_mode="none", remove=True)
     assert said.decode().startswith("2.20.")
@@ -87,7 +84,6 @@ def test_tensorboard_starts(folder: Path) -> None:
     "asked", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)], ids=lambda asked: asked.name
 )
 def test_an_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -> None:
-    """Ctrl-C, or a cancelled job, amid a validation exits 130 and leaves neither a container nor a cut verdict."""
     client = docker.from_env()
     kept = (folder / "out" / QUICKSTART / "verdict.json").read_bytes()
     process = subprocess.Popen(
@@ -111,7 +107,6 @@ def test_an_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -
 
 
 def test_the_final_image_holds_no_tools_and_no_trace_of_the_host(folder: Path) -> None:
-    """No compiler, no installer, no package cache, no certificate of the host; not root; one environment on PATH."""
     script = (
         "import os, shutil, sys, glob;"
         "print(os.getuid(), [t for t in ('gcc', 'cc', 'uv', 'make') if shutil.which(t)],"
@@ -124,7 +119,6 @@ def test_the_final_image_holds_no_tools_and_no_trace_of_the_host(folder: Path) -
 
 
 def test_render_check_sees_one_character(folder: Path) -> None:
-    """`render --check` passes on the committed context and exits 1 with a diff after one character changed."""
     words = ("render", "quickstart", "--check")
     assert envbuilder(folder, *words).returncode == 0
     dockerfile = folder / "images" / QUICKSTART / "Dockerfile"

@@ -126,7 +126,6 @@ LARGE: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_100_kb_is_no_work(name: str) -> None:
-    """A report of 100 kB, friendly or not, is read and searched in 50 ms when all is quiet; the bound is ten times."""
     text = LARGE[name]()[:100_000]
     best = 1.0
     for _ in range(5):

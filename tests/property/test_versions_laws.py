@@ -67,7 +67,6 @@ TOLD: Catalog = told(CATALOG)
 
 
 def test_the_texts_refuse() -> None:
-    """What the laws below rest on: such a text is itself, and neither ordered nor another spelling."""
     assert Told("12.5") == "12.5"
     assert Told("12.5") != "12.6"
     assert isinstance(TOLD.tensorflow[0].version, Told)

@@ -40,7 +40,6 @@ def test_pattern_matches_its_sample(one: gpu_names.Around) -> None:
 
 @given(row=st.sampled_from(CATALOG.gpus), label=st.sampled_from(LABELS))
 def test_a_name_is_found_in_a_label(row: Gpu, label: str) -> None:
-    """A label has dashes for blanks, and says of a part that it is one."""
     for name in row.smi_names:
         text = label.format(name.replace(" ", "-").replace("(", "").replace(")", ""))
         alone = CATALOG.gpu(name)
@@ -65,13 +64,11 @@ def test_a_name_is_found_in_a_label(row: Gpu, label: str) -> None:
     ],
 )
 def test_another_vendor_is_named_only_where_the_text_says_so(text: str, vendor: str | None) -> None:
-    """A definite no needs a vendor's own words; what is merely unknown stays unknown."""
     assert gpu_names.other_vendor(text) == vendor
 
 
 @given(row=st.sampled_from(CATALOG.gpus))
 def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
-    """No name of a row looks like another vendor's once it has been looked up."""
     for name in (row.name, *row.smi_names, *row.aliases):
         assert CATALOG.gpu(name) is not None or gpu_names.other_vendor(name) is None
 
@@ -92,5 +89,4 @@ def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
     ],
 )
 def test_the_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
-    """C and Q have CUDA, A and B have none; on the oldest boards the largest type of Q alone."""
     assert gpu_names.read(text).series == series

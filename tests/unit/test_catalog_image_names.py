@@ -25,7 +25,6 @@ CATALOG = load()
     ],
 )
 def test_an_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
-    """Tags of official images name a release by its word or number; what else they say changes no answer."""
     found = CATALOG.plain_image(name)
     assert found is not None
     assert found.system is not None
@@ -63,7 +62,6 @@ def test_alpine_is_told_from_what_is_not_known(name: str) -> None:
     ],
 )
 def test_what_a_tag_does_not_say_is_not_known(name: str) -> None:
-    """Tags that move, systems without a row and images of others lead to nothing."""
     assert CATALOG.plain_image(name) is None
     assert CATALOG.image(name) is None
 

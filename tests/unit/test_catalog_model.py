@@ -29,7 +29,6 @@ GPU_BUILDS = [row for row in CATALOG.tensorflow if row.gpu]
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_row_has_its_source(table: str) -> None:
-    """Every row says where it was read and how it was checked; no table is empty."""
     rows = getattr(CATALOG, table)
     assert rows
     for row in rows:
@@ -40,7 +39,6 @@ def test_every_row_has_its_source(table: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_rows_survive_being_written(table: str) -> None:
-    """Rows in YAML are read back as the same rows, and any YAML reader sees text where text is meant."""
     rows = getattr(CATALOG, table)
     text = f"{table}:\n{as_yaml(rows)}"
     assert getattr(store.parse(((table, text.encode()),)), table) == rows
@@ -50,7 +48,6 @@ def test_rows_survive_being_written(table: str) -> None:
 
 
 def test_keys_are_unique() -> None:
-    """No two rows claim to be the same thing."""
     for names in (
         [(row.package, versions.key(row.version)) for row in CATALOG.tensorflow],
         [row.version for row in CATALOG.cuda],
@@ -65,13 +62,11 @@ def test_keys_are_unique() -> None:
 
 
 def test_a_key_given_twice_is_refused() -> None:
-    """YAML's silent overwriting of keys is an error with the line."""
     with pytest.raises(ValueError, match=r"gpus\.yaml:2"):
         store.parse((("gpus.yaml", b"gpus:\n- name: A\n  name: B\n"),))
 
 
 def test_the_cache_is_a_convenience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache that is damaged, or that cannot be made, changes nothing; a good one is made and used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fresh = store.load.__wrapped__
     assert fresh() == CATALOG
@@ -86,7 +81,6 @@ def test_the_cache_is_a_convenience(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("row", GPU_BUILDS, ids=lambda row: f"{row.package}-{row.version}")
 def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
-    """A GPU build names its CUDA and cuDNN (both with rows of their own), code, libraries and where it looks."""
     assert row.cuda
     assert row.cudnn
     assert row.cubins
@@ -137,7 +131,6 @@ def test_the_vetted_releases_are_pinned() -> None:
 
 
 def test_known_facts() -> None:
-    """Facts that other rooms rest on, as their sources say."""
     release = {row.version: row for row in CATALOG.releases("tensorflow")}
     assert "3.9" in release["2.20.0"].pythons
     assert "3.9" not in release["2.21.0"].pythons
@@ -183,7 +176,6 @@ def test_drivers_move_forward() -> None:
 
 
 def test_every_toolkit_s_own_driver_has_a_branch() -> None:
-    """The branch of a toolkit's own driver is catalogued and brings at least that CUDA."""
     for row in CATALOG.cuda:
         if row.driver is None:
             continue
@@ -221,7 +213,6 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
     ],
 )
 def test_gpus_as_people_write_them(text: str, capability: str) -> None:
-    """A GPU is recognised by marketing name, nvidia-smi's name, and the ways in which reports write it."""
     found = CATALOG.gpu(text)
     assert found is not None
     assert found.compute_capability == capability
@@ -240,7 +231,6 @@ def test_unknown_text_is_not_a_gpu(text: str) -> None:
 
 @given(row=st.sampled_from(CATALOG.gpus), upper=st.booleans(), gap=st.sampled_from([" ", "  ", "-"]))
 def test_every_name_of_a_gpu_leads_to_its_capability(row: Gpu, *, upper: bool, gap: str) -> None:
-    """Each name in the catalogue finds a GPU of the same capability, in any case and spacing."""
     for name in (row.name, *row.smi_names, *row.aliases):
         text = (name.upper() if upper else name.lower()).replace(" ", gap)
         found = CATALOG.gpu(text)
@@ -262,7 +252,6 @@ def test_windows_numbers_stand_between_their_branch_and_the_next() -> None:
 @given(st.text(max_size=300))
 @example("2.20:")
 def test_lookups_take_any_text(text: str) -> None:
-    """No text makes a lookup raise."""
     for name in ("gpu", "cudnn_row", "toolkit", "branch", "system", "image", "plain_image", "release", "version"):
         getattr(CATALOG, name)(text)
     gpu_names.other_vendor(text)
@@ -270,7 +259,6 @@ def test_lookups_take_any_text(text: str) -> None:
 
 
 def test_lines_are_found_by_longer_versions() -> None:
-    """Patch versions lead to their line; a cuDNN major alone and unknown lines lead nowhere."""
     toolkit, found = CATALOG.toolkit("V11.2.152"), CATALOG.cudnn_row("8.1.1.33")
     assert toolkit is not None
     assert found is not None
@@ -302,7 +290,6 @@ def test_release_is_found_in_its_own_catalogue() -> None:
 
 
 def test_start_up_is_fast() -> None:
-    """A start with a warm cache loads and looks up within 0.6 s of processor time, without msgspec's import."""
     program = (
         "import msgspec, time; t = time.process_time()\n"
         "from envbuilder.catalog import store\n"
@@ -318,7 +305,6 @@ def test_start_up_is_fast() -> None:
 
 @pytest.mark.parametrize("kind", typing.get_type_hints(Tables).values(), ids=str)
 def test_a_kind_of_fact_without_chosen_columns_is_shown_whole(kind: object) -> None:
-    """A table that nobody chose columns for shows every field that its rows have beyond the source of all rows."""
     row_type = typing.get_args(kind)[0]
     titles = [title for title, _ in listing.own_columns(row_type)]
     own = set(row_type.__struct_fields__) - {"source", "verified", "note"}
@@ -328,7 +314,6 @@ def test_a_kind_of_fact_without_chosen_columns_is_shown_whole(kind: object) -> N
 
 
 def test_every_file_of_the_folder_is_read_and_no_table_is_passed_over() -> None:
-    """A new file needs no mention anywhere; a table that no field holds is refused instead of dropped."""
     assert {path.name for path in store.files()} == {path.name for path in Path(store.__file__).parent.glob("*.yaml")}
     assert [path.name for path in store.files()[:3]] == [f"{name}.yaml" for name in DISTRIBUTIONS]
     with pytest.raises(ValueError, match="unknown field `pythons`"):
@@ -336,5 +321,4 @@ def test_every_file_of_the_folder_is_read_and_no_table_is_passed_over() -> None:
 
 
 def test_listing_covers_the_model() -> None:
-    """No table of the catalogue is left out of ``catalog list``."""
     assert set(listing.TABLES) == set(TABLES)

@@ -51,7 +51,6 @@ def vertex(*, started: int = 0, completed: int = 0, error: str = "", cached: boo
 
 
 def test_recorded_failure_is_read() -> None:
-    """The failed step is named with its last lines; output comes in whole lines, and steps take time."""
     trace, steps = replay("failed.jsonl")
     failure = trace.failure()
     assert failure is not None
@@ -97,7 +96,6 @@ def test_lines_do_not_depend_on_how_they_are_cut(text: str, size: int) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    """Bytes that are not protobuf raise ValueError, and nothing else."""
     try:
         found = list(fields(data))
     except ValueError:

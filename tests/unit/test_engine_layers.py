@@ -228,7 +228,6 @@ def test_global_header_changes_no_entry() -> None:
 
 
 def test_paths_are_those_where_an_engine_unpacks() -> None:
-    """Doubled slashes, dots and paths out of the image are normalised: for files, links and deletions."""
     layer = (
         entry("opt//six.py", b"1")
         + entry("../../opt/./a/../b.py", b"2")

@@ -34,7 +34,6 @@ def read(data: bytes) -> dict[str, tarfile.TarInfo]:
 
 
 def test_equal_content_gives_equal_archives(tmp_path: Path) -> None:
-    """Times, owners and the order of creation do not matter."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     for folder, names in (("a", ("x", "y")), ("b", ("y", "x"))):
@@ -47,7 +46,6 @@ def test_equal_content_gives_equal_archives(tmp_path: Path) -> None:
 
 
 def test_an_archive_holds_folders_modes_links_and_long_names(tmp_path: Path) -> None:
-    """The standard library reads every file after its folders, with modes and links."""
     long = "/".join(["folder" * 5] * 6) + "/file"
     (tmp_path / "tool").write_bytes(b"#!")
     (tmp_path / "tool").chmod(0o700)
@@ -97,7 +95,6 @@ def test_layers_are_paired_with_their_instructions(
 
 
 def test_image_without_configuration_is_read() -> None:
-    """Fields that an engine leaves out or sets to null are empty, not errors."""
     inspected = {"Id": "sha256:1", "Config": {"Env": None, "Labels": None, "Entrypoint": "sh"}}
     image = to_image(msgspec.convert(inspected, Inspected), [])
     assert (image.env, image.labels, image.entrypoint, image.layers) == ({}, {}, ("sh",), ())

@@ -57,7 +57,6 @@ def test_our_own_base_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
-    """An engine that lost the image gets the cached bytes, without a bootstrap."""
     key = debian.recipe("bookworm")
     stem = tmp_path / f"debian-bookworm-{key[:12]}"
     stem.with_suffix(".tar").write_bytes(b"root")
@@ -77,7 +76,6 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
 
 
 def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked to renew, the packages of today are taken; where they are the same, so is the base."""
     said: list[str] = []
     engine = FakeEngine()
     mirror(tmp_path, monkeypatch, "monday")
@@ -92,7 +90,6 @@ def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) -> None:
-    """Where the registry is gone, renewing fails instead of quietly changing to another kind of base."""
     engine = published()
     ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
     engine.registry.clear()
@@ -173,7 +170,6 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_registry_s_images_are_had_from_its_mirror(reference: str, mirrored: str | None) -> None:
-    """A mirror's names come first and the registry's own after; official images are in `library` there."""
     assert sources(reference, HUB) == ((mirrored, reference) if mirrored else (reference,))
 
 

@@ -115,14 +115,12 @@ CHANGES: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
 def test_a_changed_field_is_another_environment(change: dict[str, object], root: Path) -> None:
-    """No field can change under an id: the committed context of the other one stays what it is."""
     merged = {key: value for key, value in {**WHOLE, **change}.items() if value is not None}
     assert wished(root, merged).id != wished(root, WHOLE).id
 
 
 @pytest.mark.parametrize("name", ["conf/app.conf", "ours/my.Dockerfile.j2"])
 def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
-    """What a file of the workspace says is in the context, so that `render --check` sees it change."""
     environment = wished(root, WHOLE)
     written(environment, root)
     assert stale(environment, Workspace(root)) == ()
@@ -144,7 +142,6 @@ def test_a_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> Non
 
 
 def test_nothing_is_written_before_the_system_s_packages_are_pinned(root: Path) -> None:
-    """A context without the versions of what it installs is none, and the answer is the command that pins them."""
     environment = wished(root, WHOLE)
     with pytest.raises(UsageError) as caught:
         write_context(environment, LOCK, Workspace(root))
@@ -162,7 +159,6 @@ def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
 
 
 def test_nothing_added_is_the_plain_environment(root: Path) -> None:
-    """A matrix without additions gives the very environment that it gave before there were any."""
     environment = wished(root, {})
     assert environment.id == "tf2.20.0-py311-cpu-bookworm"
     assert "additions" not in json.loads(written(environment, root)["environment.json"])
@@ -282,7 +278,6 @@ def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, lin
 
 
 def test_conflicting_packages_are_refused_before_a_build(root: Path) -> None:
-    """A pin that this TensorFlow is known not to load is a rejection, whichever place of the matrix it is from."""
     for more in ({"packages": ["numpy==1.21.0"]}, {"requirements": "team.txt"}):
         (root / "team.txt").write_text("numpy==1.21.0\n")
         with pytest.raises(UnsatisfiableError, match="needs NumPy"):

@@ -60,7 +60,6 @@ def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None 
 
 
 def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
-    """The build gets the context and the base, and its record says what it was made of and by what."""
     engine = engine_with_base()
     steps: list[Step] = []
     before = build_files(vetted().id, workspace)
@@ -132,7 +131,6 @@ def test_no_cache_builds_what_stands(workspace: Workspace) -> None:
 
 
 def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None:
-    """A record without the engine's parts keeps its image from being built again."""
     engine = engine_with_base()
     made(workspace, engine)
     path = workspace.image_record(vetted().id)
@@ -198,7 +196,6 @@ def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -
 
 
 def test_a_lock_fits_however_a_wish_spells_its_version(workspace: Workspace) -> None:
-    """A lock that pins numpy 2.0.0 is one for ``NumPy==2.0``: versions are compared, and not their texts."""
     environment = msgspec.structs.replace(vetted(), requirements=("NumPy==2.0",), cuda_wheels=())
     path = workspace.context(environment.id) / lockfile.LOCK
     write_atomically(path, b"numpy==2.0.0 \\\n    --hash=sha256:" + b"0" * 64 + b"\n")
@@ -218,7 +215,6 @@ def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> 
 
 
 def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None:
-    """What is committed is built to the byte, even where another would be rendered today; where it lacks, an error."""
     folder = workspace.context(vetted().id)
     write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
     before = folder_contents(folder)
@@ -232,7 +228,6 @@ def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None
 
 
 def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> None:
-    """The request takes image, environment, base and lock from what was built; another reference replaces the id."""
     built = made(workspace, engine_with_base())
     request = ValidationRequest(gpus="none").of(built)
     assert (request.image, request.environment, request.lock) == (built.record.image, vetted(), built.lock)
@@ -259,7 +254,6 @@ def runtime() -> Environment:
 
 
 def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:
-    """Two forms of one environment do not come to differ in their packages; nothing is resolved for the second."""
     smaller = runtime()
     kept = workspace.context(vetted().id) / lockfile.LOCK
     assert ensure_lock(smaller, load(), workspace) == kept.read_text()
@@ -325,7 +319,6 @@ def test_a_build_gets_only_the_files_that_it_needs(workspace: Workspace) -> None
 def test_a_workspace_below_the_users_takes_known_folders_and_makes_the_others(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders of the user's own workspace are copied; only a package that it lacks is looked up on the index."""
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text() + f"rich==1.0 --hash=sha256:{'0' * 64}\n"
     below, opened = workspace.for_upgrades, list[MemoryIndex]()
 
@@ -356,7 +349,6 @@ class Talkative(FakeEngine):
 
 
 def test_a_build_s_log_holds_no_credentials(tmp_path: Path) -> None:
-    """User and password of an address are in neither the log nor what is shown; the address stays."""
     heard: list[Step] = []
     log = tmp_path / "build.log"
     build_logged(BuildRequest(context=tmp_path, tag="a:b"), Talkative(), log, heard.append)
@@ -388,7 +380,6 @@ class Remembering(FakeEngine):
     ],
 )
 def test_the_installer_s_stage_is_built_first(tmp_path: Path, text: str, no_cache: bool, stages: list[str]) -> None:  # noqa: FBT001 - a row
-    """Where a context has that stage, it is there before anything that follows it is begun; nothing of it is left."""
     (tmp_path / "context").mkdir()
     (tmp_path / "context" / "Dockerfile").write_text(text)
     engine = Remembering()

@@ -42,7 +42,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
-    """The user's mirror outranks this host's lists; security updates come from where they are named."""
     config.write_text('[apt]\ndebian = "https://m.example.org/debian/"\n')
     lines = ("deb https://m.example.org/debian bookworm main", "deb https://m.example.org/debian bookworm-updates main")
     assert debian.mirror_lines("bookworm") == lines
@@ -53,7 +52,6 @@ def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
 def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing is configured and apt is another system's, the base's own lists say where it came from."""
     assert not config.exists()
     monkeypatch.setattr(debian, "_codename", lambda: "")
     with pytest.raises(InfrastructureError, match="no mirror of Debian") as failed:
@@ -81,7 +79,6 @@ def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
 
 @pytest.mark.parametrize("armoured", [False, True])
 def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -> None:
-    """Its line names the key by the ending that apt takes for its form; a suite is what stands behind a flat one's."""
     key = config.parent / "key"
     key.write_bytes(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nx\n" if armoured else KEY)
     config.write_text(
@@ -135,7 +132,6 @@ TABLES = [
 
 @pytest.mark.parametrize("text", TABLES)
 def test_a_table_of_another_form_is_refused(config: Path, text: str) -> None:
-    """Values that end a line, name a file of this host, carry a password or nothing."""
     config.write_bytes(text.encode("latin-1"))
     with pytest.raises(EnvbuilderError) as failed:
         apt()
@@ -170,7 +166,6 @@ def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow:
 
 
 def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
-    """The address and the key are the host's, mounted into the step; the loader is told of the packages' folders."""
     wanted = environment("debian-bullseye-nvidia", "2.10.1")
     text = f"{'a' * 64}  cuda-cudart-11-2_11.2.152-1_amd64.deb\n"
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: text, CUDNN_LOCK: WHEEL})
@@ -225,7 +220,6 @@ def sites(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def test_the_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive]) -> None:
-    """Versions and digests are those of the signed lists, with what they need; of a name that both have, Debian's."""
     ours, vendor = sites
     runtime = vendor.add("cuda-cudart-12-5", "12.5.82-1", more="Depends: cuda-toolkit-config-common, libstdc++6\n")
     shared = vendor.add("cuda-toolkit-config-common", "12.5.82-1", arch="all")
@@ -300,7 +294,6 @@ def test_an_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
 
 
 def test_further_indexes_those_of_a_matrix_and_the_proxy_reach_both_installers(tmp_path: Path) -> None:
-    """What a lock may take packages from, a step may too: in pip's order of choice, and over pip's proxy."""
     config = tmp_path / "pip.conf"
     extra = "extra-index-url = https://one.example/simple\n  file:///opt/index [evil] https://two.example/simple\n"
     config.write_text(f"[global]\nindex-url = https://main.example/simple\n{extra}proxy = http://proxy.example:3128\n")

@@ -36,7 +36,6 @@ def names(environment: Environment, text: str) -> list[list[str]]:
 
 
 def test_every_pinned_package_is_in_one_layer() -> None:
-    """Each of CUDA, then NCCL, TensorFlow, what it requires, and last what the matrix adds."""
     text = LOCK + pin("nvidia-nccl-cu12", "2.25.1") + pin("scipy", "1.14.0")
     added = msgspec.structs.replace(COMPLETE, requirements=("tensorflow==2.20.0", "SciPy[full]>=1,<2"))
     assert names(added, text) == [["nvidia-cublas-cu12"], ["nvidia-nccl-cu12"], ["tensorflow"], ["numpy"], ["scipy"]]
@@ -50,7 +49,6 @@ def test_what_differs_between_releases_is_above_what_does_not() -> None:
 
 
 def test_what_an_added_package_requires_is_in_its_layer() -> None:
-    """The lock notes what is there for the matrix alone; a package that TensorFlow requires anyway stays below."""
     text = lockfile.with_added(
         LOCK + pin("contourpy", "1.3.0") + pin("matplotlib", "3.9.0"), ("contourpy", "matplotlib")
     )

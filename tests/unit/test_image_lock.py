@@ -70,7 +70,6 @@ def environment(own: Site, *packages: str) -> Environment:
 
 
 def test_a_public_package_of_a_higher_version_is_not_taken(indexes: Indexes) -> None:
-    """Asked for by name, or by another package alone: the team's own is locked, its hash too, however uv is set."""
     put(indexes.own, "team-tool", "1.0", "team-base")
     put(indexes.own, "team-base", "1.0")
     for site in (indexes.mirror, indexes.public):
@@ -93,7 +92,6 @@ def test_what_the_own_index_lacks_comes_from_the_hosts(indexes: Indexes) -> None
 
 
 def test_a_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes: Indexes) -> None:
-    """Where the own index has the name and not the version, nothing is locked: another's code would be its place."""
     put(indexes.own, "team-tool", "1.0")
     put(indexes.public, "team-tool", "9.9")
     with pytest.raises(UnsatisfiableError, match="team-tool"):

@@ -73,7 +73,6 @@ def gone(name: str, *paths: str, asked_for: tuple[str, ...] = ()) -> dict[str, s
 
 
 def test_what_compilers_read_is_removed_and_what_python_reads_stays() -> None:
-    """Headers, archives and sources of extensions go, complete folders as one row; modules and data stay."""
     kept = (
         "a/__init__.py",
         "a/data.json",
@@ -112,7 +111,6 @@ def test_files_of_a_wheel_s_data_folder_have_the_path_that_an_installer_gives_th
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.name)
 def test_each_row_of_a_committed_list_follows_from_the_catalogue(path: Path) -> None:
-    """For each row there is a row of the catalogue with its reason; a folder goes only with all files in it."""
     for line in filter(None, path.read_text().split("\n")):
         pin, reason, place = line.split("\t")[:3]
         name = pin.partition("==")[0]
@@ -148,7 +146,6 @@ def test_a_stored_row_is_written_as_it_was_read() -> None:
 
 
 def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
-    """Sizes and lists are those of the wheels on the index, symbol tables of the framework's objects included."""
     (tmp_path / "a.c").write_text("".join(f"int f{number}(void) {{ return {number}; }}\n" for number in range(9000)))
     subprocess.run(["cc", "-shared", "-fPIC", "-g", "-O0", "-o", "a.so", "a.c"], cwd=tmp_path, check=True)
     library, framework = (tmp_path / "a.so").read_bytes(), environment(package="tensorflow-cpu")

@@ -45,7 +45,6 @@ def test_the_same_inputs_give_the_same_bytes() -> None:
 
 
 def test_how_an_environment_was_wished_for_leaves_no_trace() -> None:
-    """Two matrices that come to one environment by other axes give the same files: an id names one content."""
     other = msgspec.structs.replace(GPU, chosen=("os", "cuda"))
     assert render_context(GPU, LOCK, templates()) == render_context(other, LOCK, templates())
 

@@ -37,7 +37,6 @@ def environment(os: str = "debian-bookworm", *packages: str, gpu: bool = False) 
 
 
 def test_a_lock_names_versions_as_apt_takes_them() -> None:
-    """A file's name gives package and version, an epoch's colon restored; every line has a digest."""
     git, cudart = system_lock.parse(LOCKED)
     assert git == SystemPackage("git", "1:2.39.5-0+deb12u3", GIT, "git_1%3a2.39.5-0+deb12u3_amd64.deb")
     assert git.pin == "git=1:2.39.5-0+deb12u3"
@@ -80,7 +79,6 @@ def test_a_lock_counts_while_it_pins_what_is_asked_for(
 
 
 def test_an_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> None:
-    """Without packages of the system nothing is read; on a base that only a registry gives, nothing can be pinned."""
     assert system_lock.of_context(tmp_path, environment()) == {}
     assert environment("python-3.11", "git").pinned_packages == ()
 
@@ -92,7 +90,6 @@ def test_a_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
 
 
 def test_cuda_of_packages_needs_both_locks(tmp_path: Path) -> None:
-    """Debian's CUDA is pinned in one, cuDNN's wheel in the other; an older cuDNN there does not stand."""
     wanted = environment("debian-bookworm-cuda", gpu=True)
     assert wanted.packaged_cuda is not None
     lines = [f"{CUDART}  {name}_11.8_amd64.deb\n" for name in wanted.packaged_cuda.packages]
@@ -196,7 +193,6 @@ def test_apt_s_own_reason_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_dockerfile_takes_these_bytes_alone() -> None:
-    """Exact versions, held to the lock's digests before anything is installed; the image has the lock."""
     wanted = environment("debian-bookworm", "git")
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
     text = files[f"{wanted.id}/Dockerfile"].decode()
@@ -210,7 +206,6 @@ def test_the_dockerfile_takes_these_bytes_alone() -> None:
 
 
 def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
-    """CUDA comes from its component, cuDNN's wheel lies outside of the Python environment and the loader is told."""
     wanted = environment("debian-bookworm-cuda", gpu=True)
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED, CUDNN_LOCK: WHEEL})
     text = files[f"{wanted.id}/Dockerfile"].decode()
@@ -235,7 +230,6 @@ def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
     ],
 )
 def test_a_package_that_is_set_up_is_installed(status: str | None) -> None:
-    """Whatever is wanted of it, with a trigger that is due, and in an image with one file per package and no status."""
     text = "Package: a\nArchitecture: amd64\nVersion: 1\n" + (f"Status: {status}\n" if status else "")
     assert versions(text) == {"a": "1"}
 

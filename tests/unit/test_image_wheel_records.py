@@ -42,7 +42,6 @@ def client(url: str, folder: Path) -> PackageIndex:
 
 @pytest.mark.parametrize("stated", [0, 1 << 40, 7], ids=["true", "large", "small"])
 def test_a_page_s_word_decides_not_whether_a_wheel_is_hashed(site: Site, tmp_path: Path, stated: int) -> None:
-    """A small wheel whose page calls it large is hashed as a whole; one whose page calls it smaller proves nothing."""
     site.stated = stated
     found = WheelRecords(client(site.url, tmp_path / "index"), Cache(tmp_path / "wheels")).of(LOCKED, TAGS)
     if stated == 7:
@@ -54,7 +53,6 @@ def test_a_page_s_word_decides_not_whether_a_wheel_is_hashed(site: Site, tmp_pat
 def test_what_an_own_index_says_unproved_is_for_its_matrix_alone(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its RECORD of a large wheel is kept for who asks the same indexes; by a build's proof it becomes everyone's."""
     monkeypatch.setattr(wheel_records, "_WHOLE", 10)
     cache, public = Cache(tmp_path / "wheels"), Site(json=True)
 
@@ -72,7 +70,6 @@ def test_what_an_own_index_says_unproved_is_for_its_matrix_alone(
 
 
 def test_what_an_own_index_proved_is_everyone_s(site: Site, tmp_path: Path) -> None:
-    """The whole wheel was hashed: then its RECORD is the locked wheel's, wherever it came from."""
     cache, public = Cache(tmp_path / "wheels"), Site(json=True)
     with serving(public):
         own = WheelRecords(client(public.url, tmp_path / "index"), cache, own=(site.url,))
@@ -83,7 +80,6 @@ def test_what_an_own_index_proved_is_everyone_s(site: Site, tmp_path: Path) -> N
 def test_what_the_user_s_own_index_says_is_no_matrix_s_word(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is kept unproved of the configured index stands for those who ask it alone, and not for other indexes."""
     monkeypatch.setattr(wheel_records, "_WHOLE", 10)
     cache = Cache(tmp_path / "wheels")
     assert WheelRecords(client(site.url, tmp_path / "index"), cache).of(LOCKED, TAGS).content == b"a.txt,,\n"
@@ -106,7 +102,6 @@ def pins(record: bytes = WHEEL) -> dict[str, Pin]:
 
 
 def test_an_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
-    """Order, notes of installers, byte code and programs outside make no difference; any file's row does."""
     rows = INSTALLED.splitlines(keepends=True)
     assert rows_digest(INSTALLED) == rows_digest(b"".join(reversed(rows))) == rows_digest(WHEEL) != ""
     for at, line in enumerate(WHEEL.splitlines(keepends=True)):
@@ -120,7 +115,6 @@ def test_an_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
     "record", [b"", b"\0\xff", b"a-1.dist-info/RECORD,,\n", b"a/b.py,sha256=x,1\na-1.data/purelib/c.py,sha256=y,1\n"]
 )
 def test_a_record_that_cannot_be_compared_has_none(record: bytes) -> None:
-    """Nothing in it, or files of packages that an installer moves: absence is told, never a digest of less."""
     assert rows_digest(record) == "" or b"\xff" in record
 
 
@@ -143,7 +137,6 @@ def test_pins_are_written_once_and_never_changed(tmp_path: Path) -> None:
 
 
 def test_what_a_build_proved_is_yielded_and_nothing_else(tmp_path: Path) -> None:
-    """A RECORD that an index alone gave is no proof; one that a build of this host left is."""
     cache = Cache(tmp_path)
     (locked,) = lockfile.parse(LOCK)
     tags = frozenset({"py3-none-any"})
@@ -172,7 +165,6 @@ def test_a_pinned_wheel_needs_no_index(tmp_path: Path) -> None:
 
 
 def test_an_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path) -> None:
-    """Files, RECORD and the index's word swapped together: the pin stands against all three."""
     lie = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"swapped"})[RECORD]
     assert found(tmp_path / "a", changed=b"swapped", kept=lie) == ([Code.FILES_DIFFER], 0)
     assert found(tmp_path / "a", kept=lie) == ([], 1), "and an honest image is not blamed for it"
@@ -224,13 +216,11 @@ def test_a_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str)
     ],
 )
 def test_a_row_that_two_readers_may_read_differently_is_not_as_pinned(rows: str) -> None:
-    """Other than three fields, a path twice, a quoted one: the digest is of what is compared, or there is none."""
     assert rows_digest(WHEEL + rows.encode()) != rows_digest(WHEEL)
     assert image_with(rows, {f"{SITE}/numpy/__init__.py": EVIL})
 
 
 def test_an_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -> None:
-    """Its RECORD, as pinned but for a row that no digest covers, is proved without that row."""
     cache = Cache(tmp_path)
     (locked,) = lockfile.parse(LOCK)
     more = b"../../../lib/python3.11/site-packages/sitecustomize.py,sha256=x,1\n"

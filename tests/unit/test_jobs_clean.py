@@ -27,7 +27,6 @@ def left(engine: FakeEngine) -> set[str]:
 
 
 def test_what_was_made_on_the_way_goes(engine: FakeEngine) -> None:
-    """Reports', upgrades' and controls' images go, and containers; environments, bases and the cache stay."""
     document = clean(engine, CleanOptions())
     assert {row.reference for row in document.images} == set(ON_THE_WAY)
     assert left(engine) == set(KEPT)
@@ -35,7 +34,6 @@ def test_what_was_made_on_the_way_goes(engine: FakeEngine) -> None:
 
 
 def test_everything_of_ours_and_nothing_of_others(engine: FakeEngine) -> None:
-    """With everything, bases go last; what others made stays."""
     document = clean(engine, CleanOptions(everything=True, cache_keep=10))
     assert left(engine) == {"team/tensorflow:2.20.0"}
     assert document.images[-1].reference == "envbuilder/base:debian-bookworm"
@@ -43,7 +41,6 @@ def test_everything_of_ours_and_nothing_of_others(engine: FakeEngine) -> None:
 
 
 def test_a_dry_run_removes_nothing(engine: FakeEngine) -> None:
-    """The same names are listed, and all is still there."""
     document = clean(engine, CleanOptions(everything=True, cache_keep=0, dry_run=True))
     assert len(document.images) == len(ON_THE_WAY) + len(KEPT) - 1
     assert left(engine) == {*ON_THE_WAY, *KEPT}
@@ -51,7 +48,6 @@ def test_a_dry_run_removes_nothing(engine: FakeEngine) -> None:
 
 
 def test_what_cannot_go_is_named_and_the_rest_goes(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image that a container still uses stays, with the engine's reason."""
     remove = engine.remove
 
     def refuse(reference: str) -> None:

@@ -60,7 +60,6 @@ def said(diagnosis: Diagnosis) -> str:
 
 
 def test_a_good_host_runs_everything_without_trouble() -> None:
-    """A driver that is new enough, an engine with the GPU runtime and a registry leave nothing to say."""
     engine = FakeEngine(gpu_runtime=True)
     engine.registry["debian:bookworm-slim"] = engine.add("debian:bookworm-slim")
     found = doctor(GPU_HOST, lambda: engine)
@@ -70,7 +69,6 @@ def test_a_good_host_runs_everything_without_trouble() -> None:
 
 
 def test_without_an_engine_the_rest_is_still_answered() -> None:
-    """No engine is a trouble with its fix, not a failure of the command."""
     found = doctor(GPU_HOST)
     assert (found.engine, found.registry) == (None, None)
     assert "no container engine" in said(found)
@@ -93,7 +91,6 @@ UNKNOWN = GpuSeen(name="NVIDIA Z9999", compute_capability="")
 def test_environments_that_do_not_run_have_their_reason(
     changes: dict[str, Any], more: dict[str, Any], expected: tuple[bool, bool | None], words: tuple[str, ...]
 ) -> None:
-    """The rules say what the host cannot do, as everywhere else; an unknown GPU is neither promised nor refused."""
     found = doctor(msgspec.structs.replace(GPU_HOST, **changes), **more)
     assert tuple(runs(found).values()) == expected
     reasons = [cell.why for cell in found.environments if cell.compatible is not True]
@@ -112,12 +109,10 @@ def test_environments_that_do_not_run_have_their_reason(
     ids=["no GPU answers", "no persistence", "no GPU runtime", "no base"],
 )
 def test_troubles_are_named(host: HostRef, words: str) -> None:
-    """Each thing that is in the way is named once, with what mends it."""
     assert said(doctor(host, FakeEngine)).count(words) == 1
 
 
 def test_the_command_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command prints one valid document where no engine answers."""
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
     done = CliRunner().invoke(command, ["quickstart", "--format", "json"], catch_exceptions=False)
     document = msgspec.json.decode(done.stdout, type=Diagnosis)

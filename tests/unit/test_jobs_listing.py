@@ -15,7 +15,6 @@ CATALOG = load()
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
-    """Below each row stand its sources and how it was checked, and nothing else is lost."""
     document = list_catalog(CATALOG, table)
     plain, whole = as_text(document, table), as_text(document, table, sources=True)
     rows = getattr(CATALOG, table)
@@ -27,7 +26,6 @@ def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
 @examples(25)
 @given(data=st.data())
 def test_a_row_is_found_by_each_of_its_names(data: st.DataObject) -> None:
-    """Whatever a GPU is called leads to its row, whatever the case."""
     row = data.draw(st.sampled_from(CATALOG.gpus))
     name = data.draw(st.sampled_from(list(names_of(row))))
     assert row in list_catalog(CATALOG, "gpus", (name.upper().replace("[", "[[]"),)).catalog.gpus

@@ -63,7 +63,6 @@ def fleet_of(folder: Path, number: int) -> Path:
 
 @pytest.mark.parametrize(("number", "width"), [(12, 120), (1000, 120), (1000, 90)])
 def test_a_fleet_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, width: int) -> None:
-    """Each column is a group of host classes with equal answers; each host is counted once."""
     monkeypatch.setattr("envbuilder.jobs.plan_text.WIDTH", width)
     document = plan_matrix(PlanOptions("tensorflow", (), fleet_of(tmp_path, number)), tmp_path, CATALOG)
     text = plan_text(document)

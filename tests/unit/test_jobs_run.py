@@ -46,7 +46,6 @@ def choice_of() -> Choice:
 
 
 def test_each_environment_has_its_row(workspace: Workspace) -> None:
-    """One is built, and then stands; the other's lock is a mistake of the user's that stops it alone."""
     engine = FakeEngine()
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     first = run(choice_of(), workspace, engine, Console(), RunOptions(jobs=2, validate=False))
@@ -63,7 +62,6 @@ def test_each_environment_has_its_row(workspace: Workspace) -> None:
 def test_a_base_that_cannot_be_had_stops_before_any_build(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All rows need it: that is an error of the command, not one of each row."""
     monkeypatch.setenv("PATH", str(workspace.root))
     engine = FakeEngine()
     with pytest.raises(InfrastructureError, match="there is no base for debian-bookworm"):

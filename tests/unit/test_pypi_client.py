@@ -78,7 +78,6 @@ def test_metadata_of_the_index_is_preferred_to_the_wheel(site: Site, tmp_path: P
 
 
 def test_nothing_is_requested_twice(site: Site, tmp_path: Path) -> None:
-    """A second client uses the cache; an expired page is read again, its files are not."""
     with serving(site) as here:
         first = client(here.url, tmp_path)
         (file,) = first.files("thing")
@@ -258,7 +257,6 @@ def test_login_page_is_not_an_unknown_project() -> None:
 
 
 def test_html_page_as_indexes_write_it() -> None:
-    """Relative links, a base, fragments, entities, yanked files and metadata attributes are understood."""
     page = b"""<html><head><base href="https://files.example/root/"></head><body>
     <a href="a/x-1.0-py3-none-any.whl#sha256=aa" data-requires-python="&gt;=3.9,&lt;4" data-yanked="">x</a>
     <a href="../b/x-1.1.tar.gz" data-core-metadata="sha256=bb">y</a></body></html>"""
@@ -277,7 +275,6 @@ def test_html_page_as_indexes_write_it() -> None:
 
 
 def test_every_kind_of_request_returns_its_connection(tmp_path: Path) -> None:
-    """More requests of each kind than connections are all answered."""
     site = Site()
     site.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
     times = 2 * pypi.CONNECTIONS
@@ -300,7 +297,6 @@ def test_every_kind_of_request_returns_its_connection(tmp_path: Path) -> None:
 
 
 def test_index_of_the_matrix_is_asked_first(tmp_path: Path) -> None:
-    """A project of both is taken from the private one; projects of the main one are found."""
     public, private = Site(), Site()
     for here, name, text in ((public, "ours", b"taken"), (private, "ours", b"meant"), (public, "theirs", b"x")):
         here.add(name, f"{name}-1.0-py3-none-any.whl", wheel(name, "1.0", {"a.txt": text}))

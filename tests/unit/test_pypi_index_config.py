@@ -118,7 +118,6 @@ PIP: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 @pytest.mark.parametrize("case", list(PIP))
 def test_pips_settings_are_those_that_pip_has(case: str, python: Path, tmp_path: Path) -> None:
-    """Every option of the real pip has the value that is read here."""
     files, given = PIP[case]
     write(tmp_path, files)
     own = environ(tmp_path, given)
@@ -232,7 +231,6 @@ def order_of_uv(own: dict[str, str], root: Path) -> list[str]:
 
 @pytest.mark.parametrize("case", list(UV))
 def test_uvs_indexes_are_those_that_uv_has(case: str, tmp_path: Path) -> None:
-    """The real uv takes a package from the same indexes in the same order; the main one is last."""
     files, given = UV[case]
     write(tmp_path, files)
     for version, name in enumerate("abcdef", start=1):
@@ -261,7 +259,6 @@ BOTH: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 
 @pytest.mark.parametrize("case", list(BOTH))
 def test_every_client_uses_the_same_main_index(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catalogue, lock, build and setup agree: variables before files, uv before pip, the user before the system."""
     files, given, main = BOTH[case]
     write(tmp_path, {"global": section("system"), **files})
     own = environ(tmp_path, given)
@@ -327,7 +324,6 @@ def test_catalogue_signs_in_and_keeps_no_credentials(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by_tls", [False, True], ids=["http", "https"])
 def test_redirect_takes_no_credentials_along_and_leaves_no_tls(tmp_path: Path, *, by_tls: bool) -> None:
-    """Another host gets no credentials; one without TLS gets no request if the index has TLS."""
     other = Site()
     other.add("probe", "probe-1.0-py3-none-any.whl", wheel("probe", "1.0", {"a": b"b"}))
     file = certificate(tmp_path) if by_tls else None

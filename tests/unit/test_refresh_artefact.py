@@ -27,7 +27,6 @@ Requires-Dist: other; extra == "gcs-filesystem"
 
 
 def test_requirements_of_both_styles() -> None:
-    """Parentheses, markers and extras are read; other extras and the description are not requirements."""
     old, new = artefact.metadata(OLD), artefact.metadata(NEW)
     assert old.requires == ("numpy>=1.20", "protobuf<3.20,>=3.9.2")
     assert (old.requires_python, new.requires_python) == (">=3.7", ">=3.9")
@@ -54,7 +53,6 @@ def test_requirements_of_both_styles() -> None:
     ],
 )
 def test_build_info_of_every_era(source: str, expected: BuildInfo) -> None:
-    """Assignments, pairs and mappings are read without running anything; what is not said is None."""
     assert artefact.build_info(source) == expected
 
 
@@ -63,12 +61,10 @@ def test_build_info_of_every_era(source: str, expected: BuildInfo) -> None:
     [("sm_35", "3.5"), ("compute_80", "8.0"), ("sm_120", "12.0"), ("sm_90a", "9.0"), ("7.5", "7.5")],
 )
 def test_capabilities(code: str, text: str) -> None:
-    """A compiler's name for an architecture becomes the capability that it means."""
     assert capability(code) == text
 
 
 def test_wheel_names() -> None:
-    """The Python, machine and glibc of a Linux wheel come from its tags; other files are passed over."""
     modern = wheel_name("tensorflow-2.20.0-cp313-cp313-manylinux_2_17_x86_64.manylinux2014_x86_64.whl")
     assert modern is not None
     assert (modern.python, modern.arch, modern.glibc, modern.version) == ("3.13", "x86_64", "2.17", "2.20.0")
@@ -83,14 +79,12 @@ def test_wheel_names() -> None:
 
 
 def test_source_distributions() -> None:
-    """A source distribution is told from a wheel and from other files."""
     assert artefact.source_version("tensorflow-gpu-2.12.0.tar.gz") == "2.12.0"
     assert artefact.source_version("tensorflow-2.20.0-cp313-cp313-manylinux2014_x86_64.whl") is None
     assert artefact.source_version("notes.txt") is None
 
 
 def test_wheels_are_grouped_by_machine() -> None:
-    """One set a machine and tag, Pythons in numeric order."""
     names = [
         wheel_name(f"tensorflow-2.21.0-cp{python}-cp{python}-manylinux_2_27_{arch}.whl")
         for arch in ("aarch64", "x86_64")

@@ -58,12 +58,10 @@ def test_fat_binary_without_sections_has_an_unknown_origin() -> None:
     ],
 )
 def test_the_section_decides(section: str, origin: Origin) -> None:
-    """One and the same fat binary has the origin of its section; a section of no known use gives none."""
     assert groups([elf({section: fat_binary(80, SM90)})]) == (Group(origin, ("8.0",), (SM90,), 1),)
 
 
 def test_groups_are_counted_and_hide_nothing() -> None:
-    """Fat binaries that hold the same in another order are one group; any difference makes another."""
     content = [fat_binary(80, 90, SM90), fat_binary(90, SM90, 80), fat_binary(80, SM90), fat_binary(80, SM90A)]
     assert [(one.cubins, one.ptx, one.fat_binaries) for one in groups(content)] == [
         (("8.0",), (SM90,), 1),
@@ -125,7 +123,6 @@ def test_kernels_have_the_content_of_every_fat_binary(
 
 @given(st.data())
 def test_hostile_bytes_do_not_raise(data: st.DataObject) -> None:
-    """A real library with bytes changed, or cut off, gives groups; their number is bounded by its size."""
     content = bytearray(LIBRARY)
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=12)):
         content[at] = data.draw(st.integers(0, 255))
@@ -135,13 +132,11 @@ def test_hostile_bytes_do_not_raise(data: st.DataObject) -> None:
 
 @given(st.lists(st.binary(max_size=80), max_size=12))
 def test_fat_binaries_of_noise_do_not_raise(bodies: list[bytes]) -> None:
-    """Headers of fat binaries before any bytes at all give groups or nothing."""
     content = b"".join(container(struct.pack("<HHI", 1, 0, 64) + body) + body for body in bodies)
     assert len(groups(pieces(content, 50))) <= len(bodies) * 2
 
 
 def test_a_file_of_nothing_but_different_fat_binaries_is_refused() -> None:
-    """More kinds than any real library has (there are four in TensorFlow's) end in an error, not in memory."""
     with pytest.raises(ValueError, match="more than 1024 kinds"):
         groups(fat_binary(number) for number in range(2000))
 

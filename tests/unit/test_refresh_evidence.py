@@ -33,7 +33,6 @@ def client(tmp_path: Path) -> PackageIndex:
 
 
 def test_every_library_of_a_wheel_is_read(tmp_path: Path) -> None:
-    """Small libraries with GPU code count like the largest; those without, and other files, are left out."""
     members = {
         "tensorflow/libtensorflow_cc.so.2": LIBRARY,
         "tensorflow/python/_small.so": OTHER,
@@ -65,7 +64,6 @@ class Hostile(PackageIndex):
 
 
 def test_library_that_no_compiler_makes_is_an_error_of_the_index(tmp_path: Path) -> None:
-    """The error names the wheel and the library."""
     index = Hostile(IndexConfig(url="file:///nowhere"), Cache(tmp_path / "cache"))
     with pytest.raises(IndexUnavailableError, match=r"x\.whl: tensorflow\.so: more than 1024 kinds"):
         evidence.read(index, DistFile(project="tensorflow", filename="x.whl", url="file:///x.whl"))
@@ -128,7 +126,6 @@ def test_functions_for_rocm_are_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["Nccl", "Nvrtc", "Nvshmem"])
 def test_a_function_that_nothing_calls_counts_for_nothing(name: str) -> None:
-    """Where NCCL is linked in its function is there and unused; the stub's name is what shows a caller."""
     held = symbols(name.encode(), b"Cupti")
     assert texts(held).openers == ("Cupti",)
     assert texts(held + b"\0xla/tsl/cuda/%s_stub.cc\0" % name.lower().encode(), 40).openers == ("Cupti", name)

@@ -52,7 +52,6 @@ def test_the_target_keeps_its_a_however_nvcc_packed_it(name: str) -> None:
 
 
 def test_both_packings_hold_the_same_text() -> None:
-    """What nvcc packed with LZ4 and with zstd unpacks to one text, of the length that the header states."""
     lz4, zstd = entry_of("ptx_speed.fatbin"), entry_of("ptx_balance.fatbin")
     packed, size = struct.unpack_from("<I", lz4.header, 16)[0], struct.unpack_from("<Q", lz4.header, 56)[0]
     text = lz4_head(lz4.payload[:packed], 1 << 16)
@@ -69,7 +68,6 @@ def test_both_packings_hold_the_same_text() -> None:
 def test_an_lz4_block_unpacks_to_what_its_format_says(
     literals: list[bytes], matches: list[tuple[int, int]], tail: bytes
 ) -> None:
-    """Literals come through; a match repeats what stands so far back, byte by byte, over its own output too."""
     block, expected = b"", bytearray()
     for text, (distance, length) in zip(literals, matches, strict=False):
         expected += text
@@ -82,14 +80,12 @@ def test_an_lz4_block_unpacks_to_what_its_format_says(
 
 @given(st.integers(0, 100))
 def test_no_more_is_unpacked_than_asked_for(limit: int) -> None:
-    """The limit holds where one match of a few bytes stands for a megabyte, and in zstd."""
     assert lz4_head(sequence(b"ab", 2, 1 << 20), limit) == (b"ab" * 50)[:limit]
     assert len(zstd_head(entry_of("ptx_balance.fatbin").payload, limit)) <= limit
 
 
 @given(st.binary(max_size=3000), st.sampled_from([0, LZ4, ZSTD]), st.integers(0, 80))
 def test_hostile_payloads_are_unreadable_text(payload: bytes, flags: int, cut: int) -> None:
-    """Any bytes under any packing give a value: the ISA of the header, or nothing where the header is short."""
     whole = ptx_entry(payload, flags)
     found = ptx_text.read(Entry(PTX, 90, whole.header[:cut], payload))
     assert found.target is None
@@ -98,7 +94,6 @@ def test_hostile_payloads_are_unreadable_text(payload: bytes, flags: int, cut: i
 
 @given(st.data())
 def test_damaged_packings_do_not_raise(data: st.DataObject) -> None:
-    """A real packed payload with bytes changed or cut off gives a value, whatever it then says."""
     entry = entry_of(data.draw(st.sampled_from(["ptx_speed.fatbin", "ptx_balance.fatbin"])))
     payload = bytearray(entry.payload[: data.draw(st.integers(0, len(entry.payload)))])
     for at in data.draw(st.lists(st.integers(0, max(0, len(payload) - 1)), max_size=4 if payload else 0)):
@@ -119,18 +114,15 @@ def test_damaged_packings_do_not_raise(data: st.DataObject) -> None:
     ],
 )
 def test_directives_are_read_as_ptx_writes_them(text: bytes, expected: Ptx) -> None:
-    """The first two directives count, at the beginning of a line, in their order; comments do not."""
     assert ptx_text.read(ptx_entry(text)) == expected
 
 
 @given(st.integers(0, 600), st.sampled_from([0, LZ4]))
 def test_directives_may_follow_a_comment_of_any_length(length: int, flags: int) -> None:
-    """A comment before the directives neither hides them nor cuts them: an ``a`` at an edge is not lost."""
     text = b"/" * length + b"\n" + TEXT
     assert ptx_text.read(ptx_entry(last(text) if flags else text, flags)) == Ptx("sm_90a", "8.5")
 
 
 def test_directives_may_follow_kilobytes() -> None:
-    """Ten kilobytes of comments are looked behind; megabytes are not."""
     assert ptx_text.read(ptx_entry(b"// generated\n" * 800 + TEXT)) == Ptx("sm_90a", "8.5")
     assert ptx_text.read(ptx_entry(b"// generated\n" * 80_000 + TEXT)) == Ptx(None, "7.4")

@@ -14,7 +14,6 @@ TABLES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yam
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_row_takes_the_place_of_the_one_that_it_renews(table: str) -> None:
-    """Another row for the same thing stands where the old one stood; everything else is as it was."""
     text = store.path_of(TABLES[table]).read_text(encoding="utf-8")
     before = store.parse(((TABLES[table], text.encode()),))
     rows = getattr(before, table)
@@ -31,7 +30,6 @@ def test_a_row_takes_the_place_of_the_one_that_it_renews(table: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_new_row_comes_last_in_its_own_table(table: str) -> None:
-    """A row for something new is added behind the others of its table, also where another table follows."""
     text = store.path_of(TABLES[table]).read_text(encoding="utf-8")
     rows = getattr(store.parse(((TABLES[table], text.encode()),)), table)
     name = "package" if table == "cudnn_wheels" else "version"
@@ -46,6 +44,5 @@ def test_a_new_row_comes_last_in_its_own_table(table: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_begun() -> None:
-    """A distribution's first row makes its file."""
     row = CATALOG.tensorflow[0]
     assert store.parse((("new.yaml", put("", "tensorflow", [row]).encode()),)).tensorflow == (row,)

@@ -40,7 +40,6 @@ def elf(*, names_first: bool, decoys: int = 0, filling: int = 0) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 61, 4096, 1 << 20])
 def test_a_real_library_s_sections_are_found(size: int) -> None:
-    """What ``readelf -S`` lists for a library that nvcc and ld made is found, however its bytes arrive."""
     found = {section.name: (section.offset, section.size) for section in sections(LIBRARY, size)}
     assert {".rodata", ".nv_fatbin", "__nv_relfatbin", ".nvFatBinSegment", ".shstrtab"} <= set(found)
     offset, length = found[".nv_fatbin"]
@@ -51,26 +50,22 @@ def test_a_real_library_s_sections_are_found(size: int) -> None:
 
 @given(names_first=st.booleans(), size=st.integers(1, 700))
 def test_names_may_stand_before_or_behind_the_contents(*, names_first: bool, size: int) -> None:
-    """Linkers differ in where they put the names; a section without bytes in the file (``.bss``) is left out."""
     found = sections(elf(names_first=names_first), size)
     assert [section.name for section in found if section.size == 32] == [".code"]
     assert 999 not in {section.size for section in found}
 
 
 def test_names_of_other_files_within_are_not_taken() -> None:
-    """Machine code for GPUs holds names' tables too, thousands of them: the file's own is found behind them."""
     assert ".code" in {section.name for section in sections(elf(names_first=False, decoys=40, filling=70_000), 50_000)}
 
 
 @given(content=st.binary(max_size=400), size=st.integers(1, 100))
 def test_what_is_no_elf_file_has_no_sections(content: bytes, size: int) -> None:
-    """Any other bytes, with the names' table's own name or without, give none."""
     assert sections(content + b".shstrtab\0", size) == ()
 
 
 @given(st.data())
 def test_damage_does_not_raise(data: st.DataObject) -> None:
-    """A library with damaged headers, or cut off, gives what can be read or nothing."""
     content = bytearray(elf(names_first=data.draw(st.booleans())))
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=8)):
         content[at] = data.draw(st.integers(0, 255))

@@ -234,7 +234,6 @@ def test_opened_library_without_a_searched_folder_disagrees(index: PackageIndex)
 
 
 def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: PackageIndex, tmp_path: Path) -> None:
-    """Without versions all GPU builds are read; a second run reads nothing anew and gives the same comparisons."""
     gone = msgspec.structs.replace(ROW, version="2.19.0")
     catalog = Catalog(tensorflow=(gone, ROW))
     first = run(catalog, index, (), Console(), binary=True, kept=Cache(tmp_path))
@@ -252,7 +251,6 @@ def test_every_release_is_read_once_and_a_missing_wheel_stops_no_other(index: Pa
 
 
 def test_each_distribution_of_a_release_is_read(index: PackageIndex, tmp_path: Path) -> None:
-    """tensorflow-gpu's own wheel is asked for, whatever tensorflow's of the same version says; a CPU build is not."""
     twin = msgspec.structs.replace(ROW, package="tensorflow-gpu")
     plain = msgspec.structs.replace(ROW, package="tensorflow-cpu", gpu=False)
     found = run(Catalog(tensorflow=(ROW, twin, plain)), index, (), Console(), binary=True, kept=Cache(tmp_path))
@@ -261,7 +259,6 @@ def test_each_distribution_of_a_release_is_read(index: PackageIndex, tmp_path: P
 
 
 def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: PackageIndex, tmp_path: Path) -> None:
-    """Another digest, no digest and a damaged file are read again."""
     kept, file = Cache(tmp_path / "kept"), wheel_of(index)
     assert [read(index, file, kept)[1] for _ in range(2)] == [False, True]
     for other in ("0" * 64, ""):
@@ -278,7 +275,6 @@ def wheel_of(index: PackageIndex) -> DistFile:
 
 
 def test_what_is_missing_is_proposed_whole(index: PackageIndex) -> None:
-    """A release without a row is proposed with every field, from the library where build_info is silent."""
     assert missing(CATALOG, index) == ("2.21.0rc0",)
     (row,) = refresh(Proposer(CATALOG, index, "2026-11-20"), ()).proposals
     assert (row.version, row.reviewed, row.gpu) == ("2.21.0rc0", False, True)
@@ -296,7 +292,6 @@ def test_what_is_missing_is_proposed_whole(index: PackageIndex) -> None:
 
 
 def test_a_local_wheel_is_described(index: PackageIndex) -> None:
-    """A wheel file without an index page gives the same row for its own Python."""
     file = next(one for one in index.files("tensorflow") if "2.21.0rc0-cp313" in one.filename)
     row = Proposer(CATALOG, index, "2026-11-20").describe(file)
     assert [one.pythons for one in row.wheels] == [("3.13",)]
@@ -304,7 +299,6 @@ def test_a_local_wheel_is_described(index: PackageIndex) -> None:
 
 
 def test_proposed_cpu_build_agrees_with_its_wheel(tmp_path: Path) -> None:
-    """The extra of a CPU build is recorded as a contradiction."""
     members = {BUILD_INFO: b"build_info = {'is_cuda_build': False}\n"}
     add(tmp_path, "tensorflow-cpu", "2.22.0", members, EXTRA, "cp313-cp313")
     index = PackageIndex(IndexConfig(url=tmp_path.as_uri()), Cache(tmp_path / "cache"))
@@ -315,7 +309,6 @@ def test_proposed_cpu_build_agrees_with_its_wheel(tmp_path: Path) -> None:
 
 
 def test_the_report_puts_disagreements_first() -> None:
-    """A person sees what needs them first and the sum last; what agrees is shown on request alone."""
     one = agreement.Comparison(row="tensorflow 2.20.0", field="cuda", outcome="agrees", catalog="12.5", artefact="12.5")
     bad = msgspec.structs.replace(one, field="ptx", outcome="disagrees")
     document = agreement.VerifyDocument(comparisons=(one, bad))
@@ -348,7 +341,6 @@ DAYS = Catalog(
 def test_upload_days_are_compared_if_the_index_states_them(
     table: str, field: str, wrong: object, outcomes: list[str], tmp_path: Path, *, json: bool
 ) -> None:
-    """Releases, CUDA wheels and the first packages beyond a bound; pages in HTML state no day."""
     site = Site(json=json)
     for name, version in (("tensorflow", "2.20.0"), ("nvidia_cudnn_cu12", "9.3.0.75"), ("numpy", "2.0.0")):
         file = f"{name}-{version}-cp313-cp313-manylinux2014_x86_64.whl"

@@ -104,7 +104,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
-    """Devices, contexts, memory and modules answer as on the profile's host; a launch is refused."""
     seen = answers("driver=535.104.05,gpu=NVIDIA A100-SXM4-80GB,gpus=2,memory=80", CUDA, cache=cache, place=tmp_path)
     assert seen["cuInit"] == 0
     assert (seen["version"], seen["count"], seen["name"]) == (12020, 2, "NVIDIA A100-SXM4-80GB")
@@ -145,7 +144,6 @@ def test_generated_kernel_is_taken_as_the_real_driver_takes_it(
 
 @pytest.mark.parametrize("cut", [17, 60, 100, 4000])
 def test_spoilt_bundle_ends_in_an_answer(cut: int, cache: Path, tmp_path: Path) -> None:
-    """The driver reads nothing beyond a bundle's end, whatever its lengths are."""
     whole = GENERATED.read_bytes()
     spoilt = tmp_path / "spoilt"
     spoilt.write_bytes(whole[:cut] + b"\xff" * (len(whole) - cut))

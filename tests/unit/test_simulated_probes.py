@@ -108,7 +108,6 @@ def test_contexts_are_made(host: str, outcome: str, codes: list[str], cache: Pat
     ],
 )
 def test_generated_kernels_are_handed_to_the_driver(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
-    """The kernels in TensorFlow's own objects decide: machine code, PTX that compiles, or neither."""
     answer = identity(host, cache, tmp_path, "generated")
     assert [finding["code"] for finding in answer["findings"]] == codes, answer
     assert answer["measurements"]["generated_kernels"]["value"] == 2
