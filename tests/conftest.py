@@ -17,8 +17,8 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 if TYPE_CHECKING:
     from envbuilder.controls.run import Controller
 
-TIMES = Path(__file__).parents[1] / "out" / "test-times.tsv"
-"""Seconds, phase, outcome and name of each slow test of all runs."""
+OUT = Path(__file__).parents[1] / "out"
+"""Has test-times.tsv (seconds, phase, outcome and name of each slow test) and test-failures.txt, of all runs."""
 
 _GROUP = re.compile(r"@[\w-]+-\d+\]\Z")
 """End of the name of a test that runs with its group, `[name@group-1]`, whatever else its file has."""
@@ -47,11 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what takes longer than a second as it ends: a run that is stopped prints no durations."""
-    if report.duration > 1 and "PYTEST_XDIST_WORKER" not in os.environ:
-        TIMES.parent.mkdir(exist_ok=True)
-        with TIMES.open("a") as file:
+    """Note what fails, or takes longer than a second, as it ends: a run that is stopped prints neither."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    OUT.mkdir(exist_ok=True)
+    if report.duration > 1:
+        with (OUT / "test-times.tsv").open("a") as file:
             file.write(f"{report.duration:.1f}\t{report.when}\t{report.outcome}\t{report.nodeid}\n")
+    if report.failed:
+        with (OUT / "test-failures.txt").open("a") as file:
+            file.write(f"{report.nodeid}\n{report.longreprtext}\n\n")
 
 
 @pytest.hookimpl(wrapper=True)
