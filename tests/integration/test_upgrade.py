@@ -139,20 +139,18 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     assert "continuing with" in err
 
 
-@pytest.mark.full
 @pytest.mark.timeout(3600)
-def test_a_bisection_over_nine_minor_releases(tmp_path: Path) -> None:
-    words = ("upgrade", "--bisect", "2.12.0", "2.20.0", "--format", "json", "--")
+def test_a_bisection_over_four_minor_releases(tmp_path: Path) -> None:
+    words = ("upgrade", "--bisect", "2.14.1", "2.17.1", "--format", "json", "--")
     code, out, err = ended(start(tmp_path, *words, "python", "-c", "import tensorflow as tf; tf.estimator"))
     assert code == 0, err
     found = json.loads(out)
     assert found["result"] == {"last_good": "2.15.1", "first_bad": "2.16.1", "between": [], "doubt": ""}
     releases = len(found["asked"]["candidates"])
-    assert releases >= 17
+    assert releases >= 7
     assert found["images"] <= math.ceil(math.log2(releases)) + 2
 
 
-@pytest.mark.full
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("flavor", ["cpu", "gpu"])
 def test_a_minor_upgrade_in_both_flavours(tmp_path: Path, flavor: str) -> None:
