@@ -43,11 +43,16 @@ def causes(
     return [*_jit(cold, warm, knobs), *_disk(cold, warm), *_many(warm, knobs), *_persistence(warm, persistence)]
 
 
+def _is_usual(slow: float, quick: float, seconds: float) -> bool:
+    """Return True if the difference may be noise: a busy machine makes both longer."""
+    return slow < 2 * quick or slow - quick < seconds
+
+
 def _jit(cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
     """Kernels compiled from PTX: the cache grew, first use became fast with it, and it fails if JIT is forbidden."""
     grew = median([one.get("cache_grew", 0) for one in cold])
     first, again = (sum(median(of(rows, name)) for name in FIRST_USE) for rows in (cold, warm))
-    if grew < GREW_AT_LEAST or first < 5 * max(again, 0.05):
+    if grew < GREW_AT_LEAST or _is_usual(first, again, 2):
         return []
     proof = "error" in knobs.get("no JIT from PTX", {})
     text = f"kernels are compiled from PTX at first use: {first:.1f} s cold, {again:.1f} s warm"
@@ -59,7 +64,7 @@ def _jit(cold: list[Sample], warm: list[Sample], knobs: Mapping[str, Sample]) ->
 
 def _disk(cold: list[Sample], warm: list[Sample]) -> list[Finding]:
     first, again = median(of(cold, "import")), median(of(warm, "import"))
-    if first < 2 * again or first - again < 2:
+    if _is_usual(first, again, 2):
         return []
     text = f"import takes {first:.1f} s from disk and {again:.1f} s from memory: the image's storage is slow"
     fix = "put the image on a local disk, or read it once before it is needed"
@@ -71,7 +76,7 @@ def _many(warm: list[Sample], knobs: Mapping[str, Sample]) -> list[Finding]:
     if "phases" not in alone or alone.get("gpus", 0) == median([one["gpus"] for one in warm]):
         return []
     every, one = median(of(warm, "contexts and allocator")), median(of([alone], "contexts and allocator"))
-    if every < 2 * one or every - one < 1:
+    if _is_usual(every, one, 1):
         return []
     text = f"contexts on every GPU take {every:.1f} s, on one {one:.1f} s"
     fix = "set CUDA_VISIBLE_DEVICES to the GPUs that the process uses"
