@@ -91,7 +91,7 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     except (ValueError, TypeError, unsupported) as error:
         raise UsageError(
             f"{path}: not a usable private key: {error}",
-            hint="envbuilder keys new makes one; for a protected one set ENVBUILDER_KEY_PASSWORD",
+            hint="envbuilder keys new makes one; for a protected one set TF_ENVBUILDER_KEY_PASSWORD",
         ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes one")
@@ -200,6 +200,6 @@ def _cryptography() -> tuple[Any, Any, type[Exception]]:
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - likewise
     except ImportError as error:
         raise PublishError(
-            "signing and verifying need the package cryptography", hint="pip install 'envbuilder[publish]'"
+            "signing and verifying need the package cryptography", hint="pip install 'tf-envbuilder[publish]'"
         ) from error
     return serialization, ed25519, UnsupportedAlgorithm

@@ -77,6 +77,6 @@ def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules
         import sigstore.verify.policy  # noqa: PLC0415
     except ImportError as error:
         raise PublishError(
-            "keyless signing needs the package sigstore", hint="pip install 'envbuilder[sigstore]', or use --key"
+            "keyless signing needs the package sigstore", hint="pip install 'tf-envbuilder[sigstore]', or use --key"
         ) from error
     return sigstore

@@ -61,7 +61,7 @@ _signers = click.option(
     "signers",
     multiple=True,
     type=FilePath(path_type=Path),
-    help="A private key that signs the verdicts; default: the path in ENVBUILDER_SIGNING_KEY.",
+    help="A private key that signs the verdicts; default: the path in TF_ENVBUILDER_SIGNING_KEY.",
 )
 
 

@@ -18,7 +18,7 @@ from envbuilder.workspace import read_users, users_text
 
 T = TypeVar("T")
 
-_VARIABLE = "ENVBUILDER_MIRRORS"
+_VARIABLE = "TF_ENVBUILDER_MIRRORS"
 
 _EXAMPLES = {
     "apt": '[apt], and below it debian = "https://mirror.example.org/debian", without credentials; '
@@ -69,7 +69,7 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path:
 def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the mirror of each registry that has one: ``docker.io`` → ``mirror.example.org/hub``.
 
-    The variable ``ENVBUILDER_MIRRORS`` (``docker.io=mirror.example.org/hub,quay.io=…``) precedes the file's table
+    The variable ``TF_ENVBUILDER_MIRRORS`` (``docker.io=mirror.example.org/hub,quay.io=…``) precedes the file's table
     ``[mirrors]``. Raises UsageError for a name that is not a registry's or a mirror's.
     """
     pairs = (pair.partition("=") for pair in environ.get(_VARIABLE, "").replace(",", " ").split())

@@ -108,7 +108,7 @@ def sealer_of(
         raise UsageError("no signer: give --key or --keyless", hint="make a key: envbuilder keys new ~/.envbuilder")
     if keyless:
         return SigstoreSealer()
-    password = environment.get("ENVBUILDER_KEY_PASSWORD") or None
+    password = environment.get("TF_ENVBUILDER_KEY_PASSWORD") or None
     first, *others = (load_private(path, password=password) for path in keys)
     for path, key in zip(keys, (first, *others), strict=True):
         if key.public.expires and key.public.expires < datetime.now(UTC):

@@ -73,7 +73,7 @@ class ZstdPusher:
 
     def __post_init__(self) -> None:
         if zstd is None:
-            raise UsageError("--compression zstd needs backports.zstd", hint="pip install 'envbuilder[zstd]'")
+            raise UsageError("--compression zstd needs backports.zstd", hint="pip install 'tf-envbuilder[zstd]'")
 
     def push(self, engine: Engine, image: Image, tag: str) -> str:
         """Push an image under a tag and return its manifest's digest; the same image gives the same digest.

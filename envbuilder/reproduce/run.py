@@ -335,8 +335,8 @@ def stand_ins(environment: Environment, cache: Path) -> StandIns:
         names=names,
         files={f"{FOLDER}/{name}": library for name in names},
         env={
-            "ENVBUILDER_REAL_CUDNN": ":".join(f"{place}/{cudnn}" for place in places),
-            **({} if environment.cuda is None else {"ENVBUILDER_CUDA_RUNTIME": _runtime(environment.cuda)}),
+            "TF_ENVBUILDER_REAL_CUDNN": ":".join(f"{place}/{cudnn}" for place in places),
+            **({} if environment.cuda is None else {"TF_ENVBUILDER_CUDA_RUNTIME": _runtime(environment.cuda)}),
         },
     )
 

@@ -27,7 +27,7 @@ API int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks) { return *blo
 API int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks) { return *blocks = 1, 0; }
 
 static int runtime(void) {
-  const char *text = getenv("ENVBUILDER_CUDA_RUNTIME");
+  const char *text = getenv("TF_ENVBUILDER_CUDA_RUNTIME");
   return text ? atoi(text) : 0;
 }
 
@@ -81,7 +81,7 @@ API int cublasLtDestroy(void *it) { return (void)it, 0; }
 /* cuDNN: a handle, and the real library's word for its version. */
 static void *real(const char *name) {
   static void *library;
-  const char *paths = getenv("ENVBUILDER_REAL_CUDNN");
+  const char *paths = getenv("TF_ENVBUILDER_REAL_CUDNN");
   char path[512];
   while (!library && paths && *paths) {
     size_t length = strcspn(paths, ":");

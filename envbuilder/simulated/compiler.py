@@ -64,8 +64,8 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = FILES
         | {f"{FOLDER}/profile": profiles.statements(profile).encode()},
         env={
             "LD_LIBRARY_PATH": folder,
-            "ENVBUILDER_SIMULATED_PROFILE": f"{folder}/profile",
-            "ENVBUILDER_SIMULATED": profile.text,
+            "TF_ENVBUILDER_SIMULATED_PROFILE": f"{folder}/profile",
+            "TF_ENVBUILDER_SIMULATED": profile.text,
         },
     )
 

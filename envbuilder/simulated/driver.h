@@ -1,6 +1,6 @@
 /* What the simulated driver's files share: the profile it plays, the trace, and how an entry point begins. */
-#ifndef ENVBUILDER_SIMULATED_DRIVER_H
-#define ENVBUILDER_SIMULATED_DRIVER_H
+#ifndef TF_ENVBUILDER_SIMULATED_DRIVER_H
+#define TF_ENVBUILDER_SIMULATED_DRIVER_H
 
 #include <stddef.h>
 

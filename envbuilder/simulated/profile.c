@@ -32,7 +32,7 @@ static void line_read(struct profile *p, const char *line) {
 }
 
 static void profile_read(struct profile *p) {
-  const char *place = getenv("ENVBUILDER_SIMULATED_PROFILE");
+  const char *place = getenv("TF_ENVBUILDER_SIMULATED_PROFILE");
   FILE *file = fopen(place ? place : PLACE, "re");
   char line[512];
   if (!file) {
@@ -57,7 +57,7 @@ const struct profile *the_profile(void) {
 
 int entered(const char *name) {
   const struct profile *p = the_profile();
-  if (getenv("ENVBUILDER_SIMULATED_TRACE")) fprintf(stderr, "simulated driver: %s\n", name);
+  if (getenv("TF_ENVBUILDER_SIMULATED_TRACE")) fprintf(stderr, "simulated driver: %s\n", name);
   for (int i = 0; i < p->forcings; i++)
     if (!strcmp(p->forced[i].name, name)) return p->forced[i].code;
   return 0;

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # A container engine that answers.
 
-readonly LOG=${ENVBUILDER_ENGINE_LOG:-/var/log/envbuilder-dockerd.log}
+readonly LOG=${TF_ENVBUILDER_ENGINE_LOG:-/var/log/envbuilder-dockerd.log}
 readonly WAIT_S=60
 
 engine_answers() {

@@ -147,7 +147,7 @@ def test_a_private_registry_with_a_password_and_its_own_authority(
 
 def test_from_a_registry_to_a_plan(desk: Desk) -> None:
     with docker_registry(desk.folder / "mirror") as host:
-        os.environ["ENVBUILDER_MIRRORS"] = f"registry.example.org={host}/proxied"
+        os.environ["TF_ENVBUILDER_MIRRORS"] = f"registry.example.org={host}/proxied"
         try:
             desk.push(f"{host}/proxied/team/cuda:1", {**DEBIAN, **CUDA})
             short = {path: what for path, what in CUDA.items() if "libcufft" not in path}
@@ -157,7 +157,7 @@ def test_from_a_registry_to_a_plan(desk: Desk) -> None:
                 for tag in (1, 2)
             )
         finally:
-            del os.environ["ENVBUILDER_MIRRORS"]
+            del os.environ["TF_ENVBUILDER_MIRRORS"]
     assert whole["image"].startswith("registry.example.org/team/cuda@sha256:")
     assert (whole["cuda"], whole["cudnn"], whole["refused"]) == ("11.8", "8.6.0", "")
     include = [{"tensorflow": "2.13.1", "os": name, "flavor": "gpu"} for name in ("whole", "lacking")]

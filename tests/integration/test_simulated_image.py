@@ -46,7 +46,7 @@ for name in sys.argv[1:]:
     child = os.fork()
     if child == 0:
         os.dup2(1, 2)
-        os.environ["ENVBUILDER_SIMULATED_PROFILE"] = "/envbuilder/simulated/" + name
+        os.environ["TF_ENVBUILDER_SIMULATED_PROFILE"] = "/envbuilder/simulated/" + name
         meet()
         sys.stdout.flush()
         os._exit(0)

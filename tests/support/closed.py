@@ -31,7 +31,7 @@ def refuse(what: str, mark: str) -> NoReturn:
 
 def check_address(address: _Address) -> None:
     """Fail where an address of a socket is neither loopback nor a Unix socket that is no engine's."""
-    engine = urlsplit(os.environ.get("ENVBUILDER_TESTS_ENGINE", ""))
+    engine = urlsplit(os.environ.get("TF_ENVBUILDER_TESTS_ENGINE", ""))
     if isinstance(address, str | bytes):
         path = os.fsdecode(address)
         if os.path.realpath(path) in {os.path.realpath(one) for one in (*ENGINES, engine.path) if one}:
@@ -81,7 +81,7 @@ def closed(*, network: bool = False, engine: bool = False) -> Iterator[None]:
     if network or engine:
         yield
         return
-    variables = {"ENVBUILDER_TESTS_ENGINE": os.environ.get("DOCKER_HOST", ""), **CHILDREN}
+    variables = {"TF_ENVBUILDER_TESTS_ENGINE": os.environ.get("DOCKER_HOST", ""), **CHILDREN}
     with (
         mock.patch("socket.socket", ClosedSocket),
         mock.patch("socket.getaddrinfo", resolve_locally),

@@ -65,8 +65,8 @@ class FleetWorld:
         return {
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "HOME": str(self.folder / "home"),
-            "ENVBUILDER_SIGNING_KEY": str(self.folder / "keys" / PRIVATE),
-            "ENVBUILDER_WORK": str(self.folder / "work"),
+            "TF_ENVBUILDER_SIGNING_KEY": str(self.folder / "keys" / PRIVATE),
+            "TF_ENVBUILDER_WORK": str(self.folder / "work"),
         }
 
     def runs(self) -> Counter[tuple[str, str]]:

@@ -46,7 +46,7 @@ def test_a_protected_key_needs_its_password(tmp_path) -> None:
     made = create(tmp_path, password=right)
     assert load_private(tmp_path / PRIVATE, password=right).keyid == made.keyid
     for wrong in (None, other):
-        with pytest.raises(UsageError, match="ENVBUILDER_KEY_PASSWORD"):
+        with pytest.raises(UsageError, match="TF_ENVBUILDER_KEY_PASSWORD"):
             load_private(tmp_path / PRIVATE, password=wrong)
 
 

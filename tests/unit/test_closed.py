@@ -32,7 +32,7 @@ def test_socket_of_an_engine_is_refused(path: str) -> None:
 
 
 def test_engine_on_loopback_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENVBUILDER_TESTS_ENGINE", "tcp://127.0.0.1:2375")
+    monkeypatch.setenv("TF_ENVBUILDER_TESTS_ENGINE", "tcp://127.0.0.1:2375")
     check_address(("127.0.0.1", 2376))
     with pytest.raises(Refused, match="engine"):
         check_address(("127.0.0.1", 2375))

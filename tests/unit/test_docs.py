@@ -153,3 +153,23 @@ def test_no_page_or_module_uses_a_private_phrase() -> None:
         if (match := _PHRASE.search(line))
     ]
     assert not found, "\n".join(found)
+
+
+_INSTALL = re.compile(
+    r"\b(?:pip3? install|pipx (?:install|run)|uvx|uv (?:tool (?:install|run)|add|pip install))\b([^\n;&|`]*)"
+)
+_STRANGER = re.compile(r"""(?:^|[\s'"])envbuilder(?=[\s'"\[=<>~!]|$)""")
+
+
+def test_no_line_installs_the_project_of_somebody_else() -> None:
+    """``envbuilder`` on the package index is another project; this one is ``tf-envbuilder``."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, capture_output=True, text=True, check=True).stdout
+    paths = [TOP / name for name in listed.split("\0") if name and not name.startswith("images/")]
+    texts = [path.read_bytes().decode(errors="replace") for path in paths if path.is_file()]
+    words = [
+        found[1].replace("--from tf-envbuilder envbuilder", "") for text in texts for found in _INSTALL.finditer(text)
+    ]
+    assert sum("tf-envbuilder" in one for one in words) > 5
+    assert [one for one in words if _STRANGER.search(one)] == []
+    assert _STRANGER.search(" 'envbuilder[publish]'")
+    assert not _STRANGER.search(" 'tf-envbuilder[publish]'")

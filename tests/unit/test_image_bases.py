@@ -145,13 +145,13 @@ def test_the_recipe_names_its_suite() -> None:
 
 
 DIGEST = "sha256:" + "d" * 64
-HUB = {"ENVBUILDER_MIRRORS": "docker.io=mirror.example.org:5000/hub"}
+HUB = {"TF_ENVBUILDER_MIRRORS": "docker.io=mirror.example.org:5000/hub"}
 
 
 @pytest.fixture(autouse=True)
 def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("ENVBUILDER_MIRRORS", raising=False)
+    monkeypatch.delenv("TF_ENVBUILDER_MIRRORS", raising=False)
     HUB["XDG_CONFIG_HOME"] = str(tmp_path / "config")
     return tmp_path / "config/envbuilder/config.toml"
 
@@ -178,7 +178,7 @@ def test_the_variable_outranks_the_file(no_configuration: Path) -> None:
     no_configuration.write_text('[mirrors]\n"docker.io" = "a.example.org"\n"quay.io" = "b.example.org/quay"\n')
     environ = {"XDG_CONFIG_HOME": str(no_configuration.parents[1])}
     assert mirrors(environ) == {"docker.io": "a.example.org", "quay.io": "b.example.org/quay"}
-    assert mirrors({**environ, "ENVBUILDER_MIRRORS": "docker.io=c.example.org"})["docker.io"] == "c.example.org"
+    assert mirrors({**environ, "TF_ENVBUILDER_MIRRORS": "docker.io=c.example.org"})["docker.io"] == "c.example.org"
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_what_is_no_mirror_is_refused_with_its_place(text: str, no_configuration
     no_configuration.write_text(text)
     with pytest.raises(UsageError, match=r"config\.toml"):
         mirrors({"XDG_CONFIG_HOME": str(no_configuration.parents[1])})
-    with pytest.raises(UsageError, match="ENVBUILDER_MIRRORS"):
-        mirrors({"ENVBUILDER_MIRRORS": "docker.io=", "XDG_CONFIG_HOME": "/nowhere"})
+    with pytest.raises(UsageError, match="TF_ENVBUILDER_MIRRORS"):
+        mirrors({"TF_ENVBUILDER_MIRRORS": "docker.io=", "XDG_CONFIG_HOME": "/nowhere"})
 
 
 def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
+    monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
     name = "mirror.example.org/library/debian:bookworm-slim"
     pinned = f"mirror.example.org/library/debian@{DIGEST}"
     engine = FakeEngine(registry={name: replace(FakeEngine().add(name), digests=(pinned,))})
@@ -220,7 +220,7 @@ def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
 
 
 def test_a_mirror_that_lacks_an_image_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
+    monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
     engine = FakeEngine(registry={"team/image:1": FakeEngine().add("team/image:1")})
     assert fetched(engine, "team/image:1", lambda _: None).id
     with pytest.raises(InfrastructureError, match=r"mirror.example.org/team/image:2: .*; .* team/image:2"):

@@ -84,20 +84,20 @@ def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     tools.mkdir(exist_ok=True)
     (tools / "envbuilder").write_text('#!/bin/sh\necho "$PWD" "$@"; cat ${3#-}\n')
     (tools / "envbuilder").chmod(0o755)
-    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "ENVBUILDER_WORK": str(folder / "work"), **variables}
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "TF_ENVBUILDER_WORK": str(folder / "work"), **variables}
     return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path) -> None:
     script = slurm()["A100-550.54.15.sbatch"]
     for number, image in enumerate(("one", "two")):
-        ended = run(script, tmp_path, SLURM_ARRAY_TASK_ID=str(number), ENVBUILDER_SIGNING_KEY="/k")
+        ended = run(script, tmp_path, SLURM_ARRAY_TASK_ID=str(number), TF_ENVBUILDER_SIGNING_KEY="/k")
         arguments, spec = ended.stdout.split("\n", 1)
         assert arguments == f"{tmp_path / 'work'} fleet prove -", ended.stderr
         assert spec.encode() == JOBS[number].spec
         assert msgspec.json.decode(spec, type=ValidationSpec).digest == digest(image)
     assert not list(tmp_path.rglob("injected"))
-    node = run(script, tmp_path, SLURM_ARRAY_TASK_ID="0", ENVBUILDER_SIGNING_KEY="/k", SLURMD_NODENAME="n1")
+    node = run(script, tmp_path, SLURM_ARRAY_TASK_ID="0", TF_ENVBUILDER_SIGNING_KEY="/k", SLURMD_NODENAME="n1")
     assert node.stdout.startswith(f"{tmp_path / 'work'}/n1 "), "nodes with a common disk use one folder each"
     assert (tmp_path / "work").stat().st_mode & 0o077 == 0
 
@@ -105,8 +105,8 @@ def test_a_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path)
 @pytest.mark.parametrize(
     ("variables", "reason"),
     [
-        ({"SLURM_ARRAY_TASK_ID": "0"}, "ENVBUILDER_SIGNING_KEY"),
-        ({"SLURM_ARRAY_TASK_ID": "2", "ENVBUILDER_SIGNING_KEY": "/k"}, ""),
+        ({"SLURM_ARRAY_TASK_ID": "0"}, "TF_ENVBUILDER_SIGNING_KEY"),
+        ({"SLURM_ARRAY_TASK_ID": "2", "TF_ENVBUILDER_SIGNING_KEY": "/k"}, ""),
     ],
 )
 def test_a_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(

@@ -134,12 +134,12 @@ def test_keys_are_made_and_shown(tmp_path) -> None:
 
 
 def test_a_protected_key_by_the_environment(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("ENVBUILDER_KEY_PASSWORD", "secret")
+    monkeypatch.setenv("TF_ENVBUILDER_KEY_PASSWORD", "secret")
     run("keys", "new", str(tmp_path))
     assert b"ENCRYPTED" in (tmp_path / PRIVATE).read_bytes()
     with pytest.raises(UsageError):
         sealer_of((tmp_path / PRIVATE,), keyless=False, environment={})
-    assert sealer_of((tmp_path / PRIVATE,), keyless=False, environment={"ENVBUILDER_KEY_PASSWORD": "secret"})
+    assert sealer_of((tmp_path / PRIVATE,), keyless=False, environment={"TF_ENVBUILDER_KEY_PASSWORD": "secret"})
 
 
 def test_a_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_named(tmp_path) -> None:

@@ -53,7 +53,7 @@ EVERY = (
 
 
 def xml_schemas() -> list[xmlschema.XMLSchema]:
-    published = os.environ.get("ENVBUILDER_JUNIT_SCHEMA")
+    published = os.environ.get("TF_ENVBUILDER_JUNIT_SCHEMA")
     return [xmlschema.XMLSchema(str(path)) for path in (SCHEMAS / "junit.xsd", published) if path]
 
 

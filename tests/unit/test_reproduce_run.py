@@ -144,9 +144,9 @@ def test_stand_ins_cover_the_libraries_that_the_environment_opens(tmp_path: Path
     assert set(made.names) == {name for name in GPU.libraries if name.startswith(REPLACED)}
     assert all(path.startswith("simulated/") for path in made.files)
     assert not any("libcuda.so" in path for path in made.files)
-    assert made.env["ENVBUILDER_CUDA_RUNTIME"] == "12050"
+    assert made.env["TF_ENVBUILDER_CUDA_RUNTIME"] == "12050"
     older = msgspec.structs.replace(GPU, cuda="11.8")
-    assert stand_ins(older, tmp_path).env["ENVBUILDER_CUDA_RUNTIME"] == "11080"
+    assert stand_ins(older, tmp_path).env["TF_ENVBUILDER_CUDA_RUNTIME"] == "11080"
 
 
 def test_stand_in_returns_the_version_of_the_real_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +159,10 @@ def test_stand_in_returns_the_version_of_the_real_library(tmp_path: Path, monkey
     subprocess.run(words, input=source.encode(), check=True)
     program = f"import ctypes; f = ctypes.CDLL({str(path)!r}).cudnnGetVersion; f.restype = ctypes.c_size_t; print(f())"
     for paths, version in ((f"/nowhere/libcudnn.so.9:{real}", "90100"), ("/nowhere/libcudnn.so.9", "0")):
-        env = {**os.environ, "ENVBUILDER_REAL_CUDNN": paths}
+        env = {**os.environ, "TF_ENVBUILDER_REAL_CUDNN": paths}
         done = subprocess.run(["python3", "-c", program], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == version
-    monkeypatch.setenv("ENVBUILDER_CUDA_RUNTIME", "12050")
+    monkeypatch.setenv("TF_ENVBUILDER_CUDA_RUNTIME", "12050")
     number = ctypes.c_int()
     assert ctypes.CDLL(str(path)).cudaRuntimeGetVersion(ctypes.byref(number)) == 0
     assert number.value == 12050

@@ -126,7 +126,7 @@ def _finish(future: Future[JobEnd], done: Any) -> None:  # noqa: ANN401 - Dask h
 def check_installed() -> None:
     """Raise UsageError if the extra is missing."""
     if find_spec("distributed") is None:
-        raise UsageError("Dask is not installed", hint="pip install 'envbuilder[dask]'")
+        raise UsageError("Dask is not installed", hint="pip install 'tf-envbuilder[dask]'")
 
 
 def _connected(scheduler: Any) -> Any:  # noqa: ANN401 - Dask has no types

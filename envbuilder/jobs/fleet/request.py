@@ -41,7 +41,7 @@ from envbuilder.workspace import Workspace, temporary_folder, users_text, write_
 
 _Spec = TypeVar("_Spec", ValidationSpec, BuildSpec)
 
-SIGNING_KEY = "ENVBUILDER_SIGNING_KEY"
+SIGNING_KEY = "TF_ENVBUILDER_SIGNING_KEY"
 """The variable with the path of a host's private key."""
 
 

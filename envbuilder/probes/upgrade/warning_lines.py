@@ -35,7 +35,7 @@ WORK = r"""
 import os, sys, tempfile
 import numpy as np
 import tensorflow as tf
-if os.environ.get("ENVBUILDER_IMPORT_ONLY"):
+if os.environ.get("TF_ENVBUILDER_IMPORT_ONLY"):
     sys.exit(0)
 folder = tempfile.mkdtemp()
 def part(name, function):
@@ -65,7 +65,7 @@ part("lite", lambda: tf.lite.TFLiteConverter.from_concrete_functions(
 
 
 def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
-    writer.send({"imported": printed({"ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
+    writer.send({"imported": printed({"TF_ENVBUILDER_IMPORT_ONLY": "1"}, wanted), "used": printed({}, wanted)})
 
 
 def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
