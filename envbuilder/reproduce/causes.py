@@ -69,7 +69,7 @@ def as_remark(finding: Finding) -> Finding:
 
 def explains(code: Code, reported: Reported) -> bool:
     """Return True if a finding can cause the complaint, or if the report states no complaint."""
-    cause, complaints = cause_of(code), reported.complaints
+    cause, complaints = cause_of(code), {*reported.complaints, *(("slow",) if reported.pauses else ())}
     if cause.area == "libraries" and reported.install == "conda":
         return False  # it may be conda's build, which opens the libraries of its own environment
     if not complaints or code is Code.UNKNOWN or not cause.explains.isdisjoint(complaints):

@@ -15,11 +15,11 @@ from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, slow_starts
 from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.libraries import missing_libraries
-from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get
+from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get, marked
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
-from envbuilder.reproduce.terms import Facts, filled, terms, with_values
+from envbuilder.reproduce.terms import Facts, filled, in_place, place_of, terms, with_values
 from envbuilder.versions import minor
 
 FIRST_WITHOUT_WINDOWS_GPU = "2.11"
@@ -57,11 +57,14 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
     asked = set(reported.complaints)
     stopped = any(row.exact and cause_of(get(row.signature).code).area == "packages" for row in messages)
     only = (stopped and "invisible" not in asked) or (bool(asked) and asked <= _AT_IMPORT | {"building"})
+    grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
     first = is_since(_FIRST_WITH_KERAS, reported) and not is_since("2.0", reported)
     unrelated = {"tf1_code"} if first else set()  # 1.x contains these names
     for row in messages:
         known = get(row.signature)
         if only and ("goes_on" in known.marks or known.layer == "symptom"):
+            unrelated.add(known.id)
+        if grows and known.code is Code.STALLS and "memory" in known.marks:
             unrelated.add(known.id)
     return tuple(row for row in messages if row.signature not in unrelated)
 
@@ -103,7 +106,8 @@ def _shown(row: MessageMatch, known: LogMessage, facts: Facts) -> Finding:
 def _besides(shown: tuple[Finding, ...], predicted: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Keep the findings of lines for which no rule has one: a rule's finding has the versions."""
     codes = {row.code for row in predicted}
-    libraries = any(cause_of(code).area == "libraries" for code in codes)
+    wrong = (row.code for row in predicted if row.severity is Severity.ERROR)
+    libraries = any(cause_of(code).area == "libraries" for code in wrong)
     covered = codes | {Code.MISSING_LIBRARY} if libraries else codes
     return tuple(row for row in shown if row.code not in covered)
 
@@ -201,8 +205,13 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
             fix=filled(get(program.signature).fix, facts),
             harmless=harmless,
         )
-    line, quote = (decisive.line, decisive.text) if decisive else (0, "")
+    shown_by = decisive or _complaint(lead, case)
+    line, quote = (shown_by.line, shown_by.text) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
+    gpu = facts.get("gpu")
+    if lead is None and gpu is not None and case.reported.tensorflow is None and marked("asks", case.messages):
+        cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
+        return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
     if lead is None or (shown is not None and shown.layer == "symptom"):
         return ReportDiagnosis(
             cause=_UNKNOWN if lead is None else "TensorFlow finds no GPU, and the report does not contain the reason.",
@@ -211,7 +220,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
             line=line,
             quote=quote,
             harmless=harmless,
-            ask=deciding_commands(case.reported),
+            ask=deciding_commands(case.reported, place_of(case)),
         )
     alone = shown is not None and not shown.prose and "suggests" not in shown.marks
     proved = decisive is not None and decisive.exact and alone
@@ -224,7 +233,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         quote=quote,
         fix=lead.fix,
         harmless=harmless,
-        ask=() if proved else deciding_commands(case.reported),
+        ask=() if proved else deciding_commands(case.reported, place_of(case)),
     )
 
 
@@ -235,6 +244,12 @@ def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch
     """Return the log message behind the leading finding, else the first with its code."""
     same = [row for row in messages if get(row.signature).code is lead.code]
     return next((row for row in same if _quotes(lead, row)), None) or next(iter(same), None)
+
+
+def _complaint(lead: Finding | None, case: Case) -> MessageMatch | None:
+    """Return the line about a library that was not found, which a forecast about libraries explains."""
+    about = lead is not None and cause_of(lead.code).area == "libraries"
+    return next(iter(marked("not_found", case.messages)), None) if about else None
 
 
 def _quotes(lead: Finding, row: MessageMatch) -> bool:
@@ -258,7 +273,10 @@ _LINES = "grep -E 'dso_loader|cuda|dlerror|[.]so|GPU|Error' | tail -n 60"
 _TRACE = f'TF_CPP_MAX_VLOG_LEVEL=3 python -c "{_SEEN}" 2>&1 | {_LINES}'
 
 
-def deciding_commands(reported: Reported) -> tuple[str, ...]:
+_CLUSTER = "kubectl describe nodes | grep nvidia.com/gpu"
+
+
+def deciding_commands(reported: Reported, place: str = "pip") -> tuple[str, ...]:
     """List commands that would decide the diagnosis, and whose output is not in the report.
 
     They need only the reporter's own Python. If only installation or import fails, they print the interpreter and the
@@ -268,7 +286,9 @@ def deciding_commands(reported: Reported) -> tuple[str, ...]:
     sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
     held = sources.count("package") > _SHORT_LIST
     listed = () if held else (_LIST if windows else _LIST + _FILTER,)
-    driver = () if any(source.startswith("nvidia-smi") for source in sources) else ("nvidia-smi",)
+    seen = any(source.startswith("nvidia-smi") for source in sources)
+    driver = () if seen else (in_place(place, reported.image, "nvidia-smi"),)
+    driver = (_CLUSTER, *driver) if place == "kubernetes" else driver
     if reported.complaints and set(reported.complaints) <= {"installing", "import"}:
         wheels = (_WHEELS,) if "installing" in reported.complaints else ()
         return _PYTHON, *listed, *wheels, _IMPORT

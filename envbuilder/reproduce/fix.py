@@ -134,7 +134,10 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
     host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
     native = reported.platform == "windows" and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
     python = versions.minor(reported.python) if reported.python else None
-    for spec, own in itertools.product(dict.fromkeys((span,) if native else (span, "")), dict.fromkeys((python, None))):
+    final = (row for row in catalog.releases() if versions.is_final(row.version))
+    found = [row.version for row in final if row.and_cuda and row.finds_cuda == "wheels"]
+    specs = (span,) if native else (span, f"<={found[-1]}", "")  # the newest that finds its own CUDA, then any
+    for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((python, None))):
         wanted = Combination(tensorflow=spec, python=own, flavor="gpu", variant="runtime")
         made = choose_for(wanted, host, catalog).environment
         if made is None:
@@ -148,7 +151,7 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
             break
     else:
         return None
-    old = reported.tensorflow or (f"of the log ({span})" if span else "not stated")
+    old = reported.tensorflow or (f"{span[2:].replace(',<=', ' to ').removesuffix('.99')} by the log" if span else "?")
     changes: tuple[Change, ...] = (Change("tensorflow", old, made.tensorflow),)
     if native:
         return _document(case, near, (*changes, *_libraries_of(near, reported)), wanted, None), None

@@ -11,7 +11,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import Code, Finding, Severity, written
 from envbuilder.reproduce.causes import cause_of, is_cause
-from envbuilder.reproduce.libraries import FILE
+from envbuilder.reproduce.libraries import FILE, span_of
 from envbuilder.reproduce.messages.catalog import get, marked
 from envbuilder.reproduce.question import Case, gpus_of, release_of
 from envbuilder.reproduce.report.reported import Pause, Reported
@@ -88,7 +88,7 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     """Compare GPU and toolkit if the catalogue has no row for the release."""
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
-    toolkit = stated or _newest_of(case)
+    toolkit = _opened(case) or stated or _newest_of(case)
     rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
     newest = max(capabilities, key=key, default=None)
@@ -97,6 +97,17 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     if not same_major(newest, toolkit.last_capability):  # machine code runs on later GPUs of the same major
         last = toolkit.last_capability
         yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=toolkit.version, last=last)
+
+
+def _opened(case: Case) -> CudaToolkit | None:
+    """Return the newest CUDA whose file names a log without a stated release opened."""
+    span = (
+        span_of(case)
+        if case.release is None and any(row.signature == "opened_library" for row in case.messages)
+        else ""
+    )
+    rows = [row for text in case.catalog.candidates(span) for row in case.catalog.distributions(text)] if span else []
+    return case.catalog.toolkit(max((row.cuda for row in rows if row.cuda), key=key, default=None))
 
 
 def _newest_of(case: Case) -> CudaToolkit | None:
@@ -223,12 +234,9 @@ def _is_full(values: dict[str, str]) -> bool:
 def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     """Explain waits for memory, for other GPUs, and for XLA without its tools."""
     reported = case.reported
-    grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
     for row in case.messages:
         if row.signature == "memory_table" and Code.GPU_MEMORY in known and _is_full(row.values):
             yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
-    if marked("memory", case.messages) and not grows:
-        yield finding(Code.STALLS, "growth")
     if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
         yield finding(Code.STALLS, "several_gpus")
     waits = [pause for pause in reported.pauses if "cuDNN version" in pause.after or "ptxas" in pause.before]

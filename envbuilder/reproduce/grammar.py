@@ -9,7 +9,7 @@ from importlib import resources
 
 import msgspec
 
-from envbuilder.versions import line, major, numbers
+from envbuilder.versions import at_least, key_or_none, line, major, numbers
 from envbuilder.workspace import packaged_yaml
 
 
@@ -19,6 +19,19 @@ class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     field: str
     begins: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
+
+
+class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Releases before the catalogue: what they were built with, and a published image of the last one."""
+
+    first: str
+    last: str
+    cuda: str
+    cudnn: str
+    tag: str
+
+    def holds(self, version: str) -> bool:
+        return key_or_none(version) is not None and at_least(version, self.first) and at_least(self.last, version)
 
 
 class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +49,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     distributions: dict[str, tuple[str, ...]]
     known_packages: tuple[str, ...]
     log_lines: dict[str, tuple[str, str]]
+    before_catalogue: tuple[OldRelease, ...]
 
 
 GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce") / "grammar.yaml", Grammar)

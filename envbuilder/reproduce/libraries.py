@@ -11,6 +11,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.question import Case
+from envbuilder.reproduce.terms import place_of
 
 FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
@@ -110,10 +111,11 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     reported, release, stated = case.reported, openers[-1], openers == [case.release]
     toolkit, library = release.cuda or "", release.cudnn or ""
     python = versions.minor(reported.python) if reported.python else None
-    if reported.install == "docker":
+    place = place_of(case)
+    if place in {"docker", "podman", "singularity", "kubernetes"}:
         tag = published_tag(release.version)
         return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
-    if reported.install == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
+    if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
     if release.and_cuda and python not in release.extra_fails_on:
         return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""

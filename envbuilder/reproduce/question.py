@@ -142,10 +142,24 @@ class Case:
     catalog: Catalog
 
     @cached_property
+    def version(self) -> str | None:
+        """The stated release; of a nightly or candidate without a row, the newest GPU build of its minor line."""
+        if self.reported.tensorflow is None:
+            return None
+        stated = release_of(self.reported.tensorflow)
+        if self.catalog.version(stated) is not None or not is_version(stated) or not Version(stated).is_prerelease:
+            return stated
+        line = (
+            text for text in reversed(self.catalog.final_versions) if versions.minor(text) == versions.minor(stated)
+        )
+        return next((text for text in line if any(row.gpu for row in self.catalog.distributions(text))), stated)
+
+    @cached_property
     def release(self) -> TensorflowRelease | None:
         """The GPU build of the stated release, or None if it is not stated or unknown."""
-        version = self.catalog.version(release_of(self.reported.tensorflow)) if self.reported.tensorflow else None
-        return next((row for row in self.catalog.distributions(version) if row.gpu), None) if version else None
+        version = self.catalog.version(self.version) if self.version is not None else None
+        rows = self.catalog.distributions(version) if version is not None else ()
+        return next((row for row in rows if row.gpu), None)
 
     @cached_property
     def gpu(self) -> bool:
@@ -158,11 +172,11 @@ class Case:
     def question(self) -> Question | None:
         """The question about the reported environment; None if the TensorFlow version is unknown."""
         reported = self.reported
-        if reported.tensorflow is None:
+        if self.version is None:
             return None
         image = reported.image if reported.image and self.catalog.image(reported.image) else None
         return Question(
-            tensorflow=release_of(reported.tensorflow),
+            tensorflow=self.version,
             package=reported.distribution if reported.distribution in DISTRIBUTIONS[1:] else None,
             python=versions.minor(reported.python) if reported.python else None,
             cuda=_loaded("cuda", reported) if self.gpu else None,

@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.reproduce.grammar import cudnn_of_number
+from envbuilder.reproduce.grammar import GRAMMAR, cudnn_of_number
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text
 from envbuilder.reproduce.question import Case, gpus_of, release_of
 from envbuilder.workspace import packaged_yaml
@@ -56,12 +56,19 @@ def place_of(case: Case) -> str:
 Facts = Mapping[str, object]
 
 
+def in_place(place: str, image: str | None, command: str) -> str:
+    """Write a command as it is run where TensorFlow runs."""
+    return f"{_table()[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
+
+
 def terms(case: Case) -> Facts:
     """List what texts may name; a fact that the report does not decide is absent."""
-    reported, catalog, release = case.reported, case.catalog, case.release
+    reported, catalog = case.reported, case.catalog
+    release = case.release if reported.origin is None else None  # another build has another CUDA
     words = _table()[place_of(case)]
     image = reported.image or "IMAGE"
     version = release_of(reported.tensorflow) if reported.tensorflow else None
+    old = next((row for row in GRAMMAR.before_catalogue if version is not None and row.holds(version)), None)
     row = release or _distribution(version, case)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
     wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
@@ -69,8 +76,8 @@ def terms(case: Case) -> Facts:
     newest = catalog.distributions(catalog.final_versions[-1])[0]
     found: dict[str, object | None] = {
         "release": version,
-        "cuda": release.cuda if release else None,
-        "cudnn": release.cudnn if release else None,
+        "cuda": release.cuda if release else old.cuda if old else None,
+        "cudnn": release.cudnn if release else old.cudnn if old else None,
         "floor": toolkit.driver if toolkit else None,
         "driver": reported.driver,
         "gpu": next(iter(gpus_of(reported)), None),
@@ -85,7 +92,6 @@ def terms(case: Case) -> Facts:
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
         "give_gpu": words.gpu.replace("{image}", image),
         "set": _Settings(words.set.replace("{image}", image)),
-        "run": words.run.replace("{image}", image),
     }
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
@@ -101,7 +107,15 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
     """Add the named parts of a message, and the lines of its two cuDNNs, of which one may be an integer."""
     own = {name: row.values[name] for name in ("runtime", "compiled") if name in row.values}
     plain = {name: cudnn_of_number(text) if text.isdigit() else text for name, text in own.items()}
-    return {**facts, **row.values, **{f"{name}_line": versions.line(text) for name, text in plain.items()}}
+    lines = {f"{name}_line": versions.line(text) for name, text in plain.items()}
+    return {**facts, **row.values, **lines, **_of_file(row.values.get("library", ""))}
+
+
+def _of_file(name: str) -> dict[str, str]:
+    """Return what the file name of a CUDA library says about releases before the catalogue: libcublas.so.9.0."""
+    number = name.rpartition(".so.")[2]
+    old = next((row for row in GRAMMAR.before_catalogue if row.cuda == number and "cudnn" not in name), None)
+    return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": old.tag} if old is not None else {}
 
 
 def filled(text: Text, facts: Facts) -> str:
