@@ -45,7 +45,6 @@ def command(
     from envbuilder.report.page import write
     from envbuilder.report.report_data import collect
     from envbuilder.support.console import Console
-    from envbuilder.validation.verdict_store import History
     from envbuilder.workspace import Workspace
 
     now = datetime.now(UTC)
@@ -55,9 +54,7 @@ def command(
     if on is not None and repository is None:
         raise UsageError("--on needs --from", hint="name the registry: --from HOST/REPOSITORY")
     found = fetch(repository, keys, Console().say) if repository is not None else None
-    if found is not None:
-        History(store or workspace.history).add(found.verdicts)
-    material = collect(workspace, matrices or VETTED, store, start, catalog)
+    material = collect(workspace, matrices or VETTED, store, start, catalog, found.verdicts if found else ())
     if found is not None:
         material = replace(material, standings=standings(found, on, max_age, catalog.gpu_model))
     click.echo(write(material, output, now))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 ENVIRONMENTS = "envbuilder/tensorflow"  # :<environment id>
 BASES = "envbuilder/base"  # :<operating system>, bootstrapped
 CONTROLS = "envbuilder/control"  # :<name>, broken on purpose
@@ -25,6 +27,11 @@ BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
 
 def reference(environment_id: str) -> str:
     return f"{ENVIRONMENTS}:{environment_id}"
+
+
+def run_line(image: str, *, gpus: bool) -> str:
+    """Return the command that starts a shell or Python in an image."""
+    return shlex.join(["docker", "run", "--rm", "-it", *(("--gpus", "all") if gpus else ()), image])
 
 
 def after(environment_id: str, version: str) -> str:

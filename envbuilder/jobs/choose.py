@@ -23,6 +23,7 @@ from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, obstacle
+from envbuilder.image import names
 from envbuilder.image.names import reference
 from envbuilder.jobs.explain import reasons
 from envbuilder.matrix import Arch
@@ -112,8 +113,7 @@ def choose_environment(
 
 
 def run_line(environment: Environment) -> str:
-    gpus = ("--gpus", "all") if environment.flavor == "gpu" else ()
-    return shlex.join(["docker", "run", "--rm", "-it", *gpus, reference(environment.id)])
+    return names.run_line(reference(environment.id), gpus=environment.flavor == "gpu")
 
 
 def _why(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from envbuilder.engine.port import Layer
@@ -58,21 +58,13 @@ class PhaseRow:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run in the history's chart; ``y`` is a share of the height."""
+class Trend:
+    """The course of one figure over runs: its first and last value, and points of a line (x, y: shares of 100)."""
 
-    x: float
-    y: float
-    word: str
-    title: str
-
-
-@dataclass(frozen=True)
-class ImportHistory:
-    """Import times over runs."""
-
-    points: tuple[Point, ...]
-    words: str
+    name: str
+    first: str
+    last: str
+    points: tuple[tuple[float, float], ...]
 
 
 def seconds(value: float) -> str:
@@ -97,7 +89,9 @@ def timeline(phases: tuple[Phase, ...]) -> BarChart | None:
     spans = {name: list(_spans(phases, values)) for name, values in medians.items() if values}
     if not spans:
         return None
-    longest = max(bar.begin + bar.width for bars in spans.values() for bar in bars) or 1.0
+    longest = max(bar.begin + bar.width for bars in spans.values() for bar in bars)
+    if not 0 < longest < math.inf:
+        return None
     lanes = tuple(
         Lane(
             name=name,
@@ -219,23 +213,15 @@ def layer_chart(layers: tuple[Layer, ...]) -> BarChart | None:
     return BarChart((Lane("", "", tuple(bars)),), f"{size(total)} in {len(layers)} layers")
 
 
-def import_history(verdicts: tuple[Verdict, ...]) -> ImportHistory | None:
-    """Return the import time of an environment's runs in their order; None for fewer than two that measured it."""
-    measured = [(verdict, value) for verdict in verdicts if (value := import_seconds(verdict)) is not None]
-    if len(measured) < 2:  # noqa: PLR2004 - one point is not a course
+def trend(name: str, values: Sequence[float | None], written: Callable[[float], str]) -> Trend | None:
+    """Return the course of a figure; None for fewer than two runs that measured it."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:  # noqa: PLR2004 - one point is not a course
         return None
-    highest = max(value for _, value in measured) or 1.0
-    points = tuple(
-        Point(
-            index / (len(measured) - 1),
-            value / highest,
-            verdict.verdict,
-            f"{verdict.finished[:16]}: {verdict.verdict}, import {seconds(value)}",
-        )
-        for index, (verdict, value) in enumerate(measured)
-    )
-    first, last = seconds(measured[0][1]), seconds(measured[-1][1])
-    return ImportHistory(points, f"Import time over {len(points)} runs: first {first}, last {last}")
+    low, high = min(known), max(known)
+    across, span = 100 / (len(known) - 1), high - low or 1.0
+    points = tuple((number * across, 90 - 80 * (value - low) / span) for number, value in enumerate(known))
+    return Trend(name, written(known[0]), written(known[-1]), points)
 
 
 def import_seconds(verdict: Verdict) -> float | None:

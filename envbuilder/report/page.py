@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import statistics
 from datetime import datetime
 from pathlib import Path
 
@@ -14,23 +15,31 @@ from markupsafe import Markup
 from envbuilder import __version__
 from envbuilder.errors import InfrastructureError
 from envbuilder.report import charts
-from envbuilder.report.page_content import SIGNS, PageContent, page_content
+from envbuilder.report.page_content import SIGNS, PageContent, PageState, Run, page_content
 from envbuilder.report.report_data import Material
+from envbuilder.support import decoding
 from envbuilder.upgrade.text import WHOLE
-from envbuilder.workspace import shipped, write_atomically, write_document
+from envbuilder.workspace import read_document, shipped, write_atomically, write_document
+
+_STATE = "last.json"
 
 
 def write(material: Material, folder: Path, now: datetime) -> Path:
     """Write the page and its data into a folder and return the page's path; other files there stay."""
-    page = page_content(material)
-    for one in page.environments:
-        write_document(folder / one.data, one.verdict)
+    page = page_content(material, now, read_document(folder / _STATE, PageState))
+    for run in (run for one in page.environments for run in (*one.strip, one.run)):
+        path = folder / "verdicts" / f"{run.id}.json"
+        if not path.exists():
+            write_document(path, run.verdict)
     path = folder / "index.html"
-    write_atomically(path, _render(page, now).encode())
+    generated = now.strftime("%Y-%m-%d %H:%M UTC")
+    write_atomically(path, _render(page, generated).encode(errors="replace"))
+    state = PageState(written=generated, words={one.name: one.word for one in page.environments})
+    write_document(folder / _STATE, state)
     return path
 
 
-def _render(page: PageContent, now: datetime) -> str:
+def _render(page: PageContent, generated: str) -> str:
     source = shipped("templates") / "report"
     try:
         style, script = (source / "style.css").read_text(), (source / "script.js").read_text()
@@ -49,13 +58,14 @@ def _render(page: PageContent, now: datetime) -> str:
         signs=SIGNS,
         whole_sections=WHOLE,
         kind_class=_KIND_CLASS,
-        generated=now.strftime("%Y-%m-%d %H:%M UTC"),
+        generated=generated,
         version=__version__,
         # Files of this package: marked as safe, and named by digest in the page's own security policy.
         style=Markup(style),  # noqa: S704
         script=Markup(script),  # noqa: S704
         style_digest=_digest(style),
         script_digest=_digest(script),
+        data=_data(page),
     )
 
 
@@ -68,6 +78,38 @@ _KIND_CLASS = {
     "missing": "w-not-run",
 }
 """The colour of a state; the page always writes its word too."""
+
+
+def _data(page: PageContent) -> Markup:
+    """Return the runs of all strips and the packages of their locks, for the comparison, as JSON within a script."""
+    runs = {run.id: _compared(run) for one in page.environments for run in (*one.strip, one.run)}
+    text = decoding.lossy(decoding.to_json({"runs": runs, "packages": page.packages}))
+    for character in "<>&":  # so that nothing in it ends the script
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704
+
+
+def _compared(run: Run) -> dict[str, object]:
+    """Return what the comparison of two verdicts shows of one; figures are numbers, everything else is a text."""
+    verdict = run.verdict
+    samples = {phase.phase: phase.cold_s or phase.warm_s for phase in verdict.timeline}
+    return {
+        "name": run.name,
+        "title": run.title,
+        "facts": {
+            "verdict": verdict.verdict,
+            "level": verdict.level,
+            "host": run.host,
+            "engine": f"{verdict.engine.name} {verdict.engine.version}",
+            "image": verdict.image.digest or verdict.image.id,
+            "suite": verdict.suite,
+            "reasons": "; ".join(verdict.reasons),
+        },
+        "size": verdict.image.size,
+        "lock": verdict.lock,
+        "checks": {check.name: check.outcome for check in verdict.checks},
+        "seconds": {name: statistics.median(values) for name, values in samples.items() if values},
+    }
 
 
 def _digest(text: str) -> str:

@@ -1,49 +1,69 @@
-"""The content of the page, in its order: grid, environments, what has no environment, and the history."""
+"""The content of the page, in its order: what was judged, the matrix, what was not run, and the history."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import msgspec
 
 from envbuilder.environment import WHOLE, Combination, Environment
 from envbuilder.finding import Finding, worst_first
+from envbuilder.image.names import run_line
 from envbuilder.report import charts
 from envbuilder.report.report_data import Material, name_of
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.text import sections
-from envbuilder.verdict import LEVELS, ImageStanding, Verdict
-from envbuilder.versions import Key, key, order
+from envbuilder.verdict import LEVELS, ImageStanding, Verdict, Word, is_passed
+from envbuilder.versions import Key, order
 
 UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"
-
 SIGNS = {"PASSED": "✔", "FAILED": "✘", "INCONCLUSIVE": "?", UNKNOWN: "○", REJECTED: "—", EXCLUDED: "∅"}
 """Every state has a sign and a word, so that no information is in a colour only."""
+STRIP = 16
+"""The newest runs of an environment that its strip shows."""
 
-RUNS_PER_PAGE = 10
-"""Runs that are shown together; older ones are folded away in groups of this many."""
 
-Column = tuple[str, str, str]
-"""Flavour, Python and system; '' if a combination leaves the choice open."""
+class PageState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page said: the word of each environment. The next page compares itself with it."""
+
+    schema: str = "envbuilder/report/v1"
+    written: str
+    words: dict[str, Word]
 
 
 @dataclass(frozen=True)
 class GridCell:
-    """One combination in the grid; ``anchor`` leads to its details ('' if there are none)."""
+    """One context in the grid; ``anchor`` leads to its details."""
 
     word: str
     text: str
     anchor: str
     title: str
     search: str
+    date: str = ""
+
+    @property
+    def judged(self) -> bool:
+        return self.word not in (UNKNOWN, REJECTED, EXCLUDED)
 
 
 @dataclass(frozen=True)
-class GridRow:
-    """One release; cells are by column, each a list since a release may have several environments there."""
+class Grid:
+    """A table of contexts; rows and columns without a judged cell are shown by the filter only."""
 
     name: str
-    cells: tuple[tuple[GridCell, ...], ...]
+    corner: str
+    columns: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str, tuple[tuple[GridCell, ...], ...]], ...]
+
+    def judged_columns(self) -> tuple[bool, ...]:
+        every = [[any(cell.judged for cell in cells) for cells in row] for _, row in self.rows]
+        return tuple(map(any, zip(*every, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -58,121 +78,175 @@ class WithoutEnvironment:
 
 
 @dataclass(frozen=True)
-class LevelCount:
-    """How many checks of a level passed."""
+class Run:
+    """One verdict; ``id`` is the beginning of its digest and names its file."""
 
+    id: str
     name: str
-    passed: int
-    total: int
-    required: bool
+    verdict: Verdict
+
+    @property
+    def when(self) -> str:
+        return self.verdict.finished[:16].replace("T", " ")
+
+    @property
+    def host(self) -> str:
+        return _host(self.verdict)
+
+    @property
+    def title(self) -> str:
+        simulated = " (simulated)" if self.verdict.unreal else ""
+        return f"{self.when} {self.verdict.verdict}{simulated}, to {self.verdict.level}, {self.host}"
 
 
 @dataclass(frozen=True)
 class EnvironmentCard:
-    """One environment with its newest real verdict; ``data`` is the verdict's file beside the page."""
+    """One environment with its newest real verdict, and its runs, oldest first."""
 
     anchor: str
     name: str
-    word: str
-    verdict: Verdict
-    environment: Environment | None
+    word: Word
+    variant: str
+    run: Run
+    age: str
+    command: str
     findings: tuple[Finding, ...]
-    levels: tuple[LevelCount, ...]
+    levels: tuple[tuple[str, int, int, bool], ...]
+    remark: str
     timeline: charts.BarChart | None
     phases: tuple[charts.PhaseRow, ...]
     layers: charts.BarChart | None
     layer_rows: tuple[tuple[str, str, int], ...]
-    imports: charts.ImportHistory | None
+    trends: tuple[charts.Trend, ...]
     start: str
     search: str
-    data: str
+    runs: tuple[Run, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.run.verdict
+
+    @property
+    def release(self) -> str | None:
+        return self.verdict.environment.tensorflow if self.verdict.environment else None
+
+    @property
+    def strip(self) -> tuple[Run, ...]:
+        return self.runs[-STRIP:]
+
+    @property
+    def words(self) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted(Counter(run.verdict.verdict for run in self.runs).items()))
 
 
-@dataclass(frozen=True)
-class HistoryRow:
-    """One line of the history."""
-
-    name: str
-    anchor: str
-    verdict: Verdict
-    search: str
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """The runs of one environment, newest first, in pages; ``words`` counts their verdicts."""
-
-    name: str
-    words: tuple[tuple[str, int], ...]
-    pages: tuple[tuple[HistoryRow, ...], ...]
-
-
+_Record = TypeVar("_Record")
+_Drawn = TypeVar("_Drawn")
 Section = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
 
 
 @dataclass(frozen=True)
 class PageContent:
-    """Everything that the page shows."""
+    """Everything that the page shows. ``unreadable`` names what cannot be shown, and why."""
 
     counts: tuple[tuple[str, int], ...]
-    columns: tuple[Column, ...]
-    grid: tuple[GridRow, ...]
-    environments: tuple[EnvironmentCard, ...]
-    waiting: tuple[Environment, ...]
-    left_out: tuple[WithoutEnvironment, ...]
-    controls: tuple[tuple[str, Verdict], ...]
-    upgrades: tuple[tuple[UpgradeDocument, tuple[Section, ...]], ...]
-    runs: tuple[RunGroup, ...]
-    unreadable: int
-    standings: tuple[ImageStanding, ...]
+    since: str
+    oldest: str
+    environments: tuple[EnvironmentCard, ...] = ()
+    grids: tuple[Grid, ...] = ()
+    waiting: tuple[Environment, ...] = ()
+    left_out: tuple[WithoutEnvironment, ...] = ()
+    controls: tuple[tuple[str, Verdict], ...] = ()
+    upgrades: tuple[tuple[UpgradeDocument, tuple[Section, ...]], ...] = ()
+    standings: tuple[ImageStanding, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()
+    packages: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def page_content(material: Material) -> PageContent:
-    """Order everything: what needs attention first, then newest release first."""
-    cards = [_card(name, runs, material) for name, runs in material.verdicts.items()]
+def page_content(material: Material, now: datetime, before: PageState | None = None) -> PageContent:
+    """Order everything: what needs attention first, then newest release first. One bad record spoils nothing else."""
+    unreadable = list(material.unreadable)
+
+    def drawn(pairs: Iterable[tuple[str, _Record]], draw: Callable[[str, _Record], _Drawn]) -> Iterator[_Drawn]:
+        for name, record in pairs:
+            try:
+                yield draw(name, record)
+            except (ValueError, ArithmeticError, LookupError, TypeError) as error:
+                unreadable.append((name, f"cannot be shown: {error}"))
+
+    cards = list(drawn(material.verdicts.items(), lambda name, runs: _card(name, runs, material, now)))
     severity = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
-    cards.sort(key=lambda one: (severity[one.word], _newest_first(one), one.name))
-    waiting = tuple(one for one in material.environments if one.id not in material.verdicts)
-    columns, rows = _grid(material, cards, waiting)
+    cards.sort(key=lambda one: one.name)
+    cards.sort(key=lambda one: order(one.release), reverse=True)
+    cards.sort(key=lambda one: severity[one.word])
+    judged = {one.name for one in cards}
+    waiting = tuple(one for one in material.environments if one.id not in judged)
+    upgrades = list(drawn(((_pair(one), one) for one in material.upgrades), lambda _, one: (one, _sections(one))))
+    ages = [age for one in cards if (age := _age(one.verdict, now)) is not None]
     return PageContent(
         counts=_counts(cards, waiting, material),
-        columns=columns,
-        grid=rows,
+        since=_since({one.name: one.word for one in cards}, before),
+        oldest=_days(max(ages)) if ages else "",
         environments=tuple(cards),
+        grids=(_systems(material, cards, waiting), *_host_grids(cards, now)) if cards or waiting else (),
         waiting=waiting,
         left_out=_without_environment(material),
         controls=tuple(material.controls.items()),
-        upgrades=tuple(
-            (one, tuple((title, headers, tuple(rows)) for title, headers, rows in sections(one) if rows))
-            for one in material.upgrades
-        ),
-        runs=_history(material),
-        unreadable=material.unreadable,
+        upgrades=tuple(upgrades),
         standings=tuple(sorted(material.standings, key=lambda one: (one.environment, one.digest))),
+        unreadable=tuple(unreadable),
+        packages=material.packages,
     )
 
 
-def _newest_first(one: EnvironmentCard) -> tuple[int, ...]:
-    try:
-        numbers = key(one.environment.tensorflow)[0] if one.environment else ()
-    except ValueError:
-        numbers = ()
-    return tuple(-number for number in numbers)
+def _pair(one: UpgradeDocument) -> str:
+    return f"upgrade {one.old.tensorflow} → {one.new.tensorflow}"
 
 
-def _card(name: str, runs: tuple[Verdict, ...], material: Material) -> EnvironmentCard:
+def _sections(one: UpgradeDocument) -> tuple[Section, ...]:
+    return tuple((title, headers, tuple(rows)) for title, headers, rows in sections(one) if rows)
+
+
+def _since(words: dict[str, Word], before: PageState | None) -> str:
+    """Say what is other than on the last page: ``2 turned red, 1 green``."""
+    if before is None:
+        return ""
+    turned = Counter(word for name, word in words.items() if before.words.get(name, word) != word)
+    parts = [f"{turned[word]} turned {colour}" for word, colour in _COLOURS.items() if turned[word]]
+    new = len(words.keys() - before.words.keys())
+    gone = len(before.words.keys() - words.keys())
+    parts += [f"{number} {what}" for number, what in ((new, "new"), (gone, "gone")) if number]
+    return f"Since the last report ({before.written}): {', '.join(parts) or 'no change'}."
+
+
+_COLOURS: dict[Word, str] = {"FAILED": "red", "INCONCLUSIVE": "yellow", "PASSED": "green"}
+
+
+def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetime) -> EnvironmentCard:
+    every = tuple(Run(hashlib.sha256(msgspec.json.encode(run)).hexdigest()[:16], name, run) for run in runs)
     # A simulation says nothing about the environment itself: it is shown only if there is nothing real.
-    verdict = next((run for run in reversed(runs) if not run.unreal), runs[-1])
+    newest = next((run for run in reversed(every) if not run.verdict.unreal), every[-1])
+    verdict, environment = newest.verdict, newest.verdict.environment
+    gpus = environment.flavor == "gpu" if environment else "gpu" in verdict.requires
+    levels = _levels(verdict)
     layers = material.layers.get(verdict.image.id, ())
     start = charts.import_seconds(verdict)
+    green = verdict.verdict == "FAILED" and all(passed == total for _, passed, total, _ in levels)
+    trends = (
+        charts.trend("import", [charts.import_seconds(run) for run in runs], charts.seconds),
+        charts.trend("size", [run.image.size or None for run in runs], charts.size),
+    )
+    age = _age(verdict, now)
     return EnvironmentCard(
         anchor=_anchor(name),
         name=name,
         word=verdict.verdict,
-        verdict=verdict,
-        environment=verdict.environment,
+        variant=_variant(environment),
+        run=newest,
+        age=_days(age) if age is not None else "",
+        command=run_line(verdict.image.reference, gpus=gpus) if verdict.image.reference else "",
         findings=_findings(verdict),
-        levels=_levels(verdict),
+        levels=levels,
+        remark="Every check passed; the reasons below are about the image as a whole." if green and levels else "",
         timeline=charts.timeline(verdict.timeline),
         phases=charts.phase_rows(verdict.timeline),
         layers=charts.layer_chart(layers),
@@ -180,20 +254,42 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material) -> Environme
             (charts.layer_name(layer, index), charts.size(layer.size), index % charts.COLOURS)
             for index, layer in enumerate(layers)
         ),
-        imports=charts.import_history(runs),
+        trends=tuple(one for one in trends if one is not None),
         start=charts.seconds(start) if start is not None else "",
         search=_search_words(verdict),
-        data=f"verdicts/{_file_name(name)}.json",
+        runs=every,
     )
 
 
-def _levels(verdict: Verdict) -> tuple[LevelCount, ...]:
+def _variant(environment: Environment | None) -> str:
+    return (environment.variant or WHOLE) if environment else ""
+
+
+def _levels(verdict: Verdict) -> tuple[tuple[str, int, int, bool], ...]:
+    """Return how many checks of each level passed, of how many, and whether the level is required."""
     by_level = {level: [check for check in verdict.checks if check.level == level] for level in LEVELS}
     return tuple(
-        LevelCount(level, sum(one.outcome == "passed" for one in checks), len(checks), level in verdict.requires)
+        (level, sum(map(is_passed, checks)), len(checks), level in verdict.requires)
         for level, checks in by_level.items()
         if checks or level in verdict.requires
     )
+
+
+def _age(verdict: Verdict, now: datetime) -> timedelta | None:
+    try:
+        time = datetime.fromisoformat(verdict.finished)
+    except ValueError:
+        return None
+    return now - (time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def _days(age: timedelta) -> str:
+    return "today" if age.days < 1 else "1 day old" if age.days == 1 else f"{age.days} days old"
+
+
+def _host(verdict: Verdict) -> str:
+    gpus = ", ".join(dict.fromkeys(gpu.name for gpu in verdict.host.gpus))
+    return f"{gpus}, driver {verdict.host.driver}" if gpus else "no GPU"
 
 
 def _counts(
@@ -205,67 +301,100 @@ def _counts(
     return tuple((word, number) for word, number in counted if number or word == "PASSED")
 
 
-def _grid(
-    material: Material, cards: list[EnvironmentCard], waiting: tuple[Environment, ...]
-) -> tuple[tuple[Column, ...], tuple[GridRow, ...]]:
-    """Lay out releases against flavours, Pythons and systems; the newest release first."""
-    placed: dict[tuple[str, Column], list[GridCell]] = {}
-    judged = [(one.environment, _judged_cell(one.environment, one)) for one in cards if one.environment is not None]
+Column = tuple[str, ...]
+Placed = dict[tuple[str, Column], list[GridCell]]
+
+
+def _grid(name: str, corner: str, placed: Placed, columns: list[Column]) -> Grid:
+    """Lay out cells by row and column, the newest release first; environments have the order of their cards."""
+    rows = sorted(dict.fromkeys(row for row, _ in placed), key=order, reverse=True)
+    cells = ((row, tuple(tuple(placed.get((row, column), ())) for column in columns)) for row in rows)
+    return Grid(name, corner, tuple(columns), tuple(cells))
+
+
+def _systems(material: Material, cards: list[EnvironmentCard], waiting: tuple[Environment, ...]) -> Grid:
+    """Lay out releases against flavours, Pythons and systems."""
+    placed: Placed = {}
+    judged = [(card.verdict.environment, _judged_cell(card.run, card)) for card in cards if card.verdict.environment]
     for environment, cell in (*judged, *((one, _waiting_cell(one)) for one in waiting)):
         placed.setdefault((environment.tensorflow, _column(environment)), []).append(cell)
     known = sorted({column for _, column in placed}, key=_column_order)
     for combination, cell in _left_out_cells(material):
         cells = placed.setdefault((combination.tensorflow, _fitting(_column(combination), known)), [])
         cells.extend([cell] if cell not in cells else [])
-    columns = sorted({column for _, column in placed}, key=_column_order)
-    releases = sorted({release for release, _ in placed}, key=key, reverse=True)
-    rows = tuple(
-        GridRow(release, tuple(tuple(placed.get((release, column), ())) for column in columns)) for release in releases
-    )
-    return tuple(columns), rows
+    return _grid("system", "TensorFlow", placed, sorted({column for _, column in placed}, key=_column_order))
 
 
 def _column(one: Combination | Environment) -> Column:
-    return (one.flavor, one.python or "", (one.os or "").removeprefix("debian-"))
+    python = f"Python {one.python}" if one.python else "any Python"
+    return (one.flavor.upper(), python, (one.os or "").removeprefix("debian-") or "any system")
 
 
 def _column_order(column: Column) -> tuple[str, tuple[bool, Key], str]:
     flavor, python, system = column
-    return flavor, order(python), system
+    return flavor, order(python.removeprefix("Python ")), system
 
 
 def _fitting(column: Column, columns: list[Column]) -> Column:
     """Return the first column of an environment that fits a combination with open choices, else its own."""
-    fits = (known for known in columns if all(mine in ("", value) for mine, value in zip(column, known, strict=True)))
+    wanted = [None if value.startswith("any ") else value for value in column]
+    fits = (known for known in columns if all(mine in (None, value) for mine, value in zip(wanted, known, strict=True)))
     return next(fits, column)
 
 
-def _judged_cell(environment: Environment, one: EnvironmentCard) -> GridCell:
-    level = f"to {one.verdict.level}" if one.verdict.level != "none" else "no level"
-    kind = _kind(environment)
-    title = f"{one.name}: {one.word}" + (f". {one.verdict.reasons[0]}" if one.verdict.reasons else "")
-    return GridCell(one.word, f"{level} · {kind}" if kind else level, one.anchor, title, one.search)
+AGES = ((1, "last day"), (7, "last week"), (30, "last month"), (90, "last 90 days"))
+
+
+def _host_grids(cards: list[EnvironmentCard], now: datetime) -> Iterator[Grid]:
+    """Lay out environments against GPUs, drivers and ages: the newest real verdict of each place."""
+    places: tuple[tuple[str, Callable[[Verdict], Iterable[str]]], ...] = (
+        ("GPU", lambda run: [gpu.name for gpu in run.host.gpus] or ["no GPU"]),
+        ("driver", lambda run: [run.host.driver or "no driver"]),
+        ("age", lambda run: [_bucket(_age(run, now))]),
+    )
+    for name, values in places:
+        newest: dict[tuple[str, Column], tuple[EnvironmentCard, Run]] = {
+            (card.name, (value,)): (card, run)
+            for card in cards
+            for run in (card.runs if name != "age" else [card.run])
+            if not run.verdict.unreal
+            for value in values(run.verdict)
+        }
+        placed: Placed = {place: [_judged_cell(run, card)] for place, (card, run) in newest.items()}
+        labels = [label for _, label in AGES]
+        values_ = sorted({column[0] for _, column in placed}, key=lambda value: (order(value), value))
+        values_.sort(key=lambda value: labels.index(value) if value in labels else len(labels))
+        columns: list[Column] = [(value,) for value in values_]
+        yield _grid(name, "environment", placed, columns)
+
+
+def _bucket(age: timedelta | None) -> str:
+    if age is None:
+        return "no time"
+    return next((label for days, label in AGES if age < timedelta(days=days)), "older")
+
+
+def _judged_cell(run: Run, card: EnvironmentCard) -> GridCell:
+    verdict = run.verdict
+    cuda = verdict.environment.cuda if verdict.environment else None
+    text = " · ".join(filter(None, (card.variant, f"to {verdict.level}", f"CUDA {cuda}" if cuda else "")))
+    title = f"{card.name}: {run.title}" + (f". {verdict.reasons[0]}" if verdict.reasons else "")
+    return GridCell(verdict.verdict, text, card.anchor, title, card.search, verdict.finished[:10])
 
 
 def _waiting_cell(one: Environment) -> GridCell:
-    return GridCell(UNKNOWN, _kind(one), _anchor(one.id), f"{one.id} has no verdict yet", one.id.casefold())
+    text = " · ".join(filter(None, (_variant(one), f"CUDA {one.cuda}" if one.cuda else "")))
+    return GridCell(UNKNOWN, text, _anchor(one.id), f"{one.id} has no verdict yet", one.id.casefold())
 
 
-def _left_out_cells(material: Material) -> list[tuple[Combination, GridCell]]:
-    cells = []
+def _left_out_cells(material: Material) -> Iterator[tuple[Combination, GridCell]]:
     for one in material.rejections:
         codes = _codes(one.findings)
-        search = f"{one.id} {codes}".casefold()
-        cells.append((one.combination, GridCell(REJECTED, codes, "left-out", one.sentence, search)))
+        cell = GridCell(REJECTED, codes, "left-out", one.sentence, f"{one.id} {codes}".casefold())
+        yield one.combination, cell
     for excluded in material.excluded:
-        cell = GridCell(EXCLUDED, "by the matrix", "left-out", excluded.reason, excluded.reason.casefold())
-        cells.append((excluded.combination, cell))
-    return cells
-
-
-def _kind(environment: Environment) -> str:
-    """Return the CUDA version of an environment, and its form if that is not the complete one."""
-    return " ".join(filter(None, (f"CUDA {environment.cuda}" if environment.cuda else "", environment.variant or "")))
+        reason = excluded.reason
+        yield excluded.combination, GridCell(EXCLUDED, "by the matrix", "left-out", reason, reason.casefold())
 
 
 def _codes(findings: tuple[Finding, ...]) -> str:
@@ -279,42 +408,22 @@ def _without_environment(material: Material) -> tuple[WithoutEnvironment, ...]:
         fix = " ".join(dict.fromkeys(finding.fix for finding in one.findings if finding.fix))
         rows.append(WithoutEnvironment(REJECTED, one.id, _codes(one.findings), one.sentence, fix))
     for excluded in material.excluded:
-        combination = excluded.combination
-        parts = (
-            part
-            for part in (combination.python, combination.os, combination.cuda, combination.variant)
-            if part and part != WHOLE
-        )
-        name = " ".join((combination.tensorflow, combination.flavor, *parts))
+        one_ = excluded.combination
+        parts = (one_.tensorflow, one_.flavor, one_.python, one_.os, one_.cuda, one_.variant)
+        name = " ".join(part for part in parts if part and part != WHOLE)
         rows.append(WithoutEnvironment(EXCLUDED, name, "", excluded.reason, ""))
     return tuple(rows)
-
-
-def _history(material: Material) -> tuple[RunGroup, ...]:
-    """Group every run by environment, newest first; the environment that ran last comes first."""
-    every = [(name, verdict) for name, group in material.verdicts.items() for verdict in group]
-    groups: dict[str, list[HistoryRow]] = {}
-    for name, verdict in sorted(every, key=lambda run: run[1].finished, reverse=True):
-        groups.setdefault(name, []).append(HistoryRow(name, _anchor(name), verdict, _search_words(verdict)))
-    return tuple(
-        RunGroup(
-            name=name,
-            words=tuple(sorted(Counter(run.verdict.verdict for run in runs).items())),
-            pages=tuple(tuple(runs[at : at + RUNS_PER_PAGE]) for at in range(0, len(runs), RUNS_PER_PAGE)),
-        )
-        for name, runs in groups.items()
-    )
 
 
 def _search_words(verdict: Verdict) -> str:
     """Return the words that the page's search looks in, in lower case."""
     environment = verdict.environment
-    parts = [name_of(verdict), verdict.verdict, verdict.level, *verdict.reasons]
+    parts = [name_of(verdict), verdict.verdict, verdict.level, *verdict.reasons, _host(verdict)]
     parts += [f"{finding.code} {finding.message} {finding.fix}" for finding in _findings(verdict)]
     if environment is not None:
         parts += [environment.tensorflow, environment.python, environment.os, environment.flavor]
         parts += [f"cuda {environment.cuda}", f"cudnn {environment.cudnn}"] if environment.cuda else []
-    return " ".join(parts).casefold()
+    return " ".join([*parts, _variant(environment)]).casefold()
 
 
 def _findings(verdict: Verdict) -> tuple[Finding, ...]:
@@ -324,10 +433,6 @@ def _findings(verdict: Verdict) -> tuple[Finding, ...]:
 
 
 def _anchor(name: str) -> str:
-    return f"env-{_file_name(name)}"
-
-
-def _file_name(name: str) -> str:
-    """Return a name of letters, digits, ``.``, ``_`` and ``-``; different names never share one."""
-    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)
-    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    """Return a fragment of an address; different names never share one."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name)[:80]
+    return f"env-{plain}" if plain == name else f"env-{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,8 +1,8 @@
-"""Gather what a report shows: verdicts old and new, plans, layers of images, controls and upgrades."""
+"""Gather what a report shows: verdicts old and new, plans, layers and packages of images, controls and upgrades."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,20 +11,22 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.engine.port import Layer
 from envbuilder.environment import Environment, Rejection
+from envbuilder.image import lockfile
 from envbuilder.image.build import ImageRecord
 from envbuilder.matrix import Excluded
+from envbuilder.support import decoding
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.validation.verdict_store import History, read_verdict
 from envbuilder.verdict import ImageStanding, Verdict
-from envbuilder.workspace import Workspace, read_document
+from envbuilder.workspace import Workspace, digest, read_document, read_kept
 
 
 @dataclass(frozen=True)
 class Material:
     """What there is to show. ``verdicts`` are by environment, each oldest first; ``layers`` by image id.
 
-    ``unreadable`` counts verdicts of other versions, which the history keeps and the page cannot show.
-    ``standings`` is how images of a registry stand on kinds of host, where that was asked.
+    ``packages`` are names and versions by the digest of their lock. ``unreadable`` names the records that cannot be
+    shown, and why. ``standings`` is how images of a registry stand on kinds of host, where that was asked.
     """
 
     verdicts: dict[str, tuple[Verdict, ...]]
@@ -32,36 +34,58 @@ class Material:
     rejections: tuple[Rejection, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     layers: dict[str, tuple[Layer, ...]] = field(default_factory=dict)
+    packages: dict[str, dict[str, str]] = field(default_factory=dict)
     controls: dict[str, Verdict] = field(default_factory=dict)
     upgrades: tuple[UpgradeDocument, ...] = ()
-    unreadable: int = 0
+    unreadable: tuple[tuple[str, str], ...] = ()
     standings: tuple[ImageStanding, ...] = ()
 
 
 def collect(
-    workspace: Workspace, matrices: Sequence[str], store: Path | None, since: datetime | None, catalog: Catalog
+    workspace: Workspace,
+    matrices: Sequence[str],
+    store: Path | None,
+    since: datetime | None,
+    catalog: Catalog,
+    fetched: Iterable[Verdict] = (),
 ) -> Material:
     """Gather everything in a workspace and its history.
 
-    Verdicts in ``out/`` that the history does not hold yet are added to it first: nothing that was shown is lost.
+    Verdicts in ``out/``, and fetched ones, that the history does not hold yet are added to it first: nothing that was
+    shown is lost.
     """
     history = History(store or workspace.history)
-    current = current_verdicts(workspace)
-    if current:
-        history.add(current)
+    read = [(str(path), read_verdict(path)) for path in workspace.verdicts()]
+    unreadable = [(where, "not a verdict of this version of envbuilder") for where, one in read if one is None]
+    found = [(where, one) for where, one in read if one is not None] + [(name_of(one), one) for one in fetched]
+    unreadable += _add(history, found)
+    verdicts, strange = history.read(since)
+    unreadable += [(f"{history.path}, row {key[:12]}", "altered, or of another version") for key in strange]
     plans = [choose(name, (), workspace, catalog).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
-    kept = history.since(since)
     return Material(
-        verdicts=_by_environment(kept),
+        verdicts=_by_environment(verdicts),
         environments=tuple(environments.values()),
         rejections=tuple(rejection for plan in plans for rejection in plan.rejections),
         excluded=tuple(excluded for plan in plans for excluded in plan.excluded),
         layers=_layers(workspace),
+        packages=_packages(workspace, verdicts),
         controls=_controls(workspace),
         upgrades=_upgrades(workspace),
-        unreadable=history.count(since) - len(kept),
+        unreadable=tuple(unreadable),
     )
+
+
+def _add(history: History, found: Sequence[tuple[str, Verdict]]) -> Iterator[tuple[str, str]]:
+    """Add verdicts in one transaction; if one cannot be stored, one by one, and yield it with the reason."""
+    try:
+        history.add(verdict for _, verdict in found)
+    except decoding.DamagedError as error:
+        if len(found) == 1:
+            yield found[0][0], str(error)
+        else:
+            for one in found:
+                yield from _add(history, [one])
 
 
 def name_of(verdict: Verdict) -> str:
@@ -73,11 +97,7 @@ def name_of(verdict: Verdict) -> str:
 
 def current_verdicts(workspace: Workspace) -> tuple[Verdict, ...]:
     """Read the newest verdict of every environment in ``out/``."""
-    return _read(workspace.verdicts())
-
-
-def _read(paths: tuple[Path, ...]) -> tuple[Verdict, ...]:
-    found = (read_verdict(path) for path in paths)
+    found = (read_verdict(path) for path in workspace.verdicts())
     return tuple(verdict for verdict in found if verdict is not None)
 
 
@@ -91,6 +111,17 @@ def _by_environment(verdicts: tuple[Verdict, ...]) -> dict[str, tuple[Verdict, .
 def _layers(workspace: Workspace) -> dict[str, tuple[Layer, ...]]:
     records = (read_document(path, ImageRecord) for path in workspace.image_records())
     return {record.image: record.layers for record in records if record is not None}
+
+
+def _packages(workspace: Workspace, verdicts: tuple[Verdict, ...]) -> dict[str, dict[str, str]]:
+    """Return the packages of the verdicts' locks, as far as ``images/`` still has them."""
+    wanted = {verdict.lock for verdict in verdicts}
+    locks = {digest(data): data for path in workspace.images.glob(f"*/{lockfile.LOCK}") if (data := read_kept(path))}
+    return {
+        name: {one.name: one.version for one in lockfile.parse(decoding.lossy(data))}
+        for name, data in locks.items()
+        if name in wanted
+    }
 
 
 def _controls(workspace: Workspace) -> dict[str, Verdict]:

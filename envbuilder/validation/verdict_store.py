@@ -91,16 +91,15 @@ class History:
             connection.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def since(self, start: datetime | None = None) -> tuple[Verdict, ...]:
-        """Return the verdicts since a time (all by default), oldest first. They are not evaluated again.
+        """Return the verdicts since a time (all by default), oldest first. They are not evaluated again."""
+        return self.read(start)[0]
 
-        Altered rows and rows of another version stay in the file and are left out; `count` includes them.
-        """
+    def read(self, start: datetime | None = None) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+        """Return the same, and the keys of rows that were altered or that another version wrote: they stay."""
         query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
-        return tuple(verdict for row in self._rows(query, start) if (verdict := _readable(*row)) is not None)
-
-    def count(self, start: datetime | None = None) -> int:
-        """Count the rows since a time, readable or not."""
-        return sum(count for (count,) in self._rows("SELECT count(*) FROM verdicts WHERE finished >= ?", start))
+        found = {str(key): _readable(key, document) for key, document in self._rows(query, start)}
+        verdicts = tuple(verdict for verdict in found.values() if verdict is not None)
+        return verdicts, tuple(key for key, verdict in found.items() if verdict is None)
 
     def _rows(self, query: str, start: datetime | None) -> list[tuple[Any, ...]]:
         if not self.path.exists():

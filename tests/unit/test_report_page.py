@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from factories import (
+    A100,
+    H100,
     check,
     digest,
     environment,
@@ -37,10 +39,19 @@ from envbuilder.image.render import render_context
 from envbuilder.matrix import Excluded
 from envbuilder.report import charts
 from envbuilder.report.page import write
-from envbuilder.report.page_content import EXCLUDED, REJECTED, UNKNOWN, page_content
+from envbuilder.report.page_content import (
+    EXCLUDED,
+    REJECTED,
+    STRIP,
+    UNKNOWN,
+    Grid,
+    PageContent,
+    PageState,
+    page_content,
+)
 from envbuilder.report.report_data import Material, collect
 from envbuilder.validation.verdict_store import History
-from envbuilder.verdict import ImageRef, Phase, Verdict
+from envbuilder.verdict import HostRef, ImageRef, Phase, Verdict, Word
 from envbuilder.workspace import Workspace, write_document
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -64,51 +75,149 @@ REJECTION = Rejection(
 LEFT_OUT = Excluded(combination=Combination(tensorflow="2.19.1"), reason="too old for us")
 
 
+def page_of(*verdicts: Verdict, before: PageState | None = None, **given: object) -> PageContent:
+    return page_content(material(*verdicts, **given), NOW, before)
+
+
+def words(grid: Grid) -> dict[str, list[list[str]]]:
+    return {name: [[cell.word for cell in cells] for cells in columns] for name, columns in grid.rows}
+
+
 def test_the_grid_holds_every_combination_in_its_place() -> None:
-    page = page_content(
-        material(
-            verdict(),
-            inconclusive_verdict(),
-            environments=(environment(), environment(id="tf2.9.0-py39", tensorflow="2.9.0", python="3.9")),
-            rejections=(REJECTION,),
-            excluded=(LEFT_OUT,),
-        )
+    page = page_of(
+        verdict(),
+        inconclusive_verdict(),
+        environments=(environment(), environment(id="tf2.9.0-py39", tensorflow="2.9.0", python="3.9")),
+        rejections=(REJECTION,),
+        excluded=(LEFT_OUT,),
     )
-    assert [row.name for row in page.grid] == ["2.20.0", "2.19.1", "2.9.0"]
-    assert page.columns == (
-        ("cpu", "3.9", "bookworm"),
-        ("cpu", "3.11", "bookworm"),
-        ("gpu", "3.11", "bookworm"),
-    )
-    words = [[[cell.word for cell in cells] for cells in row.cells] for row in page.grid]
-    assert words == [[[REJECTED], ["PASSED"], ["INCONCLUSIVE"]], [[EXCLUDED], [], []], [[UNKNOWN], [], []]]
+    grid = page.grids[0]
+    assert [column[:2] for column in grid.columns] == [
+        ("CPU", "Python 3.9"),
+        ("CPU", "Python 3.11"),
+        ("GPU", "Python 3.11"),
+    ]
+    assert words(grid) == {
+        "2.20.0": [[REJECTED], ["PASSED"], ["INCONCLUSIVE"]],
+        "2.19.1": [[EXCLUDED], [], []],
+        "2.9.0": [[UNKNOWN], [], []],
+    }
+    assert grid.judged_columns() == (False, True, True)
     assert dict(page.counts) == {"PASSED": 1, "INCONCLUSIVE": 1, UNKNOWN: 1, REJECTED: 1, EXCLUDED: 1}
+
+
+def test_grids_by_gpu_driver_and_age_show_the_newest_real_verdict_of_each_place() -> None:
+    h100, a100 = (HostRef(driver=d, gpus=(gpu,)) for d, gpu in (("535.104.05", H100), ("550.54.14", A100)))
+    runs = (
+        gpu_verdict(host=h100, finished="2026-09-01T10:00:00+00:00"),
+        gpu_verdict(host=a100, finished="2026-11-18T10:00:00+00:00"),
+        failed_verdict(environment=gpu_environment(), host=h100, finished="2026-11-20T10:00:00+00:00"),
+        gpu_verdict(host=h100, simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T11:00:00+00:00"),
+    )
+    grids = {grid.name: grid for grid in page_of(*runs).grids}
+    assert {name: grid.columns for name, grid in grids.items() if name != "system"} == {
+        "GPU": ((A100.name,), (H100.name,)),
+        "driver": (("535.104.05",), ("550.54.14",)),
+        "age": (("last day",),),
+    }
+    assert list(words(grids["GPU"]).values()) == [[["PASSED"], ["FAILED"]]]
+    assert list(words(grids["driver"]).values()) == [[["FAILED"], ["PASSED"]]]
+    assert list(words(grids["age"]).values()) == [[["FAILED"]]]
 
 
 def test_what_needs_attention_comes_first() -> None:
     failed = failed_verdict(environment=environment(id="tf2.15.1-py39", tensorflow="2.15.1"))
-    page = page_content(
-        material(verdict(), gpu_verdict(environment=gpu_environment(id="g")), inconclusive_verdict(), failed)
-    )
-    assert [one.word for one in page.environments] == ["FAILED", "INCONCLUSIVE", "PASSED", "PASSED"]
+    old = verdict(environment=environment(id="tf2.9.0-py39", tensorflow="2.9.0"))
+    page = page_of(old, verdict(), inconclusive_verdict(), failed)
+    assert [(one.word, one.name[:6]) for one in page.environments] == [
+        ("FAILED", "tf2.15"),
+        ("INCONCLUSIVE", "tf2.20"),
+        ("PASSED", "tf2.20"),
+        ("PASSED", "tf2.9."),
+    ]
 
 
-def test_the_newest_verdict_is_shown_and_all_are_in_the_history() -> None:
-    runs = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+00:00"))
-    page = page_content(material(*runs))
-    assert [one.word for one in page.environments] == ["FAILED"]
-    assert [run.verdict.verdict for run in page.runs[0].pages[0]] == ["FAILED", "PASSED"]
-    imports = page.environments[0].imports
-    assert imports is not None
-    assert [point.word for point in imports.points] == ["PASSED", "FAILED"]
+def test_the_newest_real_verdict_is_shown_and_all_are_in_strip_and_history() -> None:
+    failed = failed_verdict(finished="2026-11-20T11:00:00+00:00")
+    later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T12:00:00+00:00")
+    (card,) = page_of(verdict(), failed, later).environments
+    assert (card.word, card.verdict, card.age) == ("FAILED", failed, "today")
+    assert [run.verdict for run in card.strip] == [verdict(), failed, later]
+    assert "(simulated)" in card.strip[-1].title
+    assert page_of(later).environments[0].verdict.simulated
+    many = tuple(verdict(finished=f"2026-10-{day:02d}T10:00:00+00:00") for day in range(1, 24))
+    (card,) = page_of(*many).environments
+    assert (len(card.strip), len(card.runs), card.words) == (STRIP, 23, (("PASSED", 23),))
+    assert [trend.name for trend in card.trends] == ["import", "size"]
 
 
-def test_a_simulation_never_stands_for_the_environment() -> None:
-    later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T11:00:00+00:00")
-    page = page_content(material(verdict(), later))
-    assert [one.word for one in page.environments] == ["PASSED"]
-    assert [run.verdict.simulated for run in page.runs[0].pages[0]] == [True, False]
-    assert page_content(material(later)).environments[0].verdict.simulated
+def test_cards_tell_runtime_from_devel_and_name_image_and_command() -> None:
+    small = gpu_environment(id="x-runtime", variant="runtime")
+    image = ImageRef(id=digest("i"), reference="envbuilder/tensorflow:x-runtime")
+    cards = page_of(verdict(), gpu_verdict(environment=small, image=image)).environments
+    assert [card.variant for card in cards] == ["devel", "runtime"]
+    assert cards[1].command == "docker run --rm -it --gpus all envbuilder/tensorflow:x-runtime"
+
+
+def test_a_failed_verdict_with_green_checks_says_so() -> None:
+    (card,) = page_of(verdict(verdict="FAILED", reasons=("larger than its budget",))).environments
+    assert "Every check passed" in card.remark
+    (card,) = page_of(failed_verdict()).environments
+    assert not card.remark
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (None, ""),
+        ({"a": "PASSED", "b": "FAILED", "c": "PASSED"}, "no change"),
+        ({"a": "FAILED", "b": "PASSED", "c": "INCONCLUSIVE"}, "1 turned red, 2 turned green"),
+        ({"a": "PASSED", "x": "FAILED"}, "2 new, 1 gone"),
+    ],
+)
+def test_the_page_says_what_is_other_than_last_time(before: dict[str, Word] | None, said: str) -> None:
+    state = PageState(written="2026-11-20 09:00 UTC", words=before) if before else None
+    runs = (verdict(environment=environment(id=name)) for name in "ac")
+    page = page_of(*runs, failed_verdict(environment=environment(id="b")), before=state)
+    assert page.since == (f"Since the last report (2026-11-20 09:00 UTC): {said}." if before else "")
+
+
+TEXT = st.text(max_size=300)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.tuples(TEXT, TEXT, TEXT, st.lists(NUMBER, max_size=3)), min_size=1, max_size=3))
+def test_no_record_ends_the_page(tmp_path_factory, records: list[tuple[str, str, str, list[float]]]) -> None:
+    odd = [
+        verdict(
+            environment=environment(id=name, tensorflow=version, os=name, python=version),
+            finished=finished,
+            timeline=(Phase(phase=name, cold_s=tuple(values)), Phase(phase="import", warm_s=tuple(values))),
+            checks=(check(name, duration_s=sum(values)),),
+        )
+        for name, version, finished, values in records
+    ]
+    folder = tmp_path_factory.mktemp("page")
+    found = parsed(write(material(verdict(environment=environment(id="good")), *odd), folder, NOW))
+    assert len([name for name in found.ids if name.startswith("env-")]) >= 1
+    assert "env-good" in found.ids
+    names = [path.name for path in (folder / "verdicts").iterdir()]
+    assert all(re.fullmatch(r"[0-9a-f]{16}\.json", name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("given_", "listed"),
+    [({"tensorflow": "nightly"}, False), ({"tensorflow": ""}, False), ({"id": "x" * 3000}, False), (None, True)],
+)
+def test_an_odd_record_is_drawn_or_listed(given_: dict[str, str] | None, tmp_path, *, listed: bool) -> None:
+    odd = verdict(environment=environment(**given_)) if given_ else verdict()
+    runs: dict[str, tuple[Verdict, ...]] = {"odd": (odd,) if given_ else (), "good": (verdict(),)}
+    # A card without a run cannot be drawn.
+    page = page_content(Material(verdicts=runs, unreadable=(("x.json", "not a verdict"),)), NOW)
+    assert [name for name, _ in page.unreadable] == ["x.json", *(["odd"] if listed else [])]
+    assert "good" in [one.name for one in page.environments]
+    path = write(Material(verdicts=runs, unreadable=(("x.json", "not a verdict"),)), tmp_path, NOW)
+    assert "<bdi>x.json</bdi>: not a verdict" in path.read_text()
 
 
 SECONDS = st.lists(st.floats(min_value=1e-6, max_value=1e4), max_size=3).map(tuple)
@@ -217,7 +326,7 @@ def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
             NOW,
         )
     )
-    assert found.tags.count("script") == 1
+    assert found.tags.count("script") == 2
     assert {"img", "iframe", "object", "embed", "b ", "base"}.isdisjoint(found.tags)
     assert not [name for name, _ in found.attributes if name.startswith("on")]
     links = [value for name, value in found.attributes if name in ("href", "src")]
@@ -263,24 +372,13 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
     assert [len(runs) for runs in first.verdicts.values()] == [1]
     assert list(first.controls) == ["broken"]
     write_document(path, failed_verdict(finished="2026-11-20T12:00:00+00:00"))
-    second = collect(workspace, (), None, None, load())
+    timeless = verdict(finished="yesterday")
+    write_document(workspace.results("other") / "verdict.json", timeless)
+    second = collect(workspace, (), None, None, load(), [verdict(finished="never")])
+    assert [where.rpartition("/")[2] for where, _ in second.unreadable] == ["verdict.json", environment().id]
     assert [one.verdict for one in second.verdicts[environment().id]] == ["PASSED", "FAILED"]
     since = collect(workspace, (), None, datetime(2026, 11, 20, 11, tzinfo=UTC), load())
     assert [one.verdict for one in since.verdicts[environment().id]] == ["FAILED"]
     shared = tmp_path / "shared" / "history.sqlite3"
     collect(workspace, (), shared, None, load())
     assert len(History(shared).since()) == 1
-
-
-def test_the_history_is_grouped_by_environment_and_paged() -> None:
-    many = tuple(verdict(finished=f"2026-10-{day:02d}T10:00:00+00:00") for day in range(1, 24))
-    other = verdict(environment=environment(id="other"), finished="2026-11-01T10:00:00+00:00")
-    page = page_content(Material(verdicts={"many": many, "other": (other,)}))
-    assert [(group.name, [len(runs) for runs in group.pages]) for group in page.runs] == [
-        ("other", [1]),
-        ("many", [10, 10, 3]),
-    ]
-    flat = [run for group in page.runs for runs in group.pages for run in runs]
-    assert [run.verdict for run in flat] == [other, *reversed(many)]
-    assert page.runs[1].words == (("PASSED", 23),)
-    assert page.runs[1].pages[0][0].verdict.finished.startswith("2026-10-23")
