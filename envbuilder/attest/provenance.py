@@ -21,11 +21,13 @@ def provenance(
     context: Mapping[str, str],
     locked: Iterable[Locked],
     tools: Mapping[str, str],
+    known: str = "",
 ) -> Statement:
     """Return the statement of a build: ``context`` is path → sha256 digest, ``tools`` name → version.
 
-    The base's digest is the manifest's if it came from a registry, else the engine's image id. A locked package has
-    the digests of every file that may have been installed.
+    ``known`` is the digest of the record of its layers and configuration ('' without one). The base's digest is the
+    manifest's if it came from a registry, else the engine's image id. A locked package has the digests of every file
+    that may have been installed.
     """
     materials = [resource(path, value) for path, value in sorted(context.items())]
     stated = record.base.rpartition("@")[2] if "@sha256:" in record.base else record.base_id
@@ -47,6 +49,7 @@ def provenance(
         },
         "runDetails": {
             "builder": {"id": BUILDER, "version": {"envbuilder": __version__, **tools}},
+            "byproducts": [resource("image.json", known)] if known else [],
             "metadata": {key: value for key, value in times.items() if value},
         },
     }

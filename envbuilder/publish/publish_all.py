@@ -32,11 +32,13 @@ from envbuilder.pypi.client import open_index
 from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
+from envbuilder.validation import known_image
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import content_key
+from envbuilder.workspace import digest as sha256_of
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,9 @@ def _statements(
     tools = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
     tools |= {one.name: one.version for one in lockfile.parse(decoding.lossy(files.get("shared/tools.lock", b"")))}
     # A record of an earlier version has no digests; its key proves that the files are those of the build.
-    origin = provenance(name, digest, record, record.context or digests_of(files), locked, tools)
+    is_known = known_image.parse(built.known, known_image.key_of(record.context)) is not None
+    known = sha256_of(built.known) if is_known else ""
+    origin = provenance(name, digest, record, record.context or digests_of(files), locked, tools, known)
     if not sbom:
         return (origin,)
     session.say(f"{record.environment}: reading the image for the bill of materials")

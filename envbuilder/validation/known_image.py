@@ -102,6 +102,14 @@ def differences(
     return tuple(found)
 
 
+def place(known: KnownImage | None, image: Image) -> range:
+    """Return the numbers of an image's layers that are those of a record, by their diff ids; empty if it has others."""
+    own = [layer.diff_id for layer in known.layers] if known is not None else []
+    ids = [layer.diff_id for layer in image.layers]
+    starts = (start for start in range(len(ids) - len(own) + 1) if own and ids[start : start + len(own)] == own)
+    return next((range(start, start + len(own)) for start in starts), range(0))
+
+
 def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
     """Return the results of the checks on the host for an image that equals its record."""
     text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"

@@ -346,6 +346,8 @@ class _Target:
         """Return what the checks on the host need; ``below`` is the number of layers from the base."""
         request, environment = self.request, self.request.environment  # this host's word, never the image's
         whole = lower_image(self.engine, self.image, request.built) if environment is not None else None
+        own = known_image.place(request.known, self.image)
+        is_proven = own and own.start == below and request.profile == "quick" and not request.fresh
         has_no_word = environment is None or (bool(needed(environment)) and not request.system)
         is_locked = environment is not None and not (environment.on_registry_base or environment.added.template)
         return ImageContext(
@@ -361,7 +363,8 @@ class _Target:
             system=image_claims.carried_system_locks(self.files) if has_no_word else request.system,
             system_is_carried=has_no_word,
             locked_above=below if is_locked else 0,
-            own_layers=len(whole.layers) if whole is not None else 0,
+            own_layers=max(len(whole.layers) if whole is not None else 0, own.stop),
+            proven=own.stop if is_proven else 0,
             base_layers=len(self.image.layers) if environment is not None and environment.added.template else below,
             declared=frozenset(place.strip("/") for _, place in environment.added.files)
             if environment

@@ -76,9 +76,9 @@ def validate_target(
 def _of_image(
     request: ValidationRequest, matrix: str | None, engine: Engine, workspace: Workspace, catalog: Catalog
 ) -> ValidationRequest:
-    """Return the request for an image, with the environment whose layers are its lowest ones.
+    """Return the request for an image, with the environment whose layers it has: as built here, or as recorded.
 
-    The image's label only says where to look for it. Raises UsageError if there is no such image.
+    The image's label only says where to look for them. Raises UsageError if there is no such image.
     """
     image = engine.image(request.image)
     if image is None:
@@ -92,6 +92,9 @@ def _of_image(
         found = _of_matrices(name, matrix, workspace, catalog)
         if found is not None:
             return request.of(found[0], image=request.image)
+    recorded = of_record(request, name, workspace) if _ID.fullmatch(name) else request
+    if known_image.place(recorded.known, image):
+        return recorded
     return replace(request, catalog=catalog, removed=left_out(image, workspace), pins=read_pins(workspace))
 
 

@@ -275,9 +275,11 @@ def test_provenance_has_the_shape_that_is_published() -> None:
     )
     context = {"Dockerfile": digest("d"), "requirements.lock": digest("l")}
     tools = {"docker": "20.10.24", "uv": "0.5.1"}
-    made = provenance("registry.example.org/team/image", digest("image"), record, context, (), tools)
+    made = provenance("registry.example.org/team/image", digest("image"), record, context, (), tools, digest("known"))
     parsed = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())
     inputs = {item.name: item.digest["sha256"] for item in parsed.build_definition.resolved_dependencies}
     assert inputs["Dockerfile"] == digest("d").removeprefix("sha256:")
     assert set(inputs) == {"Dockerfile", "requirements.lock", "envbuilder/base:debian-bookworm"}
     assert parsed.run_details.builder.version["docker"] == "20.10.24"
+    (of_image,) = parsed.run_details.byproducts
+    assert (of_image.name, f"sha256:{of_image.digest['sha256']}") == ("image.json", digest("known"))

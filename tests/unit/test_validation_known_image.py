@@ -17,6 +17,7 @@ from made_images import record
 from envbuilder.engine.port import Image, Layer, LayerStream
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL
 from envbuilder.validation import known_image, suite_plan, verdict_store
+from envbuilder.validation import validate as validate_module
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.known_image import KnownImage, describe, differences
@@ -205,6 +206,42 @@ def test_different_image_is_read_and_its_difference_reported(tmp_path: Any, monk
     assert reads == 1
     assert "differs from the environment's record" in checks["claims"].observed
     assert checks["claims"].observed.endswith(": user")
+
+
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ((), range(1, 3)),
+        (("more",), range(1, 3)),
+        (("more", "and more"), range(1, 3)),
+    ],
+)
+def test_layers_of_a_record_are_found_below_additions_and_on_another_base(
+    layers: tuple[str, ...], expected: range
+) -> None:
+    above = tuple(Layer(digest(name), 1) for name in layers)
+    image = replace(OURS, layers=(*OURS.layers, *above))
+    assert known_image.place(KNOWN, image) == expected
+    rebased = replace(image, layers=(Layer(digest("one"), 1), Layer(digest("two"), 1), *image.layers[1:]))
+    assert known_image.place(KNOWN, rebased) == range(2, 4)
+    assert not known_image.place(KNOWN, replace(image, layers=(*image.layers[:2], *above)))
+    assert not known_image.place(None, image)
+
+
+def test_what_is_built_on_a_known_image_is_an_addition_on_a_host_that_did_not_build_it(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(validate_module, "read_image", lambda *_: read(*FILES, {"srv/app.py": b"x"}))
+    image = replace(OURS, layers=(*OURS.layers, Layer(digest("more"), 1)))
+    for base_id, is_proven in ((BASE.id, True), (digest("of another host"), False)):
+        request = ValidationRequest("x", environment=environment(), base_id=base_id, context=CONTEXT, known=KNOWN)
+        engine = FakeEngine(_store={"x": image, "base:1": BASE})
+        target = validate_module._Target(engine, image, request, has_gpus=False)
+        context = target._context(1 if is_proven else 0)
+        assert (context.own_layers, context.proven) == (3, 3 if is_proven else 0)
+        found = validate(engine, request)
+        assert [(one.kind, one.name) for one in found.additions] == [("files", "/srv")]
 
 
 @pytest.mark.parametrize(
