@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from envbuilder.support import decoding, dpkg_status
-from envbuilder.validation.file_records import site_of
+from envbuilder.validation.file_records import distributions, site_of
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.system_packages import is_list
 from envbuilder.verdict import Addition
@@ -52,7 +52,11 @@ def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
         if is_list(path) and now.get(name, "") != before.get(name, ""):
             lines = (subject.files.resolve(line) for line in decoding.lossy(content).splitlines())
             yield from ((line, ("system package", name, now.get(name, ""))) for line in lines)
-    for one in subject.added:
+    records = (
+        path for path, _ in subject.files.kept() if path.endswith(".dist-info/RECORD") and subject.is_later(path)
+    )
+    apart = {posixpath.dirname(posixpath.dirname(path)) for path in records if not site_of(path)}  # pip's --target
+    for one in (*subject.added, *(one for folder in apart for one in distributions(subject.files, folder))):
         yield from ((path, ("package", one.name, one.version)) for path in one.rows or ())
 
 

@@ -39,7 +39,7 @@ product = product.ravel().tolist()
 preload = [path for path in os.environ.get("LD_PRELOAD", "").replace(":", " ").split() if "/" in path]
 answer = dict(product=product, absent=[path for path in preload if not os.path.exists(path)], unreadable=[], script="")
 for path in filter(os.path.isfile, {words}):
-    with open(path, errors="replace") as file:
+    with open(path, errors="replace", newline="") as file:
         answer["script"] += file.read(8192)
 root = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__)))
 for folder, _, names in os.walk(root, onerror=lambda error: answer["unreadable"].append(error.filename)):
@@ -97,6 +97,8 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
         wrong_without, script, _ = start(own=False)
         if not wrong_without:
             wrong += f"; without its entry point {terminal_text.line(' '.join(image.entrypoint)[:200])} it computes"
+            if re.match(r"#!.*\r", script):
+                wrong += ", and its first line ends with CRLF: Linux looks for an interpreter of that name"
             if _NETWORK.search(script + errors):
                 severity = Severity.WARNING
                 wrong += ", and that uses the network, which this check does not give"

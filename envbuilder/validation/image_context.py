@@ -132,15 +132,21 @@ class ImageContext:
         return self.is_later(path) and all(one.layer >= self.own_layers for one in before)
 
     @cached_property
+    def unproven(self) -> frozenset[str]:
+        """Every path that a layer above the proven ones brought, replaced or deleted."""
+        brought = (path for path, entry in self.files.paths.items() if entry.layer >= self.proven)
+        return frozenset((*brought, *(path for path, layer in self.files.gone.items() if layer >= self.proven)))
+
+    @cached_property
     def added(self) -> tuple[InstalledPackage, ...]:
-        """Packages that came whole in such layers, and that the lock does not name."""
+        """Packages that came whole in such layers, and that the lock does not name for the Python with TensorFlow."""
         if not self.own_layers:
             return ()
         locked = {package.name for package in lockfile.parse(self.lock)}
         return tuple(
             one
             for one in distributions(self.files)
-            if one.name not in locked and one.rows is not None
+            if one.rows is not None and not (one.name in locked and one.site in self.python.sites)
             if self.is_added(f"{one.site}/{one.folder}/METADATA") and self.is_added(f"{one.site}/{one.folder}/RECORD")
         )
 

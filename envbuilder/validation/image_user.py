@@ -71,9 +71,9 @@ def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
         subject.is_managed and subject.facts.python and any("-packages/tensorflow/" in f"{path}/" for path in paths)
     ):
         return
-    folder = subject.files.resolve(posixpath.dirname(own or ""))
-    site = posixpath.normpath(f"{folder}/../lib/python{subject.facts.python}/site-packages/tensorflow")
-    if own is None or site.strip("/") not in paths:
+    prefix = posixpath.dirname(posixpath.dirname(own or ""))  # as Python does, which follows no link of its folder
+    site = subject.files.resolve(f"{prefix}/lib/python{subject.facts.python}/site-packages")
+    if own is None or f"{site}/tensorflow" not in paths:
         yield found("other_python_in_path", found_at=f"/{own}" if own else "not found")
     if own and not own.startswith(ENVIRONMENT) and f"{ENVIRONMENT}/bin/python" not in paths:
         yield found("environment_moved", folder=f"/{ENVIRONMENT}")

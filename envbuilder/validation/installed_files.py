@@ -77,6 +77,10 @@ class _Total:
     def add(
         self, subject: ImageContext, one: InstalledPackage, package: Locked | None, omitted: Sequence[Removed]
     ) -> None:
+        if subject.proven and one.rows is not None and subject.unproven.isdisjoint(one.rows):
+            self.owned.update(dict.fromkeys(one.rows, 0))
+            self.counts["files"] += len(one.rows)
+            return
         is_added = one in subject.added
         if omitted and subject.is_later(f"{one.site}/{one.folder}/RECORD"):
             brought = sum(row.size - (row.left or 0) for row in omitted)
@@ -171,7 +175,8 @@ def compared(subject: ImageContext) -> _Total:
     locked = {package.name: package for package in named}
     omitted = removed_files.parse(subject.removed or _carried(subject))
     for one in there:
-        total.add(subject, one, locked.get(one.name), omitted.get((one.name, one.version), ()))
+        package = locked.get(one.name) if one not in subject.added else None  # it may be that of another environment
+        total.add(subject, one, package, omitted.get((one.name, one.version), ()))
     for one, package in cudnn_distributions(subject):
         total.add(subject, one, package, ())
     if not subject.is_managed and not any(map(_is_of_framework, there)):
@@ -179,13 +184,18 @@ def compared(subject: ImageContext) -> _Total:
     return total
 
 
+_LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
+"""Packages of other projects that TensorFlow loads whenever it is imported."""
+
+
 def _is_of_framework(one: InstalledPackage) -> bool:
     return one.name in tensorflow_install.DISTRIBUTIONS or one.name.startswith("nvidia-")
 
 
 def _published(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> list[Locked]:
-    """Return the index's wheels of TensorFlow and NVIDIA that a foreign image names: no lock names them."""
-    found = (subject.wheels.published(one.name, one.version, one.tags) for one in there if _is_of_framework(one))
+    """Return the index's wheels of what TensorFlow loads in a foreign image: no lock names them."""
+    loaded = (one for one in there if _is_of_framework(one) or one.name in _LOADED)
+    found = (subject.wheels.published(one.name, one.version, one.tags) for one in loaded)
     return [package for package in found if package is not None]
 
 

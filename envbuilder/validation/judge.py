@@ -65,7 +65,8 @@ def judge(results: tuple[CheckResult, ...], *, flavor: Flavor, gpus: int = 0, si
 def _reason(result: CheckResult) -> str:
     if result.outcome == "skipped":
         return f"{result.level}: {result.name} was not run: {result.observed}"
-    what = "; ".join(f"{finding.code}: {finding.message}" for finding in result.findings) or result.observed
+    errors = [one for one in result.findings if one.severity is Severity.ERROR] or result.findings
+    what = "; ".join(f"{finding.code}: {finding.message}" for finding in errors) or result.observed
     return f"{result.level}: {result.name} {result.outcome}: {what}"
 
 

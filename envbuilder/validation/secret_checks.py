@@ -50,6 +50,8 @@ def layers(subject: ImageContext) -> CheckOutput:
 def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding]]:
     """Yield path and finding of credentials in the files that are visible in the image, or in those that are not."""
     for number, record in enumerate(subject.files.records):
+        if number < subject.proven:
+            continue
         where = f" (layer {number + 1} of the image; a later one hides it)" if hidden else ""
         for one in record.secrets:
             entry, severity = subject.files.paths.get(one.path), Severity.WARNING if site_of(one.path) else None

@@ -11,7 +11,7 @@ import operator
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -239,8 +239,13 @@ class Session:
 
     def results(self, why: Unfinished | None = None) -> tuple[CheckResult, ...]:
         """Return a result for every check of the plan, in its order; a check without a result is an error."""
+        missing = [name for name in self._checks if name not in self._results]
+        why = why or UNANSWERED
+        again = replace(why, why=f"not run, for the reason of {missing[0]}") if missing else why
         return tuple(
-            _checked(self._results[name], check) if name in self._results else _unanswered(check, why or UNANSWERED)
+            _checked(self._results[name], check)
+            if name in self._results
+            else _unanswered(check, why if name in missing[:1] else again)
             for name, check in self._checks.items()
         )
 

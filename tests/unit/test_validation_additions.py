@@ -14,7 +14,7 @@ from envbuilder.validation.image_context import ImageContext
 
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
 OWN: Layer = {
-    **{path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/numpy")},
+    **{path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/numpy", f"{SITE}/tensorflow")},
     **SYSTEM,
     **package("numpy", "2.4.6", NUMPY),
     **package("six", "1.17.0", {"six.py": b""}),
@@ -41,7 +41,7 @@ AUTHORITIES: Layer = {
 def derived(*layers: Layer, own: int = 1) -> ImageContext:
     below = {**OWN, PACKAGED: CERTIFICATE.replace(b"TWlu", b"WW91")}
     subject = context_of(image_of(below, *layers), lock=LOCK, facts={"locked": (("numpy", "2.4.6"), ("six", "1.17.0"))})
-    return replace(subject, own_layers=own)
+    return replace(subject, own_layers=own, proven=own)
 
 
 def found(subject: ImageContext, check: str, severity: Severity = Severity.ERROR) -> list[Code]:
@@ -73,6 +73,24 @@ def test_packages_and_folders_of_later_layers_are_listed_with_their_sizes() -> N
     assert [(one.files, one.size) for one in listed][1:3] == [(1, 4), (1, 1000)]
     assert additions(derived(PANDAS, own=0)) == ()
     assert additions(derived()) == ()
+
+
+def test_packages_of_another_folder_or_environment_are_listed_by_name() -> None:
+    apart: Layer = {path.replace(SITE, "srv/lib"): what for path, what in PANDAS.items() if "/bin/" not in path}
+    other: Layer = {path.replace("opt/venv", "opt/other"): what for path, what in package("six", "1.10", {}).items()}
+    listed = additions(derived({**apart, **other}))
+    assert [(one.name, one.version) for one in listed if one.kind == "package"] == [
+        ("pandas", "3.0.1"),
+        ("six", "1.10"),
+    ]
+    assert found(derived(other), "files", Severity.WARNING) == []
+
+
+def test_what_a_record_proves_is_not_compared_again() -> None:
+    changed = {f"{SITE}/numpy/core.so": b"other code"}
+    subject = context_of(image_of({**OWN, **changed}, {"srv/app.py": b""}), lock=LOCK)
+    assert found(replace(subject, own_layers=1), "files") == [Code.FILES_DIFFER]
+    assert found(replace(subject, own_layers=1, proven=1), "files") == []
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,15 @@ def test_check_without_an_answer_is_an_error() -> None:
     assert not [text for text in made.violations() if "noise" in text]
 
 
+def test_reason_for_a_run_without_answers_is_given_once() -> None:
+    made, _ = session()
+    first, second = made.results(Unfinished("not run: a long traceback"))
+    assert (first.observed, second.observed) == (
+        "not run: a long traceback",
+        f"not run, for the reason of {first.name}",
+    )
+
+
 HOSTILE = {
     "not UTF-8": b'{"event":"\xff"}',
     "deep": b"[" * 100_000,

@@ -325,6 +325,8 @@ def test_environment_behind_a_link_is_the_same_environment() -> None:
     folder = LayerFile(f"{SITE}/tensorflow", "folder", mode=0o755)
     venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", folder.path: folder}
     assert configured({**tensorflow, **venv}, env={"PATH": "/srv/venv/bin"}, user="1000") == []
+    moved: Layer = {"opt/bin/python": b"#!", "opt/venv/bin": "/opt/bin", folder.path: folder}
+    assert configured({**tensorflow, **moved}, env={"PATH": "/opt/venv/bin"}, user="1000") == []
 
 
 PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/e:/bin/sh\n"}

@@ -220,17 +220,23 @@ def test_foreign_framework_is_compared_with_its_wheel_on_the_index(
 ) -> None:
     class Published(Index):
         def files(self, project: str) -> tuple[DistFile, ...]:
-            name = "tensorflow-2.4.6-py3-none-any.whl"
-            return (DistFile(project=project, filename=name, url="u", sha256=DIGEST),) if is_published else ()
+            name = f"{project}-2.4.6-py3-none-any.whl"
+            digest = DIGEST if project == "tensorflow" else "b" * 64
+            return (DistFile(project=project, filename=name, url="u", sha256=digest),) if is_published else ()
 
-        def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
-            return package("tensorflow", "2.4.6", FRAMEWORK)[f"{SITE}/tensorflow-2.4.6.dist-info/RECORD"]
+        def member(self, file: DistFile, name: str) -> bytes | None:
+            project = file.project
+            return package(project, "2.4.6", FRAMEWORK if project == "tensorflow" else NUMPY)[f"{SITE}/{name}"]
 
     there = package("tensorflow", "2.4.6", {**FRAMEWORK, "tensorflow/core.so": content})
     foreign = {"environment": ""}
     found = files(on_host(Published(""), tmp_path, {**there, **INSTALLED}, lock="", facts=foreign))
     assert [one.code for one in found.findings if one.severity is Severity.ERROR] == [Code.FILES_DIFFER] * errors
     assert ("tensorflow 2.4.6" not in found.undecided, found.undecided == "") == (is_decided, is_decided)
+    other = {**INSTALLED, **package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"other code"})}
+    found = files(on_host(Published(""), tmp_path, {**there, **other}, lock="", facts=foreign))
+    subjects = [one.subject for one in found.findings if one.severity is Severity.ERROR]
+    assert ("numpy" in subjects) is is_published, "NumPy is loaded by TensorFlow"
 
 
 def test_record_rewritten_with_its_files_differs_from_the_wheel(tmp_path: Path) -> None:

@@ -247,6 +247,15 @@ def test_entry_point_is_named_if_the_image_computes_without_it(
     assert ("uses the network" in finding.message) is (outcome == "passed")
 
 
+def test_first_line_with_crlf_is_the_cause_of_an_entry_point_that_fails() -> None:
+    result, _ = started(
+        lambda spec: Script() if spec.entrypoint else Script(stdout=printed(spec, script="#!/bin/sh\r\nexec $@\r\n")),
+        OWN,
+        "/opt/entry",
+    )
+    assert "its first line ends with CRLF" in result.observed
+
+
 def test_image_that_computes_neither_with_nor_without_its_entry_point_fails() -> None:
     result, _ = started(lambda _: Script(stderr=b"curl: (6) Could not resolve host"), OWN, "/opt/entry")
     assert (result.outcome, "entry point" in result.observed) == ("failed", False)

@@ -86,6 +86,15 @@ def test_reasons_name_what_was_not_run_and_a_simulation() -> None:
     assert required_levels("cpu", 8) == ("static", "load", "cpu")
 
 
+def test_reason_of_a_failed_check_names_its_errors_only() -> None:
+    error, warning = (
+        Finding(code=Code.FILES_DIFFER, severity=severity, subject="x", message=severity.value)
+        for severity in (Severity.ERROR, Severity.WARNING)
+    )
+    failed = check("files", "failed", level="static", findings=(warning, error))
+    assert judge((*CPU, failed), flavor="cpu").reasons == ("static: files failed: FILES_DIFFER: error",)
+
+
 def test_findings_are_told_once_and_worst_first() -> None:
     warning = Finding(code=Code.STALLS, severity=Severity.WARNING, subject="a", message="m")
     error = Finding(code=Code.CUDNN_MISMATCH, severity=Severity.ERROR, subject="b", message="m")
