@@ -18,8 +18,10 @@ from envbuilder.cli.options import format_option
 )
 @click.option(
     "--package",
+    "distributions",
+    multiple=True,
     type=click.Choice(["tensorflow", "tensorflow-gpu", "tensorflow-cpu", "tf-nightly"]),
-    help="Distribution on the package index; default: the one that fits this release.",
+    help="Distribution on the package index; default: the one that fits. Several: installed in this order.",
 )
 @click.option("--python", metavar="VERSION", help="Python, such as 3.11.")
 @click.option("--cuda", metavar="VERSION", help="Loaded CUDA toolkit, such as 12.5.")
@@ -38,8 +40,12 @@ from envbuilder.cli.options import format_option
     type=click.Choice(["and-cuda", "plain", "system"]),
     help="and-cuda: the unpinned extra; plain: only the package, unpinned; system: CUDA of the system.",
 )
-@click.option("--base-image", metavar="IMAGE", help="Image to install in, such as nvidia/cuda:12.6.3-cudnn-...")
-@click.option("--os", metavar="NAME", help="System, such as debian-bookworm.")
+@click.option(
+    "--base-image",
+    metavar="IMAGE",
+    help="Image to install in, such as nvidia/cuda:12.6.3-cudnn-..., or tensorflow/tensorflow:2.15.0-gpu.",
+)
+@click.option("--os", metavar="NAME", help="System, such as debian-bookworm, or windows, wsl2, macos.")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="Machine; default: that of the GPU, or x86_64.")
 @click.option("--with", "packages", multiple=True, metavar="NAME==VERSION", help="A further installed package.")
 @click.option("--numpy", metavar="VERSION", help="Short for --with numpy==VERSION.")
@@ -47,7 +53,7 @@ from envbuilder.cli.options import format_option
 @click.option("--no-avx", is_flag=True, help="The processor has no AVX.")
 @click.option("--as-of", metavar="DAY", help="Day of the installation, such as 2026-11-20.")
 @format_option
-def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
+def command(form: str, distributions: tuple[str, ...], *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish
@@ -55,5 +61,6 @@ def command(form: str, *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.compat.question import QuestionOptions, question
     from envbuilder.jobs.choose import check_with_image
 
-    asked = question(QuestionOptions(avx=not no_avx, **values))
+    package, beside = next(reversed(distributions), None), distributions[:-1]
+    asked = question(QuestionOptions(avx=not no_avx, package=package, beside=beside, **values))
     finish(check_with_image(asked, load() if asked.as_of else warn_of_age(load())), form, as_text)

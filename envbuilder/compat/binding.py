@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from envbuilder import versions
@@ -9,7 +11,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem, TensorflowRelease
 from envbuilder.compat import unknown
 from envbuilder.compat.candidate import Candidate, with_rows
-from envbuilder.compat.findings import finding
+from envbuilder.compat.findings import finding, name_of
 from envbuilder.compat.question import Install, Question
 from envbuilder.compat.requirement import exact_pin, exact_pins, parse
 from envbuilder.compat.rules.packages import extra_fails
@@ -55,7 +57,9 @@ class _Libraries(msgspec.Struct, frozen=True):
 
 def bind(question: Question, catalog: Catalog) -> Binding:
     """Find the rows of a question. A name without one is an UNKNOWN finding, and None in the candidate."""
-    day = question.as_of
+    day, os = question.as_of, question.os
+    if os in unknown.ELSEWHERE:
+        question = msgspec.structs.replace(question, os=None)
     rows = distributions(question.tensorflow, question.package, "gpu" if question.gpu else None, catalog, day)
     if not rows:
         return Binding(None, (unknown.no_release(question.tensorflow, question.package, catalog),))
@@ -86,6 +90,11 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     )
     found = with_rows(given, catalog)
     late = (unknown.not_yet(release, day),) if day is not None and release.released > day else ()
+    held = dict.fromkeys((*question.beside, release.package), release.version)
+    wrong = (
+        *(unknown.elsewhere(os, name_of(release), release.version, os or "") if question.gpu else ()),
+        *unknown.side_by_side(held, catalog, ordered=True),
+    )
     chosen = {
         "tensorflow": versions.bounds(question.tensorflow) is not None
         or versions.numbers(question.tensorflow) != versions.numbers(release.version),
@@ -95,7 +104,7 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     }
     return Binding(
         found,
-        (*late, *base.unknown, *unknown.without_row(found), *unknown_gpus, *libraries.unknown),
+        (*late, *wrong, *base.unknown, *unknown.without_row(found), *unknown_gpus, *libraries.unknown),
         tuple(name for name, is_chosen in chosen.items() if is_chosen),
         opaque=base.opaque,
     )
@@ -121,6 +130,25 @@ def with_pinned_wheels(question: Question, catalog: Catalog) -> Question:
             rest = tuple(one for one in question.packages if one != text)
             question = msgspec.structs.replace(question, **{field: version}, packages=rest)
     return question
+
+
+_PUBLISHED = re.compile(r"tensorflow/(?:tensorflow|serving):(?P<release>[12]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)(?P<rest>.*)")
+
+
+def with_tag(question: Question, catalog: Catalog) -> Question:
+    """Read the tag of a published image with TensorFlow as the release and the CUDA that it has.
+
+    The images were made with cuDNN 8, also those of releases that open cuDNN 9: nothing is claimed of the latter.
+    """
+    found = _PUBLISHED.fullmatch((question.base_image or "").removeprefix("docker.io/"))
+    version = catalog.version(found["release"]) if found is not None else None
+    if found is None or version is None or question.tensorflow not in {"", version, found["release"]}:
+        return question
+    if any(row.cudnn is not None and versions.at_least(row.cudnn, "9") for row in catalog.distributions(version)):
+        return question
+    gpu = "gpu" in found["rest"]
+    package = question.package or (None if gpu else "tensorflow-cpu")
+    return msgspec.structs.replace(question, tensorflow=version, package=package, base_image=None)
 
 
 def distributions(
@@ -157,7 +185,7 @@ def _base(question: Question, release: TensorflowRelease, arch: str, catalog: Ca
     plain = catalog.plain_image(name) if name is not None and image is None else None
     unseen = name is not None and image is None and plain is None
     asked = question.os or (image.os if image else None)
-    system = catalog.system(asked) if asked else plain.system if plain else None
+    system = (catalog.system(asked) or _of_images(asked, catalog)) if asked else plain.system if plain else None
     other = catalog.other_system(asked) if asked and system is None else plain.other if plain else None
     lacking: tuple[Finding, ...] = (unknown.no_image(name, catalog),) if unseen and name is not None else ()
     if question.os is not None and system is None and other is None:
@@ -175,8 +203,16 @@ def _base(question: Question, release: TensorflowRelease, arch: str, catalog: Ca
         unknown=lacking,
         bare=plain is not None,
         unseen=unseen,
-        opaque=unseen and question.install in {None, "system"},
+        opaque=unseen and question.install in {None, "system"} and not _NAMED_CUDA.match(name or ""),
     )
+
+
+def _of_images(name: str, catalog: Catalog) -> OperatingSystem | None:
+    """Return a system that only published images with CUDA have, such as ubuntu-16.04."""
+    row = next((row for row in catalog.images if row.os == name and row.python is not None), None)
+    if row is None or row.python is None:
+        return None
+    return msgspec.structs.replace(catalog.systems[0], name=name, short=name, python=row.python, glibc=row.glibc)
 
 
 def _newest_python(question: Question, release: TensorflowRelease, arch: str) -> str | None:
@@ -194,6 +230,8 @@ def _libraries(question: Question, release: TensorflowRelease, base: _Base, cata
         found = _extra(question, release, catalog)
     elif image is not None:
         found = _Libraries(image.cuda, image.cudnn, ("cuda", "cudnn"))
+    elif base.unseen and (named := _NAMED_CUDA.match(question.base_image or "")) is not None:
+        found = _Libraries(named["cuda"], None, ("cuda",))
     elif base.unseen or (_has_no_cuda(question.install, base) and not (question.cuda or question.cudnn)):
         found = _Libraries(None, None)
     else:
@@ -203,6 +241,10 @@ def _libraries(question: Question, release: TensorflowRelease, base: _Base, cata
     filled = {"cuda": cuda, "cudnn": cudnn}
     chosen = tuple(name for name in found.chosen if given[name] is None and filled[name] is not None)
     return _Libraries(cuda, cudnn, chosen, found.unknown)
+
+
+_NAMED_CUDA = re.compile(r"(?:docker\.io/)?nvidia/cuda:(?P<cuda>[0-9]{1,2}\.[0-9]{1,2})")
+"""An image of the catalogue's publisher without a row: its tag names its CUDA."""
 
 
 def _has_no_cuda(install: Install | None, base: _Base) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import unknown
-from envbuilder.compat.binding import Binding, bind, with_pinned_wheels
+from envbuilder.compat.binding import Binding, bind, with_pinned_wheels, with_tag
 from envbuilder.compat.nearest import Installable, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import evaluate, ordered
@@ -95,16 +95,21 @@ def answer(question: Question, catalog: Catalog) -> CheckDocument:
 
     Of a range, or of all releases, the newest that works is evaluated; if none works, the newest.
     """
-    settled = with_pinned_wheels(_settled(question, catalog), catalog)
+    settled = with_pinned_wheels(_settled(with_tag(question, catalog), catalog), catalog)
     document = check(settled, catalog)
     if settled.tensorflow != question.tensorflow:
         chosen = ("tensorflow", *document.environment.chosen)
         environment = msgspec.structs.replace(document.environment, chosen=chosen)
         document = msgspec.structs.replace(document, environment=environment)
     helps = document.compatible is False or any(map(is_condition, document.findings))
-    near = nearest(settled, Installable(catalog)) if helps else None
+    alone = msgspec.structs.replace(settled, beside=())
+    near = nearest(alone, Installable(catalog)) if helps else None
     if near is None:
         return document
+    if settled.beside:
+        names = ", ".join((*settled.beside, document.environment.package))
+        others = tuple(change for change in near.changes if change.field != "package")
+        near = near._replace(changes=(Change("package", names, near.wish.package or "tensorflow"), *others))
     found = NearestAnswer(
         environment=check(near.wish, catalog).environment, changes=near.changes, predicate=near.predicate
     )

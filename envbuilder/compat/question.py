@@ -19,6 +19,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One combination in the user's words; None is "choose for me".
 
     - ``tensorflow``: a version, ``latest``, a range such as ``~=2.19``; '' is the newest that works.
+    - ``beside``: further distributions of TensorFlow that were installed before ``package``, in this order.
+    - ``os``: a system of the catalogue, or ``windows``, ``wsl2``, ``macos``.
     - ``gpus``: names in any vendor form; ``capabilities``: compute capabilities (``"9.0"``) without a name.
     - ``install``: ``and-cuda`` (the extra, unpinned), ``plain`` (the package alone, unpinned), ``system`` (CUDA from
       the system); None: every package is pinned to the versions of the build.
@@ -30,6 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tensorflow: str = ""
     package: str | None = None
+    beside: tuple[str, ...] = ()
     python: str | None = None
     cuda: str | None = None
     cudnn: str | None = None

@@ -76,6 +76,35 @@ def no_system(name: str, catalog: Catalog) -> Finding:
     return finding(Code.UNKNOWN, "system", system=name, known=listed([row.name for row in catalog.systems]))
 
 
+ELSEWHERE = frozenset({"windows", "wsl2", "macos"})
+"""Systems that no image has: their wheels are other ones, except under WSL2, which is Linux."""
+
+FIRST_WITHOUT_WINDOWS_GPU = "2.11"
+
+
+def elsewhere(os: str | None, name: str, version: str, shown: str) -> Iterator[Finding]:
+    """NOT_A_GPU_BUILD: the wheels for this system have no CUDA; ``version`` '' means any release."""
+    since = version == "" or versions.at_least(version, FIRST_WITHOUT_WINDOWS_GPU)
+    if os == "macos" or (os == "windows" and since and version):
+        yield finding(Code.NOT_A_GPU_BUILD, os, name=name, os=shown)
+
+
+def side_by_side(held: dict[str, str], catalog: Catalog, *, ordered: bool = False) -> Iterator[Finding]:
+    """PACKAGE_CONFLICT: two distributions of which only one has GPU support, or with different versions.
+
+    ``ordered`` means that the last one was installed last: its files are used.
+    """
+    rows = [catalog.release(catalog.version(version) or version, name) for name, version in held.items()]
+    if len({(row.version, row.gpu) if row is not None else row for row in rows}) < 2:  # noqa: PLR2004 - two
+        return
+    names = listed([f"{name} {version}".rstrip() for name, version in held.items()])
+    kept = next((row for row in rows if row is not None and row.gpu), None)
+    wanted = f"{kept.package}=={kept.version}" if kept is not None else "tensorflow"
+    last = rows[-1]
+    variant = "two_distributions_last" if ordered and last is not None and not last.gpu else "two_distributions"
+    yield finding(Code.PACKAGE_CONFLICT, variant, names=names, words=" ".join(held), kept=wanted)
+
+
 def no_system_with(python: str, catalog: Catalog) -> Finding:
     """Report a Python that no system of the catalogue has."""
     known = listed([f"{row.python} ({row.name})" for row in catalog.systems])

@@ -8,8 +8,10 @@ from typing import Literal
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
-from envbuilder.compat.findings import finding, listed
+from envbuilder.compat.findings import finding
+from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, slow_starts
@@ -22,7 +24,6 @@ from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
 from envbuilder.reproduce.terms import Facts, filled, in_place, place_of, terms, with_values
 from envbuilder.versions import minor
 
-FIRST_WITHOUT_WINDOWS_GPU = "2.11"
 _FIRST_WITH_KERAS = "1.4"
 _AT_IMPORT: set[Complaint] = {"installing", "import"}
 
@@ -36,9 +37,10 @@ def predict(case: Case) -> tuple[Finding, ...]:
     outranked = {cause_of(code).outranks for code in proved}
     ruled = tuple(row for row in (() if builds else forecast(case)) if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case, shown)), (*_other_tag(case.reported), *_before_keras(case))
+    held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
     predicted = tuple(
         row if row.code in proved or explains(row.code, case.reported) else as_remark(row)
-        for row in (*elsewhere, *_two_distributions(case), *ruled)
+        for row in (*elsewhere, *side_by_side(held, case.catalog), *ruled)
     )
     images = image_defects(case)
     explained = {get(name).code for names in images.values() for name in names}
@@ -136,29 +138,14 @@ def _before_keras(case: Case) -> Iterator[Finding]:
         yield finding(Code.API_MISMATCH, "before_keras", line=row.line, release=release, first=first, text=text)
 
 
-def _two_distributions(case: Case) -> Iterator[Finding]:
-    """Report two distributions of TensorFlow of which only one has GPU support, or with different versions."""
-    held = {name: version for name in DISTRIBUTIONS if (version := case.reported.packages.get(name))}
-    rows = [case.catalog.release(release_of(version), name) for name, version in held.items()]
-    if len(held) > 1 and len({(row.version, row.gpu) if row is not None else row for row in rows}) > 1:
-        names = listed([f"{name} {version}" for name, version in held.items()])
-        kept = next((row for row in rows if row is not None and row.gpu), None)
-        wanted = f"{kept.package}=={kept.version}" if kept is not None else "tensorflow"
-        yield finding(Code.PACKAGE_CONFLICT, "two_distributions", names=names, words=" ".join(held), kept=wanted)
-
-
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     """Report the limits of systems other than Linux on x86-64."""
     reported = case.reported
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
     if (case.gpu or not shown) and reported.distribution != "tensorflow-cpu":
-        if reported.platform == "macos":
-            yield finding(Code.NOT_A_GPU_BUILD, "macos", name=name, os=os)
-            return
-        if reported.platform == "windows" and is_since(FIRST_WITHOUT_WINDOWS_GPU, reported):
-            yield finding(Code.NOT_A_GPU_BUILD, "windows", name=name, os=os)
-            return
-    if reported.arch in NOT_SERVED:
+        version = release_of(reported.tensorflow) if reported.tensorflow else ""
+        yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
+    elif reported.arch in NOT_SERVED and reported.platform != "macos":
         yield finding(Code.UNKNOWN, "processor", arch=reported.arch)
 
 

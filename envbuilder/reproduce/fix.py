@@ -21,11 +21,12 @@ from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.nearest import Installable, Near, nearest
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
+from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
 from envbuilder.finding import Code
 from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
-from envbuilder.reproduce.diagnose import FIRST_WITHOUT_WINDOWS_GPU, ReportDiagnosis
+from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.libraries import PUBLISHED_TAGS, span_of
 from envbuilder.reproduce.messages.catalog import marked
