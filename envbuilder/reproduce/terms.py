@@ -23,7 +23,7 @@ _UPPER = frozenset({"<", "<=", "==", "~="})
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How people with one way of running TensorFlow do three things; the file explains the fields."""
 
-    message: str = ""
+    shown_by: str = ""
     gpu: str
     set: str
     run: str
@@ -48,7 +48,7 @@ def _table() -> dict[str, Terms]:
 def place_of(case: Case) -> str:
     """Return how the reporter runs TensorFlow: a container system that the text names, an installer, or a system."""
     named = {row.signature for row in case.messages}
-    container = next((name for name, row in _table().items() if row.message and row.message in named), None)
+    container = next((name for name, row in _table().items() if row.shown_by and row.shown_by in named), None)
     windows = "windows" if case.reported.platform == "windows" else None
     return container or next((name for name in (case.reported.install, windows, "pip") if name in _table()), "pip")
 
