@@ -65,6 +65,9 @@ _signers = click.option(
 )
 
 
+_insecure = click.option("--insecure", is_flag=True, help="Accept a scheduler on another host without TLS.")
+
+
 @click.group("fleet")
 def command() -> None: ...
 
@@ -100,6 +103,14 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
     help="Run on Dask workers: one on this host, or those of a scheduler (`envbuilder fleet worker ADDRESS`).",
 )
 @click.option("--build", is_flag=True, help="With --dask: first build and publish the images that the registry lacks.")
+@click.option(
+    "--timeout",
+    default="10m",
+    show_default=True,
+    metavar="AGE",
+    help="With --dask: how long a host class may lack workers.",
+)
+@_insecure
 def run(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.jobs.fleet import request
     from envbuilder.jobs.fleet.document import as_text
@@ -131,17 +142,31 @@ def make(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - c
     finish(make_spec(spec.read(), read_options(Signing, signing), load()), form, as_text)
 
 
+@command.command("check")
+@click.argument("spec", type=click.File("rb"), required=False, metavar="[FILE|-]")
+@_signers
+@keyless_option
+def check(spec: BinaryIO | None, **signing: Any) -> None:  # noqa: ANN401 - click's values
+    from envbuilder.jobs.fleet.request import Signing, check_spec
+
+    check_spec(spec.read() if spec else None, read_options(Signing, signing), load())
+    click.echo("this host can run jobs of a fleet")
+
+
 @command.command("worker")
 @click.argument("address")
 @click.option("--name", default="", help="Name of this worker on the scheduler; default: its address.")
-def worker(address: str, name: str) -> None:
+@_insecure
+def worker(address: str, name: str, *, insecure: bool) -> None:
     from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet.dask_engine import check_installed, worker_command
-    from envbuilder.jobs.fleet.request import SIGNING_KEY, host_classes
+    from envbuilder.jobs.fleet.dask_engine import check_address, check_installed, worker_command
+    from envbuilder.jobs.fleet.request import SIGNING_KEY, Signing, check_spec, host_classes
 
     if not os.environ.get(SIGNING_KEY):
         raise UsageError("this worker has no signing key", hint=f"set {SIGNING_KEY} to the path of its key")
     check_installed()
+    check_address(address, insecure=insecure)
+    check_spec(None, Signing(), load())
     advertised = host_classes(load())
     Console().say(f"this host is {', '.join(advertised)}")
     words = worker_command(address, advertised, name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from envbuilder.attest.envelope import BundleOpener, KeyOpener, KeySealer, Opened, Opener, Sealer
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.requirements import (
+    CLOCK_SKEW,
     EnvironmentRequirement,
     GpuRequirement,
     ModelOf,
@@ -37,6 +38,9 @@ from envbuilder.verdict import ImageStanding, Level
 
 ANSWER_S = 25.0
 """Seconds in which `verify` answers, even if the registry does not."""
+
+MAX_SKEW_S = CLOCK_SKEW.total_seconds()
+"""How far the clocks of two hosts may differ."""
 
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

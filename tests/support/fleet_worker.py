@@ -1,13 +1,15 @@
 """An `envbuilder` for a test's hosts: the real command line, whose host and whose suite are what a file says.
 
 ``python fleet_worker.py WORLD …`` reads WORLD/host-<node>.json (what NVML would say), notes each run of the suite in
-WORLD/runs.log, waits while WORLD/hold-<node> exists, and answers with the verdict in WORLD/verdict-<environment>.json.
-Everything else is the real thing: command line, registry, signatures, journal.
+WORLD/runs.log and answers with the verdict in WORLD/verdict-<environment>.json. While WORLD/hold-<node> exists it
+waits; with WORLD/kill-<node> it kills its worker; with WORLD/broken-<node> it has no engine; WORLD/clock-<node> has the
+seconds that its clock is ahead. Everything else is the real thing: command line, registry, signatures, journal.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +27,7 @@ import envbuilder.publish.publish_all
 import envbuilder.validation.validate_request
 from envbuilder.cli import main
 from envbuilder.engine.port import Image
+from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.registry.reference import parse
@@ -59,12 +62,18 @@ def noted(world: Path, line: str, hold: str) -> None:
         log.write(f"{node()} {line}\n")
     while (world / hold).exists():
         time.sleep(0.05)
+    if (world / f"kill-{node()}").exists():
+        lifeline = Path(f"/proc/{os.getppid()}/status").read_text()
+        os.kill(int(lifeline.split("PPid:")[1].split()[0]), signal.SIGKILL)
+        time.sleep(60)
 
 
 def run(world: Path, words: list[str]) -> None:
     """Run a command line on this pretended host."""
 
     def connect(*_: Any) -> FakeEngine:
+        if (world / f"broken-{node()}").exists():
+            raise InfrastructureError("no container engine answers", hint="start it")
         return _AnyImage()
 
     def described(*_: Any, **__: Any) -> HostRef:
@@ -83,6 +92,9 @@ def run(world: Path, words: list[str]) -> None:
         push(wish.to, environment)
         return PublishDocument(rows=(PublishRow(environment=environment, repository=wish.to.name, published=True),))
 
+    if (wrong := world / f"clock-{node()}").exists():
+        shift, real = float(wrong.read_text()), time.time
+        time.time = lambda: real() + shift
     envbuilder.jobs.run.run = built  # type: ignore[assignment]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]

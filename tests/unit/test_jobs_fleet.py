@@ -212,7 +212,7 @@ def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team) -> None
     """The registry or the engine fails for one digest: that row has the error and its code, another is proven."""
     gpu = next(one.id for one in team.choice.environments if one.flavor == "gpu")
 
-    def attach(row: FleetRow) -> object:
+    def attach(row: FleetRow) -> Verdict:
         if row.digest == team.state.tags[gpu]:
             raise InfrastructureError("no space left on device")
         return team.attach(row.digest, HOPPER)

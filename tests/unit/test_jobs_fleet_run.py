@@ -1,79 +1,210 @@
-"""Jobs of a fleet: an answer is final, a lost job is repeated, and its name depends on the work alone."""
+"""Jobs of a fleet: an answer is final, a lost job goes to another worker, and its name depends on the work only."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 
+import msgspec
 import pytest
 from fleet_jobs import job
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.jobs.fleet import run
-from envbuilder.jobs.fleet.job import Job, JobEnd, LostJobError
-from envbuilder.jobs.fleet.run import ATTEMPTS, run_all, with_patience
+from envbuilder.jobs.fleet import dispatch
+from envbuilder.jobs.fleet.dispatch import ATTEMPTS, Dispatcher, Event, Outcome, Worker, with_patience
+from envbuilder.jobs.fleet.job import Job, JobEnd, reason_of
 
-A = job("a")
+A, B = job("a"), job("b")
+GPU = job("gpu", "A100/550")
+CPU_CLASS = A.worker_class
+
+
+def worker(name: str, *classes: str) -> Worker:
+    return Worker(f"tcp://{name}", name, frozenset(classes or (CPU_CLASS,)))
 
 
 @dataclass
 class Workers:
-    """Ends each job as listed, attempt by attempt; a text is a lost worker."""
+    """A pool whose workers end each job as listed, attempt by attempt; a text is a lost worker, None no end at all.
 
-    ends: dict[str, list[int | str]]
-    started: Counter[str] = field(default_factory=Counter)
+    With ``by_worker`` the end depends on the worker's name only.
+    """
 
-    def submit(self, one: Job) -> Future[JobEnd]:
-        ends = self.ends[one.name]
-        end = ends[min(self.started[one.name], len(ends) - 1)]
-        self.started[one.name] += 1
-        future: Future[JobEnd] = Future()
+    there: list[Worker]
+    ends: Mapping[str, list[int | str | None]] = field(default_factory=dict)
+    by_worker: Mapping[str, int | str | None] = field(default_factory=dict)
+    events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
+    started: list[tuple[str, str]] = field(default_factory=list)
+    looks: int = 0
+    at_look: Callable[[int], None] = lambda _: None
+
+    def workers(self) -> tuple[Worker, ...]:
+        self.looks += 1
+        self.at_look(self.looks)
+        return tuple(self.there)
+
+    def start(self, key: str, one: Job, to: Worker) -> None:
+        self.started.append((one.name, to.name))
+        ends = self.ends.get(one.name, [0])
+        times = sum(name == one.name for name, _ in self.started)
+        end = self.by_worker.get(to.name, ends[min(times, len(ends)) - 1])
         if isinstance(end, str):
-            future.set_exception(LostJobError(end))
-        else:
-            future.set_result(JobEnd(end))
-        return future
+            self.events.put(Event(key, lost=end))
+        elif end is not None:
+            self.events.put(Event(key, end=JobEnd(end, errors="error: broken" if end else "")))
+
+    def forget(self, key: str) -> None: ...
+
+    def names(self, one: Job) -> list[str]:
+        return [name for started, name in self.started if started == one.name]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LOOK_S": 0.02, "SILENT_S": 0.02, "AGAIN_S": 0.05, "PAUSE_S": 0.0, "PATIENCE_S": 0.1}.items():
+        monkeypatch.setattr(dispatch, name, value)
+
+
+def run(workers: Workers, *jobs: Job, **how: object) -> tuple[Mapping[str, Outcome], list[str]]:
+    said: list[str] = []
+    values = {"is_pending": lambda _: True, "timeout_s": 0.2, **how}
+    return Dispatcher(workers, say=said.append, **values).run(jobs), said  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4, 6, 8, 70])
 def test_an_answer_is_not_repeated(code: int) -> None:
     """PASSED, FAILED, INCONCLUSIVE, a failed build, a mistake and a bug are answers."""
-    workers = Workers({A.name: [code, 0]})
-    outcomes = run_all([A], workers.submit, is_pending=lambda _: True)
-    assert workers.started == {A.name: 1}
-    assert outcomes[A.name].end == JobEnd(code)
+    workers = Workers([worker("w1")], {A.name: [code, 0]})
+    outcomes, _ = run(workers, A)
+    assert workers.names(A) == ["w1"]
+    end = outcomes[A.name].end
+    assert end is not None
+    assert end.code == code
 
 
 @pytest.mark.parametrize("lost", ["the worker died", 5, 7, 126, 127, 130, 137, -9])
-def test_a_lost_job_is_repeated_a_limited_number_of_times(lost: int | str) -> None:
+def test_a_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int | str) -> None:
     """A lost worker, a broken host, no envbuilder there, and a killed process say nothing about an image."""
-    workers = Workers({A.name: [lost, lost, 1]})
-    assert run_all([A], workers.submit, is_pending=lambda _: True)[A.name].end == JobEnd(1)
-    assert workers.started == {A.name: 3}
-    workers = Workers({A.name: [lost]})
-    outcome = run_all([A], workers.submit, is_pending=lambda _: True)[A.name]
-    assert (workers.started[A.name], outcome.attempts, outcome.is_lost) == (ATTEMPTS, ATTEMPTS, True)
+    workers = Workers([worker("w1"), worker("w2")], {A.name: [lost, lost, 1]})
+    outcomes, _ = run(workers, A)
+    assert outcomes[A.name].end == JobEnd(1, errors="error: broken")
+    assert workers.names(A) == ["w1", "w2", "w1"], "never again on the worker that just lost it"
+    workers = Workers([worker("w1"), worker("w2")], {A.name: [lost]})
+    outcomes, _ = run(workers, A)
+    assert workers.names(A) == ["w1", "w2", "w1", "w2"]
+    assert outcomes[A.name].is_lost
+    why = outcomes[A.name].error
+    assert why == (
+        "4 workers died while they ran it (w1, w2, w1, w2)"
+        if isinstance(lost, str)
+        else "; ".join(f"{name}: broken" for name in ("w1", "w2", "w1", "w2"))
+    )
+    assert len(workers.started) == ATTEMPTS
+
+
+def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
+    workers = Workers([worker("w1"), worker("w2")], by_worker={"w1": None, "w2": 0})
+
+    def disappear(look: int) -> None:
+        if look == 3:
+            workers.there = [worker("w2")]
+
+    workers.at_look = disappear
+    outcomes, said = run(workers, A)
+    assert outcomes[A.name].workers == ("w1", "w2")
+    assert any("lost on w1: the worker died" in line for line in said)
+    assert any("started on w2, attempt 2 of 4" in line for line in said)
+
+
+def test_the_only_worker_of_a_class_gets_a_lost_job_again_after_a_pause() -> None:
+    workers = Workers([worker("w1"), worker("other", "A100/550")], {A.name: [5, 0]})
+    run(workers, A)
+    assert workers.names(A) == ["w1", "w1"]
+
+
+def test_one_worker_has_one_job_at_a_time_and_a_job_of_another_run_is_joined() -> None:
+    """A job that another run started is joined where it runs, not started elsewhere."""
+    busy = replace(worker("w1"), keys=frozenset({A.name}))
+    workers = Workers([busy, worker("w2")], {A.name: [0], B.name: [0]})
+    _, said = run(workers, A, B)
+    assert dict(workers.started) == {A.name: "w1", B.name: "w2"}
+    assert any("joined on w1" in line for line in said)
+
+
+def check_of(to: Worker) -> Job:
+    return Job(f"check-{to.name}", ("fleet", "check", "-"), b"", "")
+
+
+def test_a_worker_that_fails_its_check_gets_no_job() -> None:
+    """It is named once, with the reason; with no other worker the job is given up, and the reason is its error."""
+    workers = Workers([worker("bad"), worker("good")], {"check-bad": [5], "check-good": [0]})
+    outcomes, said = run(workers, A, B, check=check_of)
+    assert set(workers.names(A) + workers.names(B)) == {"good"}
+    assert [line for line in said if "bad" in line] == ["bad is not used: broken"]
+    assert not any(one.is_lost for one in outcomes.values())
+    outcomes, said = run(Workers([worker("bad")], {"check-bad": [2]}), A, check=check_of)
+    assert outcomes[A.name].error == "no usable worker of host class any host: bad: broken in 0 s"
+
+
+def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
+    outcomes, said = run(Workers([worker("w1"), worker("w2")]), GPU, A)
+    text = "no worker of host class A100/550; there are: 2 of host/x86_64"
+    assert f"gpu for A100/550: {text}; waiting" in said
+    assert outcomes[GPU.name].error == f"{text} in 0 s"
+    assert not outcomes[A.name].is_lost
+
+
+def test_a_worker_that_comes_late_gets_the_job() -> None:
+    workers = Workers([])
+    workers.at_look = lambda look: workers.there.append(worker("late")) if look == 3 else None
+    assert not run(workers, A)[0][A.name].is_lost
+
+
+def test_a_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
+    """It is waited for; what ended before is kept."""
+    workers = Workers([worker("w1")], by_worker={"w1": 0})
+
+    def away(look: int) -> None:
+        if look > 2:
+            raise InfrastructureError("the scheduler tcp://x does not answer")
+
+    workers.at_look = away
+    outcomes, said = run(workers, A, B, job("c"))
+    assert [one.is_lost for one in outcomes.values()].count(False) >= 1
+    assert {one.error for one in outcomes.values() if one.is_lost} == {"the scheduler tcp://x does not answer"}
+    assert any("asking again" in line for line in said)
 
 
 def test_a_lost_job_is_not_repeated_if_its_verdict_is_attached_or_unknown() -> None:
-    other = job("b")
-    workers = Workers({A.name: ["lost"], other.name: ["lost"]})
+    workers = Workers([worker("w1"), worker("w2")], {A.name: ["lost"], B.name: ["lost"]})
 
     def is_pending(one: Job) -> bool:
         if one == A:
             return False
         raise UsageError("an error that waiting does not change")
 
-    outcomes = run_all([A, other, A], workers.submit, is_pending=is_pending)
-    assert workers.started == {A.name: 1, other.name: 1}
-    assert outcomes[A.name].error == "lost"
+    outcomes, _ = run(workers, A, B, A, is_pending=is_pending)
+    assert sorted(workers.started) == sorted([(A.name, "w1"), (B.name, "w2")])
+    assert outcomes[A.name].error == "w1: lost"
 
 
-def test_a_lookup_is_repeated_while_the_registry_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "PAUSE_S", 0.0)
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (JobEnd(8, msgspec.json.encode({"did": "attached", "reasons": ["no GPU", "x"]})), "no GPU; x"),
+        (JobEnd(6, msgspec.json.encode({"rows": [{"error": ""}, {"error": "apt failed"}]})), "apt failed"),
+        (JobEnd(5, msgspec.json.encode({"message": "no engine", "next": "start it"})), "no engine (next: start it)"),
+        (JobEnd(5, b"", "8c: tflite: passed\nerror: no answer\n  next: wait"), "no answer (next: wait)"),
+        (JobEnd(137), "ended with exit code 137"),
+    ],
+)
+def test_the_reason_is_that_of_the_document_or_the_last_error(end: JobEnd, reason: str) -> None:
+    assert reason_of(end) == reason
+
+
+def test_a_lookup_is_repeated_while_the_registry_is_away() -> None:
     calls: list[int] = []
 
     def returning() -> str:

@@ -6,12 +6,14 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 
-from envbuilder.compat.fleet import FleetHost
-from envbuilder.errors import ExitCode, InfrastructureError
+from envbuilder.compat.fleet import FleetHost, asked_of
+from envbuilder.errors import ExitCode
 from envbuilder.matrix import Matrix
+from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks import Profile
 from envbuilder.verdict import Level
 
@@ -87,17 +89,57 @@ class Job:
     def host_class(self) -> str:
         return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
+    @property
+    def worker_class(self) -> str:
+        """The name under which a worker advertises the class."""
+        return asked_of(self.gpu, self.driver, self.arch)
+
+    @property
+    def title(self) -> str:
+        """The work in words, for lines of progress."""
+        work = "build of " if self.arguments[1] == "make" else ""
+        return f"{work}{self.environment} for {self.host_class}"
+
 
 @dataclass(frozen=True)
 class JobEnd:
-    """Exit code of a job and its last output."""
+    """Exit code of a job, its document (JSON), and the end of its standard error."""
 
     code: int
-    output: str = ""
+    document: bytes = b""
+    errors: str = ""
+
+    @cached_property
+    def answer(self) -> JobAnswer:
+        try:
+            return decoding.from_json(self.document, JobAnswer)
+        except decoding.DamagedError:
+            return JobAnswer()
 
 
-class LostJobError(InfrastructureError):
-    """A worker died during a job, or nothing is known about the job's end: no answer about the image."""
+class _Row(msgspec.Struct, frozen=True):
+    error: str = ""
+
+
+class JobAnswer(msgspec.Struct, frozen=True):
+    """Fields of the documents of `fleet prove`, `fleet make` and of an error; empty if it has none."""
+
+    did: str = ""
+    reasons: tuple[str, ...] = ()
+    rows: tuple[_Row, ...] = ()
+    message: str = ""
+    next: str = ""
+
+
+def reason_of(end: JobEnd) -> str:
+    """Return the reason why a job ended as it did: its document's, else the last error that it printed."""
+    answer = end.answer
+    reasons = (*answer.reasons, *(row.error for row in answer.rows if row.error))
+    text = "; ".join(reasons) or answer.message + (f" (next: {answer.next})" if answer.message and answer.next else "")
+    if not text:  # a job without a document
+        printed, _, hint = end.errors.rpartition("error: ")[2].strip().partition("\n  next: ")
+        text = f"{printed} (next: {hint})" if hint else printed
+    return terminal_text.line(text or f"ended with exit code {end.code}")
 
 
 _REPEATABLE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED)
@@ -114,15 +156,36 @@ def is_lost(code: int) -> bool:
     return code in (*_REPEATABLE, *_NOT_STARTED) or code < 0 or code >= _FIRST_SIGNAL
 
 
-def job_of(spec: ValidationSpec | BuildSpec, arch: str, hosts: Iterable[FleetHost] = ()) -> Job:
+class HostSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker has to fit: the input of `envbuilder fleet check`. ``now`` is the time in seconds since 1970."""
+
+    schema: str = "envbuilder/host-order/v1"
+    repository: str
+    suite: str
+    now: float
+    worker: str
+
+
+def job_of(spec: ValidationSpec | BuildSpec | HostSpec, arch: str, hosts: Iterable[FleetHost] = ()) -> Job:
     """Return the job of a specification, named by all of it: other terms or another record are other work."""
     content = msgspec.json.encode(spec, order="deterministic")
     key = hashlib.sha256(content).hexdigest()[:16]
     if isinstance(spec, BuildSpec):
-        return Job(f"envbuilder-make-{key}", ("fleet", "make", "-"), content, spec.environment, arch=arch)
+        return Job(
+            f"envbuilder-make-{key}", ("fleet", "make", "-", "--format", "json"), content, spec.environment, arch=arch
+        )
+    if isinstance(spec, HostSpec):
+        return Job(f"envbuilder-check-{key}", ("fleet", "check", "-"), content, "", arch=arch)
     name = f"envbuilder-{name_part(spec.gpu)}-{key}"
     return Job(
-        name, ("fleet", "prove", "-"), content, spec.environment, spec.gpu, spec.driver, arch=arch, hosts=tuple(hosts)
+        name,
+        ("fleet", "prove", "-", "--format", "json"),
+        content,
+        spec.environment,
+        spec.gpu,
+        spec.driver,
+        arch=arch,
+        hosts=tuple(hosts),
     )
 
 

@@ -21,6 +21,7 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Result of `fleet prove`.
 
     ``did`` is ``stands`` if a trusted result exists already, so that nothing ran; ``state`` is then its state.
+    ``reasons`` are those of the verdict.
     """
 
     schema: str = "envbuilder/proof/v1"
@@ -32,6 +33,7 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
     state: KindState | None = None
     verdict: Word | None = None
     level: Level | None = None
+    reasons: tuple[str, ...] = ()
     exit_code: int = 0
 
 
@@ -81,20 +83,25 @@ def prove(spec: ValidationSpec, local: LocalHost, lookup: DigestLookup, attach: 
         driver=verdict.host.driver,
         verdict=verdict.verdict,
         level=verdict.level,
+        reasons=verdict.reasons,
         exit_code=verdict_exit_code(verdict.verdict),
     )
 
 
 def check_host(spec: ValidationSpec, local: LocalHost) -> None:
     """Compare this host with a specification by its own facts: a scheduler's label proves nothing."""
-    if spec.suite != local.suite:
-        raise UsageError(
-            f"the job needs suite {spec.suite[:19]}, this host has {local.suite[:19]}",
-            hint="install the same version of envbuilder on every host",
-        )
+    check_suite(spec.suite, local.suite)
     if spec.arch != local.arch:
         raise InfrastructureError(f"the job needs {spec.arch}, this host is {local.arch}")
     _check_class(spec, local.host, local.catalog)
+
+
+def check_suite(wanted: str, here: str) -> None:
+    if wanted != here:
+        raise UsageError(
+            f"the job needs suite {wanted[:19]}, this host has {here[:19]}",
+            hint="install the same version of envbuilder on every host",
+        )
 
 
 def _check_class(spec: ValidationSpec, host: HostRef, catalog: Catalog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -15,21 +16,23 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose, read_fleet
 from envbuilder.compat.fleet import advertised
 from envbuilder.engine.docker import connect
-from envbuilder.errors import UsageError
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.host import describe
+from envbuilder.image.bases import NEEDED, ask_for_room
 from envbuilder.jobs.fleet.build import build_and_publish, build_jobs
-from envbuilder.jobs.fleet.dask_engine import LOCAL, DaskEngine
+from envbuilder.jobs.fleet.dask_engine import LOCAL, DaskEngine, check_address
+from envbuilder.jobs.fleet.dispatch import Dispatcher, Worker
 from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
-from envbuilder.jobs.fleet.job import BuildSpec, Job, JobTerms, ValidationSpec
-from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, prove
+from envbuilder.jobs.fleet.job import BuildSpec, HostSpec, Job, JobTerms, ValidationSpec, job_of
+from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, check_suite, prove
 from envbuilder.jobs.fleet.record import required, unpacked
-from envbuilder.jobs.fleet.run import jobs_of, run_here, run_jobs
+from envbuilder.jobs.fleet.run import is_still_pending, jobs_of, run_here, run_jobs
 from envbuilder.jobs.fleet.survey import FleetQuery, survey
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.results import PublishDocument
 from envbuilder.publish.tags import destination
-from envbuilder.publish.verify_request import Registrar, check_believed, duration, openers_of, registrar_of
+from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, check_believed, duration, openers_of, registrar_of
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
@@ -39,7 +42,7 @@ from envbuilder.validation.validate_request import of_record, validate_target
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
 
-_Spec = TypeVar("_Spec", ValidationSpec, BuildSpec)
+_Spec = TypeVar("_Spec", ValidationSpec, BuildSpec, HostSpec)
 
 SIGNING_KEY = "TF_ENVBUILDER_SIGNING_KEY"
 """The variable with the path of a host's private key."""
@@ -81,6 +84,8 @@ class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
     keyless: bool = False
     dask: str | None = None
     build: bool = False
+    timeout: str = "10m"
+    insecure: bool = False
 
 
 def host_classes(catalog: Catalog) -> dict[str, int]:
@@ -125,6 +130,7 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
     if address == LOCAL and not os.environ.get(SIGNING_KEY):
         raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
+    check_address(address, insecure=options.insecure)
     query, registrar = _opened(options, catalog)
     is_local = address == LOCAL
 
@@ -133,16 +139,55 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
         return (job for job in jobs if not is_local or job.arch == query.arch)
 
     with DaskEngine(address, host_classes(catalog) if is_local else {}) as engine:
+        dispatcher = Dispatcher(
+            engine,
+            partial(is_still_pending, query=query, lookup=registrar.standing),
+            Console().say,
+            partial(_check_job, query=query, terms=options.terms),
+            duration(options.timeout),
+        )
         return run_jobs(
-            engine.submit,
+            dispatcher,
             query,
             registrar.standing,
             options.terms,
             Workspace(Path.cwd()),
-            say=Console().say,
             build_jobs=builds if options.build else lambda _: (),
             local=is_local,
         )
+
+
+def _check_job(worker: Worker, query: FleetQuery, terms: JobTerms) -> Job:
+    """Return the job that a worker has to pass before its first other job, with the time of now."""
+    spec = HostSpec(
+        repository=query.repository,
+        suite=query.suite,
+        now=time.time(),
+        worker=worker.address,
+        **msgspec.structs.asdict(terms),
+    )
+    return job_of(spec, query.arch)
+
+
+def check_spec(data: bytes | None, signing: Signing, catalog: Catalog) -> None:
+    """Check that this host can run jobs: key, engine and disk, and with a specification suite, clock and registry.
+
+    Raises UsageError or InfrastructureError for the first problem.
+    """
+    console = Console()
+    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
+    if data is not None:
+        spec = _spec(data, HostSpec)
+        check_suite(spec.suite, suite_plan.digest())
+        if abs(late := time.time() - spec.now) > MAX_SKEW_S:
+            raise InfrastructureError(
+                f"this host's clock differs by {abs(late):.0f} s from that of the host that started the run",
+                hint="set the clock; verdicts with a wrong time are refused",
+            )
+        registrar = _registrar(spec, catalog)
+        check_believed(sealer, registrar.openers)
+        registrar.repository.manifest("envbuilder-check")
+    ask_for_room("a validation", NEEDED["cpu"], connect())
 
 
 def _opened(options: FleetOptions, catalog: Catalog) -> tuple[FleetQuery, Registrar]:
@@ -177,18 +222,23 @@ def prove_spec(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument
     """Run the validation of a job specification (JSON) on this host."""
     spec = _spec(data, ValidationSpec)
     host = describe()
-    with temporary_folder("trusted") as folder:
-        paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
-        for path, pem in zip(paths, spec.trusted, strict=True):
-            write_atomically(path, pem.encode())
-        openers = openers_of(paths, spec.identity or None, spec.issuer or None)
-    registrar = registrar_of(destination(spec.repository), os.environ, openers, catalog.gpu_model, spec.max_age_s)
+    registrar = _registrar(spec, catalog)
     local = LocalHost(host, platform.machine(), suite_plan.digest(), catalog)
     check_host(spec, local)
     attach = _attacher(registrar, signing, host, catalog, spec)
     with temporary_folder("record") as folder:
         record = unpacked(spec.record, folder)
         return prove(spec, local, registrar.standing, lambda: attach(spec.digest, spec.environment, record))
+
+
+def _registrar(spec: ValidationSpec | HostSpec, catalog: Catalog) -> Registrar:
+    """Return the repository of a specification, with the signers that it trusts."""
+    with temporary_folder("trusted") as folder:
+        paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
+        for path, pem in zip(paths, spec.trusted, strict=True):
+            write_atomically(path, pem.encode())
+        openers = openers_of(paths, spec.identity or None, spec.issuer or None)
+    return registrar_of(destination(spec.repository), os.environ, openers, catalog.gpu_model, spec.max_age_s)
 
 
 def make_spec(data: bytes, signing: Signing, catalog: Catalog) -> PublishDocument:
