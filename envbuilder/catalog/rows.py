@@ -350,8 +350,8 @@ class LeaveOut(Row, frozen=True, kw_only=True):
     """Files of a wheel that images of the variant ``runtime`` leave out, and why.
 
     ``package`` is a regular expression for the complete normalised name, ``paths`` one that is searched in each path of
-    the wheel's RECORD, and ``keep`` one for exceptions. Without ``paths`` the row is about a complete package of the
-    CUDA set, which is not installed with the listed minor versions of TensorFlow.
+    the wheel's RECORD, and ``keep`` one for exceptions. ``tensorflow`` are the minor versions that the row is for: of
+    TensorFlow's own wheel, or, without ``paths``, of the TensorFlow whose CUDA set lacks the complete package.
     """
 
     package: str

@@ -17,6 +17,7 @@ from typing import Annotated
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.catalog.rows import LeaveOut, RemovalReason
 from envbuilder.image import lockfile
 from envbuilder.image.lockfile import Locked
@@ -129,7 +130,9 @@ def removed(wheel: Wheel, rows: Iterable[LeaveOut], *, asked_for: Container[str]
     Packages that are ``asked_for`` by name lose only what compilers and tests read.
     """
     name = wheel.package.name
+    version = wheel.package.version
     own = [row for row in rows if row.paths and re.fullmatch(row.package, name)]
+    own = [row for row in own if not row.tensorflow or versions.minor(version) in row.tensorflow]
     if name in asked_for:
         own = [row for row in own if row.reason in {"compilers", "tests"}]
     gone = {path: row.reason for path in wheel.files if (row := _first(own, path)) is not None}

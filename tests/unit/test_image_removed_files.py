@@ -61,15 +61,16 @@ def test_a_list_counts_if_its_label_and_lock_do() -> None:
     assert removed_files.named(lockfile.digest("x\n"), pins, "x\n") == ""
 
 
-def wheel(name: str, *paths: str) -> Wheel:
+def wheel(name: str, *paths: str, version: str = "1.0") -> Wheel:
     record = "".join(f"{path},sha256=x,5\n" for path in paths)
-    (package,) = lockfile.parse(f"{name}==1.0 --hash=sha256:{'0' * 64}\n")
+    (package,) = lockfile.parse(f"{name}=={version} --hash=sha256:{'0' * 64}\n")
     file = DistFile(project=name, filename=f"{name}-1.0-py3-none-any.whl", url="")
     return Wheel(package, file, record.encode(), index=None)  # type: ignore[arg-type] # no object is read
 
 
-def gone(name: str, *paths: str, asked_for: tuple[str, ...] = ()) -> dict[str, str]:
-    return {row.path: row.reason for row in removed(wheel(name, *paths), load().leave_out, asked_for=asked_for)}
+def gone(name: str, *paths: str, asked_for: tuple[str, ...] = (), version: str = "1.0") -> dict[str, str]:
+    made = wheel(name, *paths, version=version)
+    return {row.path: row.reason for row in removed(made, load().leave_out, asked_for=asked_for)}
 
 
 def test_what_compilers_read_is_removed_and_what_python_reads_stays() -> None:
@@ -101,6 +102,14 @@ def test_objects_that_nothing_opens_are_removed_unless_the_matrix_names_their_wh
     found = gone("nvidia-cusolver-cu12", *paths)
     assert found == {paths[0]: "unnamed", paths[2]: "compilers"}
     assert gone("nvidia-cusolver-cu12", *paths, asked_for=("nvidia-cusolver-cu12",)) == {paths[2]: "compilers"}
+
+
+@pytest.mark.parametrize(("version", "left_out"), [("2.15.1", False), ("2.16.2", False), ("2.17.1", True)])
+def test_extensions_that_older_releases_import_stay_there(version: str, *, left_out: bool) -> None:
+    paths = ("tensorflow/python/_pywrap_toco_api.so", "tensorflow/python/tpu/_pywrap_tpu_embedding.so")
+    modules = ("tensorflow/python/__init__.py", "tensorflow/python/tpu/__init__.py")
+    for name in ("tensorflow", "tensorflow-cpu"):
+        assert set(gone(name, *paths, *modules, version=version)) == (set(paths) if left_out else set())
 
 
 def test_files_of_a_wheel_s_data_folder_have_the_path_that_an_installer_gives_them() -> None:
