@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
@@ -31,7 +32,7 @@ from envbuilder.upgrade.document import (
     OutputChange,
     TestCounts,
 )
-from envbuilder.upgrade.observed import Numerics, Observations, Operation, Precision, UserTest, WarningLines
+from envbuilder.upgrade.observed import Numerics, Observations, Operation, Precision, UserTest, WarningLines, paired
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import CheckResult
 
@@ -98,15 +99,9 @@ def _both(
 def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:
     """Evaluate memory peaks as a family of their own; None without samples."""
     rows = statistics.compare([one for one in samples if one.unit == "B"], settings)
-    return (
-        tuple(
-            MemoryChange(
-                name=row.name, rounds=row.rounds, old=row.old_s, new=row.new_s, ratio=row.ratio, change=row.change
-            )
-            for row in rows
-        )
-        or None
-    )
+    fields = ("name", "rounds", "ratio", "change")
+    found = (MemoryChange(old=r.old_s, new=r.new_s, **{name: getattr(r, name) for name in fields}) for r in rows)
+    return tuple(found) or None
 
 
 def _run(one: Observations, other: Observations) -> int | None:
@@ -121,20 +116,10 @@ def compare_hosts(
 ) -> tuple[HostChange, ...]:
     """List every GPU of every fleet host with its support in both images."""
     rows = []
-    for host in fleet:
-        for gpu in dict.fromkeys(host.gpus):
-            before = findings_on(old, host.driver, (gpu,), catalog, host.arch)
-            after = findings_on(new, host.driver, (gpu,), catalog, host.arch)
-            rows.append(
-                HostChange(
-                    host=host.name,
-                    gpu=gpu,
-                    driver=host.driver or "none",
-                    old=state(before),
-                    new=state(after),
-                    findings=after,
-                )
-            )
+    for host, gpu in ((each, gpu) for each in fleet for gpu in dict.fromkeys(each.gpus)):
+        before, after = (findings_on(side, host.driver, (gpu,), catalog, host.arch) for side in (old, new))
+        states = {"old": state(before), "new": state(after)}
+        rows.append(HostChange(host=host.name, gpu=gpu, driver=host.driver or "none", findings=after, **states))
     return tuple(rows)
 
 
@@ -168,15 +153,9 @@ RELEVANT = 2.0
 
 def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
     """List the checks with different outcomes, in the new image's order."""
-    before = {check.name: check for check in old}
-    after = {check.name: check for check in new}
-    return tuple(
-        OutcomeChange(
-            name=name, old=_outcome(before.get(name)), new=_outcome(after.get(name)), message=_said(after.get(name))
-        )
-        for name in (*after, *(name for name in before if name not in after))
-        if _outcome(before.get(name)) != _outcome(after.get(name))
-    )
+    every = paired(old, new)
+    changes = (OutcomeChange(name=n, old=_outcome(a), new=_outcome(b), message=_said(b)) for n, a, b in every)
+    return tuple(change for change in changes if change.old != change.new)
 
 
 def _outcome(result: CheckResult | UserTest | None) -> str:
@@ -206,10 +185,7 @@ def compare_tests(
 
 
 def _pairs(old: Sequence[UserTest], new: Sequence[UserTest]) -> Iterator[OutcomeChange]:
-    before = {test.name: test for test in old}
-    after = {test.name: test for test in new}
-    for name in sorted(before.keys() | after.keys()):
-        one, other = before.get(name), after.get(name)
+    for name, one, other in sorted(paired(old, new), key=itemgetter(0)):
         message = other.message if other and other.outcome != "passed" else one.message if one else ""
         yield OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=message)
 
@@ -281,8 +257,8 @@ def _newly(change: OutcomeChange) -> bool:
 
 def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
     """List operations whose error changed relevantly, or exceeds its precision's tolerance on either image."""
-    before = {operation.name: operation for operation in old.operations}
-    found = [_numeric(before.get(operation.name), operation) for operation in new.operations]
+    both = paired(old.operations, new.operations)
+    found = (_numeric(before, after) for _, before, after in both if after is not None)
     return tuple(change for change in found if change is not None)
 
 
@@ -321,12 +297,8 @@ def warnings(old: WarningLines, new: WarningLines) -> tuple[tuple[str, ...], tup
 
 def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, ...], int]:
     """List the operations with different results on the same inputs, and count the comparable ones."""
-    before = {operation.name: operation for operation in old.operations}
-    rows = [
-        _change(before[one.name], one)
-        for one in new.operations
-        if one.name in before and comparable(before[one.name], one)
-    ]
+    both = paired(old.operations, new.operations)
+    rows = [_change(before, after) for _, before, after in both if before and after and comparable(before, after)]
     return tuple(row for row in rows if row is not None), len(rows)
 
 

@@ -137,7 +137,7 @@ def _run_tests(
             wanted = suite.without(hung)
             key = key_of(place, more={"suite": wanted.digest.encode()})
             run = partial(run_suite, place, wanted, environment.python)
-            found = cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in map(named, found))
+            found = cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in {t.name for t in found})
             left = [UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung)]
             tests.append((*found, *left))
     failed = to_run_again(*tests)
@@ -150,7 +150,3 @@ def _run_tests(
         replace(each, observed=msgspec.structs.replace(each.observed, tests=tests[side], again=again[side]))
         for side, each in enumerate(evidence)
     ]
-
-
-def named(test: UserTest) -> str:
-    return test.name

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from operator import itemgetter
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
 from envbuilder.upgrade.document import ComparedImage, FactChange, LayerChange, PackageChange, Presence, SetChange
-from envbuilder.upgrade.observed import Inventory, Package
+from envbuilder.upgrade.observed import Inventory, Package, paired
 
 LIBRARIES: tuple[tuple[str, str], ...] = (
     ("NCCL", r"nvidia-nccl(-cu\d+)?"),
@@ -23,14 +24,8 @@ LIBRARIES: tuple[tuple[str, str], ...] = (
 
 def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
     """List the distributions that were added, removed, or changed in version or licence, by name."""
-    before = {package.name: package for package in old.packages}
-    after = {package.name: package for package in new.packages}
-    changes = []
-    for name in sorted(before.keys() | after.keys()):
-        one, other = before.get(name), after.get(name)
-        if one is None or other is None or _told(one) != _told(other):
-            changes.append(_package(name, one, other))
-    return tuple(changes)
+    both = sorted(paired(old.packages, new.packages), key=itemgetter(0))
+    return tuple(_package(*each) for each in both if _told(each[1]) != _told(each[2]))
 
 
 LICENCES: tuple[tuple[str, str], ...] = (
@@ -53,18 +48,15 @@ def spdx(licence: str) -> str:
     return next((name for pattern, name in LICENCES if re.fullmatch(pattern, plain)), licence)
 
 
-def _told(package: Package) -> tuple[str, str]:
-    return package.version, spdx(package.licence)
+def _told(package: Package | None) -> tuple[str, str] | None:
+    return (package.version, spdx(package.licence)) if package else None
 
 
 def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
     """List changed requirements of TensorFlow by package and extra: ``numpy <2.1.0,>=1.26.0``."""
     before, after = _requirements(old.requires), _requirements(new.requires)
-    return tuple(
-        FactChange(name=name, old=before.get(name), new=after.get(name))
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    )
+    every = (FactChange(name=name, old=before.get(name), new=after.get(name)) for name in sorted(before | after))
+    return tuple(change for change in every if change.old != change.new)
 
 
 def _requirements(stated: Iterable[str]) -> dict[str, str]:
@@ -98,22 +90,23 @@ def platform(
     old: ComparedImage, new: ComparedImage, old_inventory: Inventory | None, new_inventory: Inventory | None
 ) -> tuple[FactChange, ...]:
     """List the platform facts of both images, changed or not; facts that neither has are omitted."""
-    rows = [
-        FactChange(name="TensorFlow", old=old.tensorflow, new=new.tensorflow),
-        FactChange(
-            name="Python",
-            old=old_inventory.python if old_inventory else old.environment.python,
-            new=new_inventory.python if new_inventory else new.environment.python,
-        ),
-        FactChange(name="CUDA", old=old.environment.cuda, new=new.environment.cuda),
-        FactChange(name="cuDNN", old=old.environment.cudnn, new=new.environment.cudnn),
-        FactChange(name="minimum driver", old=old.environment.minimum_driver, new=new.environment.minimum_driver),
-        FactChange(name="CUDA built with", old=_built(old_inventory, "cuda"), new=_built(new_inventory, "cuda")),
-        FactChange(name="cuDNN built with", old=_built(old_inventory, "cudnn"), new=_built(new_inventory, "cudnn")),
-    ]
-    for name, pattern in LIBRARIES:
-        rows.append(FactChange(name=name, old=_version(old_inventory, pattern), new=_version(new_inventory, pattern)))
+    before, after = _facts(old, old_inventory), _facts(new, new_inventory)
+    rows = (FactChange(name=name, old=value, new=after[name]) for name, value in before.items())
     return tuple(row for row in rows if row.old is not None or row.new is not None)
+
+
+def _facts(side: ComparedImage, inventory: Inventory | None) -> dict[str, str | None]:
+    environment = side.environment
+    return {
+        "TensorFlow": side.tensorflow,
+        "Python": inventory.python if inventory else environment.python,
+        "CUDA": environment.cuda,
+        "cuDNN": environment.cudnn,
+        "minimum driver": environment.minimum_driver,
+        "CUDA built with": _built(inventory, "cuda"),
+        "cuDNN built with": _built(inventory, "cudnn"),
+        **{name: _version(inventory, pattern) for name, pattern in LIBRARIES},
+    }
 
 
 def _built(inventory: Inventory | None, library: str) -> str | None:
@@ -153,14 +146,9 @@ def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
 
 def layers(old: ComparedImage, new: ComparedImage) -> tuple[LayerChange, ...]:
     """Match layers by their instruction, in the new image's order; removed ones come last."""
-    before = _by_instruction(old)
-    after = _by_instruction(new)
-    order = (*after, *(name for name in before if name not in after))
-    return tuple(
-        LayerChange(created_by=name[0], old=before.get(name), new=after.get(name))
-        for name in order
-        if before.get(name) or after.get(name)
-    )
+    before, after = _by_instruction(old), _by_instruction(new)
+    every = (LayerChange(created_by=name[0], old=before.get(name), new=after.get(name)) for name in after | before)
+    return tuple(layer for layer in every if layer.old or layer.new)
 
 
 def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -138,23 +138,26 @@ def ask(
         return Gap(f"its output is not an answer: {error}")
 
 
+ANSWERS = (
+    ("inventory", "packages", "inventory", Inventory),
+    ("surface", "public names", "surface", Surface),
+    ("numerics", "numerics", "numerics", Numerics),
+    ("printed", "warnings", "warning_lines", WarningLines),
+)
+"""Probes with one answer: its field, its name for people, the probe, and its type."""
+
+
 def observe(place: ProbeTarget, task: Task) -> Observations:
-    """Run all probes with one answer: packages, interface, numerics, warnings."""
     gaps: list[str] = []
-
-    def answer(what: str, probe: str, kind: type[_Answer]) -> _Answer | None:
+    found: dict[str, Any] = {}
+    for name, what, probe, kind in ANSWERS:
         task.update(what)
-        found = ask(place, probe, kind)
-        if isinstance(found, Gap):
-            gaps.append(f"{what}: {found.why}")
-            return None
-        return found
-
-    inventory = answer("packages", "inventory", Inventory)
-    surface = answer("public names", "surface", Surface)
-    numerics = answer("numerics", "numerics", Numerics)
-    printed = answer("warnings", "warning_lines", WarningLines)
-    return Observations(inventory=inventory, surface=surface, numerics=numerics, printed=printed, gaps=tuple(gaps))
+        answer = ask(place, probe, kind)
+        if isinstance(answer, Gap):
+            gaps.append(f"{what}: {answer.why}")
+        else:
+            found[name] = answer
+    return msgspec.structs.replace(Observations(gaps=tuple(gaps)), **found)
 
 
 _Value = TypeVar("_Value")

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_Named = TypeVar("_Named", bound=Named)
+
+
+def paired(old: Iterable[_Named], new: Iterable[_Named]) -> Iterator[tuple[str, _Named | None, _Named | None]]:
+    """Yield what both images have under each name: in the new image's order, then what it lacks."""
+    before, after = ({one.name: one for one in side} for side in (old, new))
+    for name in after | before:
+        yield name, before.get(name), after.get(name)
+
 
 Precision = Literal["float32", "float16", "bfloat16", "float64"]
 UserOutcome = Literal["passed", "failed", "skipped", "error", "timeout"]

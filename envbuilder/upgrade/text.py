@@ -284,10 +284,7 @@ def ratio_text(ratio: Interval) -> str:
 
 
 def speed_changed(old: Interval, new: Interval, ratio: Interval) -> bool:
-    """Return True if two medians over all rounds disagree with the ratio within rounds.
-
-    That happens if the machine's speed changed between rounds; only the ratio is then meaningful.
-    """
+    """Return True if two medians over all rounds disagree with the ratio within rounds: only the ratio then counts."""
     plain = new.value / old.value
     return ratio.low is not None and ratio.high is not None and not ratio.low <= plain <= ratio.high
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,11 +103,9 @@ def predict(options: UpgradeOptions, catalog: Catalog) -> UpgradeDocument:
 @contextmanager
 def _wheels(wheel: Path | None) -> Iterator[Path | None]:
     """Copy the user's wheel file into a separate folder, as installers require."""
-    if wheel is None:
-        yield None
-        return
-    with temporary_folder("wheel") as folder:
-        shutil.copy(wheel, folder)
+    with temporary_folder("wheel") if wheel else nullcontext() as folder:
+        if wheel and folder:
+            shutil.copy(wheel, folder)
         yield folder
 
 
@@ -142,11 +140,7 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> tuple[Val
     )
 
 
-def _document(
-    options: UpgradeOptions,
-    both: Pair,
-    gathered: CollectedEvidence,
-) -> UpgradeDocument:
+def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) -> UpgradeDocument:
     old, new = gathered.old, gathered.new
     if options.wheel is not None:
         new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))

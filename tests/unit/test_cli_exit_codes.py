@@ -20,8 +20,7 @@ from envbuilder.jobs.run import RunDocument, RunRow
 from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.verification import Demanded, Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
-from envbuilder.upgrade.bisect import BisectDocument, BisectParameters
-from envbuilder.upgrade.bisect_search import Result
+from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, Result
 
 CONTRACT = (70, 5, 7, 6, 2, 4, 3, 1, 8, 0)
 """The documented order, written down a second time."""

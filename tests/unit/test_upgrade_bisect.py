@@ -17,19 +17,24 @@ from envbuilder.cli import exit_codes
 from envbuilder.environment import Combination
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.upgrade.bisect import (
+    Answer,
     BisectDocument,
     BisectParameters,
     CommandResult,
+    NextCandidate,
+    Result,
     Unbuildable,
+    advance,
     as_text,
     bisect,
     candidates,
+    most_images,
+    normalised,
     ordered,
     path_of,
     resolved,
     result_of_check,
 )
-from envbuilder.upgrade.bisect_search import Answer, NextCandidate, Result, advance, most_images, normalised
 from envbuilder.verdict import CheckResult, Outcome
 from envbuilder.workspace import read_document
 
