@@ -107,7 +107,6 @@ def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
 
 
 def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
-    """Yield the Pythons on the image's PATH, each version once, in the order of a shell."""
     known: set[str] = set()
     programs = {path: found[1] for path in sorted(files.paths) if (found := _PYTHON.search(path))}
     for folder in image.env.get("PATH", DEFAULT_PATH).split(":"):
@@ -122,7 +121,6 @@ def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
 
 
 def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]:
-    """Yield the libraries that the image's loader finds by the soname of a file."""
     sonames = {
         entry.row.binary.soname
         for path, entry in files.paths.items()

@@ -17,8 +17,6 @@ from envbuilder.workspace import packaged_yaml
 
 
 class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of the file; its first lines explain the fields."""
-
     code: Code
     subject: str
     message: str

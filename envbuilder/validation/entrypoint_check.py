@@ -71,7 +71,6 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
     user = FRESH_USER if check.arguments.get("user") == "fresh" else ""  # '' is the image's own
 
     def start(*, own: bool) -> tuple[str, str, str]:
-        """Return what is wrong, the text of the image's entry point, and the standard error."""
         runs_python = own and image.entrypoint and image.entrypoint[-1].rpartition("/")[2].startswith("python")
         output, errors = bytearray(), bytearray()
         for python in ("python", "python3"):  # it may be called python3 only
@@ -115,7 +114,6 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
 
 
 def _drawn(entrypoint: tuple[str, ...]) -> tuple[str, list[int]]:
-    """Return a program that multiplies two drawn matrices, and their product."""
     left = [[secrets.randbelow(16) - 8 for _ in range(_INNER)] for _ in range(_SIZE)]
     right = [[secrets.randbelow(16) - 8 for _ in range(_SIZE)] for _ in range(_INNER)]
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]

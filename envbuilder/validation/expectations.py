@@ -22,7 +22,6 @@ _SHARED = set(Facts.__struct_fields__) & set(Environment.__struct_fields__)
 
 
 def installed_framework(files: ImageFiles, image: Image, gpus: str) -> InstalledFramework:
-    """Return the TensorFlow of an image; ``gpus`` are those of its container."""
     found = ImagePython(files, image).framework
     is_for_gpus = found.is_for_gpus or (found.is_cuda_build and gpus != "none")
     return msgspec.structs.replace(found, is_for_gpus=is_for_gpus)

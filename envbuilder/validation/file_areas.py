@@ -57,8 +57,6 @@ class Difference(NamedTuple):
 
 
 class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of the table; its first lines explain the fields."""
-
     event: Event
     area: str
     code: Code = Code.FILES_DIFFER
@@ -75,8 +73,6 @@ class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Found(NamedTuple):
-    """Entries of an area, each with the path to show for it."""
-
     area: Area
     package: InstalledPackage | None
     paths: dict[str, str]
@@ -180,8 +176,6 @@ _READ, _ENTER = 0o4, 0o5
 
 
 class _Entries:
-    """Every entry of an image: its owner, what happened to it, and where it is."""
-
     def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
         self._subject, self._files, self._packages = subject, subject.files, packages
         self._user = user_number(subject) or 0
@@ -189,7 +183,6 @@ class _Entries:
         self._sites = tuple(f"{site}/" for site in subject.python.sites) if self._user else ()
 
     def entries(self) -> Iterator[tuple[str, StackedFile, bool]]:
-        """Yield path and entry of all that is there, and of all that a layer deleted (False)."""
         for path, entry in self._files.paths.items():
             yield path, entry, True
         for path in self._files.gone:
@@ -197,7 +190,6 @@ class _Entries:
                 yield path, self._files.hidden[path][0], False
 
     def owner(self, path: str) -> Owner | None:
-        """Return the owner of a path; None for an entry that nothing brought."""
         real = path if path in self._files.paths else self._files.resolve(path)
         if self._subject.is_of_system(real):
             return Owner("system", self._files.system.layer(real) or 0)
@@ -388,7 +380,6 @@ class _Entries:
 
     @cached_property
     def _before_system(self) -> frozenset[str]:
-        """Paths at which the image's PATH finds a program before the system's."""
         theirs = (path.rpartition("/") for path, _ in self._files.system.files())
         names = {name for folder, _, name in theirs if folder in ("bin", "sbin", "usr/bin", "usr/sbin")}
         own = {posixpath.normpath(f"{one.site}/../../../bin") for one in distributions(self._files)}

@@ -99,7 +99,6 @@ def _fields(metadata: bytes) -> dict[str, str]:
 
 
 def _scripts(entry_points: str) -> frozenset[str]:
-    """Return the programs that an installer writes for a distribution's entry points."""
     names: set[str] = set()
     section = ""
     for line in entry_points.splitlines():
@@ -111,7 +110,6 @@ def _scripts(entry_points: str) -> frozenset[str]:
 
 
 def parse(record: bytes, site: str) -> Iterator[tuple[str, str]]:
-    """Read a RECORD: each file's path in the image, and its digest."""
     for row in decoding.csv_rows(record):
         if row and row[0]:
             yield _placed(row[0], site), row[1] if len(row) > 1 else ""
@@ -158,5 +156,4 @@ def made_by_installer(path: str, distribution: InstalledPackage) -> bool:
 
 
 def digest_of(content: bytes, algorithm: str) -> str:
-    """Return a SHA-256 as RECORD writes it; '' for another algorithm, which is not compared."""
     return f"sha256={base64.urlsafe_b64encode(content).decode().rstrip('=')}" if algorithm == "sha256" else ""

@@ -76,7 +76,6 @@ def _is_behind(subject: ImageContext, path: str) -> bool:
 
 
 def _same(name: str, soname: str) -> bool:
-    """Compare the stem and the major version: ``libcudart.so.12`` is what ``libcudart.so.12.5.82`` is."""
     majors = {major[1] for text in (name, soname) if (major := _MAJOR.search(text))}
     return name.partition(".so")[0] == soname.partition(".so")[0] and len(majors) <= 1
 

@@ -41,7 +41,6 @@ def contradicts_itself(declared: Environment) -> bool:
 
 
 def carried_lock(files: ImageFiles) -> str:
-    """Return the lock in the image; '' if there is no valid one."""
     try:
         text = decoding.text(files.content(LOCK) or b"")
         lockfile.parse(text)
@@ -51,7 +50,6 @@ def carried_lock(files: ImageFiles) -> str:
 
 
 def carried_system_locks(files: ImageFiles) -> dict[str, str]:
-    """Return the valid system locks in an image."""
     locks: dict[str, str] = {}
     for name, path in _SYSTEM_LOCKS.items():
         try:
@@ -135,7 +133,6 @@ def _rows(subject: ImageContext, declared: Environment | None) -> Iterator[tuple
 
 
 def _flavor(subject: ImageContext, declared: Environment | None) -> Iterator[Finding]:
-    """Find a flavour that differs from the id or the files: a GPU image that claims to be a CPU image."""
     if declared is not None and contradicts_itself(declared):
         yield found("claims_two_flavors", flavor=declared.flavor, id=declared.id)
     elif subject.facts.flavor == "cpu" and subject.python.framework.is_for_gpus:

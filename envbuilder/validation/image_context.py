@@ -69,12 +69,10 @@ class ImageContext:
 
     @cached_property
     def search(self) -> LocalSearch:
-        """The loader's view."""
         return ImageSearch(self.files, self.image) if self.local is None else LocalSearch()
 
     @cached_property
     def python(self) -> LocalPython:
-        """The Python that has TensorFlow."""
         return self.local or ImagePython(self.files, self.image)
 
     @property
@@ -84,7 +82,6 @@ class ImageContext:
 
     @property
     def severity(self) -> Severity:
-        """Severity of a defect that a foreign image may have on purpose."""
         return Severity.ERROR if self.is_managed else Severity.WARNING
 
     def entries(self, variable: str) -> list[str]:
@@ -95,7 +92,6 @@ class ImageContext:
 
     @cached_property
     def loader_folders(self) -> frozenset[str]:
-        """Every folder on the loader's path: of its variable, settings, cache and defaults."""
         told = (decoding.lossy(text) for path, text in self.files.kept() if path.startswith("etc/ld.so.conf"))
         lines = (line.strip() for text in told for line in text.splitlines())
         cached = parse_cache(self.files.content("etc/ld.so.cache") or b"")
@@ -122,7 +118,6 @@ class ImageContext:
         return f" (layer {number + 1}: {'…' if secrets_in(INSTRUCTION, made.encode()) else escaped(made)})"
 
     def is_later(self, path: str) -> bool:
-        """Return True if a layer above the known layers of the environment brought a path."""
         entry = self.files.paths.get(path)
         return entry is not None and 0 < self.own_layers <= entry.layer
 
@@ -170,7 +165,6 @@ class CheckOutput:
 
 
 def instruction(layer: Layer) -> str:
-    """Return the instruction that made a layer, as its Dockerfile has it."""
     return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")
 
 

@@ -156,11 +156,9 @@ class ImageFiles:
         self._contents.pop(path, None)
 
     def was(self, path: str, layer: int) -> StackedFile | None:
-        """Return the last hidden entry of a path up to a layer; None if there is none."""
         return next((one for one in reversed(self.hidden.get(path, ())) if one.layer <= layer), None)
 
     def since(self, path: str) -> int:
-        """Return the layer since which a path is unchanged; copies of the same file do not count."""
         now = self.paths[path]
         layer = now.layer
         for one in reversed(self.hidden.get(path, ())):
@@ -170,7 +168,6 @@ class ImageFiles:
         return layer
 
     def is_changed(self, path: str) -> bool:
-        """Return True if a later layer changed a file or link."""
         before, now = self.hidden.get(path, [])[:1], self.paths.get(path)
         return bool(before) and now is not None and not is_same(before[0].row, now.row)
 
@@ -203,16 +200,13 @@ class ImageFiles:
         return entry if entry is not None and entry.row.kind == "file" else None
 
     def content(self, path: str) -> bytes | None:
-        """Return the content of a file, if it is stored."""
         return self._contents.get(self.resolve(path))
 
     def kept(self) -> Iterator[tuple[str, bytes]]:
-        """Yield path and content of every file of the stacked image whose content is stored."""
         yield from self._contents.items()
 
 
 def is_same(before: FileRow, now: FileRow) -> bool:
-    """Return True if two entries are the same file, or links to the same target."""
     return (before.kind, before.digest, before.target) == (now.kind, now.digest, now.target)
 
 
@@ -300,7 +294,6 @@ def _scanner() -> str:
 
 
 def _unpacked(kept: bytes) -> LayerRecord | None:
-    """Read a record from the cache; None if it is damaged."""
     try:
         with decoding.damaged("not a kept record"):
             found: LayerRecord = decoding.from_msgpack(zlib.decompress(kept), LayerRecord)

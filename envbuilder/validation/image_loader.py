@@ -30,8 +30,6 @@ STUB_AT_MOST = 512 * 1024
 
 
 class RecordedElf(Elf):
-    """A shared object from the record of its layer."""
-
     def __init__(self, path: str, binary: Binary) -> None:
         self.path, self.extent, self.sections = path, 0, {}
         self.soname, self.machine = binary.soname or None, binary.machine or None
@@ -41,10 +39,7 @@ class RecordedElf(Elf):
 
 
 class LocalSearch(Search):
-    """The loader's view of this host."""
-
     def runs(self, path: str) -> bool:
-        """Return True if a path leads to a program that users may start."""
         return Path(path).is_file() and os.access(path, os.X_OK)
 
     def is_stub(self, path: str) -> bool:
@@ -69,7 +64,6 @@ class LocalSearch(Search):
         return max(filter(versions.key_or_none, named), key=versions.key, default="")
 
     def xla_tools(self, folder: str, cuda: str | None, env: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the tools of XLA by name; None for a tool that is in none of the folders that XLA searches."""
         places = xlatools.roots(folder, cuda, env.get("XLA_FLAGS", ""))
         devices = (*(f"{place}/{xlatools.LIBDEVICE}" for place in places), "libdevice.10.bc")
         return {
@@ -192,28 +186,21 @@ _OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
 
 
 class LocalPython:
-    """A Python of this host that has TensorFlow, and its packages."""
-
     def __init__(self, framework: InstalledFramework) -> None:
         self.framework, self.sites = framework, framework.sites
 
     def distributions(self) -> list[installed.Distribution]:
-        """Return every distribution that it finds, sorted by name."""
         return installed.distributions(self.sites)
 
     def objects(self, search: Search) -> list[str]:
-        """Return every shared object of its packages, links resolved, sorted."""
         found = (f"{folder}/{name}" for site in self.sites for folder, _, names in os.walk(site) for name in names)
         return sorted({search.real(path) for path in found if _OBJECT.search(path)})
 
     def own(self, search: Search) -> list[Elf]:
-        """Return TensorFlow's own large objects."""
         return tensorflow_install.callers(search, self.framework.folder) if self.framework.folder else []
 
 
 class ImagePython(LocalPython):
-    """The Python of an image that has TensorFlow, and its packages."""
-
     def __init__(self, files: ImageFiles, image: Image) -> None:
         self._files = files
         sites = _sites(files, image)

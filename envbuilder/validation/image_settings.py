@@ -127,7 +127,6 @@ _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 
 
 def _in_files(subject: ImageContext) -> Iterator[_Setting]:
-    """Judge the variables of files that logins and NCCL read, and those that ONBUILD sets, at most as warnings."""
     texts = {f"/{path}": decoding.lossy(subject.files.content(path) or b"") for path in _table().files}
     onbuild = subject.image.settings.get("on_build")
     words = [str(one).partition(" ") for one in onbuild] if isinstance(onbuild, list | tuple) else []

@@ -34,7 +34,6 @@ def _accounts(subject: ImageContext) -> list[list[str]]:
 
 
 def home(subject: ImageContext) -> str:
-    """Return the home folder of the image's user; '' if it is unknown."""
     return _account(subject)[5]
 
 
@@ -48,7 +47,6 @@ def user_number(subject: ImageContext) -> int | None:
 
 
 def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find an entry point, command or user that is missing, and a ``python`` that is not the environment's."""
     image, count = subject.image, len(subject.files.paths)
     words = image.entrypoint or image.command
     kind = "entry point" if image.entrypoint else "command"
@@ -80,7 +78,6 @@ def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
-    """Return the path of the program that a word starts, links not followed; None if there is none."""
     places = [word] if "/" in word else [f"{folder}/{word}" for folder in env.get("PATH", "/usr/bin:/bin").split(":")]
     for place in places:
         path = place if place.startswith("/") else f"{subject.image.workdir}/{place}"
@@ -91,7 +88,6 @@ def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | 
 
 
 def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
-    """Find a /tmp or a home that the image's user may not write to, and further accounts with root's number."""
     user = user_number(subject)
     if len(subject.files.paths) < _COMPLETE:
         return

@@ -34,28 +34,18 @@ from envbuilder.verdict import Measurement
 
 @dataclass
 class _Compared:
-    """Result of the comparison of one distribution; paths in the image."""
-
-    changed: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    differences: list[tuple[Event, str]] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
     brought: frozenset[str] = frozenset()
     files: int = 0
     unknown: str = ""
     compared_with_wheel: bool = False
     is_proved: bool = False
 
-    def happened(self) -> Iterator[tuple[Event, str]]:
-        """Yield what happened to the files that are not as recorded."""
-        yield from (("differs", path) for path in self.changed)
-        yield from (("missing", path) for path in self.missing)
-        yield from (("unhashed", path) for path in self.unread)
-
     @property
     def is_as_its_wheel(self) -> bool:
         """Return True if the image has the RECORD of the locked wheel, and every file as recorded."""
-        return self.compared_with_wheel and not (self.changed or self.missing or self.against)
+        return self.compared_with_wheel and not (self.against or {"differs", "missing"} & dict(self.differences).keys())
 
 
 @dataclass
@@ -77,26 +67,24 @@ class _Total:
     def add(
         self, subject: ImageContext, one: InstalledPackage, package: Locked | None, omitted: Sequence[Removed]
     ) -> None:
-        if subject.proven and one.rows is not None and subject.unproven.isdisjoint(one.rows):
+        record = f"{one.site}/{one.folder}/RECORD"
+        if subject.proven and one.rows is not None and subject.unproven.isdisjoint((record, *one.rows)):
             self.owned.update(dict.fromkeys(one.rows, 0))
             self.counts["files"] += len(one.rows)
             return
         is_added = one in subject.added
-        if omitted and subject.is_later(f"{one.site}/{one.folder}/RECORD"):
+        if omitted and subject.is_later(record):
             brought = sum(row.size - (row.left or 0) for row in omitted)
             self.findings.append(found("came_back", one=one, size=brought / 1e6))
             omitted = ()  # it is compared as a whole wheel
-        wheel = _wheel(subject, one, package)
-        if wheel.content is None and package is not None and not omitted:
-            wheel = _pinned(subject, one, package, wheel)
+        wheel = _wheel(subject, one, package, is_whole=not omitted)
         compared = _compare(subject, one, wheel, omitted)
         for path, layer in _owned(subject, one, compared, is_locked=package is not None, is_added=is_added):
             self.owned[path] = max(layer, self.owned.get(path, 0))  # two may bring it
             if path not in subject.files.paths:  # it was moved, and a link leads to it
                 self.owned[subject.files.resolve(path)] = layer
-        for name, count in (("files", compared.files), ("wheels", compared.compared_with_wheel)):
-            self.counts[name] += count
-        self.counts["proved"] += compared.is_proved
+        counts = {"files": compared.files, "wheels": compared.compared_with_wheel, "proved": compared.is_proved}
+        self.counts = {name: count + self.counts[name] for name, count in counts.items()}
         if subject.is_built_here and package is not None and compared.is_as_its_wheel:
             subject.wheels.built(package, one.tags)
         if package is not None and _is_unvouched(subject, wheel, package):
@@ -107,7 +95,7 @@ class _Total:
             self.unknown.setdefault(compared.unknown, []).append(one.name)
         is_own = subject.is_managed and not is_added
         self.findings += _findings(subject, one, compared, Severity.ERROR if is_own else Severity.WARNING)
-        self.differences += (Difference(event, path, one, is_own) for event, path in compared.happened())
+        self.differences += (Difference(event, path, one, is_own) for event, path in compared.differences)
 
 
 def files(subject: ImageContext) -> CheckOutput:
@@ -118,7 +106,11 @@ def files(subject: ImageContext) -> CheckOutput:
     """
     total, carried = compared(subject), _carried(subject)
     there = distributions(subject.files)
-    findings = [*total.findings, *reported(subject, "files"), *_hiding(subject, there)]
+    findings = [*total.findings, *reported(subject, "files")]
+    if hidden := hidden_modules(subject):
+        findings.append(found("hidden_modules", subject.severity, paths=listed(hidden)))
+    sites = {one.site for one in there}
+    findings += [*hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
     undecided = _undecided(total.alone)
     if carried:
@@ -150,7 +142,6 @@ def _carried(subject: ImageContext) -> str:
 
 
 def reported(subject: ImageContext, check: Reporter) -> list[Finding]:
-    """Return the findings of a check about the entries of an image."""
     return [one.finding for one in _accounted(subject) if one.check == check]
 
 
@@ -229,15 +220,6 @@ def _owned(
         yield posixpath.normpath(f"{one.site}/../../../bin/{name}"), layer
 
 
-def _hiding(subject: ImageContext, there: tuple[InstalledPackage, ...]) -> Iterator[Finding]:
-    """Find modules that hide those of the lock, and what keeps Python from its packages."""
-    sites = {one.site for one in there}
-    if hidden := hidden_modules(subject):
-        yield found("hidden_modules", subject.severity, paths=listed(hidden))
-    yield from hiding_modules(subject, sites)
-    yield from environments(subject, sites)
-
-
 _SETUPTOOLS = frozenset(
     ("setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence.pth", "easy_install.py")
 )
@@ -255,18 +237,17 @@ def _is_own(one: InstalledPackage, path: str, tops: frozenset[str]) -> bool:
     return top in tops or top == one.folder
 
 
-def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None) -> WheelRecord:
-    """Return the RECORD of the locked wheel; none for another version, which the check `locked` reports."""
+def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:
+    """Return the RECORD of the locked wheel; none for another version, which the check `locked` reports.
+
+    Without an index, it is the image's own RECORD if that equals the pinned one (``is_whole``: no file was removed).
+    """
     if package is None and not subject.is_managed:
         return WheelRecord(why="no index that was queried has such a wheel")
     if package is None or not versions.same(package.version, one.version):
         return WheelRecord(why="it is not in the lock in this version")
-    return subject.wheels.of(package, one.tags)
-
-
-def _pinned(subject: ImageContext, one: InstalledPackage, package: Locked, wheel: WheelRecord) -> WheelRecord:
-    """Return the image's own RECORD if it equals the pinned RECORD of the wheel: then no index is queried."""
-    if not versions.same(package.version, one.version):
+    wheel = subject.wheels.of(package, one.tags)
+    if wheel.content is not None or not is_whole:
         return wheel
     record = subject.files.content(f"{one.site}/{one.folder}/RECORD") or b""
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
@@ -279,10 +260,9 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
         if omitted:
-            left = remaining_of(brought, omitted, one.site)
-            brought = left.brought
-            it.against += left.strange
-            it.changed += [path for path in left.gone if subject.files.file(path) is not None]
+            brought, gone, strange = remaining_of(brought, omitted, one.site)
+            it.against += strange
+            it.differences += [("differs", path) for path in gone if subject.files.file(path) is not None]
         it.compared_with_wheel, it.brought, it.is_proved = True, frozenset(brought), bool(wheel.proof)
         it.against += _against(one, brought, rewritten)
         expected = {**expected, **brought}
@@ -292,11 +272,11 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
         it.files += 1
         entry = subject.files.file(path)
         if entry is None:
-            it.missing.append(path)
+            it.differences.append(("missing", path))
         elif path not in rewritten and digest and _differs(entry.row.digest, digest):
-            it.changed.append(path)
+            it.differences.append(("differs", path))
         elif digest and not digest_of(b"", digest.partition("=")[0]):
-            it.unread.append(path)
+            it.differences.append(("unhashed", path))
     return it
 
 
@@ -314,7 +294,6 @@ def _differs(content: bytes, digest: str) -> bool:
 
 
 def _against(one: InstalledPackage, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
-    """Return the files whose rows differ between the image's RECORD and the wheel's."""
     rows = one.rows or {}
     other = [
         path
@@ -333,7 +312,7 @@ def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, weigh
         yield found("no_record", weight, one=one, place=place)
     if one.editable:
         yield found("editable", weight, one=one, place=place)
-    if it.against and not it.changed:
+    if it.against and "differs" not in dict(it.differences):
         yield found("record_differs", one=one, paths=listed(it.against))
 
 
@@ -354,20 +333,13 @@ def _unknown(why: str, names: list[str]) -> Finding:
     return found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why)
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """The remaining files of a wheel: path in the image → digest; the removed paths; and ``strange`` rows of the list.
+def remaining_of(
+    brought: Mapping[str, str], omitted: Sequence[Removed], site: str
+) -> tuple[dict[str, str], list[str], list[str]]:
+    """Return the remaining files of a wheel (path → digest), the removed paths, and strange rows of the list.
 
     A row is strange if it does not match the wheel, file for file: it excuses nothing.
     """
-
-    brought: dict[str, str]
-    gone: tuple[str, ...]
-    strange: tuple[str, ...]
-
-
-def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: str) -> Remaining:
-    """Remove from the files of a wheel below ``site`` those that the list names."""
     start = len(site) + 1
     left, gone, strange = dict(brought), list[str](), list[str]()
     for row in (one for one in omitted if one.left is None):
@@ -385,4 +357,4 @@ def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: s
             left[path] = cut.becomes
         else:
             strange.append(path)
-    return Remaining(left, tuple(gone), tuple(strange))
+    return left, gone, strange

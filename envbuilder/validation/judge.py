@@ -29,8 +29,6 @@ from envbuilder.workspace import packaged_yaml
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """The evaluation of all results; ``reasons`` has a sentence for each check that prevents PASSED."""
-
     verdict: Word
     level: Level
     requires: tuple[CheckLevel, ...]
@@ -109,8 +107,6 @@ def _budget(field: str, measured: Mapping[str, float], bound: float) -> CheckRes
 
 
 class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of `consequences.yaml`, which documents the keys."""
-
     causes: frozenset[Code]
     effects: frozenset[Code]
     subjects: frozenset[str] = frozenset()
@@ -137,7 +133,6 @@ class Causes:
 def assemble(
     checks: Iterable[Check], results: Iterable[CheckResult], causes: Causes, budgets: Budgets, size: int | None
 ) -> tuple[CheckResult, ...]:
-    """Return all results in the order of the checks, with consequences marked, then those of the budgets."""
     by_name = {result.name: result for result in results}
     ordered = mark_consequences((by_name[check.name] for check in checks if check.name in by_name), causes)
     return (*ordered, *budget_results(ordered, budgets, size))

@@ -111,7 +111,6 @@ def place(known: KnownImage | None, image: Image) -> range:
 
 
 def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...]:
-    """Return the results of the checks on the host for an image that equals its record."""
     text = f"layers above the base and configuration equal the record of {known.recorded} (suite {known.suite[7:23]})"
     results = []
     for check in checks:
@@ -150,7 +149,6 @@ def configuration(image: Image, base: Image) -> dict[str, object]:
 
 
 def entries(record: LayerRecord) -> str:
-    """Return the digest of a layer's entries, in the order of their paths."""
     names = ("path", "kind", "mode", "uid", "size", "modified", "target", "digest", "has_capabilities")
     rows = sorted(record.rows, key=lambda row: row.path)
     return digest(msgspec.msgpack.encode([[getattr(row, name) for name in names] for row in rows]))

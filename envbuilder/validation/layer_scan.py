@@ -64,7 +64,6 @@ class Budget:
         self._seconds, self._clock = SECONDS * images, time.thread_time()
 
     def read(self, size: int) -> None:
-        """Take bytes of contents; the time that it took to read them is free."""
         self._content -= size
         self._clock = time.thread_time()
 
@@ -138,7 +137,6 @@ class LayerRecord(msgspec.Struct, frozen=True):
 
 
 def scan(stream: LayerStream, budget: Budget | None = None) -> LayerRecord:
-    """Read a layer to its end, or up to a bound of the budget."""
     budget = budget or Budget()
     rows: list[FileRow] = []
     contents: dict[str, bytes] = {}
@@ -230,7 +228,6 @@ _HEADER = (("<Q", 32), ("<H", 54), ("<H", 56))
 
 
 def _dynamic(piece: bytes | bytearray) -> range:
-    """Return the place of the dynamic section according to a file's headers; an empty range if they have none."""
     try:
         with decoding.damaged("no headers"):
             at, size, count = [struct.unpack_from(form, piece, place)[0] for form, place in _HEADER]

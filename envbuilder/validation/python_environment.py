@@ -49,7 +49,6 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 
 def _pythons(subject: ImageContext, prefix: str) -> list[str]:
-    """Return the interpreters in an environment's bin folder, the shortest name first."""
     names = sorted(filter(_PYTHON.match, subject.search.names(f"{prefix}/bin")), key=len)
     return [path for path in (f"{prefix}/bin/{name}" for name in names) if subject.files.file(path) is not None]
 
@@ -166,7 +165,6 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 
 def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
-    """Return the names of installed modules and packages, including Python's own and its extensions."""
     inside = [path[len(site) + 1 :] for site in sites for path in subject.files.paths if path.startswith(site + "/")]
     own = [found.string[found.end() :] for found in map(STDLIB.match, subject.files.paths) if found]
     tops = (path.removeprefix(_EXTENSIONS).partition("/")[0] for path in (*inside, *own))

@@ -48,7 +48,6 @@ def layers(subject: ImageContext) -> CheckOutput:
 
 
 def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding]]:
-    """Yield path and finding of credentials in the files that are visible in the image, or in those that are not."""
     for number, record in enumerate(subject.files.records):
         if number < subject.proven:
             continue
@@ -98,7 +97,6 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _without_values(subject: ImageContext, instruction: str) -> str:
-    """Return an instruction without the values that are still in the configuration."""
     image, found = subject.image, _SETS.match(instruction)
     rest = instruction[found.end() :] if found else instruction
     if found and found[1] in ("CMD", "ENTRYPOINT"):
@@ -130,7 +128,6 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _is_known(subject: ImageContext, path: str) -> bool:
-    """Return True for a file with nothing but certificates of the matrix."""
     found = pem.certificates(subject.files.content(path) or b"")
     return bool(found) and found <= subject.authorities
 
@@ -140,7 +137,6 @@ def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]
 
 
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
-    """Report setuid programs, world-writable code and the user root as warnings."""
     yield from reported(subject, "secrets")
     if subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0:
         text = "the image runs as root by default"

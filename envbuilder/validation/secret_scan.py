@@ -15,8 +15,6 @@ VARIABLE, INSTRUCTION = "<variable>", "<instruction>"
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A likely credential: ``what`` it is, and the ``path`` of its file."""
-
     path: str
     what: str
 

@@ -90,7 +90,6 @@ def _unlocked(subject: ImageContext) -> list[Finding]:
 
 
 def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the versions of each package as one text."""
     versions: dict[str, set[str]] = {}
     for name, version in pairs:
         versions.setdefault(name, set()).add(version)
@@ -126,7 +125,6 @@ def unmet_requirement(text: str, there: Mapping[str, str], markers: Mapping[str,
 
 
 def _markers(subject: ImageContext) -> dict[str, str]:
-    """Return the values for requirement markers of the image's Python, as far as the files tell."""
     version = subject.python.framework.release or subject.facts.python
     return {
         "python_version": minor(version) if key_or_none(version) else version,
@@ -141,13 +139,11 @@ def _markers(subject: ImageContext) -> dict[str, str]:
 
 
 def no_stub(subject: ImageContext) -> CheckOutput:
-    """Find a stub of the driver's library, and driver libraries of another host."""
     findings = [*stubs(subject), *driver_libraries(subject)]
     return output(findings, "the driver's own library, or none", "no stub where the driver belongs")
 
 
 def tools(subject: ImageContext) -> CheckOutput:
-    """Find ptxas and libdevice in the folders that XLA searches."""
     env, facts, folder = subject.image.env, subject.facts, subject.python.framework.folder
     paths = subject.search.xla_tools(folder, facts.built_cuda, env)
     places = ", ".join(xlatools.roots(folder, facts.built_cuda, env.get("XLA_FLAGS", "")))
@@ -232,14 +228,12 @@ def only_one(subject: ImageContext) -> CheckOutput:
 
 
 def copies_of(search: Search, family: str, folders: Iterable[str]) -> list[str]:
-    """Return the different files of one library on the path; links to one file count once."""
     pattern = re.compile(re.escape(family) + r"\.so\.[0-9][0-9.]*\Z")
     there = [f"{folder}/{name}" for folder in folders for name in search.names(folder) if pattern.match(name)]
     return list(dict.fromkeys(search.real(path) for path in there if search.exists(path)))
 
 
 def _twice(search: Search, twice: dict[str, list[str]]) -> Finding:
-    """Describe a second CUDA, all of its libraries in one finding."""
     differ = any(len({search.size(path) for path in copies}) > 1 for copies in twice.values())
     texts = (
         f"{len(copies)} copies of {family} on the loader's path; {copies[0]} comes first"

@@ -60,7 +60,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select(facts: Facts) -> tuple[Check, ...]:
-    """Return the checks of the profile that apply to an environment, in the order of the table."""
     applies = {
         "": True,
         "lock": bool(facts.locked),
@@ -128,7 +127,6 @@ def digest() -> str:
 
 
 def digest_of(checks: tuple[Check, ...], files: Mapping[str, bytes]) -> str:
-    """Return the digest of a table of checks, its groups, and the code of the given files."""
     rows = [msgspec.structs.replace(check, proves="") for check in checks]
     code = {name: code_only(data) if name.endswith(".py") else _SENTENCE.sub(b"", data) for name, data in files.items()}
     return content_key({"checks": msgspec.json.encode((rows, GROUPS), order="sorted"), **code})

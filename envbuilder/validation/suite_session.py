@@ -56,8 +56,6 @@ FLOODED = Unfinished("not run: it printed more than 64 MiB or a million lines", 
 
 @dataclass(frozen=True)
 class Progress:
-    """What happens during a validation: a check begins, or ends with its outcome."""
-
     kind: Literal["began", "ended"]
     name: str
     outcome: str = ""
@@ -82,7 +80,6 @@ class _Result(CheckResult, frozen=True, kw_only=True):
     data: Any = None
 
     def seconds(self) -> dict[str, tuple[float, ...]]:
-        """Return every time in the result, by name."""
         measured = {name: (one.value,) for name, one in self.measurements.items() if one.unit == "s"}
         return measured | {f"phase {name}": (*one.cold_s, *one.warm_s) for name, one in self.phases.items()}
 
@@ -100,14 +97,11 @@ class _Gpu(GpuSeen, frozen=True, kw_only=True):
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver reports inside the container."""
-
     driver: str | None = None
     count: int = 0
     gpus: tuple[_Gpu, ...] = ()
 
     def on(self, host: HostRef) -> HostRef:
-        """Return a host with this driver and these GPUs."""
         gpus = decoding.converted(msgspec.to_builtins(self.gpus), tuple[GpuSeen, ...])
         modes = every_on(gpu.persistence for gpu in self.gpus)
         return msgspec.structs.replace(host, driver=self.driver, gpus=gpus, persistence=modes)
@@ -169,7 +163,6 @@ class Session:
         return self.stopped is not None
 
     def limit(self, seconds: float) -> float:
-        """Return a time limit for this host: a slow import doubles it."""
         return Limits().scaled(seconds, self._results[_IMPORT].duration_s if _IMPORT in self._results else 0.0)
 
     def outcomes(self) -> dict[str, Outcome]:
@@ -180,7 +173,6 @@ class Session:
         self._violations = [*self._violations, *texts][:_MOST_VIOLATIONS]
 
     def _take(self, event: _Event) -> None:
-        """Take a message, unless it comes after the end; note each departure from the order of an honest run."""
         is_first, self._started = not self._started, True
         if self._ended:
             self._violate(f"{event.event!r} after the end")
@@ -269,7 +261,6 @@ class Session:
         return self._results[name].data if self.outcomes().get(name) == "passed" else None
 
     def timeline(self) -> tuple[Phase, ...]:
-        """Return every phase of start-up that was timed, in the order of the measurements."""
         phases: dict[str, Phase] = {}
         results = (self._results[name] for name in self._checks if name in self._results)
         for name, times in (pair for result in results for pair in result.phases.items()):
@@ -279,7 +270,6 @@ class Session:
         return tuple(phases.values())
 
     def driver(self) -> Driver:
-        """Return what the check of the driver reported; empty if there was no such check."""
         return _driver(self._results[_DRIVER]) if _DRIVER in self._results else Driver()
 
 
@@ -289,7 +279,6 @@ def _driver(result: _Result) -> Driver:
 
 
 def check_protocol(session: Session, why: Unfinished | None, check: Check) -> CheckResult:
-    """Check the messages of a run that is over because of ``why`` (None: it came to its end)."""
     findings = tuple(found("message_of_run", text=text) for text in session.violations(why)[:_SHOWN])
     return check.result(
         "failed" if findings else "passed",

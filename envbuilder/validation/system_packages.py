@@ -15,7 +15,6 @@ _CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
 
 
 def is_list(path: str) -> bool:
-    """Return True for dpkg's list of the files of one package."""
     return _LIST.match(path) is not None
 
 
@@ -54,7 +53,6 @@ class SystemPackages:
                     self._names[placed] = name
 
     def owns(self, path: str, *, conda: bool = True) -> bool:
-        """Return True if a package brings this file; without ``conda``, a package of the system's own manager."""
         return path in self._layers and (conda or path not in self._of_conda)
 
     def layer(self, path: str) -> int | None:
@@ -66,7 +64,6 @@ class SystemPackages:
         return self._names.get(path, path)
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Yield every file with the layer in which its package was last installed."""
         yield from self._layers.items()
 
 

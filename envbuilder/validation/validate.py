@@ -250,7 +250,6 @@ class _Run:
         )
 
     def _of_suite(self) -> list[CheckResult]:
-        """Run the checks of the container, and check the messages of the run."""
         session, nonce = self.session, secrets.token_hex(16)
         why = self.suite(suite_plan.plan(self.checks, msgspec.structs.replace(self.facts, challenge=nonce)), session)
         protocol = [check_protocol(session, why, check) for check in self.checks if check.group == "protocol"]
@@ -304,7 +303,6 @@ class _Target:
 
     @cached_property
     def files(self) -> ImageFiles:
-        """Its files, which take seconds to read: while the suite runs, if nothing needs them before."""
         return read_image(self.engine, self.image)
 
     def _of_environment(self, environment: Environment) -> Facts:

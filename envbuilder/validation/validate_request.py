@@ -43,7 +43,6 @@ def simulation_of(host: str | None, catalog: Catalog) -> Simulation | None:
 
 
 def validate_python(python: str | None, profile: Profile, console: Console, catalog: Catalog) -> Verdict:
-    """Validate a Python of this host; None is envbuilder's own."""
     with console.live(), console.task("here") as task:
         return validate_here(catalog, python or sys.executable, profile, lambda one: task.update(one.text))
 
@@ -99,7 +98,6 @@ def _of_image(
 
 
 def _record(name: str, workspace: Workspace) -> ImageRecord | None:
-    """Return the record of a built environment; None if there is no such environment."""
     return read_document(workspace.image_record(name), ImageRecord) if _ID.fullmatch(name) else None
 
 
@@ -154,7 +152,6 @@ def left_out(image: Image, workspace: Workspace) -> str:
 
 
 def as_text(verdict: Verdict) -> str:
-    """Return a verdict as text: checks, reasons, findings with their fixes, verdict and level."""
     rows = [
         (check.level, check.name, check.outcome, f"{check.duration_s:.2f} s", " ".join(check.observed.split())[:100])
         for check in verdict.checks

@@ -85,7 +85,6 @@ class History:
     path: Path
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Add verdicts that are not stored yet."""
         rows = [_row(verdict) for verdict in verdicts]
         with self._open() as connection, connection:
             connection.executemany("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -140,7 +139,6 @@ def _readable(key: object, document: object) -> Verdict | None:
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str, int, str, bytes]:
-    """Return the row of a verdict. Raises DamagedError if it has no time."""
     document = msgspec.json.encode(verdict, order="deterministic")
     with decoding.damaged("the verdict has no valid time"):
         finished = _utc(datetime.fromisoformat(verdict.finished))
