@@ -7,12 +7,21 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import format_option, jobs_option, matrix_argument, pull_option, read_options, select_option
+from envbuilder.cli.options import (
+    format_option,
+    jobs_option,
+    matrix_argument,
+    pull_option,
+    read_options,
+    repository_option,
+    select_option,
+)
 
 
 @click.command("build")
 @matrix_argument
 @select_option
+@repository_option
 @format_option
 @jobs_option
 @pull_option

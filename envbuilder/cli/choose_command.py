@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import format_option, repository_option
 from envbuilder.environment import Flavor, Variant
 
 
@@ -26,6 +26,7 @@ from envbuilder.environment import Flavor, Variant
     show_default=True,
     help="devel keeps the files that compile custom operations.",
 )
+@repository_option
 @format_option
 def command(form: str, *, flavor: Flavor | None, variant: Variant, **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load

@@ -6,7 +6,7 @@ import math
 
 import click
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import format_option, repository_option
 
 
 def _finite(_context: click.Context, _option: click.Parameter, size: float | None) -> float | None:
@@ -27,6 +27,7 @@ def _finite(_context: click.Context, _option: click.Parameter, size: float | Non
     help="Trim the builder's cache, which other builds share, to this size.",
 )
 @click.option("--dry-run", is_flag=True, help="List the images without removing them.")
+@repository_option
 @format_option
 def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) -> None:  # noqa: FBT001
     from envbuilder.cli.output import finish

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from envbuilder.errors import UsageError
+from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.support import decoding
 
 _Options = TypeVar("_Options")
@@ -80,6 +81,21 @@ format_option = click.option(
     default="table",
     show_default=True,
     help="Print a table for people or one JSON document for scripts.",
+)
+
+
+def _use_repository(_context: click.Context, _option: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        os.environ[REPOSITORY] = name
+        repository()
+
+
+repository_option = click.option(
+    "--repository",
+    metavar="NAME",
+    expose_value=False,
+    callback=_use_repository,
+    help="Name images NAME:ID, such as team/tensorflow:ID, so that checkouts that share an engine keep their own.",
 )
 
 jobs_option = click.option(

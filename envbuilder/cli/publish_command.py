@@ -15,6 +15,7 @@ from envbuilder.cli.options import (
     matrix_argument,
     profile_option,
     read_options,
+    repository_option,
     select_option,
     sign_option,
 )
@@ -23,6 +24,7 @@ from envbuilder.cli.options import (
 @click.command("publish")
 @matrix_argument
 @select_option
+@repository_option
 @format_option
 @click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Push the images to this repository.")
 @sign_option

@@ -15,6 +15,7 @@ from envbuilder.cli.options import (
     profile_option,
     pull_option,
     read_options,
+    repository_option,
     select_option,
 )
 
@@ -22,6 +23,7 @@ from envbuilder.cli.options import (
 @click.command("run")
 @matrix_argument
 @select_option
+@repository_option
 @format_option
 @jobs_option
 @profile_option

@@ -15,6 +15,7 @@ from envbuilder.cli.options import (
     keyless_option,
     profile_option,
     read_options,
+    repository_option,
     sign_option,
 )
 
@@ -42,6 +43,7 @@ from envbuilder.cli.options import (
 @click.option(
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
+@repository_option
 @format_option
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Run the validation suite and print the verdict.

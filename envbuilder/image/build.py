@@ -30,7 +30,15 @@ from envbuilder.image.context import (
 )
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.layers import carried_out
-from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, TOOLS_SYSTEM, reference
+from envbuilder.image.names import (
+    BASE_DIGEST_LABEL,
+    BASE_NAME_LABEL,
+    CREATED_LABEL,
+    REVISION_LABEL,
+    SOURCE_LABEL,
+    TOOLS_SYSTEM,
+    reference,
+)
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding, subprocesses, terminal_text
@@ -153,22 +161,27 @@ def ensure(
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     before = read_document(workspace.image_record(environment.id), ImageRecord)
-    if before and before.key == key and not options.no_cache and engine.image(before.image) is not None:
+    named = before is not None and before.reference == reference(environment.id)
+    if before and named and before.key == key and not options.no_cache and engine.image(before.image) is not None:
         return _built(environment, before, files, workspace, fresh=False)
     tools = catalog.system(TOOLS_SYSTEM) if environment.on_registry_base else None
     arguments = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
     repository = environment.packaged_cuda.repository if environment.packaged_cuda else ""
     own = environment.added.indexes
+    checkout = _checkout(workspace.images, files)
     request = BuildRequest(
         context=files,
         dockerfile=f"{environment.id}/Dockerfile",
         tag=reference(environment.id),
         extra=host_files(wheels=options.wheels, indexes=own, repository=repository, folder="shared/host"),
         build_args=arguments,
-        labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id},
+        labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id}
+        | {name: value for name, value in checkout.items() if name not in dict(environment.added.labels)},
         no_cache=options.no_cache,
     )
-    record = _build(environment, workspace, engine, on_step, request, files, base, key)
+    record = _build(
+        environment, workspace, engine, on_step, request, files, base, key, checkout.get(REVISION_LABEL, "")
+    )
     built = _built(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=own)
     wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
@@ -222,6 +235,7 @@ def _build(
     files: Mapping[str, bytes],
     base: Base,
     key: str,
+    revision: str,
 ) -> ImageRecord:
     """Build an environment, and write ``out/<id>/build.log`` meanwhile and ``out/<id>/image.json`` at the end."""
     ask_for_room(environment.id, NEEDED[environment.flavor], engine)
@@ -243,7 +257,7 @@ def _build(
         seconds=round(seconds, 1),
         layers=image.layers,
         context=digests_of(files),
-        revision=_revision(workspace.images, files),
+        revision=revision,
         started=started,
         finished=finished,
         omitted=removed_files.sums(removed_files.parse(carried_out(files, request.dockerfile)).values()),
@@ -266,18 +280,34 @@ def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: digest(data) for name, data in sorted(files.items())}
 
 
-def _revision(images: Path, files: Iterable[str]) -> str:
-    """Return the commit that files of ``images/`` were checked out from; '' if one differs, or without git."""
+def _checkout(images: Path, files: Iterable[str]) -> dict[str, str]:
+    """Return labels of the commit that last changed files of ``images/``; none if one differs, or without git.
 
-    def git(*words: str) -> str | None:
+    They change only if the files do, and no clock enters the image: it is created on the day of that commit.
+    """
+
+    def git(*words: str) -> str:
         try:
             done = subprocesses.run(["git", *words], within=20, folder=images, brief=True)
         except subprocesses.ProgramError:
-            return None
-        return done.text.strip() if done.code == 0 else None
+            return ""
+        return done.text.strip() if done.code == 0 else ""
 
-    commit = git("rev-parse", "HEAD")
-    return commit if commit and git("status", "--porcelain", "--ignored", "--", *files) == "" else ""
+    commit, _, created = git("log", "-1", "--format=%H %cI", "--", *files).partition(" ")
+    if not commit or git("status", "--porcelain", "--ignored", "--", *files):
+        return {}
+    labels = {REVISION_LABEL: commit, CREATED_LABEL: created}
+    remote = _ADDRESS.fullmatch(git("remote", "get-url", "origin"))
+    if remote:
+        labels[SOURCE_LABEL] = f"https://{remote['host']}/{remote['path']}"
+    return labels
+
+
+_ADDRESS = re.compile(
+    r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?(?P<host>[A-Za-z0-9.-]+\.[A-Za-z]{2,})(?::[0-9]+/|[:/])"
+    r"(?P<path>[A-Za-z0-9._~/-]+?)(?:\.git)?/?"
+)
+"""Addresses of repositories: ``https://user:token@host/team/project.git``, ``git@host:team/project``."""
 
 
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:

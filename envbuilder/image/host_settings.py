@@ -19,10 +19,15 @@ from envbuilder.workspace import read_users, users_text
 T = TypeVar("T")
 
 _VARIABLE = "TF_ENVBUILDER_MIRRORS"
+REPOSITORY = "TF_ENVBUILDER_REPOSITORY"
+"""The variable of `--repository`: the repository of images in the engine's store."""
+
+_DEFAULT_REPOSITORY = "envbuilder/tensorflow"
 
 _EXAMPLES = {
     "apt": '[apt], and below it debian = "https://mirror.example.org/debian", without credentials; '
     '[apt.repositories.NAME] with url = "https://packages.example.org/…", key = "/etc/apt/keyrings/….gpg", and suite',
+    "images": '[images], and below it repository = "team/tensorflow", without a tag',
     "mirrors": '[mirrors], and below it "docker.io" = "mirror.example.org:5000/hub", without a scheme',
 }
 _LARGEST = 32 << 10
@@ -75,6 +80,23 @@ def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     pairs = (pair.partition("=") for pair in environ.get(_VARIABLE, "").replace(",", " ").split())
     variable = {registry: mirror for registry, _, mirror in pairs}
     return _table("mirrors", dict[_Registry, _Mirror], environ, variable, _VARIABLE if variable else "")
+
+
+class _Images(msgspec.Struct, forbid_unknown_fields=True):
+    """How images are called in the engine's store."""
+
+    repository: _Mirror = _DEFAULT_REPOSITORY
+
+
+def repository(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the repository of images: ``--repository``, or the file's ``[images]``, or envbuilder's own.
+
+    Raises UsageError for an invalid name.
+    """
+    given = environ.get(REPOSITORY, "")
+    return _table(
+        "images", _Images, environ, {"repository": given} if given else None, REPOSITORY if given else ""
+    ).repository
 
 
 def apt(environ: Mapping[str, str] = os.environ) -> Apt:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-ENVIRONMENTS = "envbuilder/tensorflow"  # :<environment id>
+from envbuilder.image import host_settings
+
 BASES = "envbuilder/base"  # :<operating system>, bootstrapped
 CONTROLS = "envbuilder/control"  # :<name>, broken on purpose
 REPRODUCED = "envbuilder/reproduced"  # :<digest of the recipe>, reported environments with deviations
@@ -22,11 +23,19 @@ OURS = (ENVIRONMENT_LABEL, REPRODUCED_LABEL, CONTROL_LABEL, BASE_KEY_LABEL)
 
 BASE_NAME_LABEL = "org.opencontainers.image.base.name"
 BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
-"""The base of an image (https://github.com/opencontainers/image-spec/blob/main/annotations.md)."""
+SOURCE_LABEL = "org.opencontainers.image.source"
+REVISION_LABEL = "org.opencontainers.image.revision"
+CREATED_LABEL = "org.opencontainers.image.created"
+HOST_LABELS = frozenset({BASE_NAME_LABEL, BASE_DIGEST_LABEL, SOURCE_LABEL, REVISION_LABEL, CREATED_LABEL})
+"""Labels that differ between hosts and checkouts: the base, the repository and the commit of the build's files.
+
+https://github.com/opencontainers/image-spec/blob/main/annotations.md
+"""
 
 
 def reference(environment_id: str) -> str:
-    return f"{ENVIRONMENTS}:{environment_id}"
+    """Return the name of an environment's image in the engine's store."""
+    return f"{host_settings.repository()}:{environment_id}"
 
 
 def run_line(image: str, *, gpus: bool) -> str:

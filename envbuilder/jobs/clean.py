@@ -9,6 +9,7 @@ import msgspec
 from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import names
+from envbuilder.image.host_settings import repository
 from envbuilder.support.console import table
 
 
@@ -60,7 +61,7 @@ def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
 def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
     """Return the tags to remove; an image comes before its base."""
     intermediate = (*engine.names(names.REPRODUCED), *engine.names(names.CONTROLS))
-    environments = engine.names(names.ENVIRONMENTS)
+    environments = engine.names(repository())
     if options.everything:
         return (*intermediate, *environments, *engine.names(names.BASES))
     return (*intermediate, *(name for name in environments if names.is_after(name)))

@@ -11,7 +11,7 @@ import msgspec
 
 from envbuilder.engine.port import Image
 from envbuilder.finding import Finding
-from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL
+from envbuilder.image.names import HOST_LABELS
 from envbuilder.support import decoding
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
@@ -132,7 +132,7 @@ def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: st
 def configuration(image: Image, base: Image) -> dict[str, object]:
     """Return every setting by name, variables and labels one by one, and the digest of the instructions above the base.
 
-    Labels of the base and those that name it are left out: they differ between hosts.
+    Labels of the base, and those that name it or the checkout, are left out: they differ between hosts.
     """
     count = len(image.history) - len(base.history)
     own = image.history[:count] if image.history[count:] == base.history else image.history
@@ -144,7 +144,7 @@ def configuration(image: Image, base: Image) -> dict[str, object]:
         elif name != "labels":
             found[name] = value
     own_labels = {key: value for key, value in image.labels.items() if base.labels.get(key) != value}
-    found |= {f"label {key}": own_labels[key] for key in own_labels.keys() - {BASE_NAME_LABEL, BASE_DIGEST_LABEL}}
+    found |= {f"label {key}": own_labels[key] for key in own_labels.keys() - HOST_LABELS}
     return decoding.from_json(msgspec.json.encode(found, order="sorted"), dict[str, object])  # tuples become lists
 
 

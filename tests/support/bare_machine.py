@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ from envbuilder.cli import main
 from envbuilder.engine.docker import DockerEngine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import names
+from envbuilder.image.host_settings import REPOSITORY
 
 PREFIX = "envbuilder-bare"
 
@@ -23,7 +25,7 @@ def no_registry(_: DockerEngine, reference: str) -> NoReturn:
 
 def bare() -> None:
     """Take everything away."""
-    names.BASES, names.ENVIRONMENTS = f"{PREFIX}/base", f"{PREFIX}/tensorflow"
+    names.BASES, os.environ[REPOSITORY] = f"{PREFIX}/base", f"{PREFIX}/tensorflow"
     DockerEngine.reach = DockerEngine.pull = no_registry  # type: ignore[assignment,method-assign]
 
 

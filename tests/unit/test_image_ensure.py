@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,15 @@ from envbuilder.errors import BaseUnavailableError, BuildFailedError, InputError
 from envbuilder.image import context, debian, lockfile
 from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, standing
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
-from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_KEY_LABEL, BASE_NAME_LABEL
+from envbuilder.image.host_settings import REPOSITORY
+from envbuilder.image.names import (
+    BASE_DIGEST_LABEL,
+    BASE_KEY_LABEL,
+    BASE_NAME_LABEL,
+    CREATED_LABEL,
+    REVISION_LABEL,
+    SOURCE_LABEL,
+)
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import Workspace, content_key, folder_contents, write_atomically
@@ -84,6 +94,63 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     assert build_files(vetted().id, workspace) == before
     assert "✓ FROM ${BASE} AS base" in workspace.build_log(vetted().id).read_text()
     assert {step.kind for step in steps} == {"started", "done"}
+
+
+@pytest.mark.parametrize(
+    ("remote", "source"),
+    [
+        ("https://user:token@git.example.org/team/project.git", "https://git.example.org/team/project"),
+        ("git@git.example.org:team/project.git", "https://git.example.org/team/project"),
+        ("ssh://git@git.example.org:2222/team/project", "https://git.example.org/team/project"),
+        ("/srv/mirrors/project.git", None),
+    ],
+)
+def test_labels_name_the_commit_of_the_build_files(workspace: Workspace, remote: str, source: str | None) -> None:
+    day = "2026-11-20T08:00:00+00:00"
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        environ = {**os.environ, "GIT_AUTHOR_DATE": day, "GIT_COMMITTER_DATE": day}
+        return subprocess.run(
+            ["git", *who, *words], cwd=workspace.root, env=environ, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    def labels() -> dict[str, str]:
+        engine = engine_with_base()
+        made(workspace, engine, BuildOptions(no_cache=True))
+        found = dict(engine.builds[-1].labels)
+        return {name: found[name] for name in found.keys() - {BASE_NAME_LABEL, BASE_DIGEST_LABEL}}
+
+    made(workspace, engine_with_base())
+    assert labels() == {}
+    git("init", "-q")
+    git("remote", "add", "origin", remote)
+    git("add", "images")
+    git("commit", "-qm", "one")
+    expected = {REVISION_LABEL: git("rev-parse", "HEAD"), CREATED_LABEL: day}
+    expected |= {SOURCE_LABEL: source} if source else {}
+    assert labels() == expected
+    (workspace.root / "other").write_text("x")
+    git("add", "other")
+    git("commit", "-qm", "two")
+    assert labels() == expected  # the build's files are those of the first commit
+    lock = workspace.context(vetted().id) / lockfile.LOCK
+    lock.write_text(f"{lock.read_text()}\n")
+    assert labels() == {}
+
+
+def test_repository_names_the_image_and_a_new_one_is_built(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_with_base()
+    first = made(workspace, engine)
+    monkeypatch.setenv(REPOSITORY, "team/tensorflow")
+    second = made(workspace, engine)
+    assert (first.record.reference, second.record.reference) == (
+        f"envbuilder/tensorflow:{vetted().id}",
+        f"team/tensorflow:{vetted().id}",
+    )
+    assert (second.fresh, made(workspace, engine).fresh) == (True, False)
 
 
 def test_record_of_a_known_image_is_in_no_build_and_stays(workspace: Workspace) -> None:

@@ -21,7 +21,7 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
 from envbuilder.image import debian, system_lock
 from envbuilder.image.context import templates
-from envbuilder.image.host_settings import apt, host_files, repository_files
+from envbuilder.image.host_settings import REPOSITORY, apt, host_files, repository, repository_files
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.index_config import configured
@@ -47,6 +47,21 @@ def test_debian_is_had_from_the_configured_mirror(config: Path) -> None:
     assert debian.mirror_lines("bookworm") == lines
     config.write_text('[apt]\ndebian = "https://m.example.org/debian"\ndebian-security = "http://s.example.org/x"\n')
     assert debian.mirror_lines("trixie")[-1] == "deb http://s.example.org/x trixie-security main"
+
+
+def test_repository_is_the_variable_or_the_file_or_envbuilders_own(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repository() == "envbuilder/tensorflow"
+    config.write_text('[images]\nrepository = "team/tensorflow"\n')
+    assert repository() == "team/tensorflow"
+    monkeypatch.setenv(REPOSITORY, "registry.example.org:5000/team")
+    assert repository() == "registry.example.org:5000/team"
+    for wrong in ("team/tensorflow:1", "Team", "-x", "a b", "a/../b"):
+        monkeypatch.setenv(REPOSITORY, wrong)
+        with pytest.raises(UsageError, match=f"{REPOSITORY}.*not in the form of the example") as refused:
+            repository()
+        assert 'repository = "team/tensorflow"' in str(refused.value.hint)
 
 
 def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
