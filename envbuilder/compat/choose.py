@@ -47,26 +47,25 @@ def choose_for(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: b
     devices, lacking = unknown.find_devices(host.gpus, (), catalog)
     arch = host.arch or unknown.required_arch(devices, catalog) or wanted.arch
     candidates = catalog.candidates(wanted.tensorflow, wanted.package)
-    # What is the same for every release.
-    always = lacking if wanted.flavor == "gpu" else ()
     if not candidates:
-        always = (unknown.no_release(wanted.tensorflow, wanted.package, catalog),)
-    elif wanted.os is not None and catalog.system(wanted.os) is None:
-        always = (unknown.no_system(wanted.os, catalog),)
-    if compatible(always) is not True:
-        return HostChoice(refused=(_refused(next(iter(candidates), wanted.tensorflow), always),))
+        absent = unknown.no_release(wanted.tensorflow, wanted.package, catalog)
+        return HostChoice(refused=(_refused(wanted.tensorflow, (absent,)),))
+    if wanted.os is not None and catalog.system(wanted.os) is None:
+        return HostChoice(refused=(_refused(candidates[0], (unknown.no_system(wanted.os, catalog),)),))
+    unknown_gpus = lacking if wanted.flavor == "gpu" else ()
     targets = Targets(drivers=(host.driver,) if host.driver else (), gpus=host.gpus)
     resolver = Resolver(catalog, targets if wanted.flavor == "gpu" else Targets())
     refused: list[Refused] = []
     for version in candidates:
-        first: tuple[Finding, ...] = ()
+        tried: list[tuple[Finding, ...]] = []
         for asked in _attempts(msgspec.structs.replace(wanted, tensorflow=version, arch=arch), resolver):
             made = resolver.resolve(asked)
-            found = made.findings if isinstance(made, Rejection) else _findings(made, host, catalog, avx=avx)
+            ruled = made.findings if isinstance(made, Rejection) else _findings(made, host, catalog, avx=avx)
+            found = (*unknown_gpus, *ruled)
             if isinstance(made, Environment) and _reason(found) is None:
                 return HostChoice(environment=made, findings=found, refused=tuple(refused))
-            first = first or found
-        refused.append(_refused(version, first))
+            tried.append(found)
+        refused.append(_refused(version, next((one for one in tried if compatible(one) is not False), tried[0])))
     return HostChoice(refused=tuple(refused))
 
 

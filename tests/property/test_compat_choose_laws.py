@@ -56,7 +56,9 @@ def test_choose_and_check_agree_about_a_release(release: str, driver: str, gpu: 
     document = check_with_image(Question(tensorflow=release, driver=driver, gpus=(gpu,)), CATALOG)
     named = plan_of(release, variant)
     cells = place(named, (FleetHost(name="host", driver=driver, gpus=(gpu,)),), CATALOG)
-    assert found.compatible is document.compatible
+    # The release's own CUDA may have a forward-compatibility package for this driver, the newer CUDA of its image none.
+    has_newer_cuda = any(one.cuda != one.built_cuda for one in named)
+    assert found.compatible is document.compatible or (has_newer_cuda and document.compatible is None)
     assert (found.compatible is True) is (found.environment is not None)
     assert all(cell.compatible is not True or found.compatible is True for cell in cells)
     assert all(cell.compatible is not None or found.compatible is not False for cell in cells)
