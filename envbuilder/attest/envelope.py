@@ -66,6 +66,10 @@ class Sealer(Protocol):
 
     @property
     def media_type(self) -> str: ...
+    @property
+    def openers(self) -> tuple[Opener, ...]:
+        """Open what the signer trusts: earlier statements that a new one answers or names."""
+
     def seal(self, payload: bytes) -> bytes: ...
 
 
@@ -99,11 +103,18 @@ def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
 
 @dataclass(frozen=True)
 class KeySealer:
-    """`Sealer` with one or more private keys."""
+    """`Sealer` with one or more private keys, which trusts them and ``trusted``."""
 
     key: PrivateKey
     media_type: str = ENVELOPE
     others: tuple[PrivateKey, ...] = ()
+    trusted: tuple[PublicKey, ...] = ()
+
+    @property
+    def openers(self) -> tuple[Opener, ...]:
+        own = (self.key.public, *(one.public for one in self.others))
+        keys = tuple({key.keyid: key for key in (*self.trusted, *own)}.values())
+        return KeyOpener(keys), BundleOpener(keys)
 
     def seal(self, payload: bytes) -> bytes:
         """Seal a statement in a DSSE envelope, signed by every key."""

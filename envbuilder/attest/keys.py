@@ -100,6 +100,11 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     return PrivateKey(next((one for one in known if one.keyid == public.keyid), public), key)
 
 
+def is_public(path: Path) -> bool:
+    """Return True for a file with public keys. Raises UsageError if it cannot be read."""
+    return path.is_file() and _BEGIN in decoding.lossy(_read(path))  # a pipe can be read once
+
+
 def is_private_to_its_owner(path: Path) -> bool:
     """Return True if only its owner may read a file. Raises UsageError if that is unknown."""
     try:

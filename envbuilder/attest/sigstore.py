@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from envbuilder.attest.envelope import BUNDLE, Opened, Rejected, SignedBy
+from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected, SignedBy
 from envbuilder.errors import InfrastructureError, PublishError
 
 
@@ -14,6 +14,7 @@ class SigstoreSealer:
     """`Sealer` with the identity of a CI job (its OpenID Connect token)."""
 
     media_type: str = BUNDLE
+    openers: tuple[Opener, ...] = ()
 
     def seal(self, payload: bytes) -> bytes:
         """Sign a statement and have it logged. Raises PublishError without an identity."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, assert_never, get_args
+from typing import Annotated, Any, Literal, assert_never, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 OURS = "urn:envbuilder:attestation/"
 VERDICT = f"{OURS}verdict/v1"
+NOTICE = f"{OURS}notice/v1"
 CYCLONEDX = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 
@@ -100,16 +101,46 @@ class ResultPredicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     allowed: tuple[str, ...] = msgspec.field(name="envbuilder_allowed", default=())
 
 
-class VerdictPredicate(msgspec.Struct, frozen=True, kw_only=True):
+StatementDigest = Annotated[str, msgspec.Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+"""The digest under which a registry stores a statement: it includes the signatures."""
+
+
+class _Linked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``previous`` are the trusted statements that the signer saw, ``answers`` the FAILED ones that it answers."""
+
+    answers: tuple[StatementDigest, ...] = ()
+    previous: tuple[StatementDigest, ...] = ()
+
+
+class VerdictPredicate(_Linked, frozen=True, kw_only=True):
     """The full verdict, and what the publisher allowed although it is not PASSED."""
 
     verdict: Verdict
     allowed: tuple[Allowance, ...] = ()
 
 
-def verdict_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement:
+class Notice(_Linked, frozen=True, kw_only=True):
+    """A person's decision and its reason: it answers statements, or withdraws the image if it names none."""
+
+    reason: str
+    time: str
+
+
+def verdict_statement(
+    name: str,
+    verdict: Verdict,
+    *,
+    allowed: tuple[Allowance, ...] = (),
+    answers: tuple[str, ...] = (),
+    previous: tuple[str, ...] = (),
+) -> Statement:
     """Return the statement of a complete verdict. Raises PublishError if the verdict names no digest."""
-    return about(name, _digest(verdict), VERDICT, VerdictPredicate(verdict=verdict, allowed=allowed))
+    stated = VerdictPredicate(verdict=verdict, allowed=allowed, answers=answers, previous=previous)
+    return about(name, _digest(verdict), VERDICT, stated)
+
+
+def notice_statement(name: str, digest: str, notice: Notice) -> Statement:
+    return about(name, digest, NOTICE, notice)
 
 
 def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement | None:
@@ -156,6 +187,10 @@ class FailedResult(msgspec.Struct, frozen=True, rename="camel"):
     failed_tests: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
 
+    @property
+    def checks(self) -> frozenset[str]:
+        return frozenset(self.failed_tests + self.unfinished)
+
 
 class _VerdictHeader(msgspec.Struct, frozen=True):
     """The fields of a verdict that are read first: its schema and its word, of any version."""
@@ -168,7 +203,7 @@ class _PredicateHeader(msgspec.Struct, frozen=True):
     verdict: _VerdictHeader
 
 
-Meaning = Verdict | FailedResult | Unread | None
+Meaning = VerdictPredicate | Notice | FailedResult | Unread | None
 
 
 def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
@@ -199,6 +234,10 @@ def _understood(digest: str, statement: Statement) -> Meaning:
     if kind == TEST_RESULT:
         found: FailedResult = bounded_json.parsed(statement.predicate, FailedResult, "a test result")
         return found if found.result == "FAILED" else None
+    if kind == NOTICE:
+        notice: Notice = bounded_json.parsed(statement.predicate, Notice, "a notice")
+        moment(notice.time)
+        return notice
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
     header: _VerdictHeader = bounded_json.parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
@@ -207,12 +246,12 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return Unread(Reason.NEWER_SCHEMA, text)
     if header.verdict not in get_args(Word):
         return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word")
-    verdict: Verdict = bounded_json.parsed(statement.predicate, VerdictPredicate, "a verdict").verdict
-    moment(verdict.started)
-    moment(verdict.finished)
-    if verdict.image.digest != digest:
-        return Unread(Reason.WRONG_SUBJECT, f"the verdict is about {verdict.image.digest}")
-    return verdict
+    stated: VerdictPredicate = bounded_json.parsed(statement.predicate, VerdictPredicate, "a verdict")
+    moment(stated.verdict.started)
+    moment(stated.verdict.finished)
+    if stated.verdict.image.digest != digest:
+        return Unread(Reason.WRONG_SUBJECT, f"the verdict is about {stated.verdict.image.digest}")
+    return stated
 
 
 def _digest(verdict: Verdict) -> str:

@@ -5,6 +5,7 @@ Denies by default; every refusal has a reason.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -26,7 +27,7 @@ from envbuilder.attest.requirements import (
     read_gpu,
     shortcomings,
 )
-from envbuilder.attest.statements import FailedResult, Meaning, Unread
+from envbuilder.attest.statements import FailedResult, Meaning, Notice, Unread, VerdictPredicate
 from envbuilder.errors import Reason, UsageError
 from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verdict, is_passed
 
@@ -41,6 +42,16 @@ class AttachedStatement:
     stored: str
     signed_by: tuple[SignedBy, ...]
     meaning: Meaning
+
+    def trusted_at(self, time: datetime) -> tuple[str, ...]:
+        return tuple(one.name for one in self.signed_by if one.is_trusted_at(time))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The statements that a trusted statement says it saw."""
+        if not self.signed_by or not isinstance(self.meaning, VerdictPredicate | Notice):
+            return frozenset()
+        return frozenset(self.meaning.answers + self.meaning.previous)
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,27 +80,33 @@ class _Judged(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     stored: str
     signers: tuple[str, ...]
-    revokes: bool
     found: tuple[Refusal, ...]
 
 
 def decide(
     evidence: tuple[AttachedStatement, ...], wanted: Requirement, now: datetime, *, threshold: int = 1
 ) -> Decision:
-    """Accept a digest if a verdict meets every requirement and no trusted statement contradicts it.
+    """Accept a digest if a verdict meets every requirement and no trusted statement forbids it.
 
-    Contradicting statements: one that is not understood, and a FAILED about the requirement that no newer PASSED of its
-    host class answers. ``threshold`` is the number of keys that have to sign.
+    A statement that is not understood forbids, and so does a FAILED or a withdrawal that nothing answers.
+    ``threshold`` is the number of keys that have to sign, also an answer.
     """
-    judged, blocking, passed_over = _sorted(evidence, wanted, now)
-    accepted = [one for one in judged if not one.found]
+    judged = [_judge(item, verdict, wanted, now) for item in evidence if (verdict := _verdict(item)) is not None]
+    unread: dict[bool, list[Refusal]] = {True: [], False: []}
+    for item in evidence:
+        if isinstance(one := item.meaning, Unread):
+            blocks = one.blocks and len(_answered_by(item, evidence, now)) < threshold
+            unread[blocks].append(Refusal(reason=one.reason, statement=item.stored, message=one.message))
+    blocking, passed_over = tuple(unread[True]), tuple(unread[False])
     found = tuple(refusal for one in judged for refusal in one.found)
-    failures = _standing_failures(judged, wanted, now)
+    failures = tuple(_in_force(evidence, found, wanted, now, threshold))
+    accepted = [one for one in judged if not one.found]
     state: KindState = "failed" if failures else "refused"
     refused = Decision(state=state, notes=passed_over, failures=failures, suites=_suites(judged, failures))
     if not accepted:
         state = state if failures or blocking else _state_without(judged)
-        return msgspec.structs.replace(refused, state=state, refusals=(*blocking, *found))
+        refusals = tuple(dict.fromkeys((*blocking, *failures, *found)))
+        return msgspec.structs.replace(refused, state=state, refusals=refusals)
     best = max(accepted, key=lambda one: moment(one.verdict.finished))
     # The signers of the shown verdict come first: the answer names the first one.
     signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
@@ -101,28 +118,6 @@ def decide(
     if refusals:
         return msgspec.structs.replace(refused, refusals=refusals)
     return msgspec.structs.replace(refused, state="passed", verdict=best.verdict, signed_by=signers)
-
-
-def _sorted(
-    evidence: tuple[AttachedStatement, ...], wanted: Requirement, now: datetime
-) -> tuple[list[_Judged], tuple[Refusal, ...], tuple[Refusal, ...]]:
-    """Sort documents into verdicts, refusals that refuse the image, and refusals that are ignored."""
-    judged: list[_Judged] = []
-    results: list[tuple[str, frozenset[str]]] = []
-    unread: dict[bool, list[Refusal]] = {True: [], False: []}
-    for item in evidence:
-        if isinstance(one := item.meaning, Verdict):
-            judged.append(_judge(item, one, shortcomings(item.stored, one, wanted, now), now))
-        elif isinstance(one, FailedResult) and any(signer.is_trusted_at(now) for signer in item.signed_by):
-            results.append((item.stored, frozenset(one.failed_tests + one.unfinished)))
-        elif isinstance(one, Unread):
-            unread[one.blocks].append(Refusal(reason=one.reason, statement=item.stored, message=one.message))
-    stated = [_failures(one.verdict) for one in judged if one.verdict.verdict == "FAILED"]
-    for stored, checks in results:
-        if not any(checks <= one for one in stated):
-            text = f"a trusted test result is FAILED ({', '.join(sorted(checks)[:5])}), and its verdict is not there"
-            unread[True].append(Refusal(reason=Reason.FAILED, statement=stored, message=text))
-    return judged, tuple(unread[True]), tuple(unread[False])
 
 
 ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
@@ -153,37 +148,84 @@ def _state_without(judged: list[_Judged]) -> KindState:
     return "refused" if here else "missing"
 
 
-def _standing_failures(judged: list[_Judged], wanted: Requirement, now: datetime) -> tuple[Refusal, ...]:
-    """Return the FAILED verdicts that refuse the image regardless of others: those that no PASSED answers.
+def _in_force(
+    evidence: tuple[AttachedStatement, ...],
+    found: tuple[Refusal, ...],
+    wanted: Requirement,
+    now: datetime,
+    threshold: int,
+) -> Iterator[Refusal]:
+    """Yield each FAILED and withdrawal that too few keys answer."""
+    failed = {one.statement: one for one in found if one.reason is Reason.FAILED}
+    stated = [_failures(one) for one in _real(evidence) if one.verdict == "FAILED"]
+    for item in evidence:
+        one, refusal, then = item.meaning, failed.get(item.stored), now
+        if isinstance(one, VerdictPredicate):
+            then = moment(one.verdict.finished)
+            if one.verdict.unreal or not concerns(one.verdict, wanted):
+                continue
+        elif isinstance(one, Notice) and not one.answers:
+            text, then = f"withdrawn: {one.reason}; said by {_signers(item)} on {one.time}", moment(one.time)
+            refusal = Refusal(reason=Reason.WITHDRAWN, statement=item.stored, message=text)
+        elif isinstance(one, FailedResult) and not any(one.checks <= checks for checks in stated):
+            names = ", ".join(sorted(one.checks)[:5])
+            text = f"a test result by {_signers(item)} is FAILED ({names}), and its verdict is not there"
+            refusal = Refusal(reason=Reason.FAILED, statement=item.stored, message=text)
+        if refusal is not None and item.trusted_at(then) and len(_answered_by(item, evidence, now)) < threshold:
+            yield refusal
 
-    A suite is older than another if it ran earlier for the first time.
+
+def _answered_by(item: AttachedStatement, evidence: tuple[AttachedStatement, ...], now: datetime) -> frozenset[str]:
+    """Return the trusted keys with a statement that answers another: a person's notice, or a verdict that may.
+
+    A verdict's suite must not be older. A suite is older than another if it ran earlier for the first time.
     """
-    runs = sorted((moment(one.verdict.finished), one.verdict.suite) for one in judged if not one.verdict.unreal)
-    first = {suite: time for time, suite in reversed(runs)}
-    standing = []
-    for one in judged:
-        if one.revokes and concerns(one.verdict, wanted):
-            answers = (other for other in judged if other.signers and supersedes(other.verdict, one.verdict, now))
-            if all(first[other.verdict.suite] < first[one.verdict.suite] for other in answers):
-                standing += [refusal for refusal in one.found if refusal.reason is Reason.FAILED]
-    return tuple(standing)
+    first = {
+        suite: time for time, suite in sorted(((moment(v.finished), v.suite) for v in _real(evidence)), reverse=True)
+    }
+    revoking = _verdict(item)
+    signers: set[str] = set()
+    for other in evidence:
+        one = other.meaning
+        if isinstance(one, VerdictPredicate | Notice) and item.stored in one.answers:
+            passed = _verdict(other)
+            newer = (
+                passed
+                and revoking
+                and supersedes(passed, revoking, now)
+                and first[passed.suite] >= first[revoking.suite]
+            )
+            if isinstance(one, Notice) or newer:
+                signers.update(other.trusted_at(now))
+    return frozenset(signers)
 
 
-def _judge(item: AttachedStatement, verdict: Verdict, found: tuple[Refusal, ...], now: datetime) -> _Judged:
+def _real(evidence: tuple[AttachedStatement, ...]) -> tuple[Verdict, ...]:
+    verdicts = (one for one in map(_verdict, evidence) if one is not None)
+    return tuple(one for one in verdicts if not one.unreal)
+
+
+def _judge(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: datetime) -> _Judged:
     """Assess a verdict. An expired key accepts nothing; its FAILED verdicts from before that day stay valid."""
-    signers = tuple(one.name for one in item.signed_by if one.is_trusted_at(now))
-    then = moment(verdict.finished)
-    in_time = any(one.is_trusted_at(then) for one in item.signed_by)
-    if not signers:
-        text = f"signed by {item.signed_by[0].name[:16]}, which was trusted until {item.signed_by[0].expires}"
-        found = (*found, Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
-    return _Judged(
-        verdict=verdict,
-        stored=item.stored,
-        signers=signers,
-        revokes=verdict.verdict == "FAILED" and not verdict.unreal and in_time,
-        found=found,
+    found = shortcomings(item.stored, verdict, wanted, now)
+    said = f"; said by {_signers(item)} on {verdict.finished}"
+    found = tuple(
+        msgspec.structs.replace(one, message=one.message + said) if one.reason is Reason.FAILED else one
+        for one in found
     )
+    signers = item.trusted_at(now)
+    if not signers:
+        text = f"signed by {_signers(item)}, which was trusted until {item.signed_by[0].expires}"
+        found = (*found, Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
+    return _Judged(verdict=verdict, stored=item.stored, signers=signers, found=found)
+
+
+def _verdict(item: AttachedStatement) -> Verdict | None:
+    return item.meaning.verdict if isinstance(item.meaning, VerdictPredicate) else None
+
+
+def _signers(item: AttachedStatement) -> str:
+    return ", ".join(one.name[:16] for one in item.signed_by)
 
 
 _ON_GPU = ("gpu", "multi-gpu")

@@ -145,7 +145,7 @@ sign_option = click.option(
     "keys",
     multiple=True,
     type=FilePath(path_type=Path),
-    help="A private key that signs (envbuilder keys new).",
+    help="A private key that signs (envbuilder keys new), or a public key whose statements are answered too.",
 )
 
 keyless_option = click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from envbuilder.cli.options import (
 @select_option
 @repository_option
 @format_option
-@click.option("--to", "to", required=True, metavar="HOST/REPOSITORY", help="Push the images to this repository.")
+@click.option("--to", "to", metavar="HOST/REPOSITORY", help="Push the images to this repository.")
 @sign_option
 @keyless_option
 @click.option("--moving", multiple=True, metavar="TAG", help="Move this further tag to the image, such as latest.")
@@ -47,8 +48,21 @@ from envbuilder.cli.options import (
     help="Compress layers in zstd: a quarter smaller, for containerd 1.5 and Docker 23 or later.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the tags and where they point now; change nothing.")
+@click.option(
+    "--withdraw", metavar="IMAGE@DIGEST", help="Sign that this image must not be deployed; verify then refuses it."
+)
+@click.option(
+    "--answer",
+    nargs=2,
+    multiple=True,
+    metavar="IMAGE@DIGEST STATEMENT",
+    help="Sign that this FAILED, withdrawal or lost statement no longer refuses the image.",
+)
+@click.option("--reason", metavar="TEXT", help="Why; with --withdraw and --answer.")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Push images, validate each by its digest, attach signed statements, then tag it.
+
+    With --withdraw or --answer nothing is pushed: your decision about a published image is signed and attached to it.
 
     Each image gets a tag that never moves (ID-<image id>). The tag of its environment's id moves to it last.
     If the command is killed, no public tag points at an unvalidated image; run it again to complete it.
@@ -60,28 +74,47 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
       envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
       envbuilder publish -s form=runtime --to registry.example.org/ml/tensorflow --key k --compression zstd
       envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
+      envbuilder publish --withdraw registry.example.org/ml/tensorflow@sha256:… --key k --reason 'see ticket 17'
+      envbuilder publish --answer registry.example.org/ml/tensorflow@sha256:… sha256:… --key k --reason 'bad disk'
     """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
+    from envbuilder.errors import UsageError
     from envbuilder.host import describe
     from envbuilder.publish.attestation import PublishSession
+    from envbuilder.publish.notice import publish_notice
     from envbuilder.publish.publish_all import PublishOptions, plan_all, publish_all, sealer_of
     from envbuilder.publish.results import as_text
     from envbuilder.publish.tags import check_moving, destination
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
+    say = Console().say
+    notices = [*([(values["withdraw"], ())] if values["withdraw"] is not None else []), *_answers(values["answer"])]
+    if notices:
+        if len(notices) > 1 or values["to"] is not None:
+            raise UsageError("one image is withdrawn or answered at a time, and nothing is pushed", hint="omit --to")
+        sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
+        now = datetime.now(UTC)
+        finish(publish_notice(*notices[0], values["reason"], sealer, os.environ, now), form, as_text)
+    if values["to"] is None:
+        raise UsageError("--to is missing", hint="--to registry.example.org/team/image")
     to = destination(values["to"])
     check_moving(values["moving"], to)
     workspace = Workspace(Path.cwd())
     choice = choose(matrix, selectors, workspace, load())
     values |= {"to": to, "allow": tuple(dict.fromkeys(values["allow"])), "sbom": not values["no_sbom"]}
     options = read_options(PublishOptions, values)
-    say = Console().say
     session = PublishSession(connect(), workspace, say, dict(os.environ), describe())
     if values["dry_run"]:
         finish(plan_all(choice, options, session), form, as_text)
     sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
     finish(publish_all(choice, options, sealer, session), form, as_text)
+
+
+def _answers(pairs: tuple[tuple[str, str], ...]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each image with its answered statements."""
+    images = dict.fromkeys(image for image, _ in pairs)
+    return [(image, tuple(dict.fromkeys(name for one, name in pairs if one == image))) for image in images]

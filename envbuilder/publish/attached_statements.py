@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from envbuilder.attest.envelope import Opener, Rejected
-from envbuilder.attest.statements import Unread, understood
+from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected
+from envbuilder.attest.statements import Notice, Unread, VerdictPredicate, understood
 from envbuilder.attest.trust_policy import AttachedStatement
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
@@ -52,8 +52,8 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedV
         evidence[digest] = found.documents
         for item in found.documents:
             signed.update(one.name for one in item.signed_by)
-            if isinstance(item.meaning, Verdict):
-                verdicts[item.stored] = item.meaning
+            if isinstance(item.meaning, VerdictPredicate):
+                verdicts[item.stored] = item.meaning.verdict
     return PublishedVerdicts(tuple(verdicts.values()), evidence, signed)
 
 
@@ -75,45 +75,61 @@ def statements_of(repository: Repository, openers: tuple[Opener, ...], target: s
 
 
 def read_statements(repository: Repository, manifest: Manifest, openers: tuple[Opener, ...]) -> ImageStatements:
-    """Open every attached document that could be a statement."""
-    listed = listing(repository, manifest.digest, frozenset(opener.media_type for opener in openers))
-    work = [
-        (opener, item.digest)
-        for opener in openers
-        for item in listed.items
-        if item.artifact_type in ("", opener.media_type)
-    ]
-    deadline = repository.transport.deadline
-    opened = in_parallel(lambda one: _open(repository, manifest, listed, *one), work, deadline)
-    found = ambiguity(manifest)
-    unclear = (_unread("", found[0], f"{manifest.digest}: {found[1]}", blocks=True),) if found else ()
-    each: dict[object, AttachedStatement] = {}
-    for one in opened:  # a bundle repeats its envelope
-        key: object = (
-            msgspec.json.encode(one.meaning) if isinstance(one.meaning, Verdict) else (one.stored, one.meaning)
+    """Open every attached document that could be a statement, and each one that a trusted statement names."""
+    kinds = frozenset(opener.media_type for opener in openers)
+    listed = listing(repository, manifest.digest, kinds)
+    items = sorted(listed.items, key=lambda one: (one.artifact_type == BUNDLE, one.digest))
+    waiting = {one.digest: False for one in items if one.artifact_type in ("", *kinds)}
+    opened: dict[str, AttachedStatement] = {}
+    while waiting:
+        work = [(stored, waiting[stored]) for stored in waiting]
+        found = in_parallel(
+            lambda one: _open(repository, manifest, openers, listed, *one), work, repository.transport.deadline
         )
+        opened |= {one.stored: one for one in found}
+        waiting = {name: True for one in opened.values() for name in one.names if name not in opened}
+    unclear = ambiguity(manifest)
+    problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
+    each: dict[object, AttachedStatement] = {}
+    for one in opened.values():  # a bundle repeats its envelope
+        linked = isinstance(one.meaning, VerdictPredicate | Notice)
+        key: object = msgspec.json.encode(one.meaning) if linked else (one.stored, one.meaning)
         each.setdefault((one.signed_by, key), one)
-    return ImageStatements(manifest.digest, (*unclear, *each.values()))
+    return ImageStatements(manifest.digest, (*problems, *each.values()))
 
 
 def _open(
-    repository: Repository, manifest: Manifest, listed: Listing, opener: Opener, stored: str
+    repository: Repository,
+    manifest: Manifest,
+    openers: tuple[Opener, ...],
+    listed: Listing,
+    stored: str,
+    named: bool,  # noqa: FBT001 - one of a row's values
 ) -> AttachedStatement:
-    """Open one document. One that is not a statement of a trusted key is ignored, since anybody can attach it."""
+    """Open one document. One that is not a statement of a trusted key is ignored, since anybody can attach it.
+
+    One that a trusted statement names refuses the image if it is gone.
+    """
+    kinds = frozenset(opener.media_type for opener in openers)
     try:
-        opened = opener.open(document(repository, stored, opener.media_type))
+        kind, content = document(repository, stored, kinds)
+        opened = [opener.open(content) for opener in openers if opener.media_type == kind]
     except RegistryRefusedError as error:
+        gone = error.fault is Reason.NOT_THERE
+        if gone and named:
+            text = f"a trusted statement names {stored}, which the registry does not have: it was deleted or is hidden"
+            return _unread(stored, Reason.STATEMENT_MISSING, text, blocks=True)
         foreign = error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)  # envbuilder publishes no such document
-        claimed = error.fault is Reason.NOT_THERE and stored in listed.claimed
         reason = Reason.UNREADABLE if foreign else error.fault
-        return _unread(stored, reason, error.message, blocks=not (foreign or claimed))
+        return _unread(stored, reason, error.message, blocks=not (foreign or (gone and stored in listed.claimed)))
     except PublishError as error:
         return _unread(stored, Reason.UNREADABLE, error.message)
-    if isinstance(opened, Rejected):
-        reason = Reason.UNTRUSTED_KEY if opened.unknown_signer else Reason.BAD_SIGNATURE
-        return _unread(stored, reason, opened.message)
-    meaning = understood(manifest.digest, opened.payload_type, opened.payload)
-    return AttachedStatement(stored, opened.signed_by, meaning)
+    for one in opened:
+        if isinstance(one, Opened):
+            return AttachedStatement(stored, one.signed_by, understood(manifest.digest, one.payload_type, one.payload))
+    rejected = next(one for one in opened if isinstance(one, Rejected))
+    reason = Reason.UNTRUSTED_KEY if rejected.unknown_signer else Reason.BAD_SIGNATURE
+    return _unread(stored, reason, rejected.message)
 
 
 def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False) -> AttachedStatement:

@@ -10,23 +10,28 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Sealer, bundled
+from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Opener, Sealer, bundled
 from envbuilder.attest.requirements import CLOCK_SKEW, moment
 from envbuilder.attest.statements import (
     VERDICT,
     Allowance,
+    Notice,
     Statement,
+    Unread,
+    VerdictPredicate,
     encode,
     result_statement,
     verdict_statement,
 )
+from envbuilder.attest.trust_policy import supersedes
 from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
+from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import Manifest, ambiguity
+from envbuilder.registry.manifests import Descriptor, Manifest, ambiguity
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import attach, confirm
 from envbuilder.support import decoding
@@ -142,20 +147,53 @@ def state(
 ) -> tuple[str, ...]:
     """Sign and attach every statement, read back that all are listed, and return their digests.
 
-    Raises PublishError for a simulated verdict, before anything is signed.
+    The verdict answers each FAILED that its signer trusts and whose checks passed in it. Raises PublishError for a
+    simulated verdict, before anything is signed.
     """
     result = result_statement(name, verdict, allowed=allowed)
-    attached = []
-    for each in (verdict_statement(name, verdict, allowed=allowed), *((result,) if result else ()), *further):
+    answers, previous = links(tools.repository, tools.sealer.openers, manifest, verdict, tools.now())
+    main = verdict_statement(name, verdict, allowed=allowed, answers=answers, previous=previous)
+    attached: list[Descriptor] = []
+    for each in (main, *((result,) if result else ()), *further):
         tools.say(f"attaching {each.predicate_type}")
-        sealed = tools.sealer.seal(encode(each))
-        annotations = {PREDICATE_TYPE: each.predicate_type}
-        attached.append(attach(tools.repository, manifest, sealed, tools.sealer.media_type, annotations))
-        if each.predicate_type == VERDICT and tools.sealer.media_type == ENVELOPE:
-            annotations |= {_CONTENT: "dsse-envelope", _BUNDLED: VERDICT}
-            attached.append(attach(tools.repository, manifest, bundled(sealed), BUNDLE, annotations))
+        attached += attach_signed(tools.repository, tools.sealer, manifest, each)
     confirm(tools.repository, manifest.digest, tuple(attached))
     return tuple(one.digest for one in attached)
+
+
+def attach_signed(
+    repository: Repository, sealer: Sealer, manifest: Manifest, statement: Statement
+) -> tuple[Descriptor, ...]:
+    """Sign and attach a statement; a verdict also as a bundle."""
+    sealed, annotations = sealer.seal(encode(statement)), {PREDICATE_TYPE: statement.predicate_type}
+    attached = attach(repository, manifest, sealed, sealer.media_type, annotations)
+    if statement.predicate_type != VERDICT or sealer.media_type != ENVELOPE:
+        return (attached,)
+    annotations |= {_CONTENT: "dsse-envelope", _BUNDLED: VERDICT}
+    return attached, attach(repository, manifest, bundled(sealed), BUNDLE, annotations)
+
+
+def links(
+    repository: Repository, openers: tuple[Opener, ...], manifest: Manifest, verdict: Verdict | None, now: datetime
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the trusted statements that a new one answers, and all that it follows.
+
+    A verdict answers each FAILED whose checks passed in it. It does not follow itself: an interrupted run may have
+    attached it.
+    """
+    found = read_statements(repository, manifest, openers).documents if openers else ()
+    answers, previous = [], []
+    for one in sorted(found, key=lambda one: one.stored):
+        stated = one.meaning.verdict if isinstance(one.meaning, VerdictPredicate) else None
+        known = isinstance(one.meaning, VerdictPredicate | Notice) or (
+            isinstance(one.meaning, Unread) and one.meaning.blocks
+        )
+        if not one.signed_by or not known or (verdict is not None and stated == verdict):
+            continue
+        previous.append(one.stored)
+        if verdict and stated and stated.verdict == "FAILED" and supersedes(verdict, stated, now):
+            answers.append(one.stored)
+    return tuple(answers), tuple(previous)
 
 
 @dataclass(frozen=True)

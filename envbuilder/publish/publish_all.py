@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.envelope import KeySealer, Sealer
 from envbuilder.attest.installed_packages import read
-from envbuilder.attest.keys import is_private_to_its_owner, load_private
+from envbuilder.attest.keys import is_private_to_its_owner, is_public, load_private, load_public_keys
 from envbuilder.attest.provenance import provenance
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
@@ -105,7 +105,9 @@ def sealer_of(
     environment: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
 ) -> Sealer:
-    """Return the signer. Raises UsageError if there is none."""
+    """Return the signer; of ``keys`` the public ones are trusted only. Raises UsageError if there is none."""
+    public = tuple(path for path in keys if is_public(path))
+    keys = tuple(path for path in keys if path not in public)
     if bool(keys) == keyless:
         raise UsageError("no signer: give --key or --keyless", hint="make a key: envbuilder keys new ~/.envbuilder")
     if keyless:
@@ -117,7 +119,7 @@ def sealer_of(
             raise UsageError(f"the key {path} expired on {key.public.expires}", hint="envbuilder keys new makes one")
         if not is_private_to_its_owner(path):
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
-    return KeySealer(first, others=tuple(others))
+    return KeySealer(first, others=tuple(others), trusted=load_public_keys(*public))
 
 
 def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -> PublishDocument:

@@ -23,7 +23,10 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one image. ``statements`` are the digests under which they are attached."""
+    """The result for one image. ``statements`` are the digests under which they are attached.
+
+    ``notice`` is set if a person withdrew the image or answered statements about it, for a ``reason``.
+    """
 
     environment: str
     repository: str
@@ -35,6 +38,8 @@ class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[Allowance, ...] = ()
     tags: tuple[Tag, ...] = ()
     statements: tuple[str, ...] = ()
+    notice: Literal["", "withdrawn", "answered"] = ""
+    reason: str = ""
     error: str = ""
     exit_code: int = 0
 
@@ -50,7 +55,13 @@ class PublishDocument(msgspec.Struct, frozen=True, kw_only=True):
 def as_text(document: PublishDocument) -> str:
     """Write a table with one row for each image."""
     rows = [
-        (row.environment, _result(row, document), row.verdict or "-", row.digest[:19] or "-", _details(row, document))
+        (
+            row.environment or row.repository,
+            _result(row, document),
+            row.verdict or "-",
+            row.digest[:19] or "-",
+            _details(row, document),
+        )
         for row in document.rows
     ]
     return table(("environment", "result", "verdict", "digest", "tags"), rows)
@@ -59,12 +70,14 @@ def as_text(document: PublishDocument) -> str:
 def _result(row: PublishRow, document: PublishDocument) -> str:
     if row.error:
         return "refused" if row.verdict else "failed"
-    return "would publish" if document.dry_run else "published"
+    return row.notice or ("would publish" if document.dry_run else "published")
 
 
 def _details(row: PublishRow, document: PublishDocument) -> str:
     if row.error:
         return row.error.splitlines()[0]
+    if row.notice:
+        return row.reason
     if document.dry_run:
         return ", ".join(f"{tag.name} ({tag.before[:19] or 'new'})" for tag in row.tags)
     allowed = f" (allowed: {', '.join(row.allowed)})" if row.allowed else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envbuilder.attest.envelope import BundleOpener, KeyOpener, KeySealer, Opened, Opener, Sealer
+from envbuilder.attest.envelope import BundleOpener, KeyOpener, KeySealer, Opener, Sealer
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
@@ -199,17 +199,18 @@ def published_digest(to: Reference, environment: str, variables: Mapping[str, st
     return manifest.digest if manifest is not None else None
 
 
-def check_believed(sealer: Sealer, openers: tuple[Opener, ...]) -> None:
-    """Raise UsageError for a key that is not trusted: every run would repeat the work.
+def trusting(sealer: Sealer, openers: tuple[Opener, ...]) -> Sealer:
+    """Return a signer that trusts the keys of the openers too.
 
-    An identity is not tried: Sigstore publishes every signature.
+    Raises UsageError for a key that they do not trust: every run would repeat the work. An identity is not tried:
+    Sigstore publishes every signature.
     """
     if not isinstance(sealer, KeySealer):
-        return
-    sealed = sealer.seal(b"{}")
-    mine = (opener for opener in openers if opener.media_type == sealer.media_type)
-    if not any(isinstance(opener.open(sealed), Opened) for opener in mine):
+        return sealer
+    keys = tuple(key for opener in openers if type(opener) is KeyOpener for key in opener.trusted)
+    if sealer.key.keyid not in {key.keyid for key in keys}:
         raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
+    return replace(sealer, trusted=keys)
 
 
 def registrar_of(

@@ -161,11 +161,11 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
     return Listing(tuple(found.values()), claimed)
 
 
-def document(repository: Repository, stored: str, media_type: str) -> bytes:
-    """Fetch an attached document. Its own content says what it is about; the manifest's subject proves nothing.
+def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tuple[str, bytes]:
+    """Fetch an attached document of one of the media types, and return its type.
 
-    Raises RegistryRefusedError if its manifest is not that of one document (UNREADABLE), if it is not in the registry
-    (NOT_THERE) or too large.
+    Its own content says what it is about; the manifest's subject proves nothing. Raises RegistryRefusedError if its
+    manifest is not that of one such document (UNREADABLE), if it is not in the registry (NOT_THERE) or too large.
     """
     manifest = repository.manifest(stored)
     if manifest is None:
@@ -175,9 +175,11 @@ def document(repository: Repository, stored: str, media_type: str) -> bytes:
     except MalformedError as error:
         raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: {error.message}") from error
     layers: tuple[_DocumentLayer, ...] = artifact.layers or ()
-    if len(layers) != 1 or layers[0].media_type != media_type or not _DIGEST.match(layers[0].digest):
-        raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: not one document of type {media_type}")
-    return repository.blob(layers[0].digest)
+    if len(layers) != 1 or layers[0].media_type not in kinds or not _DIGEST.match(layers[0].digest):
+        raise RegistryRefusedError(
+            Reason.UNREADABLE, f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
+        )
+    return layers[0].media_type, repository.blob(layers[0].digest)
 
 
 def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | None:

@@ -103,7 +103,7 @@ def test_refused_inconclusive(world) -> None:
     stated = [
         json.loads(bytes(statements.parse(envelope.payload_of(envelope.parse(sealed))).predicate))
         for item in attached(world.client(), row.digest, ENVELOPE)
-        for sealed in [document(world.client(), item.digest, ENVELOPE)]
+        for _, sealed in [document(world.client(), item.digest, frozenset({ENVELOPE}))]
     ]
     assert {"WARNED"} == {statement["result"] for statement in stated if "result" in statement}
     assert ["inconclusive"] in [statement.get("allowed") for statement in stated]
@@ -251,7 +251,7 @@ def test_what_is_signed_is_what_was_judged(world) -> None:
     (item,) = (
         each
         for found in attached(world.client(), row.digest, ENVELOPE)
-        for sealed in [document(world.client(), found.digest, ENVELOPE)]
+        for _, sealed in [document(world.client(), found.digest, frozenset({ENVELOPE}))]
         for each in [statements.parse(envelope.payload_of(envelope.parse(sealed)))]
         if each.predicate_type == statements.VERDICT
     )

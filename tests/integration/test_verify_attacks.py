@@ -29,13 +29,14 @@ from hostile import Front, Rules, hostile
 from registries import OCI_INDEX, State, docker_registry, modern_registry
 
 from envbuilder.attest import envelope, statements
-from envbuilder.attest.envelope import BUNDLE, ENVELOPE, bundled
+from envbuilder.attest.envelope import BUNDLE, ENVELOPE, KeyOpener, bundled
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.statements import VerdictPredicate
+from envbuilder.attest.statements import Notice, VerdictPredicate, notice_statement
 from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.cli.output import as_json
 from envbuilder.errors import UsageError
+from envbuilder.publish.attestation import links
 from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.publish.verify_request import VerifyOptions, openers_of, requirement_of
@@ -44,7 +45,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach, fallback_tag
+from envbuilder.registry.referrers import attach, fallback_tag, listing
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -120,15 +121,35 @@ class Stage:
         """Sign bytes."""
         return envelope.encode(envelope.seal(payload, kind, *(self.keys[name] for name in by or ("ann",))))
 
-    def state_that(self, value: Verdict, *by: str, about: str = "") -> str:
+    def state_that(self, value: Verdict, *by: str, about: str = "", answers: tuple[str, ...] | None = None) -> str:
         """Attach a signed verdict, as a publisher does; ``value`` speaks about the image unless it says otherwise."""
-        return self.attach(self.seal(self.payload(value, about=about), *by))
+        trusted = (KeyOpener(tuple(self.keys[name].public for name in ("ann", "bob"))),)
+        found = links(self.client(), trusted, self.image, self.about_image(value), NOW)
+        payload = self.payload(value, about=about, answers=found[0] if answers is None else answers, previous=found[1])
+        return self.attach(self.seal(payload, *by))
 
-    def payload(self, value: Verdict, *, about: str = "") -> bytes:
+    def notice(self, answers: tuple[str, ...], time: str, *by: str) -> str:
+        """Attach a person's decision."""
+        made = Notice(answers=answers, time=time, reason="see ticket 17")
+        return self.attach(self.seal(statements.encode(notice_statement("x", self.image.digest, made)), *by))
+
+    def lose(self, stored: str, *, deleted: bool) -> None:
+        """Let the registry no longer list a statement, or no longer have it."""
+        left = [one.digest for one in listing(self.client(), self.image.digest).items if one.digest != stored]
+        self.rules.on(REFERRERS, answers(200, index(*left), Content_Type=OCI_INDEX))
+        if deleted:
+            self.rules.on(f"GET .*/manifests/{stored}", answers(404))
+
+    def about_image(self, value: Verdict) -> Verdict:
+        if value.image.digest != digest("manifest"):
+            return value
+        return msgspec.structs.replace(value, image=ImageRef(id="x", digest=self.image.digest))
+
+    def payload(
+        self, value: Verdict, *, about: str = "", answers: tuple[str, ...] = (), previous: tuple[str, ...] = ()
+    ) -> bytes:
         """Write the statement of a verdict."""
-        if value.image.digest == digest("manifest"):
-            value = msgspec.structs.replace(value, image=ImageRef(id="x", digest=self.image.digest))
-        predicate = VerdictPredicate(verdict=value)
+        predicate = VerdictPredicate(verdict=self.about_image(value), answers=answers, previous=previous)
         return statements.encode(statements.about("x", about or self.image.digest, statements.VERDICT, predicate))
 
     def edited(self, *changes: tuple[str, str], value: Verdict | None = None) -> bytes:
@@ -1416,8 +1437,24 @@ def row_of(data: dict[str, Any]) -> Row:
         stage.key_files = tuple(data.get("key_files", ()))
         if data.get("good"):
             good(stage)
-        for spec in data.get("verdicts", ()):
-            stage.state_that(verdict_of(spec), *spec.get("by", ()))
+        stored = [item.digest for item in listing(stage.client(), stage.image.digest).items]
+
+        def state(specs: list[dict[str, Any]]) -> None:
+            for spec in specs:
+                answered = tuple(map(named, spec["answers"])) if "answers" in spec else None
+                stored.append(stage.state_that(verdict_of(spec), *spec.get("by", ()), answers=answered))
+
+        def named(one: int | str) -> str:
+            return stored[one] if isinstance(one, int) else {"absent": digest("gone")}.get(one, one)
+
+        state(data.get("verdicts", []))
+        for spec in data.get("notices", ()):
+            time = TIMES.get(spec.get("time", "latest"), "today")
+            stored.append(stage.notice(tuple(map(named, spec.get("answers", ()))), time, *spec.get("by", ())))
+        state(data.get("then", []))
+        for kind in ("deleted", "hidden"):
+            for number in data.get(kind, ()):
+                stage.lose(stored[number], deleted=kind == "deleted")
         for tag in data.get("tags", ()):
             stage.client().put_manifest(stage.named(tag), stage.image.content, stage.image.media_type)
         if "edit" in data:

@@ -177,14 +177,20 @@ def gpu(text: str) -> GpuRequirement:
     return read_gpu(text, CATALOG.gpu_model)
 
 
-def evidence(value: Verdict, subject: str = SUBJECT) -> AttachedStatement:
-    payload = statements.encode(about("image", subject, VERDICT, VerdictPredicate(verdict=value)))
-    meaning = understood(SUBJECT, statements.PAYLOAD_TYPE, payload)
-    return AttachedStatement(digest(repr(value)), (SignedBy(name="key"),), meaning)
+def evidence(*values: Verdict) -> tuple[AttachedStatement, ...]:
+    """Sign verdicts, each of which claims to answer all that are FAILED."""
+    failed = tuple(digest(repr(one)) for one in values if one.verdict == "FAILED")
+    made = []
+    for value in values:
+        predicate = VerdictPredicate(verdict=value, answers=failed)
+        payload = statements.encode(about("image", SUBJECT, VERDICT, predicate))
+        meaning = understood(SUBJECT, statements.PAYLOAD_TYPE, payload)
+        made.append(AttachedStatement(digest(repr(value)), (SignedBy(name="key"),), meaning))
+    return tuple(made)
 
 
 def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
-    decision = decide((evidence(value),), demand or Requirement(), NOW)
+    decision = decide(evidence(value), demand or Requirement(), NOW)
     assert decision.accepted == (not decision.refusals)
     return [refusal.reason for refusal in decision.refusals]
 
@@ -219,10 +225,10 @@ def test_a_later_failure_revokes_an_earlier_pass() -> None:
     later = failed_verdict(finished="2026-11-20T20:00:00+00:00")
     earlier = failed_verdict(finished="2026-11-01T20:00:00+00:00")
     for items in ((verdict(), later), (later, verdict())):
-        decision = decide(tuple(map(evidence, items)), Requirement(), NOW)
+        decision = decide(evidence(*items), Requirement(), NOW)
         assert [refusal.reason for refusal in decision.refusals] == [Reason.FAILED]
         assert not decision.accepted
-    assert decide((evidence(earlier), evidence(verdict())), Requirement(), NOW).accepted
+    assert decide(evidence(earlier, verdict()), Requirement(), NOW).accepted
 
 
 TWO = HostRef(driver="535.104.05", gpus=(H100, H100))
@@ -248,7 +254,7 @@ def test_only_a_real_fresh_pass_at_the_level_is_accepted(levels, level, age_days
     finished = (NOW - timedelta(days=age_days)).isoformat()
     changed = {"verdict": word, "level": reached, "simulated": simulated, "started": finished, "finished": finished}
     value = msgspec.structs.replace(HONEST[came_to], **changed)
-    decision = decide((evidence(value),), Requirement(level=level), NOW)
+    decision = decide(evidence(value), Requirement(level=level), NOW)
     sound = word == "PASSED" and not simulated and age_days <= 90 and reached == came_to
     sound = sound and LEVELS.index(reached) >= LEVELS.index(level)
     assert decision.accepted == sound
@@ -275,7 +281,7 @@ def failed(kind: str, level: str, **given: object) -> Verdict:
 
 def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
     asked = demand or Requirement(level="gpu")
-    found = decide_by_class(tuple(map(evidence, values)), asked, ON, NOW)
+    found = decide_by_class(evidence(*values), asked, ON, NOW)
     for one in found:
         assert bool(one.refusals) == (one.standing.state != "passed"), "each no has a reason, no yes has one"
         assert one.decision.accepted == (one.standing.state == "passed")
@@ -339,7 +345,7 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 
 def test_a_reason_belongs_to_its_kind() -> None:
-    found = decide_by_class((evidence(passed("H100/535")),), Requirement(level="gpu"), ON, NOW)
+    found = decide_by_class(evidence(passed("H100/535")), Requirement(level="gpu"), ON, NOW)
     assert [[one.reason for one in kind.refusals] for kind in found] == [[], [Reason.KIND_MISSING]]
     assert found[1].refusals[0].message.startswith("A100/550: ")
 

@@ -17,10 +17,10 @@ from fake_engine import FakeEngine
 from publishing_world import answering
 from registries import State, modern_registry
 
-from envbuilder.attest.keys import PRIVATE, PUBLIC, create
+from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_public_keys
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image
-from envbuilder.errors import InfrastructureError, PublishError, UsageError
+from envbuilder.errors import InfrastructureError, PublishError, Reason, UsageError
 from envbuilder.publish import attestation, verification
 from envbuilder.publish.attestation import (
     PublishSession,
@@ -54,6 +54,7 @@ class Host:
     host: HostRef
     reference: Reference
     judged: list[str] = field(default_factory=list)
+    trusts: tuple[Path, ...] = ()
 
     def tools(self, verdict: Verdict | None) -> PublishTools:
         name = str(self.reference)
@@ -68,7 +69,7 @@ class Host:
             self.judged.append(str(reference))
             return msgspec.structs.replace(fitting, image=answering()(reference).image)
 
-        sealer = sealer_of((self.folder / PRIVATE,), keyless=False, environment={})
+        sealer = sealer_of((self.folder / PRIVATE, *self.trusts), keyless=False, environment={})
         return tools_for(self.reference, session, sealer, judge)
 
     def attach(self, verdict: Verdict | None = None) -> Verdict:
@@ -264,3 +265,52 @@ def test_kinds_name_their_gpus_and_drivers(capsys: pytest.CaptureFixture[str], m
     code, _, err = ran(capsys, "verify", "x.y/z@" + digest("x"), *key, "--on", "H100/535", *more)
     assert code == 2
     assert "--on" in err
+
+
+def test_an_image_is_withdrawn_and_answered(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """The refusal says who, when and why, and the digest that an answer names."""
+    world.hopper.attach()
+    image, signing = str(world.hopper.reference), ("--key", str(world.hopper.folder / PRIVATE))
+    assert world.verify("H100/535").accepted
+    code, out, _ = ran(capsys, "publish", "--withdraw", image, "--reason", "see ticket 17", *signing)
+    assert code == 0
+    assert "withdrawn" in out
+    (refusal,) = world.verify("H100/535").refusals
+    assert (refusal.reason, refusal.statement[:7]) == (Reason.WITHDRAWN, "sha256:")
+    signer = load_public_keys(world.hopper.folder / PUBLIC)[0].keyid[:16]
+    assert f"see ticket 17; said by {signer} on 20" in refusal.message
+    world.ampere.attach()
+    assert not world.verify("A100/550").accepted, "a validation does not answer a person"
+    other = ("--key", str(world.ampere.folder / PRIVATE), "--key", str(world.hopper.folder / PUBLIC))
+    answer = ("publish", "--answer", image, refusal.statement, "--reason", "fixed driver")
+    assert ran(capsys, *answer, *other)[0] == 0
+    assert world.verify().accepted
+
+
+def test_a_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    image, signing = str(world.hopper.reference), ("--key", str(world.hopper.folder / PRIVATE))
+    before = len(listing(Repository(world.hopper.reference, {}), world.image.digest).items)
+    for words, code, why in (
+        (("--withdraw", image), 2, "reason"),
+        (("--withdraw", image, "--reason", "a\nb"), 2, "reason"),
+        (("--withdraw", world.hopper.reference.name, "--reason", "x"), 2, "no digest"),
+        (("--withdraw", image, "--reason", "x", "--to", world.hopper.reference.name), 2, "--to"),
+        (("--withdraw", image, "--answer", image, digest("x"), "--reason", "x"), 2, "one image"),
+        (("--answer", image, digest("x"), "--reason", "x"), 7, digest("x")),
+        (("--withdraw", image.replace(image[-4:], "0000"), "--reason", "x"), 7, "the registry has no"),
+    ):
+        found = ran(capsys, "publish", *words, *signing)
+        assert found[0] == code, found
+        assert why in found[2]
+    assert len(listing(Repository(world.hopper.reference, {}), world.image.digest).items) == before
+
+
+def test_a_pass_answers_the_failures_of_keys_that_its_signer_trusts(world: World) -> None:
+    """Without the other host's public key a signer does not see its FAILED, and does not answer it."""
+    failed = failed_verdict(finished="2026-11-20T09:00:00+00:00", checks=(check("import", "failed"),))
+    world.hopper.attach(failed)
+    world.ampere.attach()
+    assert Reason.FAILED in {one.reason for one in world.verify("A100/550").refusals}
+    world.ampere.trusts = (world.hopper.folder / PUBLIC,)
+    world.ampere.attach()
+    assert world.verify("A100/550").accepted

@@ -32,7 +32,7 @@ from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.results import PublishDocument
 from envbuilder.publish.tags import destination
-from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, check_believed, duration, openers_of, registrar_of
+from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, duration, openers_of, registrar_of, trusting
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
@@ -185,7 +185,7 @@ def check_spec(data: bytes | None, signing: Signing, catalog: Catalog) -> None:
                 hint="set the clock; verdicts with a wrong time are refused",
             )
         registrar = _registrar(spec, catalog)
-        check_believed(sealer, registrar.openers)
+        trusting(sealer, registrar.openers)
         registrar.repository.manifest("envbuilder-check")
     ask_for_room("a validation", NEEDED["cpu"], connect())
 
@@ -265,8 +265,8 @@ def _attacher(
     Raises UsageError if the key that signs is not among the trusted ones.
     """
     workspace, console = Workspace(Path.cwd()), Console()
-    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
-    check_believed(sealer, registrar.openers)
+    signer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
+    sealer = trusting(signer, registrar.openers)
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), host)
     request = ValidationRequest(profile=terms.profile, gpus=terms.gpus)
     validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
