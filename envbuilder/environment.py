@@ -114,7 +114,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     None for a CPU flavour. ``chosen`` names the axes that the resolver filled in. ``base`` is not set for a system that
     can be bootstrapped, ``system_cuda`` not where CUDA is none of the distribution's packages, ``additions`` not where
     there are none, ``variant`` not for everything as installed (``devel``),
-    ``not_installed`` not if all of the CUDA set is: their files stay as they were.
+    ``not_installed`` not if all of the CUDA set is: their files stay as they were. ``tag`` is the image's, if the
+    matrix has a pattern for tags.
     """
 
     id: str
@@ -145,6 +146,11 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     unused_wheels: tuple[NotInstalled, ...] | msgspec.UnsetType = msgspec.field(
         default=msgspec.UNSET, name="not_installed"
     )
+    tag: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def image_tag(self) -> str:
+        return self.tag or self.id
 
     @property
     def added(self) -> Additions:

@@ -200,10 +200,21 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     context_s: Amount | None = None
 
 
+_FIELD = r"\{(?:id|tensorflow|python|os|flavor|cuda|cudnn|form)\}"
+TagText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^(?:{_FIELD}|[A-Za-z0-9_])(?:{_FIELD}|[A-Za-z0-9_.-]){{0,127}}\Z",
+        description="a pattern of tags such as team-{tensorflow}-{flavor}; also {id}, {python}, {os}, {cuda}, {form}",
+    ),
+]
+
+
 class Matrix(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A complete matrix file."""
 
     name: NameText
+    id: TagText | None = None
     bases: dict[NameText, BaseWish] = {}
     axes: Axes | None = None
     include: tuple[Include, ...] = ()

@@ -11,9 +11,9 @@ from envbuilder.compat.cuda_wheels import CudaStack
 from envbuilder.compat.requirement import parse
 from envbuilder.environment import NOTHING_ADDED, WHOLE, Combination
 
-_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
+FOREIGN = re.compile(r"[^A-Za-z0-9_.-]")
 
-_LONGEST = 128
+LONGEST_TAG = 128
 """The longest tag that the specification of registries allows."""
 
 
@@ -65,9 +65,9 @@ def _requirement(text: str) -> str:
 
 
 def _tag(tag: str) -> str:
-    if _FOREIGN.search(tag):
-        tag = f"{_FOREIGN.sub('-', tag)}-{_digest(tag)}"
-    return tag if len(tag) <= _LONGEST else f"{tag[: _LONGEST - 9]}-{_digest(tag)}"
+    if FOREIGN.search(tag):
+        tag = f"{FOREIGN.sub('-', tag)}-{_digest(tag)}"
+    return tag if len(tag) <= LONGEST_TAG else f"{tag[: LONGEST_TAG - 9]}-{_digest(tag)}"
 
 
 def _digest(text: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from envbuilder.catalog.model import Catalog
+from envbuilder.compat.environment_id import FOREIGN, LONGEST_TAG
 from envbuilder.compat.nearest import Buildable, nearest
 from envbuilder.compat.resolve import Resolver
-from envbuilder.environment import Environment, Rejection
+from envbuilder.environment import WHOLE, Environment, Rejection
+from envbuilder.errors import UsageError
 from envbuilder.matrix import Excluded, Matrix, expand
 
 
@@ -32,7 +34,30 @@ def plan(matrix: Matrix, catalog: Catalog) -> Plan:
             environments.setdefault(result.id, result)
         else:
             rejections.append(_with_nearest(result, feasibility))
+    if matrix.id is not None:
+        environments = _tagged(environments, matrix.id)
     return Plan(environments=tuple(environments.values()), rejections=tuple(rejections), excluded=excluded)
+
+
+def _tagged(environments: dict[str, Environment], pattern: str) -> dict[str, Environment]:
+    """Give each image its tag by the pattern of a matrix. Raises UsageError for a tag of two, and for one too long."""
+    tags: dict[str, str] = {}
+    found = {}
+    for name, environment in environments.items():
+        fields = {field: getattr(environment, field) or "none" for field in _FIELDS}
+        tag = FOREIGN.sub("-", pattern.format(**fields, form=environment.variant or WHOLE))
+        if tag in tags or len(tag) > _LONGEST:
+            why = f"{tags[tag]} and {name}" if tag in tags else f"{name}, and is longer than {_LONGEST} characters"
+            raise UsageError(f"the matrix's id {pattern!r} gives {tag} for {why}", hint="name other fields, or {id}")
+        tags[tag] = name
+        found[name] = msgspec.structs.replace(environment, tag=tag)
+    return found
+
+
+_LONGEST = LONGEST_TAG - len("-0123456789ab")
+"""`publish` adds the beginning of a digest."""
+
+_FIELDS = ("id", "tensorflow", "python", "os", "flavor", "cuda", "cudnn")
 
 
 def _with_nearest(rejection: Rejection, feasibility: Buildable) -> Rejection:

@@ -161,7 +161,7 @@ def ensure(
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     before = read_document(workspace.image_record(environment.id), ImageRecord)
-    named = before is not None and before.reference == reference(environment.id)
+    named = before is not None and before.reference == reference(environment.image_tag)
     if before and named and before.key == key and not options.no_cache and engine.image(before.image) is not None:
         return _built(environment, before, files, workspace, fresh=False)
     tools = catalog.system(TOOLS_SYSTEM) if environment.on_registry_base else None
@@ -172,7 +172,7 @@ def ensure(
     request = BuildRequest(
         context=files,
         dockerfile=f"{environment.id}/Dockerfile",
-        tag=reference(environment.id),
+        tag=reference(environment.image_tag),
         extra=host_files(wheels=options.wheels, indexes=own, repository=repository, folder="shared/host"),
         build_args=arguments,
         labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id}

@@ -33,9 +33,9 @@ https://github.com/opencontainers/image-spec/blob/main/annotations.md
 """
 
 
-def reference(environment_id: str) -> str:
-    """Return the name of an environment's image in the engine's store."""
-    return f"{host_settings.repository()}:{environment_id}"
+def reference(tag: str) -> str:
+    """Return the name of an environment's image in the engine's store, by its tag."""
+    return f"{host_settings.repository()}:{tag}"
 
 
 def run_line(image: str, *, gpus: bool) -> str:

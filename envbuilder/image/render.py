@@ -58,7 +58,8 @@ def render_context(
     rendered.
     """
     steps, system = steps_of(environment, lock, packages or {}), system or {}
-    nameless = msgspec.structs.replace(environment, chosen=())  # two matrices may choose one environment by other axes
+    # Two matrices may choose one environment by other axes, and give its image other tags.
+    nameless = msgspec.structs.replace(environment, chosen=(), tag=msgspec.UNSET)
     own = {
         "Dockerfile": _dockerfile(environment, lock, templates, steps, system),
         "environment.json": msgspec.json.format(msgspec.json.encode(nameless), indent=2).decode() + "\n",

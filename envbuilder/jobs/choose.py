@@ -56,7 +56,7 @@ class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def image_of(environment: Environment | None) -> EnvironmentImage | None:
-    return EnvironmentImage(environment.id, reference(environment.id)) if environment is not None else None
+    return EnvironmentImage(environment.id, reference(environment.image_tag)) if environment is not None else None
 
 
 def as_fleet_host(seen: HostRef, arch: str) -> FleetHost:
@@ -94,7 +94,7 @@ def choose_environment(
     if environment is None:
         return document
     matrix = _shipped_matrix(environment, root, catalog)
-    image = reference(environment.id)
+    image = reference(environment.image_tag)
     commands = {
         "build": f"envbuilder run {f'{matrix} -s {environment.id}' if matrix else 'matrix.yaml'}",
         "run": run_line(environment),
@@ -113,7 +113,7 @@ def choose_environment(
 
 
 def run_line(environment: Environment) -> str:
-    return names.run_line(reference(environment.id), gpus=environment.flavor == "gpu")
+    return names.run_line(reference(environment.image_tag), gpus=environment.flavor == "gpu")
 
 
 def _why(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:

@@ -141,8 +141,8 @@ def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -
 
 
 def _tags(built: Built) -> tuple[str, str]:
-    """Return an environment's tags: an immutable one for this image, and its id, which moves to the newest image."""
-    name = built.environment.id
+    """Return an environment's tags: an immutable one for this image, and its own, which moves to the newest image."""
+    name = built.environment.image_tag
     return f"{name}-{built.record.image.removeprefix('sha256:')[:12]}", name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose, read_known
-from envbuilder.errors import InputError, UnsatisfiableError
+from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
 from envbuilder.workspace import Workspace
@@ -186,3 +187,42 @@ def test_a_file_that_a_matrix_names_is_checked_before_anything_is_built(
         read_known(str(path), tmp_path, CATALOG)
     (problem,) = error.value.problems
     assert (problem.path, problem.line, problem.key) == (str(path), 3, name)
+
+
+MATRIX = """\
+name: team
+id: {pattern}
+axes: {{tensorflow: ["2.19.1", "2.20.0"], os: [debian-bookworm], flavor: [cpu, gpu], form: [runtime, devel]}}
+"""
+
+
+def tagged(pattern: str, folder: Path) -> dict[str, str]:
+    path = folder / "matrix.yaml"
+    path.write_text(MATRIX.format(pattern=pattern))
+    return {one.id: one.image_tag for one in choose(str(path), (), Workspace(folder), load()).environments}
+
+
+def test_matrix_names_its_tags(tmp_path: Path) -> None:
+    tags = tagged('"team-{tensorflow}-{flavor}-cuda{cuda}-{form}"', tmp_path)
+    assert tags["tf2.20.0-py311-cpu-bookworm-runtime"] == "team-2.20.0-cpu-cudanone-runtime"
+    assert tags["tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"] == "team-2.20.0-gpu-cuda12.5-devel"
+    assert len(set(tags.values())) == len(tags) == 8
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (
+            "team-{tensorflow}",
+            "gives team-2.19.1 for tf2.19.1-py311-cpu-bookworm-runtime and tf2.19.1-py311-cpu-bookworm",
+        ),
+        ("{id}" + "-{id}" * 4, "longer than 115 characters"),
+        ("team:{id}", "is not a pattern of tags"),
+        ("{id!r}", "is not a pattern of tags"),
+        ("{id.__class__}", "is not a pattern of tags"),
+        ("-{id}", "is not a pattern of tags"),
+    ],
+)
+def test_pattern_of_tags_that_does_not_tell_images_apart_is_refused(pattern: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(EnvbuilderError, match=re.escape(why)):
+        tagged(json.dumps(pattern), tmp_path)

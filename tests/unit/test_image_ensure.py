@@ -151,6 +151,9 @@ def test_repository_names_the_image_and_a_new_one_is_built(
         f"team/tensorflow:{vetted().id}",
     )
     assert (second.fresh, made(workspace, engine).fresh) == (True, False)
+    tagged = msgspec.structs.replace(vetted(), tag="team-2.20")
+    third = ensure(tagged, load(), workspace, engine, lambda _: None)
+    assert (third.record.reference, third.record.key) == ("team/tensorflow:team-2.20", first.record.key)
 
 
 def test_record_of_a_known_image_is_in_no_build_and_stays(workspace: Workspace) -> None:
