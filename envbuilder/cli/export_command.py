@@ -25,12 +25,12 @@ def command(
     since: str | None,
     output: Path | None,
 ) -> None:
-    from envbuilder.report.export import VerdictSource, export_verdicts
+    from envbuilder.report.export import export_verdicts
     from envbuilder.workspace import Workspace, write_atomically
 
     workspace = Workspace(Path.cwd())
     start = moment(since, datetime.now(UTC)) if since else None
-    text = export_verdicts(form, VerdictSource(files, store, start), selectors, workspace)
+    text = export_verdicts(form, workspace, files, store, start, selectors)
     if output is None:
         click.echo(text, nl=False)
     else:

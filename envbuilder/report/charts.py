@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from envbuilder.engine.port import Layer
 from envbuilder.verdict import Phase, Verdict
@@ -28,19 +28,10 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One row of bars; ``total`` is their sum as text."""
-
-    name: str
-    total: str
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True)
 class BarChart:
-    """Lanes of bars, marks on the axis (position and text), and a description in words."""
+    """Lanes of bars by name, marks on the axis (position and text), and a description in words."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[tuple[str, tuple[Bar, ...]], ...]
     words: str
     ticks: tuple[tuple[float, str], ...] = ()
 
@@ -90,20 +81,14 @@ def timeline(phases: tuple[Phase, ...]) -> BarChart | None:
     if not spans:
         return None
     longest = max(bar.begin + bar.width for bars in spans.values() for bar in bars)
-    if not 0 < longest < math.inf:
+    if not 1e-9 < longest < math.inf:  # noqa: PLR2004 - a nanosecond
         return None
     lanes = tuple(
-        Lane(
-            name=name,
-            total=seconds(sum(medians[name][bar.name] for bar in bars if not bar.nested)),
-            bars=tuple(
-                Bar(bar.name, bar.title, bar.colour, bar.begin / longest, bar.width / longest, bar.nested)
-                for bar in bars
-            ),
-        )
+        (name, tuple(replace(bar, begin=bar.begin / longest, width=bar.width / longest) for bar in bars))
         for name, bars in spans.items()
     )
-    words = "; ".join(f"{lane.name}: {lane.total} in all" for lane in lanes)
+    totals = {name: sum(bar.width for bar in bars if not bar.nested) for name, bars in spans.items()}
+    words = "; ".join(f"{name}: {seconds(total)} in all" for name, total in totals.items())
     return BarChart(lanes, f"Start-up, {words}", _ticks(longest))
 
 
@@ -200,7 +185,6 @@ def layer_name(layer: Layer, index: int) -> str:
 
 
 def layer_chart(layers: tuple[Layer, ...]) -> BarChart | None:
-    """Return an image's layers by size, lowest first; None for an image without any."""
     total = sum(layer.size for layer in layers)
     if not total:
         return None
@@ -210,7 +194,7 @@ def layer_chart(layers: tuple[Layer, ...]) -> BarChart | None:
         if share >= _SMALLEST_SHARE:
             bars.append(Bar(name, f"{name}: {size(layer.size)}", index % COLOURS, begin, share))
         begin += share
-    return BarChart((Lane("", "", tuple(bars)),), f"{size(total)} in {len(layers)} layers")
+    return BarChart((("", tuple(bars)),), f"{size(total)} in {len(layers)} layers")
 
 
 def trend(name: str, values: Sequence[float | None], written: Callable[[float], str]) -> Trend | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric, StateSetMetricFamily
 from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from envbuilder.report.report_data import name_of
 from envbuilder.support import decoding, terminal_text
@@ -23,9 +23,7 @@ _NAME = re.compile(r"[^a-zA-Z0-9]+")
 
 def prometheus(verdicts: tuple[Verdict, ...]) -> str:
     """Write the newest verdict of each environment."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Verdicts(verdicts))
-    return decoding.lossy(generate_latest(registry))
+    return decoding.lossy(generate_latest(_Verdicts(verdicts)))
 
 
 class _Verdicts(Collector):
@@ -35,9 +33,6 @@ class _Verdicts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from (family for family in self._families() if family.samples)
-
-    def describe(self) -> list[Metric]:
-        return []
 
     def _families(self) -> tuple[Metric, ...]:
         info = InfoMetricFamily("envbuilder_environment", "Image and driver of the verdict.", labels=("environment",))

@@ -13,13 +13,12 @@ from jinja2 import FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
 from envbuilder import __version__
-from envbuilder.errors import InfrastructureError
 from envbuilder.report import charts
 from envbuilder.report.page_content import SIGNS, PageContent, PageState, Run, page_content
 from envbuilder.report.report_data import Material
 from envbuilder.support import decoding
 from envbuilder.upgrade.text import WHOLE
-from envbuilder.workspace import read_document, shipped, write_atomically, write_document
+from envbuilder.workspace import packaged, read_document, shipped, write_atomically, write_document
 
 _STATE = "last.json"
 
@@ -33,18 +32,15 @@ def write(material: Material, folder: Path, now: datetime) -> Path:
             write_document(path, run.verdict)
     path = folder / "index.html"
     generated = now.strftime("%Y-%m-%d %H:%M UTC")
-    write_atomically(path, _render(page, generated).encode(errors="replace"))
+    write_atomically(path, _render(page, material, generated).encode(errors="replace"))
     state = PageState(written=generated, words={one.name: one.word for one in page.environments})
     write_document(folder / _STATE, state)
     return path
 
 
-def _render(page: PageContent, generated: str) -> str:
+def _render(page: PageContent, material: Material, generated: str) -> str:
     source = shipped("templates") / "report"
-    try:
-        style, script = (source / "style.css").read_text(), (source / "script.js").read_text()
-    except OSError as error:
-        raise InfrastructureError(f"the page's templates are missing: {error}", hint="reinstall envbuilder") from error
+    style, script = (decoding.text(packaged(source / name)) for name in ("style.css", "script.js"))
     templates = Templates(
         loader=FileSystemLoader(source),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -55,9 +51,9 @@ def _render(page: PageContent, generated: str) -> str:
     templates.filters |= {"bytes": charts.size, "seconds": charts.seconds}
     return templates.get_template("page.html.j2").render(
         page=page,
+        charts=charts,
         signs=SIGNS,
         whole_sections=WHOLE,
-        kind_class=_KIND_CLASS,
         generated=generated,
         version=__version__,
         # Files of this package: marked as safe, and named by digest in the page's own security policy.
@@ -65,25 +61,14 @@ def _render(page: PageContent, generated: str) -> str:
         script=Markup(script),  # noqa: S704
         style_digest=_digest(style),
         script_digest=_digest(script),
-        data=_data(page),
+        data=_data(page, material),
     )
 
 
-_KIND_CLASS = {
-    "passed": "w-passed",
-    "failed": "w-failed",
-    "stale": "w-inconclusive",
-    "inconclusive": "w-inconclusive",
-    "refused": "w-inconclusive",
-    "missing": "w-not-run",
-}
-"""The colour of a state; the page always writes its word too."""
-
-
-def _data(page: PageContent) -> Markup:
+def _data(page: PageContent, material: Material) -> Markup:
     """Return the runs of all strips and the packages of their locks, for the comparison, as JSON within a script."""
     runs = {run.id: _compared(run) for one in page.environments for run in (*one.strip, one.run)}
-    text = decoding.lossy(decoding.to_json({"runs": runs, "packages": page.packages}))
+    text = decoding.lossy(decoding.to_json({"runs": runs, "packages": material.packages}))
     for character in "<>&":  # so that nothing in it ends the script
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704
@@ -100,9 +85,9 @@ def _compared(run: Run) -> dict[str, object]:
             "verdict": verdict.verdict,
             "level": verdict.level,
             "host": run.host,
+            "suite": verdict.suite,
             "engine": f"{verdict.engine.name} {verdict.engine.version}",
             "image": verdict.image.digest or verdict.image.id,
-            "suite": verdict.suite,
             "reasons": "; ".join(verdict.reasons),
         },
         "size": verdict.image.size,

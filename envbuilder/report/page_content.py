@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 
+from envbuilder.engine.port import Layer
 from envbuilder.environment import WHOLE, Combination, Environment
 from envbuilder.finding import Finding, worst_first
 from envbuilder.image.names import run_line
@@ -62,19 +63,8 @@ class Grid:
     rows: tuple[tuple[str, tuple[tuple[GridCell, ...], ...]], ...]
 
     def judged_columns(self) -> tuple[bool, ...]:
-        every = [[any(cell.judged for cell in cells) for cells in row] for _, row in self.rows]
-        return tuple(map(any, zip(*every, strict=True)))
-
-
-@dataclass(frozen=True)
-class WithoutEnvironment:
-    """A combination without an environment, and why."""
-
-    word: str
-    name: str
-    codes: str
-    why: str
-    fix: str
+        columns = zip(*(columns for _, columns in self.rows), strict=True)
+        return tuple(any(cell.judged for cells in column for cell in cells) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -84,19 +74,9 @@ class Run:
     id: str
     name: str
     verdict: Verdict
-
-    @property
-    def when(self) -> str:
-        return self.verdict.finished[:16].replace("T", " ")
-
-    @property
-    def host(self) -> str:
-        return _host(self.verdict)
-
-    @property
-    def title(self) -> str:
-        simulated = " (simulated)" if self.verdict.unreal else ""
-        return f"{self.when} {self.verdict.verdict}{simulated}, to {self.verdict.level}, {self.host}"
+    when: str
+    host: str
+    title: str
 
 
 @dataclass(frozen=True)
@@ -113,12 +93,8 @@ class EnvironmentCard:
     findings: tuple[Finding, ...]
     levels: tuple[tuple[str, int, int, bool], ...]
     remark: str
-    timeline: charts.BarChart | None
-    phases: tuple[charts.PhaseRow, ...]
-    layers: charts.BarChart | None
-    layer_rows: tuple[tuple[str, str, int], ...]
+    layers: tuple[Layer, ...]
     trends: tuple[charts.Trend, ...]
-    start: str
     search: str
     runs: tuple[Run, ...]
 
@@ -127,16 +103,8 @@ class EnvironmentCard:
         return self.run.verdict
 
     @property
-    def release(self) -> str | None:
-        return self.verdict.environment.tensorflow if self.verdict.environment else None
-
-    @property
     def strip(self) -> tuple[Run, ...]:
         return self.runs[-STRIP:]
-
-    @property
-    def words(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted(Counter(run.verdict.verdict for run in self.runs).items()))
 
 
 _Record = TypeVar("_Record")
@@ -154,12 +122,11 @@ class PageContent:
     environments: tuple[EnvironmentCard, ...] = ()
     grids: tuple[Grid, ...] = ()
     waiting: tuple[Environment, ...] = ()
-    left_out: tuple[WithoutEnvironment, ...] = ()
+    left_out: tuple[tuple[str, str, str, str, str], ...] = ()
     controls: tuple[tuple[str, Verdict], ...] = ()
     upgrades: tuple[tuple[UpgradeDocument, tuple[Section, ...]], ...] = ()
     standings: tuple[ImageStanding, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
-    packages: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def page_content(material: Material, now: datetime, before: PageState | None = None) -> PageContent:
@@ -175,12 +142,12 @@ def page_content(material: Material, now: datetime, before: PageState | None = N
 
     cards = list(drawn(material.verdicts.items(), lambda name, runs: _card(name, runs, material, now)))
     severity = {"FAILED": 0, "INCONCLUSIVE": 1, "PASSED": 2}
-    cards.sort(key=lambda one: one.name)
-    cards.sort(key=lambda one: order(one.release), reverse=True)
+    cards.sort(key=lambda one: order(getattr(one.verdict.environment, "tensorflow", None)), reverse=True)
     cards.sort(key=lambda one: severity[one.word])
     judged = {one.name for one in cards}
     waiting = tuple(one for one in material.environments if one.id not in judged)
-    upgrades = list(drawn(((_pair(one), one) for one in material.upgrades), lambda _, one: (one, _sections(one))))
+    named = ((f"upgrade {one.old.tensorflow} → {one.new.tensorflow}", one) for one in material.upgrades)
+    upgrades = tuple(drawn(named, lambda _, one: (one, _sections(one))))
     ages = [age for one in cards if (age := _age(one.verdict, now)) is not None]
     return PageContent(
         counts=_counts(cards, waiting, material),
@@ -189,17 +156,12 @@ def page_content(material: Material, now: datetime, before: PageState | None = N
         environments=tuple(cards),
         grids=(_systems(material, cards, waiting), *_host_grids(cards, now)) if cards or waiting else (),
         waiting=waiting,
-        left_out=_without_environment(material),
+        left_out=tuple(_without_environment(material)),
         controls=tuple(material.controls.items()),
-        upgrades=tuple(upgrades),
+        upgrades=upgrades,
         standings=tuple(sorted(material.standings, key=lambda one: (one.environment, one.digest))),
         unreadable=tuple(unreadable),
-        packages=material.packages,
     )
-
-
-def _pair(one: UpgradeDocument) -> str:
-    return f"upgrade {one.old.tensorflow} → {one.new.tensorflow}"
 
 
 def _sections(one: UpgradeDocument) -> tuple[Section, ...]:
@@ -222,15 +184,13 @@ _COLOURS: dict[Word, str] = {"FAILED": "red", "INCONCLUSIVE": "yellow", "PASSED"
 
 
 def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetime) -> EnvironmentCard:
-    every = tuple(Run(hashlib.sha256(msgspec.json.encode(run)).hexdigest()[:16], name, run) for run in runs)
+    every = tuple(_run(name, run) for run in runs)
     # A simulation says nothing about the environment itself: it is shown only if there is nothing real.
     newest = next((run for run in reversed(every) if not run.verdict.unreal), every[-1])
     verdict, environment = newest.verdict, newest.verdict.environment
     gpus = environment.flavor == "gpu" if environment else "gpu" in verdict.requires
     levels = _levels(verdict)
-    layers = material.layers.get(verdict.image.id, ())
-    start = charts.import_seconds(verdict)
-    green = verdict.verdict == "FAILED" and all(passed == total for _, passed, total, _ in levels)
+    green = verdict.verdict == "FAILED" and levels and all(passed == total for _, passed, total, _ in levels)
     trends = (
         charts.trend("import", [charts.import_seconds(run) for run in runs], charts.seconds),
         charts.trend("size", [run.image.size or None for run in runs], charts.size),
@@ -246,19 +206,19 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
         command=run_line(verdict.image.reference, gpus=gpus) if verdict.image.reference else "",
         findings=_findings(verdict),
         levels=levels,
-        remark="Every check passed; the reasons below are about the image as a whole." if green and levels else "",
-        timeline=charts.timeline(verdict.timeline),
-        phases=charts.phase_rows(verdict.timeline),
-        layers=charts.layer_chart(layers),
-        layer_rows=tuple(
-            (charts.layer_name(layer, index), charts.size(layer.size), index % charts.COLOURS)
-            for index, layer in enumerate(layers)
-        ),
+        remark="Every check passed; the reasons below are about the image as a whole." if green else "",
+        layers=material.layers.get(verdict.image.id, ()),
         trends=tuple(one for one in trends if one is not None),
-        start=charts.seconds(start) if start is not None else "",
         search=_search_words(verdict),
         runs=every,
     )
+
+
+def _run(name: str, verdict: Verdict) -> Run:
+    when, host = verdict.finished[:16].replace("T", " "), _host(verdict)
+    simulated = " (simulated)" if verdict.unreal else ""
+    title = f"{when} {verdict.verdict}{simulated}, to {verdict.level}, {host}"
+    return Run(hashlib.sha256(msgspec.json.encode(verdict)).hexdigest()[:16], name, verdict, when, host, title)
 
 
 def _variant(environment: Environment | None) -> str:
@@ -316,7 +276,11 @@ def _systems(material: Material, cards: list[EnvironmentCard], waiting: tuple[En
     """Lay out releases against flavours, Pythons and systems."""
     placed: Placed = {}
     judged = [(card.verdict.environment, _judged_cell(card.run, card)) for card in cards if card.verdict.environment]
-    for environment, cell in (*judged, *((one, _waiting_cell(one)) for one in waiting)):
+    for one in waiting:
+        text = " · ".join(filter(None, (_variant(one), f"CUDA {one.cuda}" if one.cuda else "")))
+        cell = GridCell(UNKNOWN, text, _anchor(one.id), f"{one.id} has no verdict yet", one.id.casefold())
+        judged.append((one, cell))
+    for environment, cell in judged:
         placed.setdefault((environment.tensorflow, _column(environment)), []).append(cell)
     known = sorted({column for _, column in placed}, key=_column_order)
     for combination, cell in _left_out_cells(material):
@@ -362,16 +326,13 @@ def _host_grids(cards: list[EnvironmentCard], now: datetime) -> Iterator[Grid]:
         }
         placed: Placed = {place: [_judged_cell(run, card)] for place, (card, run) in newest.items()}
         labels = [label for _, label in AGES]
-        values_ = sorted({column[0] for _, column in placed}, key=lambda value: (order(value), value))
-        values_.sort(key=lambda value: labels.index(value) if value in labels else len(labels))
-        columns: list[Column] = [(value,) for value in values_]
+        columns = sorted({column for _, column in placed}, key=lambda column: (order(column[0]), column))
+        columns.sort(key=lambda column: labels.index(column[0]) if column[0] in labels else len(labels))
         yield _grid(name, "environment", placed, columns)
 
 
 def _bucket(age: timedelta | None) -> str:
-    if age is None:
-        return "no time"
-    return next((label for days, label in AGES if age < timedelta(days=days)), "older")
+    return next((label for days, label in AGES if age and age < timedelta(days=days)), "older" if age else "no time")
 
 
 def _judged_cell(run: Run, card: EnvironmentCard) -> GridCell:
@@ -382,37 +343,25 @@ def _judged_cell(run: Run, card: EnvironmentCard) -> GridCell:
     return GridCell(verdict.verdict, text, card.anchor, title, card.search, verdict.finished[:10])
 
 
-def _waiting_cell(one: Environment) -> GridCell:
-    text = " · ".join(filter(None, (_variant(one), f"CUDA {one.cuda}" if one.cuda else "")))
-    return GridCell(UNKNOWN, text, _anchor(one.id), f"{one.id} has no verdict yet", one.id.casefold())
-
-
 def _left_out_cells(material: Material) -> Iterator[tuple[Combination, GridCell]]:
-    for one in material.rejections:
-        codes = _codes(one.findings)
-        cell = GridCell(REJECTED, codes, "left-out", one.sentence, f"{one.id} {codes}".casefold())
-        yield one.combination, cell
-    for excluded in material.excluded:
-        reason = excluded.reason
-        yield excluded.combination, GridCell(EXCLUDED, "by the matrix", "left-out", reason, reason.casefold())
+    wishes = [*(one.combination for one in material.rejections), *(one.combination for one in material.excluded)]
+    for wish, (word, name, codes, why, _) in zip(wishes, _without_environment(material), strict=True):
+        yield wish, GridCell(word, codes or "by the matrix", "left-out", why, f"{name} {codes} {why}".casefold())
 
 
 def _codes(findings: tuple[Finding, ...]) -> str:
     return " ".join(dict.fromkeys(finding.code for finding in findings))
 
 
-def _without_environment(material: Material) -> tuple[WithoutEnvironment, ...]:
-    """List combinations that cannot work, then those that the matrix excludes."""
-    rows = []
+def _without_environment(material: Material) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield word, name, codes, reason and fix of what cannot work, then of what the matrix excludes."""
     for one in material.rejections:
         fix = " ".join(dict.fromkeys(finding.fix for finding in one.findings if finding.fix))
-        rows.append(WithoutEnvironment(REJECTED, one.id, _codes(one.findings), one.sentence, fix))
+        yield REJECTED, one.id, _codes(one.findings), one.sentence, fix
     for excluded in material.excluded:
-        one_ = excluded.combination
-        parts = (one_.tensorflow, one_.flavor, one_.python, one_.os, one_.cuda, one_.variant)
-        name = " ".join(part for part in parts if part and part != WHOLE)
-        rows.append(WithoutEnvironment(EXCLUDED, name, "", excluded.reason, ""))
-    return tuple(rows)
+        wish = excluded.combination
+        parts = (wish.tensorflow, wish.flavor, wish.python, wish.os, wish.cuda, wish.variant)
+        yield EXCLUDED, " ".join(part for part in parts if part and part != WHOLE), "", excluded.reason, ""
 
 
 def _search_words(verdict: Verdict) -> str:

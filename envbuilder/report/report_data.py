@@ -23,10 +23,9 @@ from envbuilder.workspace import Workspace, digest, read_document, read_kept
 
 @dataclass(frozen=True)
 class Material:
-    """What there is to show. ``verdicts`` are by environment, each oldest first; ``layers`` by image id.
+    """What there is to show: verdicts by environment, oldest first; layers by image id; packages by digest of a lock.
 
-    ``packages`` are names and versions by the digest of their lock. ``unreadable`` names the records that cannot be
-    shown, and why. ``standings`` is how images of a registry stand on kinds of host, where that was asked.
+    ``unreadable`` names records that cannot be shown, and why. ``standings`` are those of a registry's images.
     """
 
     verdicts: dict[str, tuple[Verdict, ...]]

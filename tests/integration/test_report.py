@@ -266,7 +266,9 @@ def test_axe_finds_nothing(chromium: Browser, page: Path, *, dark: bool, width: 
     chromium.js("document.querySelectorAll('details').forEach((one) => { one.open = true })")
     chromium.js("new Promise((done) => setTimeout(done, 200))")
     assert axe.violations(chromium) == []
-    chromium.js("document.querySelector('#filter input[type=checkbox]').click()")
+    chromium.js("document.querySelector('#filter [type=checkbox]').click(); document.getElementById('by-3').click()")
+    assert axe.violations(chromium) == []
+    chromium.js("document.querySelector('#open-compare').click()")
     assert axe.violations(chromium) == []
 
 

@@ -29,8 +29,7 @@ from junitparser import JUnitXml
 from prometheus_client import parser
 
 from envbuilder.finding import Code, Severity
-from envbuilder.report.junit import junit
-from envbuilder.report.markdown import markdown
+from envbuilder.report.export import junit, markdown
 from envbuilder.report.metrics import prometheus
 from envbuilder.verdict import ImageRef, Measurement
 
