@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import stat
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,14 +17,104 @@ from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
 from envbuilder.environment import Environment
-from envbuilder.errors import InputError, Problem, UnsatisfiableError
+from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
-from envbuilder.support import pem
+from envbuilder.support import decoding, pem
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.workspace import Workspace, find_matrix, read_document, read_users, users_text
+from envbuilder.workspace import Workspace, read_document, read_users, shipped, users_text
 
 VETTED = ("quickstart", "tensorflow", "classic", "debian")
-"""The matrices whose contexts are committed in this project's ``images/``."""
+"""The shipped matrices whose contexts are committed in this project's ``images/``."""
+
+SHIPPED = "shipped"
+"""The name of all of them, for commands that take several matrices."""
+
+PROJECT_FILES = {"envbuilder.toml": (), "pyproject.toml": ("tool", "envbuilder")}
+"""Files with the settings of a project, and the tables that hold them."""
+
+
+class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults of a project: its matrices, of which commands that take one take the first, and its selectors.
+
+    Matrices are paths, relative to the file, or names of shipped matrices.
+    """
+
+    matrices: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+
+
+def settings_of(folder: Path) -> ProjectSettings:
+    """Read the settings of the project that a folder belongs to: the nearest file in it or above.
+
+    Raises UsageError for a file that does not fit.
+    """
+    for parent in (folder, *folder.absolute().parents):
+        for name, keys in PROJECT_FILES.items():
+            path = parent / name
+            found = _project_settings(path, keys) if path.is_file() else None
+            if found is not None:
+                local = (str(parent / one) if (parent / one).is_file() else one for one in found.matrices)
+                return msgspec.structs.replace(found, matrices=tuple(local))
+    return ProjectSettings()
+
+
+def _project_settings(path: Path, keys: tuple[str, ...]) -> ProjectSettings | None:
+    """Read the settings of a file; None if it has no table for them."""
+    text = users_text(path)
+    try:
+        with decoding.damaged(str(path)):
+            table: Any = tomllib.loads(text)
+            for key in keys:
+                table = table.get(key, {})
+            return decoding.converted(table, ProjectSettings, str(path)) if table or not keys else None
+    except decoding.DamagedError as error:
+        raise UsageError(str(error), hint='write matrices = ["team.yaml"] and select = ["flavor=cpu"]') from error
+
+
+def local_matrices(root: Path) -> tuple[str, ...]:
+    """List a project's matrices: those of its settings, else ``matrix.yaml`` and ``matrices/*.yaml`` of the folder."""
+    paths = (root / "matrix.yaml", *sorted((root / "matrices").glob("*.yaml")))
+    return settings_of(root).matrices or tuple(str(path.relative_to(root)) for path in paths if path.is_file())
+
+
+def find_matrix(name: str | None, root: Path) -> Path:
+    """Find a matrix by path, or by the name of one that ships; None is the project's, or else the quickstart.
+
+    Raises UsageError with the names of the shipped ones if there is no such file, and if the folder has several.
+    """
+    if name == "":
+        raise UsageError(
+            "the matrix is empty", hint="is a shell variable not set? Give the name of a matrix, or omit the option"
+        )
+    wanted = name or _default_matrix(root)
+    if _is_stream(root / wanted):
+        return root / wanted
+    for candidate in (root / wanted, root / "matrices" / f"{wanted}.yaml", shipped("matrices") / f"{wanted}.yaml"):
+        if candidate.is_file():
+            return candidate
+    if (shipped("matrices") / Path(wanted).name).is_file() and Path(wanted).parent.name == "matrices":
+        return shipped("matrices") / Path(wanted).name
+    ships = ", ".join(sorted(path.stem for path in shipped("matrices").glob("*.yaml")))
+    raise UsageError(f"{wanted}: no such matrix", hint=f"give the path of a matrix file, or one of: {ships}")
+
+
+def _default_matrix(root: Path) -> str:
+    local = local_matrices(root)
+    if len(local) > 1 and not settings_of(root).matrices:
+        raise UsageError(
+            f"this folder has {len(local)} matrices: {', '.join(local)}",
+            hint="name one, or set `matrices` in envbuilder.toml; the first is the default",
+        )
+    return local[0] if local else VETTED[0]
+
+
+def _is_stream(path: Path) -> bool:
+    """Return True for a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):  # a NUL in its name
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)
 
 
 @dataclass(frozen=True)
@@ -168,9 +261,11 @@ def _why_not(name: str, found: BaseFacts | None, wish: BaseWish, catalog: Catalo
 
 
 def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, catalog: Catalog) -> tuple[Choice, ...]:
-    """Choose from several matrices; an environment of two matrices belongs to the first."""
+    """Choose from several matrices, by default the project's; an environment of two belongs to the first."""
     workspace = Workspace(root)
-    choices = [choose(name, (), workspace, catalog) for name in matrices or VETTED]
+    given = matrices or local_matrices(root) or VETTED[:1]
+    names = dict.fromkeys(name for one in given for name in (VETTED if one == SHIPPED else (one,)))
+    choices = [choose(name, (), workspace, catalog) for name in names]
     every: dict[str, Environment] = {}
     for choice in choices:
         for environment in choice.environments:

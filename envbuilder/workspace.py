@@ -28,8 +28,6 @@ from envbuilder.support import console, decoding, subprocesses
 _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")
 
-DEFAULT_MATRIX = "quickstart"
-
 VERDICT, KNOWN = "verdict.json", "image.json"
 _CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED = "controls", "upgrades", "bisects", "reproduce", "attached"
 _NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED})
@@ -152,36 +150,6 @@ def shipped(kind: str) -> Path:
     """Return the folder ``templates`` or ``matrices`` of the installed package, or of its checkout."""
     installed = _PACKAGE / "data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
-
-
-def find_matrix(name: str | None, root: Path) -> Path:
-    """Find a matrix by path, or by the name of one that ships; None is the quickstart.
-
-    Raises UsageError with the names of the shipped ones if there is no such file.
-    """
-    if name == "":
-        raise UsageError(
-            "the matrix is empty", hint="is a shell variable not set? Give the name of a matrix, or omit the option"
-        )
-    wanted = name or DEFAULT_MATRIX
-    if name and _is_stream(root / name):
-        return root / name
-    for candidate in (root / wanted, root / "matrices" / f"{wanted}.yaml", shipped("matrices") / f"{wanted}.yaml"):
-        if candidate.is_file():
-            return candidate
-    if name and (shipped("matrices") / Path(name).name).is_file() and Path(name).parent.name == "matrices":
-        return shipped("matrices") / Path(name).name
-    ships = ", ".join(sorted(path.stem for path in shipped("matrices").glob("*.yaml")))
-    raise UsageError(f"{wanted}: no such matrix", hint=f"give the path of a matrix file, or one of: {ships}")
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
-    try:
-        kind = path.stat().st_mode
-    except (OSError, ValueError):  # a NUL in its name
-        return False
-    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -16,14 +16,15 @@ from envbuilder.cli.options import format_option, matrix_argument, select_option
 def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
     from envbuilder import host
     from envbuilder.catalog.store import load
-    from envbuilder.choice import choose
+    from envbuilder.choice import choose, local_matrices
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.doctor import as_text, diagnose, find_tools
     from envbuilder.workspace import Workspace, cache_dir
 
     workspace = Workspace(Path.cwd())
-    choice = choose(matrix or "tensorflow", selectors, workspace, load())
+    usual = None if local_matrices(workspace.root) else "tensorflow"
+    choice = choose(matrix or usual, selectors, workspace, load())
     diagnosis = diagnose(
         host.describe(),
         connect,

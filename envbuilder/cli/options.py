@@ -65,13 +65,22 @@ def refuse_empty(parameter: click.Parameter) -> None:
 
 matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]")
 
+
+def _selectors_of_project() -> tuple[str, ...]:
+    from envbuilder.choice import settings_of
+
+    return settings_of(Path.cwd()).select
+
+
 select_option = click.option(
     "-s",
     "--select",
     "selectors",
     multiple=True,
     metavar="SELECTOR",
-    help="Select environments by a glob on ids ('tf2.1[89]*') or by key=value (tensorflow=2.20.0); repeat for more.",
+    default=_selectors_of_project,
+    help="Select environments by globs on ids ('tf2.1[89]*') and key=value,key>=version. Values of one key are OR, "
+    "different keys AND.",
 )
 
 format_option = click.option(

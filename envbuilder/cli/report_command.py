@@ -39,7 +39,7 @@ def command(
     max_age: str,
 ) -> None:
     from envbuilder.catalog.store import load
-    from envbuilder.choice import VETTED
+    from envbuilder.choice import VETTED, local_matrices
     from envbuilder.errors import UsageError
     from envbuilder.publish.verify_request import fetch, standings
     from envbuilder.report.page import write
@@ -54,7 +54,8 @@ def command(
     if on is not None and repository is None:
         raise UsageError("--on needs --from", hint="name the registry: --from HOST/REPOSITORY")
     found = fetch(repository, keys, Console().say) if repository is not None else None
-    material = collect(workspace, matrices or VETTED, store, start, catalog, found.verdicts if found else ())
+    known = matrices or local_matrices(Path.cwd()) or VETTED
+    material = collect(workspace, known, store, start, catalog, found.verdicts if found else ())
     if found is not None:
         material = replace(material, standings=standings(found, on, max_age, catalog.gpu_model))
     click.echo(write(material, output, now))

@@ -1,10 +1,13 @@
-"""Select environments: globs on ids, ``key=value`` or ``key>=version``; several selectors are a union."""
+"""Select environments: globs on ids, ``key=value`` and ``key>=version``.
+
+Values of one key, and globs, are alternatives; different keys, bounds, and globs and keys all have to match.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from envbuilder import versions
@@ -15,48 +18,65 @@ KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudn
 _ALIASES = {"form": "variant"}
 """What a ``key=value`` selector may ask for."""
 
-_ONE = "a selector asks for one version, such as {}=2.20.0: give several selectors for several"
+_ONE = "a version, such as {}=2.20.0, or a range, such as {}>=2.17"
 
 _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
+
+
+Term = tuple[str | None, str]
+"""A key and its value; a glob on ids has no key."""
 
 
 def select(
     environments: tuple[Environment, ...], selectors: Sequence[str], *, others: Sequence[str] = ()
 ) -> tuple[Environment, ...]:
-    """Keep the environments that some selector matches, in their order; no selector keeps all.
+    """Keep the environments that match, in their order; no selector keeps all.
 
     ``tf2.1[89]*`` is a glob on ids, ``tensorflow=2.20`` compares a field (a version stands for those that it
-    abbreviates), as does ``tensorflow>=2.17,<2.21``; ``tensorflow=latest`` is the newest. Raises NothingSelectedError,
-    with the near misses, for a selector that matches none; UsageError for an unknown key. ``others`` are ids that a
-    glob may match instead (rejections, say).
+    abbreviates), as does ``tensorflow>=2.17,<2.21``; ``tensorflow=latest`` is the newest. A comma separates terms.
+    Raises NothingSelectedError, with the near misses, for a term that matches none; UsageError for an unknown key.
+    ``others`` are ids that a glob may match instead (rejections, say).
     """
-    if not selectors:
-        return environments
-    wanted: set[str] = set()
-    newest = max((row.tensorflow for row in environments), key=versions.key, default="")
-    for given in selectors:
-        selector = f"tensorflow={newest}" if given == f"tensorflow={versions.LATEST}" else given
-        matched = {row.id for row in environments if _matches(row, row.id, selector)}
-        if not matched and not any(fnmatchcase(other, selector) for other in others):
-            raise NothingSelectedError(f"no environment matches {selector!r}", hint=_hint(environments, selector))
-        wanted |= matched
-    return tuple(environment for environment in environments if environment.id in wanted)
+    groups = _groups(selectors, max((row.tensorflow for row in environments), key=versions.key, default=""))
+    for key, value in (term for terms in groups for term in terms):
+        found = any(_matches(row, row.id, (key, value)) for row in environments)
+        if not found and (key is not None or not any(fnmatchcase(other, value) for other in others)):
+            text = _text((key, value))
+            raise NothingSelectedError(f"no environment matches {text!r}", hint=_hint(environments, (key, value)))
+    wanted = tuple(row for row in environments if _all_match(row, row.id, groups))
+    if not wanted and not others and selectors:
+        counts = [sum(any(_matches(row, row.id, term) for term in terms) for row in environments) for terms in groups]
+        alone = (f"{' or '.join(map(_text, terms))}: {count}" for terms, count in zip(groups, counts, strict=True))
+        raise NothingSelectedError("no environment matches all selectors", hint=f"alone: {'; '.join(alone)}")
+    return wanted
 
 
 def select_wishes(rejections: tuple[Rejection, ...], selectors: Sequence[str]) -> tuple[Rejection, ...]:
-    """Keep the rejections that some selector matches by id or by what was wished."""
-    return tuple(
-        row for row in rejections if any(_matches(row.combination, row.id, selector) for selector in selectors)
-    )
+    """Keep the rejections that match by id and by what was wished."""
+    groups = _groups(selectors, "")
+    return tuple(row for row in rejections if _all_match(row.combination, row.id, groups))
 
 
-def _matches(environment: Environment | Combination, name: str, selector: str) -> bool:
-    key, value = _parts(selector)
+def _groups(selectors: Sequence[str], newest: str) -> list[list[Term]]:
+    """Group terms: one of each group has to match."""
+    groups: dict[str | None, list[Term]] = {}
+    for key, value in (term for selector in selectors for term in _terms(selector)):
+        term = (key, newest if key == "tensorflow" and value == versions.LATEST else value)
+        groups.setdefault(_text(term) if _BOUND.match(value) else key, []).append(term)
+    return list(groups.values())
+
+
+def _all_match(row: Environment | Combination, name: str, groups: list[list[Term]]) -> bool:
+    return all(any(_matches(row, name, term) for term in terms) for terms in groups)
+
+
+def _matches(row: Environment | Combination, name: str, term: Term) -> bool:
+    key, value = term
     if key is None:
-        return fnmatchcase(name, selector)
+        return fnmatchcase(name, value)
     if key not in KEYS:
-        raise UsageError(f"selector {selector!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
-    found = getattr(environment, key) or (WHOLE if key == "variant" else None)
+        raise UsageError(f"selector {_text(term)!r}: there is no key {key!r}", hint=f"one of: {', '.join(KEYS)}")
+    found = getattr(row, key) or (WHOLE if key == "variant" else None)
     if found is None or key not in _VERSIONS:
         return bool(found == value)
     bounds = versions.bounds(value)
@@ -65,20 +85,40 @@ def _matches(environment: Environment | Combination, name: str, selector: str) -
     try:
         return versions.is_prefix(value, found)
     except ValueError as wrong:
-        raise UsageError(f"selector {selector!r}: {value!r} is not a version", hint=_ONE.format(key)) from wrong
+        hint = _ONE.format(key, key)
+        raise UsageError(f"selector {_text(term)!r}: {value!r} is not a version", hint=hint) from wrong
 
 
 _KEY_VALUE = re.compile(r"([^=<>]*?)(?:=(?!=)|(?=[<>]|[!~=]=))(.*)", re.DOTALL)
 
 
-def _parts(selector: str) -> tuple[str | None, str]:
-    """Split ``key=value`` and ``key>=version``; a glob has no key."""
-    found = _KEY_VALUE.fullmatch(selector)
-    return (_ALIASES.get(found[1], found[1]), found[2]) if found is not None else (None, selector)
+_BOUND = re.compile(r"[<>!]|[!~=]=")
 
 
-def _hint(environments: tuple[Environment, ...], selector: str) -> str:
-    key, value = _parts(selector)
+def _terms(selector: str) -> Iterator[Term]:
+    """Split ``key=value,key>=version,<version,glob``; a value without a key has the key before it."""
+    key: str | None = None
+    value = ""
+    for piece in selector.split(","):
+        found = _KEY_VALUE.fullmatch(piece)
+        if value and key is not None and _BOUND.match(piece):
+            value += f",{piece}"
+            continue
+        if value:
+            yield key, value
+        if found is not None:
+            key = _ALIASES.get(found[1], found[1])
+        value = found[2] if found is not None else piece
+    yield key, value
+
+
+def _text(term: Term) -> str:
+    key, value = term
+    return value if key is None else f"{key}{value}" if _BOUND.match(value) else f"{key}={value}"
+
+
+def _hint(environments: tuple[Environment, ...], term: Term) -> str:
+    key, value = term
     known = list(dict.fromkeys(str(getattr(row, key)) if key else row.id for row in environments))
     near = difflib.get_close_matches(value, known, n=3, cutoff=0.4) or known[:3]
     if not near:

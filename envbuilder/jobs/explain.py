@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import read_known, read_matrix
+from envbuilder.choice import local_matrices, read_known, read_matrix
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
@@ -71,10 +71,11 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
 
 
 def _matrices(matrix: str | None, root: Path, catalog: Catalog) -> Iterator[tuple[Matrix, Catalog]]:
-    """Read the named matrix, or every shipped one."""
+    """Read the named matrix, or the project's and every shipped one."""
     if matrix is not None:
         yield read_known(matrix, root, catalog)
         return
+    yield from (read_known(name, root, catalog) for name in local_matrices(root))
     paths = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
     yield from ((read_matrix(path), catalog) for path in paths)
 

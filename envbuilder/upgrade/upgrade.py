@@ -15,7 +15,7 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.choice import read_fleet, read_known, read_matrix
+from envbuilder.choice import find_matrix, read_fleet, read_known, read_matrix
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
@@ -41,7 +41,7 @@ from envbuilder.upgrade.policy import Policy, judge, would_decide
 from envbuilder.upgrade.quantities import BY_FACTS, ComparedImages
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite
-from envbuilder.workspace import Workspace, content_key, find_matrix, temporary_folder, write_atomically, write_document
+from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
 
 def upgrade(options: UpgradeOptions, tools: UpgradeTools) -> UpgradeDocument:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import VETTED, choose
+from envbuilder.choice import VETTED, choose, local_matrices
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
@@ -102,7 +102,7 @@ def _record(name: str, workspace: Workspace) -> ImageRecord | None:
 
 
 def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: Catalog) -> tuple[Built, Budgets] | None:
-    for name_of_matrix in (matrix,) if matrix else VETTED:
+    for name_of_matrix in (matrix,) if matrix else (*local_matrices(workspace.root), *VETTED):
         choice = choose(name_of_matrix, (), workspace, catalog)
         for environment in choice.environments:
             if environment.id == name and (built := standing(environment, workspace)) is not None:

@@ -12,11 +12,20 @@ from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
 
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.store import load
-from envbuilder.choice import choose, read_known
-from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError
+from envbuilder.choice import (
+    VETTED,
+    ProjectSettings,
+    choose,
+    choose_all,
+    find_matrix,
+    local_matrices,
+    read_known,
+    settings_of,
+)
+from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
-from envbuilder.workspace import Workspace
+from envbuilder.workspace import Workspace, shipped
 
 CATALOG = load()
 
@@ -226,3 +235,58 @@ def test_matrix_names_its_tags(tmp_path: Path) -> None:
 def test_pattern_of_tags_that_does_not_tell_images_apart_is_refused(pattern: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(EnvbuilderError, match=re.escape(why)):
         tagged(json.dumps(pattern), tmp_path)
+
+
+def test_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
+    assert find_matrix(None, tmp_path) == shipped("matrices") / "quickstart.yaml"
+    assert find_matrix("matrices/tensorflow.yaml", tmp_path) == shipped("matrices") / "tensorflow.yaml"
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\n")
+    assert find_matrix("own.yaml", tmp_path) == own
+    with pytest.raises(UsageError, match=r"no such matrix(.|\n)*quickstart"):
+        find_matrix("quickstrat", tmp_path)
+    with pytest.raises(UsageError, match="empty"):
+        find_matrix("", tmp_path)
+    assert find_matrix("/dev/null", tmp_path) == Path("/dev/null")
+
+
+def project(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_folder_with_one_matrix_is_its_own_default(tmp_path: Path) -> None:
+    project(tmp_path, matrices__own_yaml='name: own\naxes: {tensorflow: ["2.20.0"]}\n')
+    assert find_matrix(None, tmp_path) == tmp_path / "matrices/own.yaml"
+    (choice,) = choose_all((), (), tmp_path, CATALOG)
+    assert choice.matrix.name == "own"
+    assert [one.matrix.name for one in choose_all(("shipped",), (), tmp_path, CATALOG)] == list(VETTED)
+
+
+def test_folder_with_two_matrices_asks_for_one(tmp_path: Path) -> None:
+    project(tmp_path, matrix_yaml="name: a\n", matrices__b_yaml="name: b\n")
+    with pytest.raises(UsageError, match=r"2 matrices: matrix.yaml, matrices/b.yaml"):
+        find_matrix(None, tmp_path)
+    assert local_matrices(tmp_path) == ("matrix.yaml", "matrices/b.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("envbuilder_toml", 'matrices = ["b.yaml", "tensorflow"]\nselect = ["flavor=cpu"]\n'),
+        ("pyproject_toml", '[tool.envbuilder]\nmatrices = ["b.yaml", "tensorflow"]\nselect = ["flavor=cpu"]\n'),
+    ],
+)
+def test_settings_of_a_project_are_found_from_below(tmp_path: Path, name: str, text: str) -> None:
+    below = project(tmp_path, **{name: text, "b_yaml": "name: b\n", "sub__pyproject_toml": "[project]\n"}) / "sub"
+    assert settings_of(below) == ProjectSettings((str(tmp_path / "b.yaml"), "tensorflow"), ("flavor=cpu",))
+    assert find_matrix(None, below) == tmp_path / "b.yaml"
+
+
+@pytest.mark.parametrize("text", ["matrix = 1\n", "matrices = 'a'\n", "matrices = [\n"])
+def test_settings_that_do_not_fit_name_their_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match=r"envbuilder\.toml"):
+        settings_of(project(tmp_path, envbuilder_toml=text))

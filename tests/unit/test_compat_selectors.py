@@ -1,4 +1,4 @@
-"""Selectors: a union of globs and key=value; one that matches nothing is an error that helps."""
+"""Selectors: different keys are AND, values of one key OR; one that matches nothing is an error that helps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,24 @@ ALL = plan(
         (("tf2.1[89]*",), 4),
         (("tensorflow=2.20.0",), 2),
         (("tensorflow=2.20",), 2),
-        (("flavor=cpu", "tf2.20.0-*"), 4),
+        (("flavor=cpu", "tf2.20.0-*"), 1),
+        (("tf2.20.0-*", "tf2.18*"), 4),
+        (("tf2.20.0-*,tf2.18*",), 4),
+        (("flavor=gpu,tensorflow=2.20.0",), 1),
+        (("flavor=gpu", "tensorflow=2.20.0"), 1),
+        (("tensorflow=2.18.1", "tensorflow=2.20.0", "flavor=cpu"), 2),
+        (("tensorflow=2.18.1,2.20.0,flavor=cpu",), 2),
+        (("tensorflow>=2.19,<2.20,flavor=cpu",), 1),
+        (("tensorflow>=2.19", "tensorflow<2.20"), 2),
         (("cuda=12.5",), 3),
         (("tensorflow=latest",), 2),
         (("tensorflow>=2.19",), 4),
         (("tensorflow>2.18.1,<2.20",), 2),
-        (("tensorflow=~=2.18.0", "tensorflow!=2.18.1"), 6),
+        (("tensorflow=~=2.18.0", "tensorflow!=2.20.0"), 2),
         (("python=3.11", "os=debian-bookworm"), 6),
     ],
 )
-def test_selectors_are_a_union_in_the_plans_order(selectors, count) -> None:
+def test_keys_are_and_and_values_of_one_key_are_or(selectors, count) -> None:
     found = select(ALL, selectors)
     assert len(found) == count
     assert list(found) == [row for row in ALL if row in found]
@@ -50,8 +58,14 @@ def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
 
 @pytest.mark.parametrize(
     "selector",
-    ["colour=red", "tensorflow=new", "tensorflow=2.19.1,2.20.0", "python=3.11 3.12", "colour>3", "tensorflow>new"],
+    ["colour=red", "tensorflow=new", "python=3.11 3.12", "colour>3", "tensorflow>new", "flavor=cpu,colour=red"],
 )
 def test_a_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
     with pytest.raises(UsageError):
         select(ALL, (selector,))
+
+
+def test_selectors_that_match_alone_and_not_together_say_so() -> None:
+    with pytest.raises(NothingSelectedError) as caught:
+        select(ALL, ("flavor=cpu", "cuda=12.5"))
+    assert caught.value.hint == "alone: flavor=cpu: 3; cuda=12.5: 3"

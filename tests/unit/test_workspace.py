@@ -23,7 +23,6 @@ from envbuilder.workspace import (
     cache,
     cached,
     content_key,
-    find_matrix,
     folder_contents,
     is_gone,
     owner,
@@ -58,19 +57,6 @@ PARTS = st.dictionaries(st.text(max_size=4), st.binary(max_size=4), max_size=3)
 def test_only_equal_contents_have_equal_keys(one: dict[str, bytes], other: dict[str, bytes]) -> None:
     assert content_key(one) == content_key(dict(reversed(one.items())))
     assert (content_key(one) == content_key(other)) == (one == other)
-
-
-def test_matrix_is_found_by_path_and_by_name(tmp_path: Path) -> None:
-    assert find_matrix(None, tmp_path) == shipped("matrices") / "quickstart.yaml"
-    assert find_matrix("matrices/tensorflow.yaml", tmp_path) == shipped("matrices") / "tensorflow.yaml"
-    own = tmp_path / "own.yaml"
-    own.write_text("name: own\n")
-    assert find_matrix("own.yaml", tmp_path) == own
-    with pytest.raises(UsageError, match=r"no such matrix(.|\n)*quickstart"):
-        find_matrix("quickstrat", tmp_path)
-    with pytest.raises(UsageError, match="empty"):
-        find_matrix("", tmp_path)
-    assert find_matrix("/dev/null", tmp_path) == Path("/dev/null")
 
 
 def test_what_is_written_below_out_is_found_there(tmp_path: Path) -> None:
