@@ -39,7 +39,7 @@ test: ## Run what CI runs: lint, then every test that is not marked `full`
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
 	@scripts/setup engine dev registry browser slurm metrics clock trace
-	@timeout --kill-after=60 45m sh -c '$(PYTEST) -n 4 -m full && $(PYTEST) -n 2 --hypothesis-profile=explore -m "not full" tests/property'
+	@timeout --kill-after=60 45m $(PYTEST) -n 4 --hypothesis-profile=explore -m "full or law"
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz

@@ -40,9 +40,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndGrou
     return FilesAndGroups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with files that need the engine and take longest, end with small groups: then all workers end together."""
+    """Mark the laws; begin with files that need the engine and take longest, end with small groups.
+
+    Then all workers end together.
+    """
     first = {item.path for item in items if item.get_closest_marker("engine")}
+    for item in items:
+        if item.path.parent.name == "property":
+            item.add_marker("law")
     items.sort(key=lambda item: (item.path not in first, _GROUP.search(item.nodeid) is not None))
 
 
