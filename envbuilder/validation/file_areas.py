@@ -64,6 +64,7 @@ class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check: Reporter = "files"
     paths: str = ""
     within: Within = ""
+    target: str = ""
     text: str = "{area}: {paths}"
     kinds: tuple[str, ...] = ("file", "link")
     severity: Literal["error", "warning", "managed", "none"] = "warning"
@@ -233,7 +234,7 @@ class _Entries:
     def fits(self, row: Area, path: str, entry: StackedFile) -> bool:
         """Return True if an entry is of the kind and at the place of a row, and in a layer to which that applies."""
         is_of_row = entry.row.kind in row.kinds and (row.of_additions or not self._is_declared_or_above(path, entry))
-        return is_of_row and self._is_within(row.within, path, entry)
+        return is_of_row and row.target in ("", entry.row.target) and self._is_within(row.within, path, entry)
 
     def _is_declared_or_above(self, path: str, entry: StackedFile) -> bool:
         """Return True for what the base brought, the matrix declares, or a layer above envbuilder's own added."""

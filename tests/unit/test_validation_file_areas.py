@@ -52,6 +52,13 @@ def test_image_without_a_further_layer_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "is_left"), [("../../cuda_nvrtc/lib/libnvrtc.so.11.2", True), ("/srv/other.so", False)]
+)
+def test_second_name_of_nvrtc_leads_to_its_wheel(target: str, *, is_left: bool) -> None:
+    assert (findings({f"{SITE}/nvidia/cublas/lib/libnvrtc.so": target}, "files") == []) is is_left
+
+
+@pytest.mark.parametrize(
     ("layer", "check", "named"),
     [
         (entry("opt/venv/bin/pip", 0o755), "files", "programs"),
