@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(900)]
 
 UV = Path(__file__).parents[2] / ".venv" / "bin" / "uv"
 CORPUS = Path(__file__).parents[1] / "corpus"
+PAGES = Path(__file__).parents[2] / "docs" / "how-to" / "messages"
 
 
 def proposed() -> dict[tuple[str, ...], str]:
@@ -32,6 +34,12 @@ def proposed() -> dict[tuple[str, ...], str]:
                 assert near is not None
                 found[tuple(words[2:])] = near.environment.python or "3.10"
     return found
+
+
+def shown() -> dict[tuple[str, ...], str]:
+    """List what the commands on the pages about messages install, which are for Python 3.11."""
+    text = "".join(path.read_text() for path in sorted(PAGES.glob("*.md")))
+    return {tuple(shlex.split(line)): "3.11" for line in re.findall(r"^pip install (.+)$", text, re.MULTILINE)}
 
 
 def refused(commands: dict[tuple[str, ...], str], folder: Path) -> dict[str, str]:
@@ -53,6 +61,12 @@ def refused(commands: dict[tuple[str, ...], str], folder: Path) -> dict[str, str
 def test_some_proposed_commands_are_resolved(tmp_path: Path) -> None:
     commands = dict(sorted(proposed().items())[::20])
     assert len(commands) >= 2
+    assert not refused(commands, tmp_path)
+
+
+def test_commands_of_pages_are_resolved(tmp_path: Path) -> None:
+    commands = shown()
+    assert len(commands) >= 7
     assert not refused(commands, tmp_path)
 
 

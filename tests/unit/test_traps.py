@@ -39,3 +39,26 @@ def test_commands_print_what_the_page_shows() -> None:
 def test_a_message_leads_here_from_a_report(number: str) -> None:
     (message,) = re.findall(r"^```text\n(.*?)^```$", TRAPS[number], re.MULTILINE | re.DOTALL)
     assert any(catalog.get(symptom.signature).code is not None for symptom in catalog.match(message)), message
+
+
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "how-to" / "messages").glob("*.md"))
+FORM = (
+    r"# [^\n]+\n\nYou see:\n\n```text\n(?P<message>.+?)```\n\n\*\*Why:\*\* [^\n].+?\n\n\*\*Fix:\*\* [^\n].+?\n\n"
+    r"```sh.*?\n.+?```\n\n(?:.+?\n\n)?\*\*More:\*\* .+\n"
+)
+
+
+def test_ten_messages_have_a_page() -> None:
+    index = (PAGES[0].parents[2] / "README.md").read_text()
+    assert len(PAGES) == 10
+    assert all(f"(how-to/messages/{page.name})" in index for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_of_a_message_has_the_form_and_is_true(page: Path) -> None:
+    text = page.read_text()
+    form = re.fullmatch(FORM, text, re.DOTALL)
+    assert form is not None
+    assert len(text.splitlines()) <= 45
+    assert catalog.match(form["message"])
+    assert rerun(text) == text
