@@ -108,16 +108,8 @@ def slim() -> Controller:
     return Slim(Workspace(Path(__file__).parents[2]), connect(), open_index(), load(), Console())
 
 
-RUNTIME = (
-    "good-cpu",
-    "file-changed",
-    "document-gone",
-    "not-as-locked",
-    "old-protobuf",
-    "secret-in-layer",
-    "wrong-matmul",
-)
-"""Files, claims, versions, numbers: the first are looked at otherwise where a list says what is gone."""
+RUNTIME = ("good-cpu", "file-changed", "not-as-locked")
+"""Controls of what is compared with a list of removed files."""
 
 
 @pytest.mark.full
