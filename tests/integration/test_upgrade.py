@@ -151,19 +151,13 @@ def test_a_bisection_over_four_minor_releases(tmp_path: Path) -> None:
     assert found["images"] <= math.ceil(math.log2(releases)) + 2
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("flavor", ["cpu", "gpu"])
-def test_a_minor_upgrade_in_both_flavours(tmp_path: Path, flavor: str) -> None:
+def test_a_minor_upgrade_is_undecided_after_three_rounds(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "images", tmp_path / "images")
-    words = ("upgrade", "2.18.1", "2.19.1", "--flavor", flavor, "--matrix", "tensorflow")
+    words = ("upgrade", "2.18.1", "2.19.1", "--matrix", "tensorflow")
     code, out, err = ended(start(tmp_path, *words, "--rounds", "3", "--format", "json"))
     assert code == 8, err
     answer = json.loads(out)
     assert answer["decision"] == "UNDECIDED"
     required = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
     assert required["numpy"] == ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0")
-    assert answer["new"]["verdict"] == ("PASSED" if flavor == "cpu" else "INCONCLUSIVE")
-    if flavor == "gpu":
-        platform = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["platform"]}
-        assert platform["CUDA built with"] == ("12.5.1", "12.5.1")
-        assert clause(answer, "verdict")["state"] == "unknown"
+    assert answer["new"]["verdict"] == "PASSED"
