@@ -86,7 +86,7 @@ def find_matrix(name: str | None, root: Path) -> Path:
         raise UsageError(
             "the matrix is empty", hint="is a shell variable not set? Give the name of a matrix, or omit the option"
         )
-    wanted = name or _default_matrix(root)
+    wanted = name or default_matrix(root)
     if _is_stream(root / wanted):
         return root / wanted
     for candidate in (root / wanted, root / "matrices" / f"{wanted}.yaml", shipped("matrices") / f"{wanted}.yaml"):
@@ -98,7 +98,7 @@ def find_matrix(name: str | None, root: Path) -> Path:
     raise UsageError(f"{wanted}: no such matrix", hint=f"give the path of a matrix file, or one of: {ships}")
 
 
-def _default_matrix(root: Path) -> str:
+def default_matrix(root: Path) -> str:
     local = local_matrices(root)
     if len(local) > 1 and not settings_of(root).matrices:
         raise UsageError(

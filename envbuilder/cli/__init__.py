@@ -27,6 +27,7 @@ from envbuilder.support.yaml_reader import read_yaml
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
     ("choose", "Choose an environment for a GPU and driver, or for this host", "jobs.choose:ChooseDocument"),
+    ("init", "Write a matrix for a GPU and driver, and files for CI and containers"),
     (
         "plan",
         "Show the environments of a matrix and the rejected combinations",
@@ -73,7 +74,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("doctor", "Describe this host and the environments that it can run", "jobs.doctor:Diagnosis"),
     ("clean", "Remove intermediate images and replaced builds", "jobs.clean:CleanDocument"),
     ("report", "Write the verdicts as an HTML page"),
-    ("export", "Write verdicts in the formats of other tools"),
+    ("export", "Write verdicts, or environments, in the formats of other tools"),
     (
         "catalog",
         "List, verify and refresh the catalogue",

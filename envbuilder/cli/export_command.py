@@ -1,4 +1,4 @@
-"""``envbuilder export``: verdicts for other tools."""
+"""``envbuilder export``: verdicts and environments for other tools."""
 
 from __future__ import annotations
 
@@ -9,29 +9,45 @@ import click
 
 from envbuilder.cli.options import FilePath, moment, select_option
 
+_OF_VERDICTS = ("junit", "markdown", "prometheus")
+_OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
+
 
 @click.command("export")
-@click.argument("form", type=click.Choice(["junit", "markdown", "prometheus"]), metavar="FORMAT")
-@click.argument("files", nargs=-1, type=FilePath(path_type=Path, dir_okay=False), metavar="[VERDICT.json]…")
+@click.argument("form", type=click.Choice([*_OF_VERDICTS, *_OF_ENVIRONMENTS]), metavar="FORMAT")
+@click.argument("files", nargs=-1, metavar="[VERDICT.json|MATRIX]…")
 @select_option
 @click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="Take verdicts from this history.")
 @click.option("--since", metavar="TIME", help="Take verdicts from the history, since a date or an age (30d).")
 @click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
 def command(
     form: str,
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     selectors: tuple[str, ...],
     store: Path | None,
     since: str | None,
     output: Path | None,
 ) -> None:
-    from envbuilder.report.export import export_verdicts
-    from envbuilder.workspace import Workspace, write_atomically
+    from envbuilder.workspace import write_atomically
 
-    workspace = Workspace(Path.cwd())
-    start = moment(since, datetime.now(UTC)) if since else None
-    text = export_verdicts(form, workspace, files, store, start, selectors)
+    text = _environments(form, files, selectors) if form in _OF_ENVIRONMENTS else None
+    if text is None:
+        from envbuilder.report.export import export_verdicts
+        from envbuilder.workspace import Workspace
+
+        start = moment(since, datetime.now(UTC)) if since else None
+        text = export_verdicts(form, Workspace(Path.cwd()), tuple(map(Path, files)), store, start, selectors)
     if output is None:
         click.echo(text, nl=False)
     else:
         write_atomically(output, text.encode())
+
+
+def _environments(form: str, matrices: tuple[str, ...], selectors: tuple[str, ...]) -> str:
+    from envbuilder.catalog.store import load
+    from envbuilder.choice import choose_all, default_matrix
+    from envbuilder.jobs.project import export_project
+
+    root = Path.cwd()
+    names = matrices or (default_matrix(root),)
+    return export_project(form, names[0], choose_all(names, selectors, root, load()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.support import decoding
 
 _Options = TypeVar("_Options")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def read_options(kind: type[_Options], values: dict[str, Any]) -> _Options:
@@ -143,6 +145,13 @@ gpus_option = click.option(
     help="GPUs for the container; auto uses all that the driver and the engine offer.",
 )
 
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["inconclusive"]),
+    help="Exit 0 instead of 8 if the result is INCONCLUSIVE, such as that of a GPU image on a host without a GPU.",
+)
+
 pull_option = click.option(
     "--pull",
     is_flag=True,
@@ -159,4 +168,30 @@ sign_option = click.option(
 
 keyless_option = click.option(
     "--keyless", is_flag=True, help="Sign by Sigstore with this CI job's identity instead of a key."
+)
+
+
+def choice_options(command: _Command) -> _Command:
+    """Add the options of `choose` that narrow the choice of an environment."""
+    for option in reversed(_CHOICE):
+        command = option(command)
+    return command
+
+
+_CHOICE = (
+    click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="GPU, as its vendor or nvidia-smi names it."),
+    click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535."),
+    click.option("--tensorflow", default="", metavar="SPEC", help="2.20.0, latest, or a range such as '>=2.17,<2.21'."),
+    click.option("--python", metavar="VERSION", help="Python, such as 3.11."),
+    click.option("--os", metavar="NAME", help="System, such as debian-bookworm."),
+    click.option("--flavor", type=click.Choice(["cpu", "gpu"]), help="Default: gpu, except on a host without a GPU."),
+    click.option(
+        "--form",
+        "variant",
+        type=click.Choice(["runtime", "devel"]),
+        default="runtime",
+        show_default=True,
+        help="devel keeps the files that compile custom operations.",
+    ),
+    repository_option,
 )

@@ -13,6 +13,7 @@ import msgspec
 
 from envbuilder import errors
 from envbuilder.cli import exit_codes
+from envbuilder.errors import ExitCode
 from envbuilder.support import decoding, terminal_text
 
 _Document = TypeVar("_Document", bound=exit_codes.Document)
@@ -23,8 +24,13 @@ def finish(
     form: str,
     as_text: Callable[[_Document], str],
     as_markdown: Callable[[_Document], str] | None = None,
+    *,
+    allow: tuple[str, ...] = (),
 ) -> NoReturn:
-    """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command."""
+    """Print a document as ``table`` (by ``as_text``), ``json`` or ``markdown``, and end the command.
+
+    ``allow`` has "inconclusive" if the user accepts the exit code of INCONCLUSIVE.
+    """
     match form:
         case "json":
             _print(as_json(document))
@@ -32,7 +38,11 @@ def finish(
             _print(terminal_text.text(as_markdown(flattened(document))))
         case _:
             _print(terminal_text.text(as_text(flattened(document))))
-    raise click.exceptions.Exit(exit_codes.of(document))
+    code = exit_codes.of(document)
+    if allow and code == ExitCode.NO_CLAIM:
+        click.echo("INCONCLUSIVE: not proven here, and accepted by --allow inconclusive", err=True)
+        code = ExitCode.DONE
+    raise click.exceptions.Exit(code)
 
 
 def flattened(document: _Document) -> _Document:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, format_option, matrix_argument, read_options, select_option
+from envbuilder.cli.options import FilePath, matrix_argument, read_options, select_option
 
 
 @click.command("plan")
@@ -19,15 +20,29 @@ from envbuilder.cli.options import FilePath, format_option, matrix_argument, rea
 @click.option("--newest", is_flag=True, help="Show the newest TensorFlow for the hosts, or for --driver and --gpu.")
 @click.option("--driver", metavar="VERSION", help="With --newest: this host's driver.")
 @click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="With --newest: a GPU of this host.")
-@format_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "github"]),
+    default="table",
+    show_default=True,
+    help="Print a table for people, one JSON document for scripts, or the job matrix of a GitHub workflow.",
+)
 def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
+    from envbuilder.choice import choose
     from envbuilder.cli.age import warn_of_age
     from envbuilder.cli.output import finish
     from envbuilder.jobs.plan import NewestOptions, PlanOptions, newest_for, plan_matrix
     from envbuilder.jobs.plan_text import newest_text, plan_text
+    from envbuilder.workspace import Workspace
 
     catalog = warn_of_age(load())
+    if form == "github":
+        choice = choose(values["matrix"], values["selectors"], Workspace(Path.cwd()), catalog)
+        rows = [{"environment": one.id, "tag": one.image_tag, "flavor": one.flavor} for one in choice.environments]
+        click.echo(json.dumps({"include": rows}))
+        return
     if newest or values["driver"] or values["gpus"]:
         finish(newest_for(read_options(NewestOptions, values), catalog), form, newest_text)
     document = plan_matrix(read_options(PlanOptions, values), Path.cwd(), catalog)

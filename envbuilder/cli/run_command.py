@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from envbuilder.cli.options import (
+    allow_option,
     format_option,
     gpus_option,
     jobs_option,
@@ -29,10 +30,11 @@ from envbuilder.cli.options import (
 @profile_option
 @gpus_option
 @pull_option
+@allow_option
 @click.option(
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
-def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
@@ -48,4 +50,4 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     for row in document.rows if form == "table" else ():
         for reason in row.reasons:
             click.echo(f"{row.environment}: {reason}", err=True)
-    finish(document, form, run_text)
+    finish(document, form, run_text, allow=allow)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from envbuilder.cli.options import (
+    allow_option,
     format_option,
     gpus_option,
     keyless_option,
@@ -34,6 +35,7 @@ from envbuilder.cli.options import (
 @click.option("--matrix", default=None, metavar="MATRIX", help="Matrix of the environment.")
 @profile_option
 @gpus_option
+@allow_option
 @click.option(
     "--simulate",
     default=None,
@@ -82,11 +84,18 @@ def _validate(form: str, values: dict[str, Any]) -> NoReturn:
     if values["here"]:
         if values["image"] or values["simulate"]:
             raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
-        finish(validate_python(values["python"], values["profile"], console, catalog), form, as_text)
+        finish(
+            validate_python(values["python"], values["profile"], console, catalog), form, as_text, allow=values["allow"]
+        )
     if values["image"] is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
     request = read_options(ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)})
-    finish(validate_target(request, Workspace(Path.cwd()), console, catalog, matrix=values["matrix"]), form, as_text)
+    finish(
+        validate_target(request, Workspace(Path.cwd()), console, catalog, matrix=values["matrix"]),
+        form,
+        as_text,
+        allow=values["allow"],
+    )
 
 
 def _attach(form: str, values: dict[str, Any]) -> NoReturn:
@@ -113,4 +122,4 @@ def _attach(form: str, values: dict[str, Any]) -> NoReturn:
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
     validate = partial(validate_target, workspace=workspace, console=console, catalog=load())
     request = read_options(ValidationRequest, values)
-    finish(validate_and_attach(request, reference, session, sealer, validate), form, as_text)
+    finish(validate_and_attach(request, reference, session, sealer, validate), form, as_text, allow=values["allow"])

@@ -143,7 +143,7 @@ def _check(environment: Environment, text: str, path: Path) -> None:
 def templates() -> dict[str, str]:
     """Read the templates of the package, by their path in ``templates/``: Dockerfile, steps, installer."""
     folder = shipped("templates")
-    names = [name for name in folder_contents(folder) if not name.startswith("report/")]
+    names = [name for name in folder_contents(folder) if not name.startswith(("report/", "project/"))]
     slimming = resources.files("envbuilder.probes.slimming")
     programs = [slimming.joinpath(name) for name in ("byte_compile.py", "remove_files.py")]
     steps = {f"steps/{program.name}": decoding.text(packaged(program)) for program in programs}

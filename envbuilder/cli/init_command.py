@@ -1,0 +1,65 @@
+"""``envbuilder init``: write a matrix for a host, and files for CI and containers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from envbuilder.cli.options import FilePath, choice_options
+from envbuilder.environment import Flavor, Variant
+
+
+def _asked(values: dict[str, Any]) -> dict[str, Any]:
+    """Ask for the values if none is given and a person can answer."""
+    if any(values.values()) or not sys.stdin.isatty():
+        return values
+    click.echo("Press Enter to use this host, or the newest that works.", err=True)
+    gpu = click.prompt("GPU", default="", show_default=False, err=True)
+    return {
+        **values,
+        "gpus": (gpu,) if gpu else (),
+        "driver": click.prompt("Driver", default="", show_default=False, err=True) or None,
+        "tensorflow": click.prompt("TensorFlow", default="", show_default=False, err=True),
+        "python": click.prompt("Python", default="", show_default=False, err=True) or None,
+        "os": click.prompt("System", default="", show_default=False, err=True) or None,
+        "packages": tuple(click.prompt("Packages", default="", show_default=False, err=True).split()),
+    }
+
+
+@click.command("init")
+@click.argument("folder", required=False, metavar="[DIR]", type=FilePath(file_okay=False, path_type=Path))
+@choice_options
+@click.option(
+    "--package", "packages", multiple=True, metavar="REQUIREMENT", help="A further package, such as pandas==2.2.3."
+)
+@click.option(
+    "--with",
+    "forms",
+    multiple=True,
+    type=click.Choice(["compose", "devcontainer", "kubernetes", "github", "gitlab"]),
+    help="Also write this file, as `envbuilder export` does.",
+)
+def command(
+    folder: Path | None,
+    *,
+    forms: tuple[str, ...],
+    flavor: Flavor | None,
+    variant: Variant,
+    **values: Any,  # noqa: ANN401 - click's
+) -> None:
+    from envbuilder.catalog.store import load
+    from envbuilder.compat.question import QuestionOptions, question
+    from envbuilder.jobs.project import InitOptions, init
+
+    values = _asked(values)
+    packages = values.pop("packages")
+    options = InitOptions(
+        question=question(QuestionOptions(**values)), flavor=flavor, variant=variant, packages=packages, forms=forms
+    )
+    for path in init(folder or Path(), options, load()):
+        click.echo(f"written: {path}")
+    where = f"cd {folder} && " if folder else ""
+    click.echo(f"next: {where}envbuilder run")

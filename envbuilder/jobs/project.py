@@ -1,0 +1,131 @@
+"""Write the files of a project: its matrix, and files for CI, Compose, development containers and Kubernetes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import jinja2
+import msgspec
+
+from envbuilder import __version__
+from envbuilder.catalog.model import Catalog
+from envbuilder.choice import Choice, choose
+from envbuilder.compat.question import Question
+from envbuilder.environment import WHOLE, Environment, Flavor, Variant
+from envbuilder.errors import UnsatisfiableError, UsageError
+from envbuilder.image.names import reference
+from envbuilder.jobs.choose import as_text, choose_environment
+from envbuilder.matrix import Matrix
+from envbuilder.support import decoding
+from envbuilder.workspace import Workspace, shipped, temporary_folder, write_atomically
+
+FILES = {
+    "compose": ("compose.yaml", "compose.yaml"),
+    "devcontainer": ("devcontainer.json", ".devcontainer/devcontainer.json"),
+    "kubernetes": ("kubernetes.yaml", "kubernetes.yaml"),
+    "github": ("github.yml", ".github/workflows/environments.yml"),
+    "gitlab": ("gitlab.yml", ".gitlab-ci.yml"),
+}
+"""Forms of `export`: their template, and their place in a project."""
+
+MATRIX, SCHEMA = "matrix.yaml", "matrix.schema.json"
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """An environment in a template; ``service`` is its name where dots and underscores are not allowed."""
+
+    id: str
+    service: str
+    image: str
+    gpu: bool
+
+
+class InitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The host or versions to choose an environment for, further packages, and the forms of files to add."""
+
+    question: Question
+    flavor: Flavor | None = None
+    variant: Variant = "runtime"
+    packages: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+
+
+def export_project(form: str, matrix: str, choices: Iterable[Choice]) -> str:
+    """Write a form of `FILES` for the selected environments. Raises UsageError for several if it takes one."""
+    rows = [_row(environment) for choice in choices for environment in choice.environments]
+    if form == "devcontainer" and len(rows) != 1:
+        raise UsageError(
+            f"a development container has one image, and {len(rows)} are selected", hint="select one: -s ID"
+        )
+    return _render(FILES[form][0], matrix=matrix, environments=rows, row=rows[0])
+
+
+def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ...]:
+    """Write a matrix for the chosen environment, its schema, and further files; return their paths.
+
+    Raises UsageError if a file exists or a package is not a requirement, UnsatisfiableError if nothing works.
+    """
+    found = choose_environment(options.question, options.flavor, options.variant, folder, catalog)
+    if found.environment is None:
+        raise UnsatisfiableError(as_text(found), hint="`envbuilder choose` with other options shows what works")
+    environment = found.environment
+    gpu = environment.flavor == "gpu"
+    targets = {"drivers": [found.driver] if gpu and found.driver else [], "gpus": list(found.gpus) if gpu else []}
+    texts = {
+        MATRIX: _render(
+            "matrix.yaml",
+            name=re.sub(r"[^a-z0-9.-]+", "-", folder.absolute().name.lower()).strip("-.")[:63] or "project",
+            form=environment.variant or WHOLE,
+            packages=options.packages,
+            targets=targets,
+            **{name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")},
+        ),
+        SCHEMA: decoding.to_json(msgspec.json.schema(Matrix)).decode() + "\n",
+        ".gitignore": _render("gitignore"),
+    }
+    _refuse_existing(folder, [*texts, *(FILES[form][1] for form in options.forms)])
+    with temporary_folder("init") as draft:
+        _write(draft, texts)
+        choice = choose(MATRIX, (), Workspace(draft), catalog)
+    texts |= {FILES[form][1]: export_project(form, MATRIX, (choice,)) for form in options.forms}
+    _write(folder, texts)
+    return tuple(folder / name for name in texts)
+
+
+def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
+    there = [name for name in names if (folder / name).exists() and name != ".gitignore"]
+    if there:
+        raise UsageError(f"{folder}: {', '.join(there)} exists already", hint="remove it, or name another folder")
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        if name != ".gitignore" or not (folder / name).exists():
+            write_atomically(folder / name, text.encode())
+
+
+def _row(environment: Environment) -> _Row:
+    service = re.sub(r"[^a-z0-9-]+", "-", environment.image_tag.lower()).strip("-")[:63].rstrip("-")
+    image = reference(environment.image_tag)
+    return _Row(id=environment.id, service=service, image=image, gpu=environment.flavor == "gpu")
+
+
+def _render(template: str, /, **values: object) -> str:
+    # Delimiters of their own: CI files have expressions in braces.
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(shipped("templates") / "project"),
+        undefined=jinja2.StrictUndefined,
+        block_start_string="[%",
+        block_end_string="%]",
+        variable_start_string="[[",
+        variable_end_string="]]",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - the templates quote every value for a shell, JSON or YAML
+    )
+    templates.filters["quote"] = shlex.quote
+    return templates.get_template(f"{template}.j2").render(version=__version__, **values)

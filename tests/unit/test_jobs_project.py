@@ -1,0 +1,149 @@
+"""The files of `init` and `export` name what exists; the matrix passes `plan`; the CI steps before a build run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from envbuilder.cli import root
+from envbuilder.jobs.project import FILES
+
+TOP = Path(__file__).parents[2]
+SHIPPED = "tf2.20.0-py311-cpu-bookworm-runtime"
+
+
+def run(*words: str) -> str:
+    done = CliRunner().invoke(root, list(words))
+    assert done.exception is None, f"{done.output}{done.exception}"
+    return done.output
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "id_"),
+    [
+        (
+            ("--gpu", "A100", "--driver", "535", "--os", "debian-bookworm"),
+            "tf2.21.0-py311-cu12.5-cudnn9.3-bookworm-runtime",
+        ),
+        (("--flavor", "cpu", "--tensorflow", "~=2.20.0", "--form", "devel"), "tf2.20.0-py313-cpu-trixie"),
+    ],
+)
+def test_matrix_of_init_passes_plan_and_is_the_chosen_environment(words: tuple[str, ...], id_: str, here: Path) -> None:
+    run("init", "team", *words)
+    (row,) = json.loads(run("plan", "team/matrix.yaml", "--format", "json"))["environments"]
+    assert row["id"].startswith(id_)
+    text = (here / "team/matrix.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=matrix.schema.json\n")
+    jsonschema.validate(yaml.safe_load(text), json.loads((here / "team/matrix.schema.json").read_text()))
+
+
+def test_init_overwrites_nothing_and_leaves_nothing_if_it_fails(here: Path) -> None:
+    run("init", "--flavor", "cpu")
+    before = (here / "matrix.yaml").read_text()
+    with pytest.raises(AssertionError, match="exists already"):
+        run("init", "--flavor", "cpu")
+    with pytest.raises(AssertionError, match="not a package"):
+        run("init", "other", "--flavor", "cpu", "--package", "not a package")
+    assert (here / "matrix.yaml").read_text() == before
+    assert not (here / "other").exists()
+
+
+def test_files_for_containers_name_the_image(here: Path) -> None:
+    run("init", "--gpu", "A100", "--driver", "535", *(word for form in FILES for word in ("--with", form)))
+    (row,) = json.loads(run("plan", "--format", "github"))["include"]
+    image = f"envbuilder/tensorflow:{row['tag']}"
+    ((service,)) = yaml.safe_load((here / "compose.yaml").read_text())["services"].values()
+    assert service["image"] == image
+    assert service["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
+    assert json.loads((here / ".devcontainer/devcontainer.json").read_text())["image"] == image
+    (job,) = yaml.safe_load_all((here / "kubernetes.yaml").read_text())
+    kubernetes_validate.validate(job, "1.33", strict=True)
+    assert job["spec"]["template"]["spec"]["containers"][0]["image"] == image
+
+
+def test_devcontainer_of_two_environments_asks_for_one(here: Path) -> None:
+    (here / "matrix.yaml").write_text('name: m\naxes: {tensorflow: ["2.20.0"], flavor: [cpu, gpu]}\n')
+    with pytest.raises(AssertionError, match="2 are selected"):
+        run("export", "devcontainer")
+    assert json.loads(run("export", "devcontainer", "-s", "flavor=cpu"))["image"].startswith("envbuilder/tensorflow:")
+
+
+@pytest.fixture
+def repository(here: Path) -> Path:
+    """Make a repository with a matrix of its own and its committed contexts."""
+    (here / "matrix.yaml").write_text(
+        'name: own\naxes: {tensorflow: ["2.20.0"], python: ["3.11"], os: [debian-bookworm], form: [runtime]}\n'
+    )
+    for name in (SHIPPED, "shared", "packages", "README.md"):
+        source, target = TOP / "images" / name, here / "images" / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.is_file():
+            shutil.copy(source, target)
+    return here
+
+
+def steps(job: dict[str, Any], folder: Path) -> tuple[int, str]:
+    """Run the steps of a job that need no engine as a runner does, until one fails; return its exit code and output."""
+    outputs = folder / "outputs"
+    outputs.touch()
+    texts = [one.get("run", "") if isinstance(one, dict) else one for one in job.get("steps") or job["script"]]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "MATRIX": "matrix.yaml",
+        "GITHUB_OUTPUT": str(outputs),
+    }
+    ran = [text for text in texts if text and not text.startswith("pip install")]
+    assert ran
+    for text in ran:
+        words = ["bash", "-e", "-c", text]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.returncode, done.stdout + done.stderr
+    return 0, outputs.read_text()
+
+
+@pytest.mark.parametrize("form", ["github", "gitlab"])
+def test_plan_job_is_green_in_a_repository_of_its_own_and_red_for_a_broken_matrix(form: str, repository: Path) -> None:
+    job = yaml.safe_load(run("export", form))
+    job = job["jobs"]["plan"] if form == "github" else job["plan"]
+    code, text = steps(job, repository)
+    assert code == 0, text
+    if form == "github":
+        assert json.loads(text.removeprefix("environments="))["include"][0]["environment"] == SHIPPED
+    matrix = repository / "matrix.yaml"
+    matrix.write_text(matrix.read_text().replace("2.20.0", "2.19.1"))
+    assert steps(job, repository)[0] == 1  # no lock
+    matrix.write_text(matrix.read_text().replace('"2.19.1"', "2.20"))
+    code, text = steps(job, repository)
+    assert (code, "matrix.yaml:2" in text) == (2, True), text
+
+
+def test_every_step_of_the_ci_files_calls_commands_that_exist(repository: Path) -> None:
+    for form in ("github", "gitlab"):
+        text = run("export", form)
+        for line in text.splitlines():
+            found = line.strip().removeprefix("- ").removeprefix("run: ")
+            if found.startswith("envbuilder "):
+                command = root.get_command(None, found.split()[1])  # type: ignore[arg-type]
+                assert command is not None
+                known = {option for parameter in command.params for option in parameter.opts}
+                assert {word for word in found.split() if word.startswith("-")} <= known, line
