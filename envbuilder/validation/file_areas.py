@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.support import terminal_text
 from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, finding, listed
@@ -161,6 +162,9 @@ _LOADER = re.compile(
     r"|\A(?:(?:etc|usr/lib)/ssl|etc/pki/tls)/openssl\.cnf\Z"
 )
 """Libraries in the default folders, and what the C library and OpenSSL load by a name in a locale or setting."""
+
+_BY_SETTINGS = re.compile(r"/libnss_[^/]+\Z|/(?:gconv|ossl-modules|engines-[\d.]+)/|\.cnf\Z")
+"""What settings load by name: it needs no library of this name below."""
 
 _HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
 """Folders that the loader searches first, by processor: those of today, and those until glibc 2.36."""
@@ -353,7 +357,10 @@ class _Entries:
         """Return True for a file that Python would import, of no package; also for a link to a package."""
         if path in self._packages or "/__pycache__/" in path:
             return False
-        if not (site_of(path) or self._root(path) in self._roots):
+        site, sites = site_of(path), self._subject.python.sites
+        if site and site not in sites and self._subject.is_added(path):
+            return False  # another Python searches it
+        if not (site or self._root(path) in self._roots):
             return _STARTED.search(path) is not None
         return _CODE.search(path) is not None or (entry.row.kind == "link" and self._leads_to_package(path))
 
@@ -371,8 +378,22 @@ class _Entries:
             return False
         if entry.row.kind == "link" and self._subject.is_of_system(real.row.path):
             return False
+        if self._subject.is_added(path) and not (_BY_SETTINGS.search(path) or path in self._hiding):
+            return False
         binary = real.row.binary
         return not (_CUDA.search(path) and (binary is None or binary.damaged or _CUDA.search(binary.soname)))
+
+    @cached_property
+    def _hiding(self) -> frozenset[str]:
+        """Libraries of additions with the name of one below them, also by the loader's cache."""
+        below, own = set[str](), list[str]()
+        for path, entry in self._files.paths.items():
+            if OBJECT.search(path):
+                below.update([posixpath.basename(path)] if entry.layer < self._subject.own_layers else [])
+                own += [path] if self._subject.is_added(path) else []
+        cached = parse_cache(self._files.content("etc/ld.so.cache") or b"")
+        named = (path.strip("/") for name in below for path in cached.get(name, ()))
+        return frozenset((*named, *(path for path in own if posixpath.basename(path) in below)))
 
     def _is_started(self, path: str) -> bool:
         """Return True for a program that does not lead to one of the system, as Debian's alternatives do."""

@@ -219,7 +219,7 @@ class ImagePython(LocalPython):
 
 
 _METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?:METADATA|PKG-INFO))?\Z")
-_SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
+SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
 _RELEASE = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
 _CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
 _FACT = re.compile(
@@ -281,7 +281,7 @@ def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     first = [folder.strip("/").rpartition("/")[0] for folder in image.env.get("PATH", "").split(":")]
     home = next((site for prefix in first for site in homes if prefix and site.startswith(f"{prefix}/lib/")), homes[0])
     settings = _configuration(files, home)
-    if settings is not None and not _SYSTEM_SITE.search(settings):
+    if settings is not None and not SYSTEM_SITE.search(settings):
         return (home,)
     own = _python_of(home)
     fitting = {_python_of(site) for site in every} - {""} if own in ("", "3") else {"3", own}

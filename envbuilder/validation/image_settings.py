@@ -47,6 +47,7 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     absent: bool = False
     below: str = ""
     holds: str = ""
+    packaged: bool = False
     lacks: str = ""
     empty: bool = False
     gpu: bool = False
@@ -62,6 +63,8 @@ class _Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.absent:
             missing = [one for one in places if files.resolve(f"{self.below}/{one}") not in files.paths]
             return bool(missing) and len(files.paths) > 1
+        if self.packaged:
+            return bool(places) and all(subject.is_of_system(files.resolve(one)) for one in places)
         if self.holds:
             folders = tuple(f"{files.resolve(one)}/" for one in places)
             return any(path.startswith(folders) and path.endswith(self.holds) for path in files.paths)

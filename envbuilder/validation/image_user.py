@@ -87,7 +87,7 @@ def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | 
     return None
 
 
-def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
+def scratch(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
     user = user_number(subject)
     if len(subject.files.paths) < _COMPLETE:
         return
@@ -96,7 +96,7 @@ def scratch(subject: ImageContext, _: Mapping[str, str]) -> Iterator[Finding]:
         yield found("accounts_of_root", names=escaped(", ".join(roots)))
     if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
         yield found("closed_tmp", user=escaped(subject.image.user))
-    own = subject.files.resolve(home(subject)) if user and subject.is_managed else ""
+    own = subject.files.resolve(env.get("HOME") or home(subject)) if user and subject.is_managed else ""
     if user and own and not _may_write(subject.files.paths.get(own), user):
         yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own)}")
 

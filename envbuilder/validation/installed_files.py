@@ -91,7 +91,7 @@ class _Total:
             self.findings.append(_unvouched(one, wheel, package))
         elif compared.unknown and not subject.is_managed and _is_of_framework(one):
             self.alone.setdefault(compared.unknown, []).append(f"{one.name} {one.version}")
-        elif compared.unknown and package is not None:
+        elif compared.unknown and package is not None and versions.same(package.version, one.version):
             self.unknown.setdefault(compared.unknown, []).append(one.name)
         is_own = subject.is_managed and not is_added
         self.findings += _findings(subject, one, compared, Severity.ERROR if is_own else Severity.WARNING)

@@ -10,7 +10,7 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import ImageContext, error, finding, listed
 from envbuilder.validation.image_files import StackedFile
-from envbuilder.validation.image_loader import unmet
+from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
@@ -121,7 +121,10 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
     copied = real == f"{prefix}/bin" and any(name.startswith("python3") for name in subject.search.names(home))
     if home != real and not copied:
         return f"{listed([note])} sends Python to {listed([home])} for its own library, which is in {listed([real])}"
-    return f"{listed([note])} was changed after the environment was made" if files.is_changed(note) else ""
+    is_opened = files.is_changed(note) and SYSTEM_SITE.search(files.content(note) or b"")
+    return (
+        f"{listed([note])} was changed after the environment was made: it lets in system packages" if is_opened else ""
+    )
 
 
 STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made_images import SITE, SYSTEM, Layer, context_of, findings_of, image_of, package
+from made_images import SITE, SYSTEM, Layer, cache_of, context_of, findings_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
@@ -84,6 +84,40 @@ def test_packages_of_another_folder_or_environment_are_listed_by_name() -> None:
         ("six", "1.10"),
     ]
     assert found(derived(other), "files", Severity.WARNING) == []
+    assert (
+        found(derived({"opt/other/lib/python3.11/site-packages/_virtualenv.pth": b"import _virtualenv\n"}), "files")
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "hides"),
+    [
+        ("usr/local/lib/libmine.so.1", False),
+        ("opt/geo/lib/libgeo.so", False),
+        ("usr/local/lib/libz.so.1", True),
+        ("opt/geo/lib/libz.so.1", True),
+        ("opt/geo/lib/libcached.so", True),
+        ("usr/lib/x86_64-linux-gnu/libnss_mine.so.2", True),
+        ("usr/lib/x86_64-linux-gnu/ossl-modules/mine.so", True),
+    ],
+)
+def test_library_of_an_addition_is_an_error_if_it_hides_one_below(path: str, *, hides: bool) -> None:
+    settings: Layer = {
+        "etc/ld.so.conf.d/geo.conf": b"/opt/geo/lib\n",
+        "etc/ld.so.cache": cache_of({"libz.so.1": "/opt/geo/lib/libcached.so"}),
+    }
+    layer: Layer = {path: LayerFile(path, "file", mode=0o644, size=1, pieces=lambda: iter([b"x"]))}
+    assert found(derived({**settings, **layer}), "files") == [Code.FILES_DIFFER] * hides
+
+
+def test_environment_that_is_made_again_in_its_place_is_the_same() -> None:
+    settings = OWN["opt/venv/pyvenv.cfg"]
+    assert isinstance(settings, bytes)
+    again = settings + b"command = /opt/venv/bin/python3 -m venv /opt/venv\n"
+    assert found(derived({"opt/venv/pyvenv.cfg": again}), "files") == []
+    opened = settings.replace(b"false", b"true")
+    assert found(derived({"opt/venv/pyvenv.cfg": opened}), "files") == [Code.FILES_DIFFER]
 
 
 def test_what_a_record_proves_is_not_compared_again() -> None:

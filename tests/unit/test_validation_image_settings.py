@@ -216,6 +216,13 @@ def test_variables_of_files_and_of_later_builds_are_judged_by_the_same_table_as_
     ]
 
 
+def test_allocator_of_a_system_package_that_is_preloaded_is_a_warning() -> None:
+    path = "usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+    there: Layer = {**ROOT, path: b"code", "var/lib/dpkg/info/libjemalloc2.list": f"/{path}\n".encode()}
+    (one,) = configured(there, env={"LD_PRELOAD": f"/{path}"}, user="1000")
+    assert (one.subject, one.severity) == ("LD_PRELOAD", Severity.WARNING)
+
+
 def test_volume_over_packages_is_a_warning_and_a_health_check_is_said() -> None:
     settings = {"volumes": {"/opt/venv": {}, "/data": {}}, "healthcheck": {"Test": ["CMD", "true"]}}
     found = configured(ROOT, settings=settings)
