@@ -167,13 +167,13 @@ _LAYER_NAMES = (
     ("/install tensorflow", "TensorFlow"),
     ("/install dependencies-", "what TensorFlow requires"),
     ("/install added-", "what the matrix adds"),
+    ("/install tools-", "development tools"),
     ("/install-apt", "packages of the system"),
     ("/install-cudnn", "cuDNN"),
     ("/finish", "user and documents"),
     ("/prepare-base", "Python's environment"),
     ("WORKDIR", "working folder"),
 )
-"""A part of an instruction, and the name of the layer that the instruction makes."""
 
 
 def layer_name(layer: Layer, index: int) -> str:

@@ -23,7 +23,7 @@ from envbuilder.workspace import Workspace, digest, read_document, read_kept
 
 @dataclass(frozen=True)
 class Material:
-    """What there is to show: verdicts by environment, oldest first; layers by image id; packages by digest of a lock.
+    """What there is to show: verdicts by environment, oldest first; layers and names by image; packages by lock.
 
     ``unreadable`` names records that cannot be shown, and why. ``standings`` are those of a registry's images.
     """
@@ -33,6 +33,7 @@ class Material:
     rejections: tuple[Rejection, ...] = ()
     excluded: tuple[Excluded, ...] = ()
     layers: dict[str, tuple[Layer, ...]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     packages: dict[str, dict[str, str]] = field(default_factory=dict)
     controls: dict[str, Verdict] = field(default_factory=dict)
     upgrades: tuple[UpgradeDocument, ...] = ()
@@ -60,6 +61,7 @@ def collect(
     unreadable += _add(history, found)
     verdicts, strange = history.read(since)
     unreadable += [(f"{history.path}, row {key[:12]}", "altered, or of another version") for key in strange]
+    records = [one for path in workspace.image_records() if (one := read_document(path, ImageRecord)) is not None]
     plans = [choose(name, (), workspace, catalog).plan for name in matrices]
     environments = {one.id: one for plan in plans for one in plan.environments}
     return Material(
@@ -67,7 +69,8 @@ def collect(
         environments=tuple(environments.values()),
         rejections=tuple(rejection for plan in plans for rejection in plan.rejections),
         excluded=tuple(excluded for plan in plans for excluded in plan.excluded),
-        layers=_layers(workspace),
+        layers={record.image: record.layers for record in records},
+        names={record.image: record.reference for record in records},
         packages=_packages(workspace, verdicts),
         controls=_controls(workspace),
         upgrades=_upgrades(workspace),
@@ -101,15 +104,11 @@ def current_verdicts(workspace: Workspace) -> tuple[Verdict, ...]:
 
 
 def _by_environment(verdicts: tuple[Verdict, ...]) -> dict[str, tuple[Verdict, ...]]:
-    grouped: dict[str, list[Verdict]] = {}
+    """Group verdicts; one run may be stored twice, by two versions of envbuilder that write other fields."""
+    grouped: dict[str, dict[tuple[str, str], Verdict]] = {}
     for verdict in verdicts:
-        grouped.setdefault(name_of(verdict), []).append(verdict)
-    return {name: tuple(group) for name, group in sorted(grouped.items())}
-
-
-def _layers(workspace: Workspace) -> dict[str, tuple[Layer, ...]]:
-    records = (read_document(path, ImageRecord) for path in workspace.image_records())
-    return {record.image: record.layers for record in records if record is not None}
+        grouped.setdefault(name_of(verdict), {})[verdict.finished, verdict.image.id] = verdict
+    return {name: tuple(group.values()) for name, group in sorted(grouped.items())}
 
 
 def _packages(workspace: Workspace, verdicts: tuple[Verdict, ...]) -> dict[str, dict[str, str]]:

@@ -51,7 +51,7 @@ from envbuilder.report.page_content import (
 )
 from envbuilder.report.report_data import Material, collect
 from envbuilder.validation.verdict_store import History
-from envbuilder.verdict import HostRef, ImageRef, Phase, Verdict, Word
+from envbuilder.verdict import EngineRef, HostRef, ImageRef, Phase, Verdict, Word
 from envbuilder.workspace import Workspace, write_document
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -157,6 +157,9 @@ def test_cards_tell_runtime_from_devel_and_name_image_and_command() -> None:
     cards = page_of(verdict(), gpu_verdict(environment=small, image=image)).environments
     assert [card.variant for card in cards] == ["devel", "runtime"]
     assert cards[1].command == "docker run --rm -it --gpus all envbuilder/tensorflow:x-runtime"
+    unnamed = verdict(image=ImageRef(id="sha256:1", reference="sha256:1"))
+    for names, command in (({}, ""), ({"sha256:1": "a:b"}, "docker run --rm -it a:b")):
+        assert page_of(unnamed, names=names).environments[0].command == command
 
 
 def test_a_failed_verdict_with_green_checks_says_so() -> None:
@@ -380,6 +383,8 @@ def test_collecting_keeps_what_is_overwritten(tmp_path) -> None:
     assert [one.verdict for one in second.verdicts[environment().id]] == ["PASSED", "FAILED"]
     since = collect(workspace, (), None, datetime(2026, 11, 20, 11, tzinfo=UTC), load())
     assert [one.verdict for one in since.verdicts[environment().id]] == ["FAILED"]
+    again = collect(workspace, (), None, None, load(), [verdict(engine=EngineRef(name="docker", version="later"))])
+    assert len(again.verdicts[environment().id]) == 2, "one run, written by two versions of envbuilder"
     shared = tmp_path / "shared" / "history.sqlite3"
     collect(workspace, (), shared, None, load())
     assert len(History(shared).since()) == 1
