@@ -15,9 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import root
-from envbuilder.errors import ORDER, ExitCode
+from envbuilder.errors import ORDER, ExitCode, Reason
 from envbuilder.finding import Code, code_texts
 from envbuilder.jobs import compatibility
+from envbuilder.publish.reasons import reason_texts, shown
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import LEVELS
 
@@ -124,6 +125,16 @@ def findings_page() -> str:
     return "\n".join(lines)
 
 
+def reasons_page() -> str:
+    lines = ["# Reasons of publish and verify", "", "`envbuilder explain REASON` prints the same text."]
+    lines += ["[Attestations](attestations.md) says what is signed.", ""]
+    lines += ["| reason | when | next |", "|---|---|---|"]
+    for reason in Reason:
+        text = reason_texts()[reason]
+        lines.append(f"| `{reason}` | {text.means} | {shown(text.next)} |")
+    return "\n".join(lines)
+
+
 def source_link(source: str) -> str:
     if source.startswith("docs/"):
         return f"[{source.removeprefix('docs/')}](../{source.removeprefix('docs/')})"
@@ -159,6 +170,7 @@ PAGES_BY_NAME = {
     "matrix.md": matrix_page,
     "checks.md": checks_page,
     "findings.md": findings_page,
+    "reasons.md": reasons_page,
     "exit-codes.md": exit_codes_page,
     "compatibility.md": compatibility_page,
 }

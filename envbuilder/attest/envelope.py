@@ -165,7 +165,8 @@ class KeyOpener:
         if {key.keyid for key in self.trusted} & set(claimed):
             return Rejected(unknown_signer=False, message="the signature is invalid: the statement was altered")
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
-        return Rejected(unknown_signer=True, message=f"signed by {claimants}, which is not a trusted key")
+        given = ", ".join(keyid[:16] for keyid in self.names[:5]) + (", …" if len(self.names) > 5 else "")  # noqa: PLR2004
+        return Rejected(unknown_signer=True, message=f"signed by {claimants}, not by a trusted key (given: {given})")
 
 
 class _Bundle(msgspec.Struct, frozen=True, rename="camel"):

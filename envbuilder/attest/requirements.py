@@ -40,11 +40,15 @@ ModelOf = Callable[[str], str | None]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason against one statement (``statement`` is the digest that it is stored under; '' if there is none)."""
+    """One reason against one statement (``statement`` is the digest that it is stored under; '' if there is none).
+
+    ``next`` says what to do, with a command.
+    """
 
     reason: Reason
     message: str
     statement: str = ""
+    next: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,17 @@ from envbuilder.choice import local_matrices, read_known, read_matrix
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
-from envbuilder.errors import UsageError
+from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
 from envbuilder.matrix import Matrix
+from envbuilder.publish.reasons import reason_texts, shown
 from envbuilder.workspace import shipped
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A finding code, its meaning, causes and fix, and the sources of these statements."""
+    """A finding code or a reason of `verify`, its meaning, causes and fix, and the sources of these statements."""
 
-    code: Code
+    code: Code | Reason
     means: str
     cause: str
     fix: str
@@ -52,7 +53,12 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
         code = Code[name.upper()]
         text = code_texts()[code]
         return ExplainDocument(explanation=Explanation(code, text.means, text.cause, text.fix, text.sources))
-    known: list[str] = [code.value for code in Code]
+    if name.upper() in Reason.__members__:
+        reason = Reason[name.upper()]
+        advice = reason_texts()[reason]
+        fix = shown(advice.next)
+        return ExplainDocument(explanation=Explanation(reason, advice.means, "", fix, ()))
+    known: list[str] = [*(code.value for code in Code), *(reason.value for reason in Reason)]
     for wishes, known_here in _matrices(matrix, root, catalog):
         resolved = plan(wishes, known_here)
         rows: dict[str, Environment | Rejection] = {row.id: row for row in resolved.environments}
@@ -135,5 +141,5 @@ _WIDTH = 100
 def _explanation(row: Explanation) -> str:
     parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
     for title, text in (("cause", row.cause), ("fix", row.fix)):
-        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)]
+        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)] if text else []
     return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])

@@ -121,9 +121,11 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
         case "PASSED":
             return ""
         case "FAILED":
-            return f"not published: FAILED: {because}"
+            step = f"envbuilder validate {verdict.image.reference} shows every check"
+            return f"not published: FAILED: {because} (next: {step})"
         case "INCONCLUSIVE":
-            return "" if "inconclusive" in allow else f"not published: INCONCLUSIVE: {because}"
+            step = "publish on a host with its GPU, or with --allow inconclusive"
+            return "" if "inconclusive" in allow else f"not published: INCONCLUSIVE: {because} (next: {step})"
         case _ as never:
             assert_never(never)
 

@@ -100,13 +100,15 @@ def _standing(kind: KindStanding) -> str:
 
 def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
     """Write each reason once."""
-    counted = Counter((refusal.reason, refusal.message) for refusal in refusals)
-    lines = [
-        indent + terminal_text.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))
-        for (reason, message), count in list(counted.items())[:_SHOWN]
-    ]
-    more = len(counted) - len(lines)
-    return [*lines, f"{indent}… and {more} more reasons: --format json has them all"] if more else lines
+    counted = Counter((one.reason, one.message) for one in refusals)
+    steps = {(one.reason, one.message): one.next for one in reversed(refusals)}
+    lines: dict[str, None] = {}  # a next step that several reasons share is written once
+    for (reason, message), count in list(counted.items())[:_SHOWN]:
+        lines[indent + terminal_text.line(f"{reason}: {message}" + (f" ({count} times)" if count > 1 else ""))] = None
+        if step := steps[reason, message]:
+            lines[f"{indent}  next: {terminal_text.line(step)}"] = None
+    more = len(counted) - _SHOWN
+    return [*lines, f"{indent}… and {more} more reasons: --format json has them all"] if more > 0 else [*lines]
 
 
 def _age(seconds: float) -> str:

@@ -20,11 +20,13 @@ from envbuilder.attest.trust_policy import (
 )
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
 from envbuilder.publish.attached_statements import read_statements
+from envbuilder.publish.reasons import with_next
 from envbuilder.publish.verification import Verification, demanded
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import within
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, config_digest
+from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import listing, subject_of
 from envbuilder.verdict import HostRef, KindStanding, Verdict
 
@@ -51,11 +53,12 @@ def verify(
     """
     bare = Verification(image=str(repository.reference), accepted=False, demanded=demanded(question.requirement))
     try:
-        return within(repository.transport.deadline, lambda: _verify(bare, repository, openers, question, now))
+        found = within(repository.transport.deadline, lambda: _verify(bare, repository, openers, question, now))
     except (RegistryFailedError, RegistryRefusedError) as error:
-        text = f"{error.message} (next: {error.hint})" if error.hint else error.message
-        failed = isinstance(error, InfrastructureError)
-        return _refused(bare, Refusal(reason=error.fault, message=text), unanswered=failed)
+        refusal = Refusal(reason=error.fault, message=error.message, next=error.hint)
+        found = _refused(bare, refusal, unanswered=isinstance(error, InfrastructureError))
+    image = repository.reference.at(found.digest) if found.digest else repository.reference
+    return msgspec.structs.replace(found, refusals=with_next(found.refusals, image, found.demanded))
 
 
 def _refused(bare: Verification, *refusals: Refusal, **more: object) -> Verification:
@@ -157,7 +160,9 @@ def _by_class(
 ) -> Verification:
     """Accept an image if every host class does."""
     kinds = tuple(one.standing for one in decisions)
-    refusals = (*nothing, *(refusal for one in decisions for refusal in one.refusals))
+    image = parse(bare.image).at(bare.digest)
+    advised = (with_next(one.refusals, image, bare.demanded, str(one.kind)) for one in decisions)
+    refusals = (*nothing, *(refusal for some in advised for refusal in some))
     notes = tuple(dict.fromkeys(note for one in decisions for note in _notes(one)))
     if refusals:
         return _refused(bare, *refusals, kinds=kinds, notes=notes)

@@ -1560,6 +1560,7 @@ def test_attack(stage: Stage, row: Row) -> None:
         assert reasons & set(row.expected.split("_OR_")), (reasons, as_text(found))
     assert exit_codes.of(found) == (0 if found.accepted else 5 if found.unanswered else 7)
     assert json.loads(as_json(found))["accepted"] == found.accepted
+    assert all(one.next and "{" not in one.next for one in found.refusals)
     text = as_text(found)
     assert all(char.isprintable() for char in text.replace("\n", ""))
     assert [line for line in text.splitlines() if line.startswith("ACCEPTED")] == (

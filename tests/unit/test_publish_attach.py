@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from command_line import ran
@@ -19,6 +21,7 @@ from registries import State, modern_registry
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_public_keys
 from envbuilder.catalog.store import load
+from envbuilder.cli import root
 from envbuilder.engine.port import Image
 from envbuilder.errors import InfrastructureError, PublishError, Reason, UsageError
 from envbuilder.publish import attestation, verification
@@ -84,11 +87,14 @@ class World:
     hopper: Host
     ampere: Host
 
-    def verify(self, on: str = "H100/535, A100/550") -> Verification:
+    @property
+    def options(self) -> VerifyOptions:
         keys = (self.hopper.folder / PUBLIC, self.ampere.folder / PUBLIC)
-        values: dict[str, Any] = {"level": None, "driver": None, "gpu": None, "max_age": "90d", "on": on}
-        options = VerifyOptions(str(self.hopper.reference), keys, None, None, **values)
-        return verify_image(options, load().gpu_model)
+        values: dict[str, Any] = {"level": None, "driver": None, "gpu": None, "max_age": "90d"}
+        return VerifyOptions(str(self.hopper.reference), keys, None, None, **values)
+
+    def verify(self, on: str = "H100/535, A100/550") -> Verification:
+        return verify_image(replace(self.options, on=on), load().gpu_model)
 
 
 @pytest.fixture
@@ -285,6 +291,35 @@ def test_an_image_is_withdrawn_and_answered(world: World, capsys: pytest.Capture
     answer = ("publish", "--answer", image, refusal.statement, "--reason", "fixed driver")
     assert ran(capsys, *answer, *other)[0] == 0
     assert world.verify().accepted
+
+
+def test_a_refusal_says_what_to_do_on_which_host(world: World) -> None:
+    world.hopper.attach()
+    (refusal,) = world.verify().refusals
+    assert refusal.next == (f"on a host with A100/550: envbuilder validate {world.hopper.reference} --attach --key KEY")
+    options = replace(world.options, on=None, gpu="A100", driver="550")
+    other, gpu = verify_image(options, load().gpu_model).refusals
+    assert (other.reason, gpu.reason) == (Reason.OTHER_DRIVER, Reason.OTHER_GPU)
+    assert other.next == gpu.next == refusal.next.replace("A100/550", "A100 and driver 550")
+    foreign = create(world.hopper.folder / "foreign").public.keyid[:16]
+    untrusted, *_ = verify_image(
+        replace(world.options, on=None, keys=(world.hopper.folder / "foreign" / PUBLIC,)), load().gpu_model
+    ).refusals
+    assert f"(given: {foreign})" in untrusted.message
+    assert untrusted.next.endswith("--key")
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_is_explained_with_options_that_exist(reason: Reason, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ran(capsys, "explain", reason.lower(), "--format", "json")
+    assert code == 0
+    found = json.loads(out)["explanation"]
+    assert (found["code"], bool(found["means"]), "{" in found["fix"]) == (reason, True, False)
+    for name, words in re.findall(r"envbuilder (publish|validate)([^;]*)", found["fix"]):
+        command = root.get_command(click.Context(root), name)
+        assert command is not None
+        known = {name for option in command.params for name in option.opts}
+        assert set(re.findall(r"--[a-z-]+", words)) <= known
 
 
 def test_a_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:
