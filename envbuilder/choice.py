@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import Plan, plan
 from envbuilder.compat.selectors import select
+from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
@@ -192,8 +195,7 @@ def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
             if not why and name in given.certificates:
                 why = pem.why_not(read_users(root / name))
             if why:
-                line = next((number for number, line in enumerate(lines, 1) if name in line), 0)
-                problems[name] = Problem(str(path), line, name, why)
+                problems[name] = Problem(str(path), _line(lines, re.escape(name)), name, why)
     if problems:
         raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
 
@@ -279,7 +281,41 @@ def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, ca
     return tuple(result)
 
 
-def read_fleet(path: Path) -> tuple[FleetHost, ...]:
-    """Read a list of hosts from YAML. Raises InputError with all of its problems."""
+def read_fleet(path: Path, catalog: Catalog | None = None) -> tuple[FleetHost, ...]:
+    """Read a list of hosts from YAML. Raises InputError with all of its problems.
+
+    With a catalogue, a GPU that it does not have is a problem: no host can ever belong to its class.
+    """
     hosts: tuple[FleetHost, ...] = read_yaml(path, tuple[FleetHost, ...])
+    names = Counter(host.name for host in hosts)
+    problems: list[tuple[str, str, str]] = [
+        (_named(name), "name", f"{times} hosts have the name {name}: join them with count, or give each its own")
+        for name, times in names.items()
+        if times > 1
+    ]
+    for host in hosts:
+        if host.gpus and host.driver is None:
+            problems.append(
+                (_named(host.name), "driver", f"{host.name} has GPUs and no driver: give its driver, such as 535")
+            )
+        for gpu in host.gpus:
+            if catalog is not None and catalog.gpu_model(gpu) is None:
+                known = [row.name for row in catalog.possible_gpus(gpu) or near_gpus(gpu, catalog)]
+                near = f"; did you mean {' or '.join(known[:3])}?" if known else "; see envbuilder catalog list gpus"
+                problems.append(
+                    (re.escape(gpu), "gpus", f"{host.name}: {gpu} is not the name of one GPU of the catalogue{near}")
+                )
+    if problems:
+        lines = users_text(path).splitlines() if path.is_file() else []
+        found = (Problem(str(path), _line(lines, word), key, text) for word, key, text in dict.fromkeys(problems))
+        raise InputError(tuple(found), hint="fix the file, then run the same command again")
     return hosts
+
+
+def _named(host: str) -> str:
+    return rf"name:\s*[\"']?{re.escape(host)}[\"']?\s*(?:[,}}]|\Z)"
+
+
+def _line(lines: Sequence[str], pattern: str) -> int:
+    """Return the number of the first line that fits a pattern, from 1; 0 if there is none."""
+    return next((number for number, line in enumerate(lines, 1) if re.search(pattern, line)), 0)

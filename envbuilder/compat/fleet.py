@@ -29,7 +29,7 @@ ConstraintText = Annotated[
         pattern=r"^[A-Za-z0-9_.:+&|*(),\[\]-]{0,255}\Z", description="features of a Slurm node, such as a100&driver-535"
     ),
 ]
-HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="how many hosts are alike")]
+HostCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a number of equal hosts")]
 
 
 class FleetHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

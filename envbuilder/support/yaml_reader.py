@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import operator
 import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -215,9 +217,10 @@ class _Reader:
                 value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
         except decoding.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
-        floor = getattr(kind, "gt", None)
-        if isinstance(value, float) and not (math.isfinite(value) and (floor is None or value > floor)):
-            return self.refuse(node, key, f"{_shown(node)} is not {description or 'a finite number'}")
+        if isinstance(value, int | float) and not (math.isfinite(value) and _is_within(value, kind)):
+            limits = ", ".join(f"{words} {limit:,}" for words, limit in _limits(kind))
+            noun = description or ("a number" if limits else "a finite number")
+            return self.refuse(node, key, f"{_shown(node)} is not {noun}{f' ({limits})' if limits else ''}")
         return value
 
     def _text(self, node: yaml.ScalarNode, kind: inspect.StrType, key: str, description: str) -> object:
@@ -231,6 +234,26 @@ class _Reader:
         if kind.min_length and len(text.strip()) < kind.min_length:
             return self.refuse(node, key, f"is empty or too short: give {description or 'a text'}")
         return text
+
+
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "gt": ("above", operator.gt),
+    "ge": ("at least", operator.ge),
+    "lt": ("below", operator.lt),
+    "le": ("at most", operator.le),
+}
+
+
+def _limits(kind: inspect.Type) -> Iterator[tuple[str, float]]:
+    """Yield the bounds of a type of numbers in words."""
+    for name, (words, _) in _BOUNDS.items():
+        if (limit := getattr(kind, name, None)) is not None:
+            yield words, limit
+
+
+def _is_within(value: float, kind: inspect.Type) -> bool:
+    limits = ((holds, getattr(kind, name, None)) for name, (_, holds) in _BOUNDS.items())
+    return all(limit is None or holds(value, limit) for holds, limit in limits)
 
 
 def _join(key: str, name: str) -> str:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -62,9 +62,9 @@ class RatioResult(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The definition of a change: the smallest relevant ratio less one, the test's error, the intervals' level."""
 
-    relevant: float = 0.05
-    alpha: float = 0.01
-    confidence: float = 0.95
+    relevant: Annotated[float, msgspec.Meta(gt=0, le=10)] = 0.05
+    alpha: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.01
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95
 
 
 def compare(samples: Sequence[Samples], settings: Settings) -> tuple[RatioResult, ...]:

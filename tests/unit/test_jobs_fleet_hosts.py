@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import advertised, asked_of, is_of_kind
-from envbuilder.errors import UsageError
+from envbuilder.errors import InputError, UsageError
 from envbuilder.jobs.fleet.hosts import as_yaml, of_dask, of_kubernetes, of_slurm
 
 OLDER = {
@@ -153,3 +153,24 @@ def test_a_slice_is_a_kind_of_its_own() -> None:
     for seen, same in (((slices[0],), True), (("NVIDIA A100-SXM4-40GB",), False), (("A100 MIG 2g.10gb",), False)):
         assert is_of_kind("A100 MIG 1g.5gb", "550", "550.54.15", seen, catalog) is same
     assert not is_of_kind("A100", "550", "550.54.15", slices[:1], catalog), "a slice does not prove the whole"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "says"),
+    [
+        ("- {name: a}\n- {name: a, count: 2}\n", 1, "name", "2 hosts have the name a: join them with count"),
+        ("- {name: b}\n- {name: a, gpus: [H100]}\n", 2, "driver", "a has GPUs and no driver"),
+        ("- {name: a, driver: '535', gpus: [A1000X]}\n", 1, "gpus", "did you mean A100X or"),
+        ("- {name: a, driver: '535', gpus: [H10O]}\n", 1, "gpus", "did you mean H100?"),
+        ("- {name: a, driver: '535', gpus: [zzzz]}\n", 1, "gpus", "see envbuilder catalog list gpus"),
+    ],
+)
+def test_a_host_that_no_host_can_be_is_a_problem_with_its_line(
+    tmp_path: Path, text: str, line: int, key: str, says: str
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_fleet(path, load())
+    (problem,) = error.value.problems
+    assert (problem.line, problem.key, says in problem.message) == (line, key, True), problem

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.choice import read_matrix
+from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import EnvbuilderError, InputError
-from envbuilder.matrix import Matrix
+from envbuilder.matrix import Budgets, Matrix
 from envbuilder.support.yaml_reader import parse_yaml
+from envbuilder.upgrade.policy import Policy
 
 GOOD = b"""\
 name: good
@@ -140,3 +145,57 @@ def test_nobody_reads_ninety_thousand_problems() -> None:
 def test_nesting_without_end_is_told_by_its_line(deep: bytes) -> None:
     with pytest.raises(InputError, match=r"m\.yaml:[12]: is not YAML: more than 100 deep"):
         parse_yaml(deep, "m.yaml", Matrix)
+
+
+class Share(msgspec.Struct):
+    share: Annotated[float, msgspec.Meta(ge=0, lt=1)]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "says"),
+    [
+        ("0", FleetHost, "0 is not a number of equal hosts (at least 1, at most 1,000,000)"),
+        ("99999999999999999999", FleetHost, "at most 1,000,000"),
+        ("1.5", FleetHost, "'1.5' is not a number of equal hosts"),
+        ("0", Budgets, "0 is not a positive number (above 0)"),
+        (".nan", Budgets, "is not a positive number"),
+        ("-1", Share, "-1 is not a number (at least 0, below 1)"),
+        ("1", Share, "1 is not a number (at least 0, below 1)"),
+    ],
+)
+def test_a_number_outside_of_its_bounds_is_named_with_them(value: str, kind: type, says: str) -> None:
+    texts = {"FleetHost": "{name: a, count: VALUE}", "Budgets": "{size_gb: VALUE}", "Share": "{share: VALUE}"}
+    text = texts[kind.__name__]
+    with pytest.raises(InputError) as error:
+        parse_yaml(text.replace("VALUE", value).encode(), "f.yaml", kind)
+    (problem,) = error.value.problems
+    assert says in problem.message
+
+
+@pytest.mark.parametrize("kind", [Matrix, FleetHost, Policy])
+def test_every_integer_of_a_file_format_has_bounds(kind: type) -> None:
+    unbounded = [
+        f"{struct.cls.__name__}.{field.name}"
+        for struct in structs_of(msgspec.inspect.type_info(kind))
+        for field in struct.fields
+        for one in types_of(field.type)
+        if isinstance(one, msgspec.inspect.IntType)
+        if (one.ge is None and one.gt is None) or (one.le is None and one.lt is None)
+    ]
+    assert unbounded == []
+
+
+def types_of(one: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
+    """Yield a type and those within it; a struct's fields are not within it."""
+    yield one
+    parts = (getattr(one, name, None) for name in ("type", "item_type", "key_type", "value_type"))
+    for part in (*filter(None, parts), *getattr(one, "types", ())):
+        yield from types_of(part)
+
+
+def structs_of(one: msgspec.inspect.Type) -> Iterator[msgspec.inspect.StructType]:
+    for part in types_of(one):
+        if isinstance(part, msgspec.inspect.StructType):
+            yield part
+            for field in part.fields:
+                yield from structs_of(field.type)

@@ -196,7 +196,7 @@ def _opened(options: FleetOptions, catalog: Catalog) -> tuple[FleetQuery, Regist
     registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age))
     query = FleetQuery(
         choose(options.matrix, options.selectors, Workspace(Path.cwd()), catalog),
-        read_fleet(options.fleet),
+        read_fleet(options.fleet, catalog),
         to.name,
         suite_plan.digest(),
         describe(),
