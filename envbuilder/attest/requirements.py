@@ -284,7 +284,10 @@ def driver_branch(version: str) -> str:
 
 
 def _days(age: timedelta) -> str:
-    return f"{age.total_seconds() / 86_400:.1f} days"
+    seconds = age.total_seconds()
+    units = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
+    size, unit = next(((size, unit) for size, unit in units if seconds >= 2 * size), (1, "s"))
+    return f"{seconds / size:.{0 if size == 1 else 1}f} {unit}"
 
 
 def _gpus(verdict: Verdict) -> str:

@@ -199,8 +199,8 @@ def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # n
 
     cluster = read_options(ClusterOptions, values)
     document, jobs = pending_jobs(read_options(FleetOptions, values), load())
-    for path in export_jobs(scheduler, jobs, document.matrix, cluster, output):
-        Console().say(f"wrote {path}")
+    written = tuple(export_jobs(scheduler, jobs, document.matrix, cluster, output))
+    Console().say("\n".join(f"wrote {path}" for path in written) or "nothing is left to validate: no file is written")
     finish(document, form, as_text)
 
 

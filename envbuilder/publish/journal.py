@@ -70,7 +70,8 @@ def exclusively(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise PublishError(
-                f"another process is publishing from {folder}", hint="run the command again when that process has ended"
+                f"another command on this host works on {folder.name}",
+                hint="run the command again when that process has ended",
             ) from error
         yield
 

@@ -45,7 +45,7 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Result of `fleet plan`, `fleet status` and `fleet run`; ``suite`` is the digest of the installed suite.
 
     ``states`` counts the rows by state, ``left`` the pending validations, ``left_here`` those for this host. ``ran``
-    are the digests that `fleet run` validated, in order.
+    are the digests that `fleet run` validated, in order. ``next`` is what to do about images that are not published.
     """
 
     schema: str = "envbuilder/fleet/v1"
@@ -58,6 +58,7 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     left: int = 0
     left_here: int = 0
     ran: tuple[str, ...] = ()
+    next: str = ""
 
 
 def code_of(state: RowState) -> int:
@@ -85,6 +86,7 @@ def as_text(document: FleetDocument) -> str:
             "",
             f"{document.matrix} in {document.repository}: {'; '.join(counted)}",
             *ran,
+            *([f"next: {document.next}"] if document.next else []),
         ]
     )
 

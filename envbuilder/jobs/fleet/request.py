@@ -40,7 +40,7 @@ from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.validate_request import of_record, validate_target
 from envbuilder.verdict import HostRef, Verdict
-from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
+from envbuilder.workspace import DEFAULT_MATRIX, Workspace, temporary_folder, users_text, write_atomically
 
 _Spec = TypeVar("_Spec", ValidationSpec, BuildSpec, HostSpec)
 
@@ -95,20 +95,29 @@ def host_classes(catalog: Catalog) -> dict[str, int]:
 
 def show(asked: Literal["plan", "status"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
     query, registrar = _opened(options, catalog)
-    return survey(asked, query, registrar.standing)
+    return with_next(survey(asked, query, registrar.standing), options)
+
+
+def with_next(document: FleetDocument, options: FleetOptions) -> FleetDocument:
+    """Add the commands that publish what is not published yet."""
+    if not document.states.get("unpublished"):
+        return document
+    matrix = options.matrix or DEFAULT_MATRIX
+    text = f"envbuilder run {matrix}, then envbuilder publish {matrix} --to {document.repository} --key PRIVATE_KEY"
+    return msgspec.structs.replace(document, next=f"{text}; or fleet run with --dask ADDRESS --build")
 
 
 def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument, tuple[Job, ...]]:
     """Return a fleet's state and the jobs of its pending validations, for export."""
     query, registrar = _opened(options, catalog)
-    document = survey("plan", query, registrar.standing)
+    document = with_next(survey("plan", query, registrar.standing), options)
     return document, tuple(jobs_of(document, query, options.terms, Workspace(Path.cwd())).values())
 
 
 def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
     if options.dask is not None:
-        return _run_with_dask(options, options.dask, catalog)
+        return with_next(_run_with_dask(options, options.dask, catalog), options)
     if options.build:
         raise UsageError(
             "--build needs --dask", hint="use --dask local, or run `envbuilder build` and `envbuilder publish`"
@@ -122,7 +131,7 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
         required(environments[row.environment], Workspace(Path.cwd()))
         return attach(row.digest, row.environment, Workspace(Path.cwd()))
 
-    return run_here(query, registrar.standing, validate)
+    return with_next(run_here(query, registrar.standing, validate), options)
 
 
 def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
