@@ -22,7 +22,7 @@ from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
-from envbuilder.support import decoding, pem
+from envbuilder.support import console, decoding, pem
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, shipped, users_text
 
@@ -165,20 +165,27 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     _check_files(parsed, path, root)
     if not parsed.bases:
         return parsed, catalog
+    lines = users_text(path).splitlines() if path.is_file() else []
     rows, problems, unseen = [], [], []
     for name, wish in parsed.bases.items():
         found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
         row = as_system(name, found, wish.python, catalog.systems) if found is not None and not found.refused else None
-        if found is not None and found.packages != "apt" and (asked := _asked_of_system(parsed, name)):
+        given = _given_on(parsed, name)
+        packages = tuple(dict.fromkeys(one for each in given for one in each.system_packages))
+        asked = (*packages, *(one for each in given for one in each.certificates))
+        if found is not None and found.packages != "apt" and asked:
             text = f"{', '.join(asked)} cannot be installed on it: it has {found.packages or 'nothing'} instead of apt"
-            problems.append(Problem(str(path), 0, f"bases.{name}", text))
-            continue
-        if row is not None and catalog.system(name) is None:
+        elif row is None or catalog.system(name) is not None:
+            text = _why_not(name, found, wish, catalog)
+            unseen += [wish.image] if found is None else []
+        else:
             # By the name that the matrix gives: another registry may have the same image.
             rows.append(msgspec.structs.replace(row, image=wish.image))
+            if loose := [one for one in packages if "=" not in one]:
+                text = f"{', '.join(loose)} on {name} without a version: each build takes what apt has on its day"
+                console.warn(f"{text}; write {loose[0]}=VERSION")
             continue
-        unseen += [wish.image] if found is None else []
-        problems.append(Problem(str(path), 0, f"bases.{name}", _why_not(name, found, wish, catalog)))
+        problems.append(Problem(str(path), _line(lines, rf"\b{re.escape(name)}[\"']?\s*:"), f"bases.{name}", text))
     if problems:
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
@@ -216,12 +223,11 @@ def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
     return msgspec.structs.replace(parsed, axes=axes, include=rows)
 
 
-def _asked_of_system(parsed: Matrix, base: str) -> tuple[str, ...]:
-    rows = [row for row in parsed.include if row.os == base]
+def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
+    """Return what a matrix and its rows add to environments on a base."""
+    rows = tuple(row for row in parsed.include if row.os == base)
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
-    given = (*((parsed,) if on_it else ()), *rows)
-    asked = [one for each in given for one in (*each.system_packages, *each.certificates)]
-    return tuple(dict.fromkeys(asked))
+    return (*((parsed,) if on_it else ()), *rows)
 
 
 def _with_requirements(parsed: Matrix, root: Path) -> Matrix:

@@ -116,7 +116,7 @@ def as_system(
         )
     return OperatingSystem(
         name=name,
-        short=name,
+        short=f"{name}-{facts.digest.rpartition(':')[2][:8]}",  # an image of another digest is another environment
         python=python,
         glibc=facts.libc_version,
         image=facts.image,

@@ -254,6 +254,11 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
     def _bases(self) -> dict[str, OperatingSystem]:
         return {}
 
+    @property
+    def own_bases(self) -> tuple[str, ...]:
+        """The names of a matrix's own bases."""
+        return tuple(self._bases)
+
     def with_bases(self, rows: Iterable[OperatingSystem]) -> Catalog:
         """Return a catalogue with a matrix's own bases; they are in no table, and found by name only."""
         known: Catalog = msgspec.structs.replace(self)

@@ -73,7 +73,11 @@ def no_image(name: str, catalog: Catalog) -> Finding:
 
 def no_system(name: str, catalog: Catalog) -> Finding:
     """Report a system that is not in the catalogue."""
-    return finding(Code.UNKNOWN, "system", system=name, known=listed([row.name for row in catalog.systems]))
+    systems = [row.name for row in catalog.systems]
+    near = difflib.get_close_matches(name, [*catalog.own_bases, *systems], n=2, cutoff=0.7)
+    if near:
+        return finding(Code.UNKNOWN, "system_near", system=name, near=listed(near, "or"))
+    return finding(Code.UNKNOWN, "system", system=name, known=listed([*catalog.own_bases, *systems]))
 
 
 ELSEWHERE = frozenset({"windows", "wsl2", "macos"})

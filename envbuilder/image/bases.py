@@ -78,7 +78,11 @@ def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Im
             return engine.pull(one)
         except InfrastructureError as error:
             failed.append(error)
-    raise InfrastructureError("; ".join(error.message for error in failed), hint=failed[-1].hint)
+    text = "; ".join(error.message for error in failed)
+    if "@" in reference and re.search(r"manifest unknown|not found", text):
+        hint = f"copy the digest from `envbuilder catalog look {reference.partition('@')[0]}:TAG`"
+        raise InfrastructureError(f"the registry has no image {reference}: {text}", hint=hint)
+    raise InfrastructureError(text, hint=failed[-1].hint)
 
 
 def _bootstrap(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,7 @@ from envbuilder.image import lockfile, system_lock
 from envbuilder.image.layers import PACKAGES, PackageFolder, PackageLayer, make_folder, package_layers
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.removed_files import REMOVED
-from envbuilder.image.render import render_context
+from envbuilder.image.render import check_template, render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.client import PackageIndex, open_index
 from envbuilder.support import decoding, pem
@@ -195,6 +195,12 @@ def ensure_packages(
             remove(workspace.images / PACKAGES / layer.folder / REMOVED)
     if renewed is not None:
         renewed |= {layer.folder for layer in again}
+
+
+def check_templates(environments: Iterable[Environment], workspace: Workspace) -> None:
+    """Check the templates of a matrix before anything is locked or built. Raises InputError with the lines."""
+    for name in dict.fromkeys(one.added.template for one in environments if one.added.template):
+        check_template(name, templates() | {name: users_text(workspace.users(name))})
 
 
 def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> dict[str, bytes]:

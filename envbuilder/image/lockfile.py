@@ -226,7 +226,7 @@ def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | Infr
         reason = " ".join(re.sub(r"[^\x20-\x7e]+", " ", stderr).split())
         return UnsatisfiableError(
             f"{environment.id} cannot be locked: {reason}",
-            hint=f"run `envbuilder explain {environment.id}`, or loosen the matrix's packages",
+            hint="loosen the packages of the matrix that the resolver names",
         )
     last = "\n".join(stderr.strip().splitlines()[-4:])
     return InfrastructureError(

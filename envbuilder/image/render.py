@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -113,15 +114,75 @@ def _dockerfile(
         "links_nvrtc": environment.needs_nvrtc_link,
         "tools_base": f"{BASES}:{TOOLS_SYSTEM}",
     }
+    if added.template:
+        check_template(added.template, templates)
     try:
         return _engine(tuple(templates.items())).get_template(added.template or "Dockerfile.j2").render(values)
     except jinja2.TemplateError as error:
         if not added.template:
             raise
-        line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
-        hint = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/how-to/custom-bases.md'
-        problem = Problem(added.template, line, "", terminal_text.text(error.message or ""))
-        raise InputError((problem,), hint=hint) from error
+        problem = Problem(added.template, 0, "", terminal_text.text(error.message or ""))
+        raise InputError((problem,), hint=_HINT) from error
+
+
+_MAIN = "Dockerfile.j2"
+_HINT = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/how-to/write-a-matrix.md'
+_VALUES = frozenset(
+    (
+        *("environment", "variant", "base", "added", "cuda", "system_packages", "system_locks", "system_digest"),
+        *("steps", "fixed_time", "loader_folders", "removed_digest", "account", "lock_digest", "require_cuda"),
+        *("links_nvrtc", "tools_base", "self", "super"),
+    )
+)
+"""The names that a template can use; `_dockerfile` gives them values."""
+
+
+def check_template(name: str, templates: Mapping[str, str]) -> None:
+    """Check the template of a matrix without rendering it. Raises InputError with the lines of all problems.
+
+    A block that the parent lacks, and text outside of the blocks, would be left out without a word.
+    """
+    import jinja2  # noqa: PLC0415 - see above
+    from jinja2 import meta, nodes  # noqa: PLC0415
+
+    engine = _engine(tuple(templates.items()))
+    problems: list[Problem] = []
+
+    def problem(line: int, key: str, text: str, near: Collection[str] = ()) -> None:
+        close = difflib.get_close_matches(key, near, n=1, cutoff=0.5)
+        known = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(near))}" if near else ""
+        problems.append(Problem(name, line, key, f"{text}{known}"))
+
+    try:
+        tree = engine.parse(templates[name])
+        parents = [
+            str(one.template.value) for one in tree.find_all(nodes.Extends) if isinstance(one.template, nodes.Const)
+        ]
+        above = engine.parse(templates[parents[0]]) if parents and parents[0] in templates else None
+    except jinja2.TemplateSyntaxError as error:
+        problem(error.lineno, "", terminal_text.text(error.message or ""))
+        raise InputError(tuple(problems), hint=_HINT) from error
+    names = set(_VALUES)
+    if parents and above is None:
+        problem(1, parents[0], "no such template", [_MAIN])
+    elif above is not None:
+        blocks = {one.name for one in above.find_all(nodes.Block)}
+        names |= {one.name for one in above.find_all(nodes.Name) if one.ctx == "store"}
+        for one in tree.body:
+            if isinstance(one, nodes.Block) and one.name not in blocks:
+                problem(one.lineno, one.name, "the parent has no such block: it would be left out", blocks)
+            parts = one.nodes if isinstance(one, nodes.Output) else []
+            text = "".join(part.data for part in parts if isinstance(part, nodes.TemplateData))
+            if text.strip():
+                line = one.lineno + text[: len(text) - len(text.lstrip())].count("\n")
+                problem(
+                    line, "", f"{text.strip().splitlines()[0][:60]!r} is outside of the blocks: it would be left out"
+                )
+    for unknown in sorted(meta.find_undeclared_variables(tree) - names - engine.globals.keys()):
+        line = next((one.lineno for one in tree.find_all(nodes.Name) if one.name == unknown), 0)
+        problem(line, unknown, "no such name", names)
+    if problems:
+        raise InputError(tuple(problems), hint=_HINT)
 
 
 @lru_cache(maxsize=4)

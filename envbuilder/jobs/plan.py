@@ -22,6 +22,7 @@ from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Finding
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
+from envbuilder.workspace import Workspace
 
 Indices = tuple[int, ...]
 """Positions in the document's list of findings, the most serious finding first."""
@@ -164,6 +165,10 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
     matrix, catalog = read_known(options.matrix, root, catalog)
     hosts = read_fleet(options.fleet) if options.fleet is not None else ()
     resolved = plan(matrix, catalog)
+    if any(one.added.template for one in resolved.environments):
+        from envbuilder.image.context import check_templates  # noqa: PLC0415 - few matrices have a template
+
+        check_templates(resolved.environments, Workspace(root))
     environments, rejections = _selected(resolved.environments, resolved.rejections, options.selectors)
     kinds = kinds_of(hosts)
     findings = _Findings()

@@ -100,7 +100,8 @@ def _reason(document: PlanDocument, row: PlannedRejection) -> str:
 
 def _nearest(row: PlannedRejection) -> str:
     if row.predicate is None:
-        return "nearest that can be built here: none with these drivers and GPUs"
+        hosts = " with these drivers and GPUs" if row.combination.flavor == "gpu" else ""
+        return f"nearest that can be built here: none{hosts}"
     return nearest_line(row.predicate, row.changes)
 
 

@@ -11,6 +11,7 @@ from envbuilder.errors import UsageError
 from envbuilder.image import lockfile
 from envbuilder.image.context import (
     Difference,
+    check_templates,
     ensure_lock,
     ensure_packages,
     stale,
@@ -35,6 +36,7 @@ def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) 
     """Resolve every chosen environment again and write its files."""
     changed, seen, renewed = 0, set[str](), set[str]()
     for choice in choices:
+        check_templates(choice.environments, workspace)
         for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
             text = ensure_lock(environment, choice.catalog, workspace, renew=True, renewed=seen)
@@ -57,6 +59,7 @@ def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Cons
     """Write every chosen environment's files, locking those that have no lock yet; return how many there are."""
     count = 0
     for choice in choices:
+        check_templates(choice.environments, workspace)
         for environment in choice.environments:
             if lockfile.of_context(workspace.context(environment.id)) is None:
                 console.say(f"{environment.id}: locking")

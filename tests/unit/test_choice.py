@@ -25,6 +25,7 @@ from envbuilder.choice import (
 from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
+from envbuilder.validation.validate_request import _only_one
 from envbuilder.workspace import Workspace, shipped
 
 CATALOG = load()
@@ -42,7 +43,7 @@ def matrix(root: Path, *, flavor: str = "cpu", more: str = "", tensorflow: str =
 def test_base_of_ones_own_is_a_system(tmp_path: Path) -> None:
     workspace = keep(tmp_path, PLAIN)
     (gpu,) = choose(matrix(tmp_path, flavor="gpu"), (), workspace, CATALOG).environments
-    assert (gpu.os, gpu.python, gpu.id) == ("corp", "3.10", "tf2.13.1-py310-cu11.8-cudnn8.6-corp")
+    assert (gpu.os, gpu.python, gpu.id) == ("corp", "3.10", "tf2.13.1-py310-cu11.8-cudnn8.6-corp-bbbbbbbb")
     assert gpu.cuda_wheels
     assert gpu.on_registry_base is not None
     assert (gpu.on_registry_base.image, gpu.on_registry_base.python_packages) == (IMAGE, ())
@@ -290,3 +291,39 @@ def test_settings_of_a_project_are_found_from_below(tmp_path: Path, name: str, t
 def test_settings_that_do_not_fit_name_their_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match=r"envbuilder\.toml"):
         settings_of(project(tmp_path, envbuilder_toml=text))
+
+
+def test_a_mistyped_base_suggests_the_matrix_s_own(tmp_path: Path) -> None:
+    keep(tmp_path, PLAIN)
+    path = Path(matrix(tmp_path))
+    path.write_text(path.read_text().replace("os: [corp]", "os: [crop]"))
+    with pytest.raises(UnsatisfiableError, match="Did you mean corp\\?"):
+        choose(str(path), (), Workspace(tmp_path), CATALOG)
+
+
+def test_a_base_nobody_inspected_is_named_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has not been inspected") as error:
+        read_known(matrix(tmp_path), tmp_path, CATALOG)
+    assert [one.line for one in error.value.problems] == [3]
+    assert error.value.hint == f"envbuilder catalog look {IMAGE}"
+
+
+@pytest.mark.parametrize(("package", "warned"), [("libgomp1", True), ("libgomp1=12.2.0-14", False)])
+def test_a_system_package_without_a_version_on_an_own_base_is_a_warning(
+    tmp_path: Path, package: str, *, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path, PLAIN)
+    path = Path(matrix(tmp_path))
+    path.write_text(f"{path.read_text()}system_packages: ['{package}']\n")
+    read_known(str(path), tmp_path, CATALOG)
+    assert ("libgomp1 on corp without a version" in capsys.readouterr().err) == warned
+
+
+def test_validate_takes_a_matrix_with_one_environment(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text("name: m\naxes: {tensorflow: [2.20.0, 2.19.1]}\n")
+    with pytest.raises(UsageError, match="has 2 environments") as error:
+        _only_one("m.yaml", Workspace(tmp_path), CATALOG)
+    assert "envbuilder validate tf2.20.0-py313-cpu-trixie --matrix m.yaml" in (error.value.hint or "")
+    path.write_text("name: m\naxes: {tensorflow: [2.20.0]}\n")
+    assert _only_one("m.yaml", Workspace(tmp_path), CATALOG) == "tf2.20.0-py313-cpu-trixie"

@@ -227,6 +227,18 @@ def test_a_mirror_that_lacks_an_image_is_passed_over(monkeypatch: pytest.MonkeyP
         fetched(engine, "team/image:2", lambda _: None)
 
 
+def test_a_digest_that_the_registry_lacks_is_answered_with_the_command_that_prints_one() -> None:
+    class Answering(FakeEngine):
+        def reach(self, reference: str) -> None:
+            raise InfrastructureError(
+                f"the engine could not reach {reference}: manifest unknown", hint="docker version"
+            )
+
+    with pytest.raises(InfrastructureError, match=f"the registry has no image reg.example.org/corp@{DIGEST}") as error:
+        fetched(Answering(), f"reg.example.org/corp@{DIGEST}", lambda _: None)
+    assert error.value.hint == "copy the digest from `envbuilder catalog look reg.example.org/corp:TAG`"
+
+
 class Rooted(FakeEngine):
     root: str = ""
 

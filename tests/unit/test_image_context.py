@@ -13,7 +13,8 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, UnsatisfiableError, UsageError
-from envbuilder.image.context import stale, write_context
+from envbuilder.image import render
+from envbuilder.image.context import check_templates, stale, write_context
 from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.workspace import Workspace
 
@@ -252,29 +253,49 @@ def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, roo
 
 
 def test_a_file_that_is_not_there_is_said(root: Path) -> None:
-    for more in ({"files": {"no/such": "/x"}}, {"template": "no/such.j2"}):
-        with pytest.raises(UsageError, match="no/such"):
-            written(wished(root, more), root)
     with pytest.raises(UsageError, match=r"none\.txt"):
         wished(root, {"requirements": "none.txt"})
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "line", "says"),
     [
-        ("{% extends 'Dockerfile.j2' %}\n{% block as_root %}\n", 2),
-        ("{{ nobody }}", 0),
-        ("{{ ''.__class__.__mro__ }}", 0),
-        ("{% include '/etc/passwd' %}", 0),
-        ("{% extends '../../x' %}", 0),
+        ("{% extends 'Dockerfile.j2' %}\n{% block as_root %}\n", 2, "endblock"),
+        ("{% extends 'Dockerfile.j2' %}\n{% block as_rot %}RUN a{% endblock %}\n", 2, "no such block.* mean as_root?"),
+        ("{% extends 'Dockerfile.j2' %}\n\nRUN lost\n", 3, "'RUN lost' is outside of the blocks"),
+        ("{% extends 'Dockerfile.j2' %}\n{% block as_user %}{{ acount }}{% endblock %}", 2, "did you mean account?"),
+        ("{{ nobody }}", 1, "no such name"),
+        ("{% extends 'Dockerfle.j2' %}", 1, "did you mean Dockerfile.j2?"),
+        ("{% extends '../../x' %}", 1, "no such template"),
+        ("{{ ''.__class__.__mro__ }}", 0, "unsafe"),
+        ("{% include '/etc/passwd' %}", 0, "/etc/passwd"),
     ],
 )
-def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, root: Path) -> None:
+def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, says: str, root: Path) -> None:
+    """What has a line is found before anything is locked, in every variant."""
     (root / "ours/my.Dockerfile.j2").write_text(text)
-    with pytest.raises(InputError) as caught:
-        written(wished(root, {"template": "ours/my.Dockerfile.j2"}), root)
+    environment = wished(root, {"template": "ours/my.Dockerfile.j2"})
+    check = check_templates if line else lambda _, __: written(environment, root)
+    with pytest.raises(InputError, match=says) as caught:
+        check((environment,), Workspace(root))
     (problem,) = caught.value.problems
     assert (problem.path, problem.line) == ("ours/my.Dockerfile.j2", line)
+
+
+def test_a_template_can_use_values_and_names_of_its_parent(root: Path) -> None:
+    text = "RUN {{ tools }} {% for one in steps %}{{ one.layer.folder }}{{ loop.index }}{% endfor %}{{ super() }}"
+    path = root / "ours/my.Dockerfile.j2"
+    path.write_text(f"{{% extends 'Dockerfile.j2' %}}\n{{% block as_root %}}{text}{{% endblock %}}\n")
+    check_templates((wished(root, {"template": "ours/my.Dockerfile.j2"}),), Workspace(root))
+
+
+def test_the_names_that_a_template_may_use_are_those_that_it_gets(root: Path) -> None:
+    """Each is rendered, so that a value that is gone is an error here."""
+    names = sorted(render._VALUES - {"self", "super"})
+    path = root / "ours/my.Dockerfile.j2"
+    uses = "".join(f"{{% set x = {name} %}}" for name in names)
+    path.write_text(f"{{% extends 'Dockerfile.j2' %}}\n{{% block as_user %}}{uses}{{% endblock %}}\n")
+    written(wished(root, {"template": "ours/my.Dockerfile.j2"}), root)
 
 
 def test_conflicting_packages_are_refused_before_a_build(root: Path) -> None:
