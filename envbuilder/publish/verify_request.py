@@ -173,14 +173,14 @@ class Registrar:
     now: Callable[[], datetime]
 
     def standing(
-        self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], digest: str = ""
+        self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], name: str = ""
     ) -> ImageStanding | None:
         """Return the state of an environment's image on host classes, each a GPU and a driver ('' for any).
 
-        None if the tag, or the ``digest`` if one is given, is not in the repository.
+        ``name`` is the tag or digest of the image, by default the environment's id; None if the repository lacks it.
         Raises InfrastructureError or PublishError if the registry fails.
         """
-        found = statements_of(self.repository, self.openers, digest or environment)
+        found = statements_of(self.repository, self.openers, name or environment)
         if found is None:
             return None
         wanted = Requirement(level=level, environment=EnvironmentRequirement(environment), max_age_s=self.max_age_s)

@@ -301,3 +301,20 @@ def test_a_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.Captu
     assert code == 2
     assert "trusted" in err
     assert trusting(KeySealer(team.key), team.registrar.openers).openers == team.registrar.openers[:2]
+
+
+def test_images_are_found_under_the_tags_of_the_matrix_and_others_are_unpublished(
+    team: Team, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`fleet plan` names the commands that publish the missing ones."""
+    (team.folder / "matrix.yaml").write_text(f'id: "team-{{id}}"\n{MATRIX}')
+    files = (str(team.folder / "matrix.yaml"), "--fleet", str(team.folder / "fleet.yaml"), "--from", team.to.name)
+    words = ("fleet", "plan", *files, "--key", str(team.folder / PUBLIC), "--format", "json")
+    document = json.loads(ran(capsys, *words)[1])
+    assert document["states"]["unpublished"] == 3
+    assert document["next"].startswith(f"envbuilder run {files[0]}, then envbuilder publish {files[0]} --to ")
+    for name in list(team.state.tags):
+        team.state.tags[f"team-{name}"] = team.state.tags.pop(name)
+    document = json.loads(ran(capsys, *words)[1])
+    assert (document["states"].get("unpublished", 0), document["next"]) == (0, "")
+    assert document["left"] == 3

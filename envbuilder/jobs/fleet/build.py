@@ -59,7 +59,7 @@ def build_and_publish(
     write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(spec.matrix))
     choice = choose(str(folder / "matrix.yaml"), (spec.environment,), workspace, catalog)
     row = PublishRow(environment=spec.environment, repository=to.name)
-    published = published_digest(to, spec.environment, os.environ)
+    published = published_digest(to, choice.environments[0].image_tag, os.environ)
     if published is not None:
         return PublishDocument(rows=(msgspec.structs.replace(row, published=True, digest=published),))
     engine = connect()

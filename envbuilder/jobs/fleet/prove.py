@@ -41,7 +41,7 @@ class DigestLookup(Protocol):
     """Returns the state of a digest, at a level, on each (GPU, driver); None if the registry lacks the digest."""
 
     def __call__(
-        self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], digest: str
+        self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], name: str
     ) -> ImageStanding | None: ...
 
 

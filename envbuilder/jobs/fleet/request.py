@@ -27,7 +27,7 @@ from envbuilder.jobs.fleet.job import BuildSpec, HostSpec, Job, JobTerms, Valida
 from envbuilder.jobs.fleet.prove import LocalHost, ProofDocument, check_host, check_suite, prove
 from envbuilder.jobs.fleet.record import required, unpacked
 from envbuilder.jobs.fleet.run import is_still_pending, jobs_of, run_here, run_jobs
-from envbuilder.jobs.fleet.survey import FleetQuery, survey
+from envbuilder.jobs.fleet.survey import FleetQuery, Lookup, survey
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.results import PublishDocument
@@ -39,8 +39,8 @@ from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.validate_request import of_record, validate_target
-from envbuilder.verdict import HostRef, Verdict
-from envbuilder.workspace import DEFAULT_MATRIX, Workspace, temporary_folder, users_text, write_atomically
+from envbuilder.verdict import HostRef, ImageStanding, Level, Verdict
+from envbuilder.workspace import Workspace, temporary_folder, users_text, write_atomically
 
 _Spec = TypeVar("_Spec", ValidationSpec, BuildSpec, HostSpec)
 
@@ -95,22 +95,22 @@ def host_classes(catalog: Catalog) -> dict[str, int]:
 
 def show(asked: Literal["plan", "status"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
     query, registrar = _opened(options, catalog)
-    return with_next(survey(asked, query, registrar.standing), options)
+    return with_next(survey(asked, query, _lookup(query, registrar)), options)
 
 
 def with_next(document: FleetDocument, options: FleetOptions) -> FleetDocument:
     """Add the commands that publish what is not published yet."""
     if not document.states.get("unpublished"):
         return document
-    matrix = options.matrix or DEFAULT_MATRIX
-    text = f"envbuilder run {matrix}, then envbuilder publish {matrix} --to {document.repository} --key PRIVATE_KEY"
+    matrix = f" {options.matrix}" if options.matrix else ""
+    text = f"envbuilder run{matrix}, then envbuilder publish{matrix} --to {document.repository} --key PRIVATE_KEY"
     return msgspec.structs.replace(document, next=f"{text}; or fleet run with --dask ADDRESS --build")
 
 
 def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument, tuple[Job, ...]]:
     """Return a fleet's state and the jobs of its pending validations, for export."""
     query, registrar = _opened(options, catalog)
-    document = with_next(survey("plan", query, registrar.standing), options)
+    document = with_next(survey("plan", query, _lookup(query, registrar)), options)
     return document, tuple(jobs_of(document, query, options.terms, Workspace(Path.cwd())).values())
 
 
@@ -131,7 +131,7 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
         required(environments[row.environment], Workspace(Path.cwd()))
         return attach(row.digest, row.environment, Workspace(Path.cwd()))
 
-    return with_next(run_here(query, registrar.standing, validate), options)
+    return with_next(run_here(query, _lookup(query, registrar), validate), options)
 
 
 def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
@@ -141,7 +141,7 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
         raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
     check_address(address, insecure=options.insecure)
     query, registrar = _opened(options, catalog)
-    is_local = address == LOCAL
+    lookup, is_local = _lookup(query, registrar), address == LOCAL
 
     def builds(document: FleetDocument) -> Iterable[Job]:
         jobs = build_jobs(document, query.choice, Path.cwd(), profile=options.profile, gpus=options.gpus)
@@ -150,7 +150,7 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
     with DaskEngine(address, host_classes(catalog) if is_local else {}) as engine:
         dispatcher = Dispatcher(
             engine,
-            partial(is_still_pending, query=query, lookup=registrar.standing),
+            partial(is_still_pending, query=query, lookup=lookup),
             Console().say,
             partial(_check_job, query=query, terms=options.terms),
             duration(options.timeout),
@@ -158,7 +158,7 @@ def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> 
         return run_jobs(
             dispatcher,
             query,
-            registrar.standing,
+            lookup,
             options.terms,
             Workspace(Path.cwd()),
             build_jobs=builds if options.build else lambda _: (),
@@ -213,6 +213,16 @@ def _opened(options: FleetOptions, catalog: Catalog) -> tuple[FleetQuery, Regist
         options.again,
     )
     return query, registrar
+
+
+def _lookup(query: FleetQuery, registrar: Registrar) -> Lookup:
+    """Return the state of images by the tags under which the matrix publishes them."""
+    tags = {environment.id: environment.image_tag for environment in query.choice.environments}
+
+    def lookup(environment: str, level: Level, kinds: Iterable[tuple[str, str]]) -> ImageStanding | None:
+        return registrar.standing(environment, level, kinds, tags[environment])
+
+    return lookup
 
 
 class Signing(msgspec.Struct, frozen=True):
