@@ -16,7 +16,7 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.selectors import select
-from envbuilder.environment import Combination, Environment, Flavor, Rejection
+from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Rejection, Variant
 from envbuilder.errors import UnsatisfiableError, UsageError
 from envbuilder.matrix import Budgets, Matrix, expand
 from envbuilder.upgrade.policy import Policy
@@ -183,7 +183,8 @@ def _kinds(options: UpgradeOptions) -> Iterator[list[Combination]]:
     first = kinds[0] or kinds[1] or (rows[:1] if options.matrix_given else [])
     yield first
     if not (first and options.matrix_given):
-        yield [Combination(tensorflow=options.old, flavor=options.flavor, variant="runtime")]
+        variants: tuple[Variant, ...] = ("runtime", WHOLE)
+        yield [Combination(tensorflow=options.old, flavor=options.flavor, variant=one) for one in variants]
 
 
 def _in_rows(
@@ -257,7 +258,8 @@ def pinned_row(options: UpgradeOptions, catalog: Catalog) -> Combination:
     old = pair(options, catalog, no_row).old
     rows = [row for row in _rows(options) if resolved_on(row, old, catalog)]
     row = next(iter(rows), Combination(tensorflow=options.old, flavor=options.flavor, package=options.package))
-    return msgspec.structs.replace(row, tensorflow=options.old, python=old.python, os=old.os)
+    fixed = {"python": old.python, "os": old.os, "variant": old.variant or WHOLE}
+    return msgspec.structs.replace(row, tensorflow=options.old, **fixed)
 
 
 def resolved_on(row: Combination, environment: Environment, catalog: Catalog) -> bool:

@@ -130,8 +130,9 @@ def test_targets_of_the_matrix_are_the_default_fleet() -> None:
 
 
 def test_row_of_a_bisection_serves_both_ends() -> None:
-    row = pinned_row(options("2.12.1", "2.20.0"), CATALOG)
-    assert (row.python, row.os) == ("3.11", "debian-bookworm")
+    for selectors, variant in (((), "runtime"), (("form=devel",), "devel")):
+        row = pinned_row(options("2.12.1", "2.20.0", selectors=selectors), CATALOG)
+        assert (row.python, row.os, row.variant) == ("3.11", "debian-bookworm", variant)
 
 
 class NoRegistry(FakeEngine):
