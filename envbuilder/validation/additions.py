@@ -10,7 +10,7 @@ from typing import Literal
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.file_records import distributions, site_of
 from envbuilder.validation.image_context import ImageContext
-from envbuilder.validation.system_packages import is_list
+from envbuilder.validation.image_files import is_list
 from envbuilder.verdict import Addition
 
 _Kind = Literal["package", "system package", "files"]

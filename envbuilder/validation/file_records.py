@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from envbuilder.support import decoding
-from envbuilder.validation.image_files import ImageFiles
-from envbuilder.validation.system_packages import ROW
+from envbuilder.validation.image_files import ROW, ImageFiles
 from envbuilder.versions import distribution
 
 SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")

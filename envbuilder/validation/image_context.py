@@ -176,14 +176,6 @@ def finding(
     )
 
 
-def error(code: Code, subject: str, message: str, **parts: str) -> Finding:
-    return finding(Severity.ERROR, code, subject, message, **parts)
-
-
-def warning(code: Code, subject: str, message: str, **parts: str) -> Finding:
-    return finding(Severity.WARNING, code, subject, message, **parts)
-
-
 def escaped(text: str) -> str:
     """Return text of an image for a message: control characters escaped, 80 characters at most."""
     return text.encode("unicode_escape").decode()[:80]

@@ -19,7 +19,7 @@ from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, finding, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, finding
 from envbuilder.validation.image_user import can_start, home, scratch
 from envbuilder.validation.installed_files import blamed, reported
 from envbuilder.workspace import packaged_yaml
@@ -138,7 +138,10 @@ def _in_files(subject: ImageContext) -> Iterator[_Setting]:
         env = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(re.sub(r"(?m)^\s*#.*", "", text))}
         for one, effect in _by_table(subject, env):
             name, message = f"{place}: {one.subject}", f"{place}: {one.message}"
-            yield warning(Code.IMAGE_CONFIGURATION, name, message, fix=f"leave it out of {place}"), effect
+            yield (
+                finding(Severity.WARNING, Code.IMAGE_CONFIGURATION, name, message, fix=f"leave it out of {place}"),
+                effect,
+            )
 
 
 def _instructions(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:

@@ -6,17 +6,16 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Finding, Severity
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import ImageContext, error, finding, listed
+from envbuilder.validation.check_findings import found
+from envbuilder.validation.image_context import ImageContext, listed
 from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
 """File names of a Python interpreter."""
-
-_FIX = "rebuild the image from its lock, and change nothing in it afterwards"
 
 
 def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
@@ -28,10 +27,9 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     for prefix in sorted({posixpath.normpath(f"{site}/../../..") for site in sites}):
         pythons = _pythons(subject, prefix)
         for path in pythons:
-            found = subject.files.file(path)
-            if found is not None and found.row.binary is None:
-                text = f"{listed([path])} is not an interpreter: it runs instead of every Python program"
-                yield error(Code.FILES_DIFFER, "python", text, found=f"/{path}", fix=_FIX)
+            entry = subject.files.file(path)
+            if entry is not None and entry.row.binary is None:
+                yield found("no_interpreter", path=path, shown=listed([path]))
         wrong = ""
         if f"{prefix}/{_NOTE}" in subject.files.paths:
             wrong = next(filter(None, (_replaced(subject, prefix, path) for path in pythons)), "")
@@ -42,10 +40,9 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         python = next((path for path in pythons if path.endswith(("/python", "/python3"))), "")
         elsewhere = _wrong_home(subject, prefix, python, is_noted=is_noted) if python else ""
         for text in filter(None, (wrong, elsewhere)):
-            yield finding(subject.severity, Code.FILES_DIFFER, "python", text, found=f"/{prefix}", fix=_FIX)
+            yield found("other_python", subject.severity, text=text, prefix=prefix)
         for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}") if python else ():
-            text = f"{name}, which the interpreter needs, is not where the loader looks: Python does not start"
-            yield error(Code.MISSING_LIBRARY, name, text, requires=name, found=", ".join(tried[:6]), fix=_FIX)
+            yield found("interpreter_needs", name=name, tried=", ".join(tried[:6]))
 
 
 def _pythons(subject: ImageContext, prefix: str) -> list[str]:
@@ -112,12 +109,12 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
             return f"{listed([path])} next to the interpreter sends Python elsewhere for its own library"
     if (real == f"{prefix}/bin" or not is_noted) and files.file(note) is None:
         return ""  # not an environment: its library is at its default place
-    found = [one for one in homes(files.content(note) or b"") if one]
-    if not found:
+    named = [one for one in homes(files.content(note) or b"") if one]
+    if not named:
         return f"{listed([note])} is missing, or names no home: Python does not find the packages of this environment"
-    if len(found) > 1:
-        return f"{listed([note])} names {len(found)} homes: Python versions differ in which one they use"
-    home = files.resolve(found[0])
+    if len(named) > 1:
+        return f"{listed([note])} names {len(named)} homes: Python versions differ in which one they use"
+    home = files.resolve(named[0])
     copied = real == f"{prefix}/bin" and any(name.startswith("python3") for name in subject.search.names(home))
     if home != real and not copied:
         return f"{listed([note])} sends Python to {listed([home])} for its own library, which is in {listed([real])}"
@@ -143,11 +140,8 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     files = subject.files
     told = subject.entries("PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]
-    weight = subject.severity
     if archives:
-        text = f"PYTHONPATH puts archives before installed packages: {listed(archives)}"
-        fix = "install it as a package of the lock, or leave it out"
-        yield finding(weight, Code.FILES_DIFFER, "PYTHONPATH", text, found=listed(archives), fix=fix)
+        yield found("archives_in_path", subject.severity, paths=listed(archives))
     asked = [("PYTHONPATH", folder) for folder in told] + [("WORKDIR", subject.image.workdir.strip("/"))]
     modules = {folder: _modules(subject, files.resolve(folder)) for _, folder in asked if folder}
     if not any(modules.values()):
@@ -160,11 +154,9 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
         meant = names | _AT_THE_START if what == "PYTHONPATH" else names  # a Python has no folder yet when it starts
         shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in meant]
         if shadowing:
-            text = f"{what} hides installed modules: {listed(shadowing)}"
             # A foreign image may do so on purpose, with a folder into which packages were installed.
-            how = weight if files.resolve(folder) in sites else Severity.ERROR
-            fix = "leave them out, or rename them"
-            yield finding(how, Code.FILES_DIFFER, what, text, found=listed(shadowing), fix=fix)
+            how = subject.severity if files.resolve(folder) in sites else Severity.ERROR
+            yield found("hides_modules", how, what=what, paths=listed(shadowing))
 
 
 def _installed(subject: ImageContext, sites: set[str]) -> set[str]:

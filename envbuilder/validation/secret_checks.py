@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.engine.port import Image
+from envbuilder.finding import Finding, Severity
 from envbuilder.support import pem
 from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import digest_of, distributions, site_of
-from envbuilder.validation.image_context import CheckOutput, ImageContext, listed, warning
+from envbuilder.validation.image_context import CheckOutput, ImageContext, listed
 from envbuilder.validation.image_user import user_number
 from envbuilder.validation.installed_files import reported
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
@@ -23,7 +24,8 @@ _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
 """Findings of a check; variables, labels and instructions that are searched, and their bytes."""
 
 _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
-_WORD = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_LEAST_VALUE = 7
+"""Characters of a value; shorter ones occur in other words."""
 
 
 def secrets(subject: ImageContext) -> CheckOutput:
@@ -92,19 +94,16 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
     steps = [*reversed(image.history), *(one for one in waiting if not any(one in text for text in image.history))]
     for number, text in enumerate(steps, 1):
         replaced = ", which a later one replaced" if _SETS.match(text) else ""
-        for what in secrets_in(INSTRUCTION, _without_values(subject, text).encode("utf-8", "replace")):
+        for what in secrets_in(INSTRUCTION, _without_values(image, text).encode("utf-8", "replace")):
             yield found("secret_in_step", number=number, what=what, replaced=replaced)
 
 
-def _without_values(subject: ImageContext, instruction: str) -> str:
-    image, found = subject.image, _SETS.match(instruction)
-    rest = instruction[found.end() :] if found else instruction
-    if found and found[1] in ("CMD", "ENTRYPOINT"):
-        words = image.command if found[1] == "CMD" else image.entrypoint
-        return "" if _WORD.findall(rest) == list(words) else rest
-    for name, value in {**image.env, **image.labels}.items() if found else ():
-        rest = rest.replace(f"{name}={value}", "") if value else rest
-    return rest
+def _without_values(image: Image, instruction: str) -> str:
+    """Return an instruction without the values that are still in the configuration, which is searched itself."""
+    now = (*image.env.values(), *image.labels.values(), *image.command, *image.entrypoint)
+    for value in now if _SETS.match(instruction) else ():
+        instruction = instruction.replace(value, "") if len(value) >= _LEAST_VALUE else instruction
+    return instruction
 
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
@@ -139,5 +138,4 @@ def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]
 def _permissions(subject: ImageContext) -> Iterator[Finding]:
     yield from reported(subject, "secrets")
     if subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0:
-        text = "the image runs as root by default"
-        yield warning(Code.IMAGE_CONFIGURATION, "USER", text, fix="add a user, and USER to the Dockerfile")
+        yield found("root_by_default")
