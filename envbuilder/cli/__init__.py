@@ -85,19 +85,31 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "catalog.base_facts:BaseFacts",
     ),
     ("schema", "Print the JSON Schema of a document"),
+    ("completion", "Print the completion script for a shell"),
 )
-"""Every command in the order of ``--help``: name, description, and types of its documents.
+"""Every command: name, description, and types of its documents.
 
 The module ``<name>_command`` contains the click command ``command``; a type is ``module:name`` in the package.
 """
+
+GROUPS = {
+    "Ask": ("choose", "check", "plan", "explain", "doctor", "reproduce", "capture", "catalog"),
+    "Build": ("init", "lock", "render", "run", "build", "export"),
+    "Prove": ("validate", "controls", "upgrade", "publish", "verify", "keys"),
+    "Operate": ("fleet", "report", "clean", "schema", "completion"),
+}
+"""The commands in the order of ``--help``."""
+
+COMPLETION = "_TF_ENVBUILDER_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 
 class LazyGroup(click.Group):
     """Imports a command's module when it is called, so that ``--help`` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in the order of the table."""
-        return [name for name, *_ in COMMANDS]
+        """Return the commands in the order of the groups."""
+        return [name for names in GROUPS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
@@ -117,9 +129,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, does) for name, does, *_ in COMMANDS])
+        """List the commands by group, without importing any."""
+        does = {name: text for name, text, *_ in COMMANDS}
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name, does[name]) for name in names])
 
 
 @contextmanager
@@ -167,7 +181,7 @@ def main(arguments: list[str] | None = None) -> Any:  # noqa: ANN401 - click's o
     termination.end_on_signals()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = root.main(words, standalone_mode=False)
+        code = root.main(words, standalone_mode=False, complete_var=COMPLETION)
     except click.exceptions.Exit as done:
         code = done.exit_code
     except _OutputError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 import click
 
-from envbuilder.cli.options import format_option, repository_option
+from envbuilder.cli.options import format_option, moment, repository_option
 
 
 def _finite(_context: click.Context, _option: click.Parameter, size: float | None) -> float | None:
@@ -26,14 +27,21 @@ def _finite(_context: click.Context, _option: click.Parameter, size: float | Non
     metavar="GB",
     help="Trim the builder's cache, which other builds share, to this size.",
 )
+@click.option(
+    "--older-than", metavar="TIME", help="Also remove environments' images built before an age (30d) or date."
+)
+@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Also remove all but the last N of them.")
 @click.option("--dry-run", is_flag=True, help="List the images without removing them.")
 @repository_option
 @format_option
-def command(everything: bool, cache_gb: float | None, dry_run: bool, form: str) -> None:  # noqa: FBT001
+def command(
+    form: str, *, everything: bool, cache_gb: float | None, older_than: str | None, keep_last: int | None, dry_run: bool
+) -> None:
     from envbuilder.cli.output import finish
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.clean import CleanOptions, as_text, clean
 
     keep = None if cache_gb is None else round(cache_gb * 1e9)
-    options = CleanOptions(everything=everything, cache_keep=keep, dry_run=dry_run)
+    before = moment(older_than, datetime.now(UTC)) if older_than else None
+    options = CleanOptions(everything=everything, cache_keep=keep, dry_run=dry_run, before=before, keep_last=keep_last)
     finish(clean(connect(), options), form, as_text)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import format_option
+from envbuilder.cli.options import complete_code, format_option
 
 
 @click.command("explain")
-@click.argument("name", metavar="CODE|ENV-ID")
+@click.argument("name", metavar="CODE|ENV-ID", shell_complete=complete_code)
 @click.option("--matrix", metavar="MATRIX", help="Matrix of the environment (default: the shipped ones).")
 @format_option
 def command(name: str, matrix: str | None, form: str) -> None:

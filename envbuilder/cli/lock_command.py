@@ -12,7 +12,8 @@ from envbuilder.cli.options import select_option
 @click.command("lock")
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
 @select_option
-def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
+@click.option("--refresh", is_flag=True, help="Ask the index again for pages that uv has cached.")
+def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.jobs.prepare import relock
@@ -20,5 +21,5 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...]) -> None:
     from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd(), load())
-    changed = relock(choices, Workspace(Path.cwd()), Console())
-    click.echo(f"{changed.changed} locks changed, {changed.same} unchanged")
+    changed = relock(choices, Workspace(Path.cwd()), Console(), refresh=refresh)
+    click.echo(f"{changed.changed} {'lock' if changed.changed == 1 else 'locks'} changed, {changed.same} unchanged")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,7 +66,49 @@ def refuse_empty(parameter: click.Parameter) -> None:
         parameter.type = GivenText()
 
 
-matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]")
+def _completed(names: Callable[[click.Context], Iterable[str]]) -> Callable[..., list[str]]:
+    """Return click's function for the values that begin with a text; it gives none if they cannot be read."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, text: str) -> list[str]:
+        with suppress(Exception):  # a shell cannot show an error
+            return [name for name in names(context) if name.lower().startswith(text.lower())]
+        return []
+
+    return complete
+
+
+def _matrices(_context: click.Context) -> Iterable[str]:
+    from envbuilder.choice import VETTED, local_matrices
+
+    return (*local_matrices(Path.cwd()), *VETTED)
+
+
+def _environments(context: click.Context) -> Iterable[str]:
+    from envbuilder.catalog.store import load
+    from envbuilder.choice import choose_all
+
+    given = context.params.get("matrix") or context.params.get("matrices") or ()
+    names = (given,) if isinstance(given, str) else given
+    return (one.id for choice in choose_all(names, (), Path.cwd(), load()) for one in choice.environments)
+
+
+def _gpus(_context: click.Context) -> Iterable[str]:
+    from envbuilder.catalog.store import load
+
+    return (gpu.name for gpu in load().gpus)
+
+
+def _codes(_context: click.Context) -> Iterable[str]:
+    from envbuilder.finding import Code
+
+    return (code.value for code in Code)
+
+
+complete_matrix, complete_environment, complete_gpu, complete_code = map(
+    _completed, (_matrices, _environments, _gpus, _codes)
+)
+
+matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]", shell_complete=complete_matrix)
 
 
 def _selectors_of_project() -> tuple[str, ...]:
@@ -81,6 +124,7 @@ select_option = click.option(
     multiple=True,
     metavar="SELECTOR",
     default=_selectors_of_project,
+    shell_complete=complete_environment,
     help="Select environments by globs on ids ('tf2.1[89]*') and key=value,key>=version. Values of one key are OR, "
     "different keys AND.",
 )
@@ -179,7 +223,14 @@ def choice_options(command: _Command) -> _Command:
 
 
 _CHOICE = (
-    click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="GPU, as its vendor or nvidia-smi names it."),
+    click.option(
+        "--gpu",
+        "gpus",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=complete_gpu,
+        help="GPU, as its vendor or nvidia-smi names it.",
+    ),
     click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535."),
     click.option("--tensorflow", default="", metavar="SPEC", help="2.20.0, latest, or a range such as '>=2.17,<2.21'."),
     click.option("--python", metavar="VERSION", help="Python, such as 3.11."),

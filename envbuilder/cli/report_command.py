@@ -28,6 +28,7 @@ from envbuilder.cli.options import FilePath, moment
 @click.option(
     "--max-age", default="90d", show_default=True, metavar="AGE", help="With --on: maximum age of a PASSED: 90d, 12h."
 )
+@click.option("--open", "opened", is_flag=True, help="Open the page in a browser.")
 def command(
     matrices: tuple[str, ...],
     output: Path,
@@ -37,6 +38,7 @@ def command(
     keys: tuple[Path, ...],
     on: str | None,
     max_age: str,
+    opened: bool,  # noqa: FBT001 - click passes it by name
 ) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.choice import VETTED, local_matrices
@@ -58,4 +60,7 @@ def command(
     material = collect(workspace, known, store, start, catalog, found.verdicts if found else ())
     if found is not None:
         material = replace(material, standings=standings(found, on, max_age, catalog.gpu_model))
-    click.echo(write(material, output, now))
+    page = write(material, output, now)
+    click.echo(page)
+    if opened:
+        click.launch(str(page))

@@ -58,9 +58,9 @@ def schema(name: str) -> dict[str, Any]:
 
 
 @click.command("schema")
-@click.argument("name", metavar="NAME")
-def command(name: str) -> None:
-    click.echo(json.dumps(schema(name), indent=2))
+@click.argument("name", metavar="[NAME]", required=False)
+def command(name: str | None) -> None:
+    click.echo("\n".join(NAMES) if name is None else json.dumps(schema(name), indent=2))
 
 
 command.epilog = "Documents: " + ", ".join(NAMES)

@@ -34,6 +34,10 @@ class _RootFs(msgspec.Struct, rename="pascal"):
     layers: tuple[str, ...] | None = None
 
 
+class _Metadata(msgspec.Struct, rename="pascal"):
+    last_tag_time: str | None = None
+
+
 class Inspected(msgspec.Struct, rename="pascal"):
     id: str
     repo_tags: tuple[str, ...] | None = None
@@ -42,6 +46,7 @@ class Inspected(msgspec.Struct, rename="pascal"):
     config: _Config | None = None
     root_fs: _RootFs | None = msgspec.field(default=None, name="RootFS")
     architecture: str | None = None
+    metadata: _Metadata | None = None
 
 
 class HistoryEntry(msgspec.Struct, rename="pascal"):
@@ -66,6 +71,7 @@ def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:
         command=_words(config.cmd),
         workdir=config.working_dir or "",
         history=tuple(entry.created_by or "" for entry in history),
+        tagged=(inspected.metadata.last_tag_time if inspected.metadata else None) or "",
         settings={name: value for name, value in msgspec.structs.asdict(config).items() if value},
     )
 

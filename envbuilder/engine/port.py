@@ -57,7 +57,8 @@ class Layer:
 class Image:
     """An image in the engine's store; ``size`` in bytes, ``digests`` as ``repository@sha256:…``.
 
-    ``history`` are all instructions, newest first; ``settings`` the fields of its configuration that are not empty.
+    ``history`` are all instructions, newest first; ``tagged`` is when it got its tag; ``settings`` the fields of its
+    configuration that are not empty.
     """
 
     id: str
@@ -73,6 +74,7 @@ class Image:
     command: tuple[str, ...] = ()
     workdir: str = ""
     history: tuple[str, ...] = ()
+    tagged: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def pinned(self, name: str) -> str | None:

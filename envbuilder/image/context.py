@@ -61,6 +61,7 @@ def ensure_lock(
     *,
     renew: bool = False,
     renewed: Collection[str] = (),
+    refresh: bool = False,
 ) -> str:
     """Return an environment's lock; make it if there is none, or if ``renew`` is set.
 
@@ -78,7 +79,7 @@ def ensure_lock(
     if present is not None:
         ensure_system_locks(environment, catalog, workspace)
         return present
-    text = lockfile.resolve(environment, system_of(environment, catalog).glibc)
+    text = lockfile.resolve(environment, system_of(environment, catalog).glibc, refresh=refresh)
     ensure_system_locks(environment, catalog, workspace, renew=renew)
     write_atomically(path, text.encode())
     return text

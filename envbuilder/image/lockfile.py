@@ -128,14 +128,16 @@ def supported_tags(python: str, arch: str, glibc: int = _NEWEST_GLIBC) -> tuple[
     return tuple(dict.fromkeys(tags))
 
 
-def resolve(environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None) -> str:
+def resolve(
+    environment: Environment, glibc: str, *, keep: str = "", wheels: Path | None = None, refresh: bool = False
+) -> str:
     """Resolve an environment's packages for its Python, glibc and machine; return the lock's text.
 
     The lock is in pip's format, sorted by name. ``keep`` is another lock whose versions are kept if they fit;
-    ``wheels`` a folder of further wheels to choose from. Raises UnsatisfiableError with the resolver's reason,
-    InfrastructureError if the index does not answer.
+    ``wheels`` a folder of further wheels to choose from; ``refresh`` asks the index again for cached pages. Raises
+    UnsatisfiableError with the resolver's reason, InfrastructureError if the index does not answer.
     """
-    pins = _pins(_compiled(environment, glibc, wheels, keep=keep))
+    pins = _pins(_compiled(environment, glibc, wheels, keep=keep, refresh=refresh))
     text = with_hashes(pins, environment, glibc, wheels=wheels)
     framework, *asked_for = environment.requirements
     if not asked_for:
@@ -169,7 +171,13 @@ def _pins(text: str) -> tuple[str, ...]:
 
 
 def _compiled(
-    environment: Environment, glibc: str, wheels: Path | None, *, keep: str = "", pylock: bool = False
+    environment: Environment,
+    glibc: str,
+    wheels: Path | None,
+    *,
+    keep: str = "",
+    pylock: bool = False,
+    refresh: bool = False,
 ) -> str:
     """Resolve by uv: a lock with every file's hash, or for exact pins (``pylock``) every file of each package.
 
@@ -194,6 +202,7 @@ def _compiled(
         words += ["--quiet", "--no-python-downloads"]
         words += ["--no-deps", "--format", "pylock.toml"] if pylock else []
         words += ["--find-links", str(wheels)] if wheels else []
+        words += ["--refresh"] if refresh else []
         words += _target(environment, glibc)
         try:
             done = subprocesses.run(words, within=_TIME_LIMIT_S, env=environ)

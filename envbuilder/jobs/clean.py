@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -24,7 +26,8 @@ class ImageGone(msgspec.Struct, frozen=True, kw_only=True):
 class CleanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Removed images, or with ``dry_run`` the images to remove; sizes in bytes.
 
-    ``freed`` is the engine's figure for images without tags and the builder's cache, 0 in a dry run.
+    ``freed`` is the engine's figure for images without tags and the builder's cache, 0 in a dry run. ``staying`` counts
+    the images that stay, with ``staying_size`` bytes; layers that several share count in each.
     """
 
     schema: str = "envbuilder/clean/v1"
@@ -32,13 +35,20 @@ class CleanDocument(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[ImageGone, ...] = ()
     containers: int = 0
     freed: int = 0
+    staying: int = 0
+    staying_size: int = 0
 
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """``everything``: all of envbuilder's images. ``cache_keep``: new size of the builder's cache (None: unchanged)."""
+    """``everything``: all of envbuilder's images. ``cache_keep``: new size of the builder's cache (None: unchanged).
+
+    ``before`` and ``keep_last`` also remove environments' images that were tagged before a time, and all but so many.
+    """
 
     everything: bool = False
+    before: datetime | None = None
+    keep_last: int | None = None
     cache_keep: int | None = None
     dry_run: bool = False
 
@@ -48,14 +58,22 @@ def clean(engine: Engine, options: CleanOptions) -> CleanDocument:
 
     Without ``everything`` these are images of reports, upgrades and controls, and replaced builds.
     """
-    images = tuple(_gone(engine, name, dry_run=options.dry_run) for name in _names(engine, options))
+    wanted = _names(engine, options)
+    every = (*engine.names(repository()), *engine.names(names.BASES))
+    staying = [image for name in every if name not in wanted and (image := engine.image(name)) is not None]
+    document = CleanDocument(
+        dry_run=options.dry_run,
+        images=tuple(_gone(engine, name, dry_run=options.dry_run) for name in wanted),
+        staying=len(staying),
+        staying_size=sum(image.size for image in staying),
+    )
     if options.dry_run:
-        return CleanDocument(dry_run=True, images=images)
+        return document
     containers = engine.sweep()
     freed = sum(engine.prune(label) for label in names.OURS)
     if options.cache_keep is not None:
         freed += engine.trim_cache(options.cache_keep)
-    return CleanDocument(dry_run=False, images=images, containers=containers, freed=freed)
+    return msgspec.structs.replace(document, containers=containers, freed=freed)
 
 
 def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
@@ -64,7 +82,24 @@ def _names(engine: Engine, options: CleanOptions) -> tuple[str, ...]:
     environments = engine.names(repository())
     if options.everything:
         return (*intermediate, *environments, *engine.names(names.BASES))
-    return (*intermediate, *(name for name in environments if names.is_after(name)))
+    current = [name for name in environments if not names.is_after(name)]
+    return (*intermediate, *(name for name in environments if name not in current), *_old(engine, current, options))
+
+
+def _old(engine: Engine, current: Sequence[str], options: CleanOptions) -> Iterator[str]:
+    """Yield the images that are too old, or that are not among the last ones."""
+    if options.before is None and options.keep_last is None:
+        return
+    tagged = {name: _tagged(engine, name) for name in current}
+    for name in sorted(current, key=tagged.__getitem__, reverse=True)[options.keep_last or 0 :]:
+        if options.before is None or tagged[name] < options.before:
+            yield name
+
+
+def _tagged(engine: Engine, name: str) -> datetime:
+    """Return when an image got its tag; without a record, now, so that it stays."""
+    image = engine.image(name)
+    return datetime.fromisoformat(image.tagged) if image is not None and image.tagged else datetime.now(UTC)
 
 
 def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:
@@ -78,12 +113,20 @@ def _gone(engine: Engine, name: str, *, dry_run: bool) -> ImageGone:
     return ImageGone(reference=name, size=image.size if image else 0, kept=kept)
 
 
+def _size(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
 def as_text(document: CleanDocument) -> str:
     verb = "would be removed" if document.dry_run else "removed"
-    rows = [(row.reference, f"{row.size / 1e9:.2f} GB", row.kept or verb) for row in document.images]
-    lines = [table(("image", "size", ""), rows)] if rows else ["no image to remove"]
+    rows = [(row.reference, _size(row.size), row.kept or verb) for row in document.images]
+    lines = [table(("image", "size", ""), rows)] if rows else ["no intermediate image, and no replaced build"]
+    if rows:
+        lines.append(f"{len(rows)} images, {_size(sum(row.size for row in document.images))}, {verb}")
+    if document.staying:
+        lines.append(f"{document.staying} images, {_size(document.staying_size)}, stay (--all removes them)")
     if document.containers:
         lines.append(f"{document.containers} containers of interrupted runs removed")
     if document.freed:
-        lines.append(f"{document.freed / 1e9:.2f} GB freed in replaced builds and the builder's cache")
+        lines.append(f"{_size(document.freed)} freed in replaced builds and the builder's cache")
     return "\n".join(lines)

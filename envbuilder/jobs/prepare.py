@@ -32,14 +32,14 @@ class Relocked:
     same: int
 
 
-def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> Relocked:
+def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console, *, refresh: bool = False) -> Relocked:
     """Resolve every chosen environment again and write its files."""
     changed, seen, renewed = 0, set[str](), set[str]()
     for choice in choices:
         check_templates(choice.environments, workspace)
         for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
-            text = ensure_lock(environment, choice.catalog, workspace, renew=True, renewed=seen)
+            text = ensure_lock(environment, choice.catalog, workspace, renew=True, renewed=seen, refresh=refresh)
             ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed)
             write_context(environment, text, workspace)
             after = _locks(workspace, environment)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 from command_line import commands as every_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.cli import COMMANDS, help_texts, main, root
+from envbuilder.cli import COMMANDS, COMPLETION, GROUPS, help_texts, main, root
 from envbuilder.cli.options import FilePath, GivenText, moment
 from envbuilder.errors import UsageError
 
@@ -106,3 +109,33 @@ def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
     groups = {words.partition(" ")[0] for words in known if " " in words}
     assert all(known.values())
     assert set(help_texts()) <= {"envbuilder", *groups, *known}
+
+
+def test_each_command_is_in_one_group_of_the_help() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(name for name, *_ in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "found"),
+    [
+        (["choose", "--gpu"], "H10", "H100"),
+        (["explain"], "PTX", "PTX_JIT"),
+        (["run"], "quick", "quickstart"),
+        (["run", "quickstart", "-s"], "tf2.20", "tf2.20.0-py311-cpu-bookworm-runtime"),
+    ],
+)
+def test_values_are_completed(words: list[str], text: str, found: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    complete = ShellComplete(root, {}, "envbuilder", COMPLETION)
+    assert found in [item.value for item in complete.get_completions(words, text)]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_calls_the_command(shell: str) -> None:
+    text = CliRunner().invoke(root, ["completion", shell]).output
+    assert f"{COMPLETION}={shell}_complete" in text
+
+
+def test_schema_without_a_name_lists_the_names() -> None:
+    names = CliRunner().invoke(root, ["schema"]).output.splitlines()
+    assert {"matrix", "verdict", "choose"} <= set(names)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from fake_engine import FakeEngine
 
 from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.clean import CleanOptions, clean
+from envbuilder.jobs.clean import CleanOptions, as_text, clean
 
+NOW = datetime.now(UTC)
 ON_THE_WAY = ("envbuilder/control:stub", "envbuilder/reproduced:0123", "envbuilder/tensorflow:tf2.16.2-x-after-2.15.1")
 KEPT = ("envbuilder/base:debian-bookworm", "envbuilder/tensorflow:tf2.20.0-x", "team/tensorflow:2.20.0")
 
@@ -59,3 +63,31 @@ def test_what_cannot_go_is_named_and_the_rest_goes(engine: FakeEngine, monkeypat
     document = clean(engine, CleanOptions())
     assert [row.kept for row in document.images if row.kept] == ["in use by container 4f"]
     assert left(engine) == {ON_THE_WAY[0], *KEPT}
+
+
+def tagged_at(engine: FakeEngine, days: dict[str, int]) -> None:
+    for name, age in days.items():
+        image = engine.add(name, name.encode())
+        engine._store[name] = replace(image, tagged=(NOW - timedelta(days=age)).isoformat())
+
+
+@pytest.mark.parametrize(
+    ("options", "gone"),
+    [
+        (CleanOptions(before=NOW - timedelta(days=30)), {"c", "d"}),
+        (CleanOptions(keep_last=1), {"b", "c", "d"}),
+        (CleanOptions(before=NOW - timedelta(days=30), keep_last=3), {"d"}),
+        (CleanOptions(), set()),
+    ],
+)
+def test_old_images_go_on_request(options: CleanOptions, gone: set[str]) -> None:
+    engine = FakeEngine()
+    tagged_at(engine, {f"envbuilder/tensorflow:{name}": age for name, age in zip("abcd", (1, 9, 40, 90), strict=True)})
+    document = clean(engine, replace(options, dry_run=True))
+    assert {row.reference.partition(":")[2] for row in document.images} == gone
+    assert (document.staying, document.staying_size > 0) == (4 - len(gone), True)
+
+
+def test_text_says_what_stays_and_how_large_it_is(engine: FakeEngine) -> None:
+    text = as_text(clean(engine, CleanOptions(dry_run=True)))
+    assert "2 images, 0.00 GB, stay (--all removes them)" in text

@@ -36,7 +36,7 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
         )
     )
     workspace, version = Workspace(tmp_path), ["1"]
-    monkeypatch.setattr(lockfile, "resolve", lambda *_: LOCK)
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
     monkeypatch.setattr(system_lock, "resolve", lambda *_: f"{'0' * 64}  git_{version[0]}_amd64.deb\n")
     choices = (choose(str(tmp_path / "m.yaml"), (), workspace, load()),)
     said = [relock(choices, workspace, Console()), relock(choices, workspace, Console())]
@@ -57,7 +57,7 @@ def both_forms(folder: Path) -> tuple[Choice, ...]:
 def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One resolution gives both their pins, whatever an index says later."""
     answers = iter([LOCK, LOCK.replace("0" * 64, "1" * 64)])
-    monkeypatch.setattr(lockfile, "resolve", lambda *_: next(answers))
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: next(answers))
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     runtime, devel = (workspace.context(one.id) for one in choices[0].environments)
     assert relock(choices, workspace, Console()) == Relocked(2, 0)
@@ -70,7 +70,7 @@ def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkey
 
 def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both variants are written from one lock, and their comparison finds nothing; `render --check` sees an edit."""
-    monkeypatch.setattr(lockfile, "resolve", lambda *_: LOCK)
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     assert prepare_all(choices, workspace, Console()) == 2
     assert stale_all(choices, workspace, whole=True) == ()
@@ -80,7 +80,7 @@ def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path, monkeypatch:
 
 
 def test_a_standalone_folder_is_of_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockfile, "resolve", lambda *_: LOCK)
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     with pytest.raises(UsageError, match="2 environments are selected"):
         write_standalone(choices, workspace, tmp_path / "alone")
@@ -91,7 +91,7 @@ def test_a_standalone_folder_is_of_one_environment(tmp_path: Path, monkeypatch: 
 
 
 def test_an_edited_readme_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockfile, "resolve", lambda *_: LOCK)
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     prepare_all(choices, workspace, Console())
     (workspace.images / "README.md").write_text("mine\n")

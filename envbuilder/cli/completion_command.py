@@ -1,0 +1,16 @@
+"""``envbuilder completion``: the completion script for a shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from envbuilder.cli import COMPLETION, root
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - click has each of the three
+    click.echo(kind(root, {}, "envbuilder", COMPLETION).source())
