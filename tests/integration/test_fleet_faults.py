@@ -98,6 +98,7 @@ def test_a_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
     assert " for H100/535 on n1: validating " in err
 
 
+@pytest.mark.full
 def test_a_job_that_kills_its_workers_is_started_four_times_and_names_them(
     cluster: DaskCluster, world: FleetWorld
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_job_that_kills_its_workers_is_started_four_times_and_names_them(
     assert ", attempt 4 of 4" in err
 
 
+@pytest.mark.full
 def test_a_scheduler_that_does_not_come_back_ends_with_a_table_of_what_is_known(
     cluster: DaskCluster, world: FleetWorld
 ) -> None:
@@ -138,16 +140,11 @@ def test_a_scheduler_that_does_not_come_back_ends_with_a_table_of_what_is_known(
 
 
 def test_a_wrong_address_ends_at_once_without_a_traceback(world: FleetWorld) -> None:
-    """No address, a port that nobody listens on, one that is silent, and one without TLS on another host."""
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as closing:
-        free = closing.getsockname()[1]
-        closing.close()
+    """Dask's own client waits for a minute at a port that is silent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         for address, code, text in (
-            ("bla", 2, "no TLS"),
             ("tls://bla", 2, "is not the address of a scheduler"),
-            (f"tcp://127.0.0.1:{free}", 5, "does not answer"),
             (f"tcp://127.0.0.1:{silent.getsockname()[1]}", 5, "does not answer"),
-            ("tcp://192.0.2.1:8786", 2, "no TLS"),
         ):
             begun = time.monotonic()
             refused = command(world, "fleet", "run", *world.words, "--dask", address)

@@ -13,6 +13,7 @@ from fleet_jobs import job
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.jobs.fleet import dispatch
+from envbuilder.jobs.fleet.dask_engine import check_address
 from envbuilder.jobs.fleet.dispatch import ATTEMPTS, Dispatcher, Event, Outcome, Worker, with_patience
 from envbuilder.jobs.fleet.job import Job, JobEnd, reason_of
 
@@ -188,6 +189,18 @@ def test_a_lost_job_is_not_repeated_if_its_verdict_is_attached_or_unknown() -> N
     outcomes, _ = run(workers, A, B, A, is_pending=is_pending)
     assert sorted(workers.started) == sorted([(A.name, "w1"), (B.name, "w2")])
     assert outcomes[A.name].error == "w1: lost"
+
+
+@pytest.mark.parametrize("address", ["local", "tls://a:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1"])
+def test_an_address_with_tls_or_of_this_host_is_accepted(address: str) -> None:
+    check_address(address, insecure=False)
+
+
+@pytest.mark.parametrize("address", ["bla", "a:1", "tcp://192.0.2.1:1", "ucx://a:1", "tcp://127.0.0.1.example.org:1"])
+def test_an_address_that_anybody_may_listen_to_is_refused_unless_on_purpose(address: str) -> None:
+    with pytest.raises(UsageError, match="no TLS"):
+        check_address(address, insecure=False)
+    check_address(address, insecure=True)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ class DaskEngine:
         submitted.add_done_callback(lambda done: self._ended(key, done))
 
     def forget(self, key: str) -> None:
-        """Give up a job whose worker is gone: its end is no event."""
+        """Give up a job whose worker is gone: its end does not become an event."""
         with suppress(OSError, TimeoutError, RuntimeError):
             self._futures.pop(key).cancel()
 
