@@ -11,8 +11,7 @@ from envbuilder.engine.port import Layer
 from envbuilder.verdict import Phase, Verdict
 
 COLOURS = 10
-_SMALLEST_SHARE = 0.0007
-"""Half a unit of the picture: a smaller layer cannot be seen; the list of layers has it."""
+_SMALLEST_SHARE = 0.0007  # a smaller layer cannot be seen; the list of layers has it
 
 
 @dataclass(frozen=True)

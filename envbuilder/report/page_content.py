@@ -76,6 +76,7 @@ class Run:
     verdict: Verdict
     when: str
     host: str
+    reached: str
     title: str
 
 
@@ -218,8 +219,9 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
 def _run(name: str, verdict: Verdict) -> Run:
     when, host = verdict.finished[:16].replace("T", " "), _host(verdict)
     simulated = " (simulated)" if verdict.unreal else ""
-    title = f"{when} {verdict.verdict}{simulated}, to {verdict.level}, {host}"
-    return Run(hashlib.sha256(msgspec.json.encode(verdict)).hexdigest()[:16], name, verdict, when, host, title)
+    reached = "no level" if verdict.level == "none" else f"to {verdict.level}"
+    title = f"{when} {verdict.verdict}{simulated}, {reached}, {host}"
+    return Run(hashlib.sha256(msgspec.json.encode(verdict)).hexdigest()[:16], name, verdict, when, host, reached, title)
 
 
 def _variant(environment: Environment | None) -> str:
@@ -274,7 +276,6 @@ def _grid(name: str, corner: str, placed: Placed, columns: list[Column]) -> Grid
 
 
 def _systems(material: Material, cards: list[EnvironmentCard], waiting: tuple[Environment, ...]) -> Grid:
-    """Lay out releases against flavours, Pythons and systems."""
     placed: Placed = {}
     judged = [(card.verdict.environment, _judged_cell(card.run, card)) for card in cards if card.verdict.environment]
     for one in waiting:
@@ -339,7 +340,7 @@ def _bucket(age: timedelta | None) -> str:
 def _judged_cell(run: Run, card: EnvironmentCard) -> GridCell:
     verdict = run.verdict
     cuda = verdict.environment.cuda if verdict.environment else None
-    text = " · ".join(filter(None, (card.variant, f"to {verdict.level}", f"CUDA {cuda}" if cuda else "")))
+    text = " · ".join(filter(None, (card.variant, run.reached, f"CUDA {cuda}" if cuda else "")))
     title = f"{card.name}: {run.title}" + (f". {verdict.reasons[0]}" if verdict.reasons else "")
     return GridCell(verdict.verdict, text, card.anchor, title, card.search, verdict.finished[:10])
 
