@@ -244,7 +244,7 @@ def measure(
     taken = cache.rounds(key) if cache else Rounds(key=key)
     known = len(taken.old)
     if known:
-        task.update(f"{min(known, rounds)} rounds were measured before (--fresh measures again)")
+        task.update(f"measured before (--fresh measures again): {min(known, rounds)} of {rounds} rounds")
     for round_ in range(known - 1, rounds) if known < rounds else ():
         counted = round_ >= known
         task.update(f"round {round_ + 1} of {rounds}" if counted else "warming up")

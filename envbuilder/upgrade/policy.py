@@ -1,18 +1,253 @@
-"""Evaluate differences by a policy, and suggest what would decide an undecided upgrade."""
+"""The clauses of a policy: the quantities that they compare with their limits, the decision, and what would decide it.
+
+The texts of the quantities are in wording.yaml.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from envbuilder import versions
 from envbuilder.matrix import NameText
-from envbuilder.upgrade.document import Clause, ClauseState, Decision, Otherwise
-from envbuilder.upgrade.quantities import ClauseName, ComparedImages, QuantityValue, quantity
+from envbuilder.upgrade import compare, inventory
+from envbuilder.upgrade.document import (
+    Clause,
+    ClauseState,
+    ComparedImage,
+    Decision,
+    Differences,
+    MemoryChange,
+    Otherwise,
+)
 from envbuilder.upgrade.statistics import Interval, RatioResult, Settings
-from envbuilder.upgrade.text import ratio_text, wording
+from envbuilder.upgrade.text import details, ratio_text, rows_of, wording, write
+
+
+class QuantityValue(NamedTuple):
+    """A quantity's value as bounds (equal if it is counted), a text, and its details.
+
+    ``low`` None: unknown. ``asked`` False: nothing was requested that could answer it.
+    """
+
+    low: float | None
+    high: float | None
+    found: str
+    details: tuple[str, ...] = ()
+    asked: bool = True
+
+
+class ComparedImages(NamedTuple):
+    """The inputs of the quantities."""
+
+    old: ComparedImage
+    new: ComparedImage
+    differences: Differences
+
+
+def count(lines: Sequence[str], *, nothing: str = "none") -> QuantityValue:
+    return QuantityValue(len(lines), len(lines), str(len(lines)) if lines else nothing, tuple(lines))
+
+
+def unknown(why: str) -> QuantityValue:
+    return QuantityValue(None, None, why)
+
+
+def not_requested(why: str) -> QuantityValue:
+    return QuantityValue(None, None, why, asked=False)
+
+
+def _counted(images: ComparedImages, clause: ClauseName) -> QuantityValue:
+    """Count the rows that wording.yaml names for a clause."""
+    text = wording().clauses[clause]
+    lines: list[str] = []
+    for each in text.rows:
+        found = rows_of(images.differences, each)
+        if found is None:
+            return unknown(text.unknown)
+        lines += [write(each.text, row) for row in found]
+    return count(lines)
+
+
+def _duration(images: ComparedImages, prefix: str) -> QuantityValue:
+    return _worst([row for row in images.differences.timings or () if row.name.startswith(prefix)], "timing")
+
+
+def _memory(images: ComparedImages) -> QuantityValue:
+    return _worst(images.differences.memory or (), "memory")
+
+
+def _worst(measured: Sequence[RatioResult | MemoryChange], template: str) -> QuantityValue:
+    """Bound the largest ratio; unbounded above if an interval is unknown."""
+    if not measured:
+        return unknown("not measured")
+    worst = max(measured, key=lambda row: row.ratio.value)
+    highs = [row.ratio.high for row in measured]
+    lows = [row.ratio.low for row in measured if row.ratio.low is not None and row.change == "slower"]
+    high = None if None in highs else max(high for high in highs if high is not None)
+    found = f"{ratio_text(worst.ratio)} {worst.name}"
+    return QuantityValue(max(lows, default=None), high, found, details(template, measured))
+
+
+def _slower(images: ComparedImages) -> QuantityValue:
+    """Count the durations that are certainly longer, whatever their limits."""
+    timings = images.differences.timings
+    if not timings:
+        return unknown("not measured")
+    if any(row.ratio.low is None for row in timings):
+        return unknown("too few rounds to prove a change")
+    slower = [row for row in timings if row.change == "slower"]
+    return count(details("timing", slower), nothing=f"none of {len(timings)}")
+
+
+def _sizes(old: float, new: float) -> str:
+    return f"{old / 1e6:.0f} MB → {new / 1e6:.0f} MB"
+
+
+def _image_size(images: ComparedImages) -> QuantityValue:
+    ratio = images.differences.size_ratio
+    if ratio is None or images.old.image is None or images.new.image is None:
+        return unknown("an image is missing")
+    return QuantityValue(ratio, ratio, f"{ratio:.3f} x ({_sizes(images.old.image.size, images.new.image.size)})")
+
+
+_VERDICT_BOUNDS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": None}
+
+
+def _verdict(images: ComparedImages) -> QuantityValue:
+    verdict = images.new.verdict
+    if verdict is None:
+        return unknown("not validated")
+    bound = _VERDICT_BOUNDS[verdict]
+    return QuantityValue(bound, bound, verdict, () if verdict == "PASSED" else images.new.reasons)
+
+
+def _failed_tests(images: ComparedImages) -> QuantityValue:
+    """Count the user's tests that newly fail; a suite without a pass on the old image proves nothing."""
+    changes, counted = images.differences.tests, images.differences.tests_counted
+    total = images.differences.tests_run
+    if total is None:
+        return not_requested("no --suite given")
+    if changes is None or not total:
+        return unknown("no test gave an answer")
+    failed = details("outcome", (row for row in changes if compare.newly_failed(row)))
+    both = f", {counted.passed_both} of {total} pass on both" if counted else ""
+    if failed:
+        return QuantityValue(len(failed), len(failed), f"{len(failed)} of {total} tests{both}", failed)
+    if counted is not None and not counted.passed_old:
+        return QuantityValue(None, None, f"none of {total} passed on the old image", counted.failed_before)
+    if counted is not None and not counted.ended:
+        return QuantityValue(None, None, f"the run did not finish{both}", counted.failed_before)
+    return QuantityValue(0, 0, f"none of {total}{both}")
+
+
+def _failed_before(images: ComparedImages) -> QuantityValue:
+    """Count the user's tests that did not run and pass on the old image: they prove nothing."""
+    counted = images.differences.tests_counted
+    if counted is not None:
+        return count(counted.failed_before, nothing=f"none of {counted.total}")
+    return not_requested("no --suite given") if images.differences.tests_run is None else unknown("nothing was counted")
+
+
+def _flaky(images: ComparedImages) -> QuantityValue:
+    """Count the user's flaky tests, found by further runs."""
+    changes = images.differences.tests
+    if changes is None:
+        return not_requested("no --suite given")
+    return count(details("flaky", (row for row in changes if row.flaky)))
+
+
+def _models(images: ComparedImages, saved_by: str) -> QuantityValue:
+    """Count the formats that one image saved and the other cannot load, or predicts differently from."""
+    models = images.differences.models
+    if models is None:
+        return unknown("not exchanged")
+    own = [row for row in models if row.saved_by == saved_by]
+    return count(details("model", (row for row in own if row.wrong)), nothing=f"none of {len(own)} formats")
+
+
+def _hosts(images: ComparedImages, wanted: str, before: tuple[str, ...]) -> QuantityValue:
+    hosts = images.differences.hosts
+    if hosts is None:
+        return not_requested("no --fleet given" if images.new.environment.flavor == "gpu" else "a CPU image")
+    changed = [row for row in hosts if row.old in before and row.new == wanted]
+    unclear = [row for row in hosts if row.old in before and row.new == "unknown"]
+    found = f"{len(changed)} of {len(hosts)}" + (f", no claim on {len(unclear)}" if unclear else "")
+    return QuantityValue(len(changed), len(changed) + len(unclear), found, details("host", (*changed, *unclear)))
+
+
+def _lost(images: ComparedImages, *names: str) -> QuantityValue:
+    return count([text for change in images.differences.sets if change.name in names for text in change.lost])
+
+
+def _capabilities(images: ComparedImages) -> QuantityValue:
+    return _lost(images, inventory.CUBINS, inventory.PTX)
+
+
+def _pythons(images: ComparedImages) -> QuantityValue:
+    if not images.old.pythons or not images.new.pythons:
+        return not_requested("unknown for a local wheel file")
+    return _lost(images, inventory.PYTHONS)
+
+
+def _driver(images: ComparedImages) -> QuantityValue:
+    old, new = images.old.environment.minimum_driver, images.new.environment.minimum_driver
+    if old is None or new is None:
+        return not_requested("a CPU image") if images.new.environment.flavor == "cpu" else unknown("no claim")
+    raised = versions.key(new) > versions.key(old)
+    return QuantityValue(raised, raised, f"{old} → {new}" if old != new else old)
+
+
+def _outputs(images: ComparedImages) -> QuantityValue:
+    outputs, compared = images.differences.outputs, images.differences.outputs_compared
+    if outputs is None or not compared:
+        return unknown("not computed on one image")
+    lines = details("output", (row for row in outputs if row.outside))
+    within = f", {len(outputs) - len(lines)} within tolerance" if len(outputs) > len(lines) else ""
+    return QuantityValue(len(lines), len(lines), f"{len(lines) or 'none'} of {compared}{within}", lines)
+
+
+ClauseName = Literal[
+    "verdict", "checks-newly-failed", "tests-newly-failed", "hosts-lost", "hosts-falling-to-ptx", "capabilities-lost",
+    "pythons-lost", "minimum-driver-raised", "start-up-ratio", "work-ratio", "size-ratio", "numerics-outside",
+    "numerics-changed", "names-removed", "calls-that-break", "warnings-new", "licences-new", "packages-new-major",
+    "outputs-outside", "random-streams-changed", "durations-slower", "memory-ratio", "models-not-loading",
+    "models-not-loading-back", "names-deprecated", "tests-failed-before", "tests-flaky",
+]  # fmt: skip
+
+BY_FACTS: tuple[ClauseName, ...] = (
+    "hosts-lost", "hosts-falling-to-ptx", "capabilities-lost", "pythons-lost", "minimum-driver-raised",
+)  # fmt: skip
+"""Clauses that the catalogue answers before anything is built."""
+
+COMPUTED: dict[ClauseName, Callable[[ComparedImages], QuantityValue]] = {
+    "verdict": _verdict,
+    "tests-newly-failed": _failed_tests,
+    "hosts-lost": partial(_hosts, wanted="lost", before=("native", "ptx")),
+    "hosts-falling-to-ptx": partial(_hosts, wanted="ptx", before=("native",)),
+    "capabilities-lost": _capabilities,
+    "pythons-lost": _pythons,
+    "minimum-driver-raised": _driver,
+    "start-up-ratio": partial(_duration, prefix="start.total"),
+    "work-ratio": partial(_duration, prefix="work."),
+    "size-ratio": _image_size,
+    "outputs-outside": _outputs,
+    "durations-slower": _slower,
+    "memory-ratio": _memory,
+    "models-not-loading": partial(_models, saved_by="old"),
+    "models-not-loading-back": partial(_models, saved_by="new"),
+    "tests-failed-before": _failed_before,
+    "tests-flaky": _flaky,
+}
+
+
+def quantity(clause: ClauseName, images: ComparedImages) -> QuantityValue:
+    computed = COMPUTED.get(clause)
+    return computed(images) if computed else _counted(images, clause)
 
 
 class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -37,8 +37,7 @@ from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
 from envbuilder.upgrade.observed import Observations
 from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row, pairs, pinned_row
-from envbuilder.upgrade.policy import Policy, judge, would_decide
-from envbuilder.upgrade.quantities import BY_FACTS, ComparedImages
+from envbuilder.upgrade.policy import BY_FACTS, ComparedImages, Policy, judge, would_decide
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document

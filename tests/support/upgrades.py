@@ -13,8 +13,7 @@ from envbuilder.environment import Combination, Environment
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.document import Clause, ComparedImage, Differences, MemoryChange, SurfaceChange, TestCounts
 from envbuilder.upgrade.pairs import UpgradeOptions
-from envbuilder.upgrade.policy import judge
-from envbuilder.upgrade.quantities import ComparedImages
+from envbuilder.upgrade.policy import ComparedImages, judge
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.upgrade.upgrade import read_policy
 from envbuilder.verdict import ImageRef

@@ -33,7 +33,7 @@ from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.pairs import Pair, hosts, pair, pairs, pinned_row
-from envbuilder.upgrade.quantities import BY_FACTS
+from envbuilder.upgrade.policy import BY_FACTS
 from envbuilder.upgrade.text import as_text
 from envbuilder.upgrade.upgrade import compare_versions, first_buildable, read_upgrade
 from envbuilder.workspace import Workspace, shipped

@@ -23,8 +23,7 @@ from envbuilder.upgrade.document import (
     SurfaceChange,
 )
 from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
-from envbuilder.upgrade.policy import ClauseRule, Policy, decide, judge
-from envbuilder.upgrade.quantities import COMPUTED, ClauseName, ComparedImages
+from envbuilder.upgrade.policy import COMPUTED, ClauseName, ClauseRule, ComparedImages, Policy, decide, judge
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.upgrade.text import wording
 

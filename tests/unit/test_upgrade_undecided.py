@@ -12,8 +12,7 @@ from upgrades import CALM, judged, side, suite
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.build import reasons
 from envbuilder.upgrade.document import Differences
-from envbuilder.upgrade.policy import MOST, needed, would_decide
-from envbuilder.upgrade.quantities import ComparedImages
+from envbuilder.upgrade.policy import MOST, ComparedImages, needed, would_decide
 from envbuilder.upgrade.statistics import Interval, Samples, Settings
 from envbuilder.upgrade.text import SPEED_CHANGED, speed_changed
 from envbuilder.verdict import CheckResult, Verdict
