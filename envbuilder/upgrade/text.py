@@ -156,7 +156,7 @@ def sections(document: UpgradeDocument) -> Iterator[Section]:
 def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
     """List the details of clauses that are not ok; one without details shows its value."""
     return [
-        (clause.clause, line)
+        (clause.clause, _tidy(line))
         for clause in clauses
         if clause.otherwise == otherwise and clause.state in states
         for line in (clause.details or (f"{clause.found} (limit {clause.limit:g})",))

@@ -90,6 +90,9 @@ def test_first_sentence_names_the_user_s_tests_and_longer_durations() -> None:
     assert text.splitlines()[0] == expected
     assert expected.partition(" (")[0] in as_markdown(found).splitlines()[2]
     assert "<A at 0x…> …/d.py" in text
+    reason = "load: import failed: cannot import x (/opt/venv/lib/python3.11/site-packages/y/__init__.py)"
+    refused = document("REJECT", clause("verdict", "reject", "violated", reason))
+    assert "cannot import x (…/__init__.py)" in as_text(refused)
 
 
 def test_undecided_answer_begins_with_open_clauses_and_advice() -> None:
