@@ -140,8 +140,9 @@ def choose(matrix: str | None, selectors: Sequence[str], workspace: Workspace, c
     resolved = plan(parsed, catalog)
     if not resolved.environments:
         reasons = "\n".join(f"{rejection.id}: {rejection.sentence}" for rejection in resolved.rejections)
+        command = f"envbuilder plan {matrix}" if matrix else "envbuilder plan"
         raise UnsatisfiableError(
-            f"no combination of matrix {parsed.name} can work\n{reasons}", hint="`envbuilder plan` shows the nearest"
+            f"no combination of matrix {parsed.name} can work\n{reasons}", hint=f"`{command}` shows the nearest"
         )
     return Choice(parsed, catalog, resolved, select(resolved.environments, tuple(selectors)))
 

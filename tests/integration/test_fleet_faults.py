@@ -93,7 +93,7 @@ def test_a_broken_worker_gets_no_job_and_a_class_without_workers_is_named(
     assert err.count("n2 is not used: no container engine answers (next: start it)") == 1
     assert err.count("n4 is not used: this host's clock differs by 17280") == 1
     assert "no usable worker of host class A100/550.54.15: " in rows["A100/550.54.15"]["error"]
-    assert "no worker of host class T4/545; there are: 2 of A100/550.54.15, 1 of H100/535.104.05; waiting" in err
+    assert "no worker of host class T4/545; there are: 2 of A100/550.54.15, 1 of H100/535.104.05; 2 jobs wait" in err
     assert "for H100/535: started on n1" in err
     assert " for H100/535 on n1: validating " in err
 

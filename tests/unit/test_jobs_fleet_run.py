@@ -152,7 +152,7 @@ def test_a_worker_that_fails_its_check_gets_no_job() -> None:
 def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
     outcomes, said = run(Workers([worker("w1"), worker("w2")]), GPU, A)
     text = "no worker of host class A100/550; there are: 2 of host/x86_64"
-    assert f"gpu for A100/550: {text}; waiting" in said
+    assert f"{text}; 1 job waits" in said
     assert outcomes[GPU.name].error == f"{text} in 0 s"
     assert not outcomes[A.name].is_lost
 

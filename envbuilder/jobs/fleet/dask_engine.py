@@ -115,7 +115,7 @@ class DaskEngine:
         check_installed()
         import dask  # noqa: PLC0415 - an extra
 
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would print is in our own lines
+        logging.disable()  # Dask logs with tracebacks what our own lines say
         dask.config.set({"distributed.comm.timeouts.connect": f"{CONNECT_S:g}s"})
         if self.address == LOCAL:
             from distributed import LocalCluster  # noqa: PLC0415 - an extra
@@ -149,7 +149,10 @@ class DaskEngine:
             with suppress(OSError, TimeoutError, RuntimeError):
                 self._client.close(timeout=1)
         connect: Any = Client
-        self._client = connect(self._cluster or self.address, timeout=CONNECT_S, set_as_default=False)
+        try:
+            self._client = connect(self._cluster or self.address, timeout=CONNECT_S, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            raise _away(self.address, error) from error
         self._client.subscribe_topic(_TOPIC, self._line)
 
     def _line(self, event: tuple[object, Mapping[str, str]]) -> None:
@@ -175,32 +178,38 @@ class DaskEngine:
         )
 
     def start(self, key: str, job: Job, worker: Worker) -> None:
-        submitted = self._client.submit(
-            run_program,
-            job.arguments,
-            job.spec,
-            key,
-            key=key,
-            workers=[worker.address],
-            allow_other_workers=False,
-            pure=False,
-        )
+        """Start a job on a worker, or join the same job there; its end becomes an event."""
+        try:
+            submitted = self._client.submit(
+                run_program,
+                job.arguments,
+                job.spec,
+                key,
+                key=key,
+                workers=[worker.address],
+                allow_other_workers=False,
+                pure=False,
+            )
+        except Exception as error:  # noqa: BLE001 - Dask raises plain Exceptions if the connection is lost just now
+            self.events.put(Event(key, lost=terminal_text.line(str(error))))
+            return
         self._futures[key] = submitted  # Dask forgets a job without a reference
         submitted.add_done_callback(lambda done: self._ended(key, done))
 
     def forget(self, key: str) -> None:
         """Give up a job whose worker is gone: its end does not become an event."""
-        with suppress(OSError, TimeoutError, RuntimeError):
-            self._futures.pop(key).cancel()
+        future = self._futures.pop(key, None)
+        if future is not None:
+            with suppress(OSError, TimeoutError, RuntimeError):
+                future.cancel()
 
     def _ended(self, key: str, done: Any) -> None:  # noqa: ANN401 - Dask has no types
         if key not in self._futures:
             return
-        if done.status == "finished":
-            code, document, errors = done.result()
-            self.events.put(Event(key, end=JobEnd(code, document, errors)))
-        else:  # its worker died, or the scheduler is gone
-            self.events.put(Event(key, lost=f"Dask reports it as {done.status}"))
+        try:
+            self.events.put(Event(key, end=JobEnd(*done.result())))
+        except Exception as error:  # noqa: BLE001 - of the job or of Dask: its worker died, or the scheduler is gone
+            self.events.put(Event(key, lost=terminal_text.line(str(error) or type(error).__name__)))
 
 
 def check_installed() -> None:

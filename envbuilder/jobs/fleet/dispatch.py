@@ -136,8 +136,8 @@ class Dispatcher:
                     self._outcomes[one.job.name] = Outcome(None, error.message, tuple(one.workers))
                 break
             self._find_lost({worker.address for worker in workers})
-            for one in tuple(self._waiting.values()):
-                self._give(one, workers)
+            waits = Counter(filter(None, [self._give(one, workers) for one in tuple(self._waiting.values())]))
+            self._report(waits)
             if self._waiting or self._running:
                 self._follow()
         return self._outcomes
@@ -152,8 +152,8 @@ class Dispatcher:
                 self.pool.forget(key)
                 del self._checking[key]
 
-    def _give(self, one: _Attempts, workers: tuple[Worker, ...]) -> None:
-        """Start a job on a free worker, or report for what it waits."""
+    def _give(self, one: _Attempts, workers: tuple[Worker, ...]) -> str:
+        """Start a job on a free worker, or return for what it waits."""
         job, now = one.job, time.monotonic()
         joined = next((worker for worker in workers if one.key in worker.keys), None)
         of_class = [worker for worker in workers if job.worker_class in worker.classes]
@@ -168,12 +168,13 @@ class Dispatcher:
             self._unserved.pop(job.name, None)
         elif now > self._unserved.setdefault(job.name, now) + self.timeout_s:
             text = f"{self._missing(job, workers, of_class)} in {self.timeout_s:.0f} s"
-            self._outcomes[self._waiting.pop(job.name).job.name] = Outcome(None, text, tuple(one.workers))
-            return
+            del self._waiting[job.name]
+            self._outcomes[job.name] = Outcome(None, text, tuple(one.workers))
+            return ""
         if free is None:
-            text = f"waiting for a free worker (of {len(usable)})" if usable else self._missing(job, workers, of_class)
-            self._wait(job, text, now)
-        elif self.check is not None and free.address not in self._checked and joined is None:
+            no_free = f"no free worker of host class {job.host_class}, of {len(usable)}"
+            return no_free if usable else self._missing(job, workers, of_class)
+        if self.check is not None and free.address not in self._checked and joined is None:
             check = self.check(free)
             self._checking[check.name] = free
             self.pool.start(check.name, check, free)
@@ -184,6 +185,7 @@ class Dispatcher:
             attempt = f", attempt {len(one.workers)} of {ATTEMPTS}" if one.reasons else ""
             self.say(f"{job.title}: {'joined' if joined else 'started'} on {free.name}{attempt}")
             self.pool.start(one.key, job, free)
+        return ""
 
     def _missing(self, job: Job, workers: tuple[Worker, ...], of_class: list[Worker]) -> str:
         if of_class:
@@ -193,11 +195,14 @@ class Dispatcher:
         counted = ", ".join(f"{count} of {name}" for name, count in sorted(there.items())) or "none"
         return f"no worker of host class {job.host_class}; there are: {counted}"
 
-    def _wait(self, job: Job, text: str, now: float) -> None:
-        since = self._reported.setdefault(job.name, now - _REPEAT_S + SILENT_S)
-        if now >= since + _REPEAT_S:
-            self._reported[job.name] = now
-            self.say(f"{job.title}: {text}; waiting")
+    def _report(self, waits: Mapping[str, int]) -> None:
+        """Report for what jobs wait: after a while, and again after a longer while."""
+        now = time.monotonic()
+        self._reported = {text: self._reported.get(text, now - _REPEAT_S + SILENT_S) for text in waits}
+        for text, count in waits.items():
+            if now >= self._reported[text] + _REPEAT_S:
+                self._reported[text] = now
+                self.say(f"{text}; {'1 job waits' if count == 1 else f'{count} jobs wait'}")
 
     def _follow(self) -> None:
         """Take the events of the pool until the next look at the workers."""
