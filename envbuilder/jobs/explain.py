@@ -25,7 +25,7 @@ from envbuilder.workspace import shipped
 class Explanation(msgspec.Struct, frozen=True):
     """A finding code or a reason of `verify`, its meaning, causes and fix, and the sources of these statements."""
 
-    code: Code | Reason
+    code: str
     means: str
     cause: str
     fix: str
@@ -139,7 +139,7 @@ _WIDTH = 100
 
 
 def _explanation(row: Explanation) -> str:
-    parts = [row.code.value, "", *textwrap.wrap(row.means, _WIDTH)]
+    parts = [row.code, "", *textwrap.wrap(row.means, _WIDTH)]
     for title, text in (("cause", row.cause), ("fix", row.fix)):
         parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)] if text else []
     return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])
