@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -70,5 +71,6 @@ def build_and_publish(
     session = PublishSession(engine, workspace, console.say, dict(os.environ), describe())
     document = publish_all(choice, options, sealer, session)
     if all(row.published for row in document.rows):
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            shutil.rmtree(folder)
     return document
