@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import operator
+import os
+import re
 from collections.abc import Callable
 from enum import Enum
 from typing import NoReturn, TypeVar, cast
@@ -80,10 +82,18 @@ def as_json(document: object) -> str:
     return terminal_text.json_text(json.dumps(json.loads(decoding.to_json(document)), indent=2, ensure_ascii=False))
 
 
+_COLOURS = {"PASSED": "green", "FAILED": "red", "ERROR": "red", "INCONCLUSIVE": "yellow"}
+_COLOURED = re.compile(rf"^(?:{'|'.join(_COLOURS)})\b", re.MULTILINE)
+
+
+def _style(word: re.Match[str]) -> str:
+    return click.style(word[0], fg=_COLOURS[word[0]], bold=True)
+
+
 def _print(text: str) -> None:
     """Print an answer. Raises InfrastructureError if it cannot be written, except if the reader closed the pipe."""
     try:
-        click.echo(text)
+        click.echo(text if "NO_COLOR" in os.environ else _COLOURED.sub(_style, text))  # a pipe gets no colours
     except BrokenPipeError:
         raise
     except OSError as error:

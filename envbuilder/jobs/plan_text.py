@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,8 @@ from envbuilder.environment import WHOLE, Combination
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.jobs.plan import NewestDocument, PlanDocument, PlannedCell, PlannedNewest, PlannedRejection
 from envbuilder.support.console import table
+
+_Key = TypeVar("_Key")
 
 WIDTH = 120
 """Maximum length of a line: a wider grid is printed in parts, a longer sentence is wrapped."""
@@ -74,9 +77,11 @@ def _rejections(document: PlanDocument, limit: int) -> Iterator[str]:
     """List rejections; more than ``limit`` are counted by code and reason, the most common reasons first."""
     if len(document.rejections) <= limit:
         yield "rejected:"
-        for row in document.rejections:
-            yield f"  {row.id}: {_reason(document, row)}"
-            yield f"    {_nearest(row)}"
+        alike = _grouped(((_reason(document, row), _nearest(row)), row.id) for row in document.rejections)
+        for (reason, near), ids in alike.items():
+            text = f"{', '.join(ids)}: {reason}"
+            yield from _wrapped(text, "  ") if len(ids) > 1 else (f"  {text}",)
+            yield f"    {near}"
         return
     yield f"rejected: {len(document.rejections)} combinations by their first finding (--all lists them):"
     by_code: dict[str, list[PlannedRejection]] = {}
@@ -128,7 +133,12 @@ def _axes(combination: Combination) -> str:
 
 def _wrapped(text: str, indent: str) -> Iterator[str]:
     yield from textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -240,8 +250,8 @@ def newest_text(document: PlanDocument | NewestDocument) -> str:
     )
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
+def _grouped(pairs: Iterable[tuple[_Key, str]]) -> dict[_Key, list[str]]:
+    groups: dict[_Key, list[str]] = {}
     for key, name in pairs:
         groups.setdefault(key, []).append(name)
     return groups

@@ -46,9 +46,9 @@ def test_many_rejections_are_counted_by_reason(many: PlanDocument) -> None:
 
 def test_all_lists_every_rejection(many: PlanDocument) -> None:
     text = plan_text(many, everything=True)
-    for row in many.rejections:
-        assert f"  {row.id}: {many.findings[row.findings[0]].message}" in text
-    assert text.count("nearest that can be built here") == len(many.rejections)
+    assert all(row.id in text for row in many.rejections)
+    reasons = {(many.findings[row.findings[0]].message, row.changes) for row in many.rejections}
+    assert text.count("nearest that can be built here") == len(reasons) < len(many.rejections)
     shown = CliRunner().invoke(command, ["negative-controls", "--all"]).stdout
     assert shown == CliRunner().invoke(command, ["negative-controls"]).stdout
 
