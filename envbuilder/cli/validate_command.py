@@ -50,8 +50,8 @@ from envbuilder.cli.options import (
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     r"""Run the validation suite and print the verdict.
 
-    ENV-ID is a built environment of the matrix; its verdict is stored in out/ENV-ID/. Otherwise the argument is a local
-    image that contains TensorFlow.
+    ENV-ID is a built environment of the matrix; its verdict is stored in out/ENV-ID/. Otherwise the argument is a
+    matrix file with one environment, or a local image that contains TensorFlow.
 
     --attach adds the verdict to the image in its registry, where `envbuilder verify IMAGE --on CLASSES` reads the
     verdicts of all hosts. A FAILED or INCONCLUSIVE verdict is attached too, a simulated one is not.

@@ -5,7 +5,6 @@ Only the hosts' GPUs, builds and the suite's answers come from the test (`fleet_
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,8 +13,8 @@ from pathlib import Path
 import pytest
 from dask_cluster import DaskCluster, dask_cluster, start_scheduler
 from factories import check, failed_verdict
-from fleet_commands import ended, start, states, until
-from fleet_world import KINDS, FleetWorld, fleet_world
+from fleet_commands import begin, ended, start, start_worker, states, until
+from fleet_world import KINDS, fleet_world
 from registries import docker_registry, free_port
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
@@ -41,17 +40,6 @@ def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with docker_registry(tmp_path_factory.mktemp("registry")) as address:
         yield address
-
-
-def start_worker(cluster: DaskCluster, world: FleetWorld, name: str) -> None:
-    """Become a worker as a user does; the host's facts are those of the world's file."""
-    variables = {**world.variables, "WORKER_NAME": name}
-    cluster.start(name, "envbuilder", "fleet", "worker", cluster.address, "--name", name, variables=variables)
-
-
-def begin(world: FleetWorld, cluster: DaskCluster, *words: str) -> subprocess.Popen[str]:
-    variables = {**cluster.variables, "HOME": world.variables["HOME"]}
-    return start(world, "--dask", cluster.address, *words, variables=variables)
 
 
 def test_two_matrices_are_complete_after_workers_were_killed_in_a_build_and_a_validation(

@@ -6,14 +6,13 @@ Real Dask, TLS, registry and command line; only GPUs and the suite's answers com
 from __future__ import annotations
 
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dask_cluster import DaskCluster, dask_cluster
-from fleet_commands import command, ended, start, states, until
+from fleet_commands import begin, command, ended, start_worker, states, until
 from fleet_world import KINDS, FleetWorld, fleet_world
 from registries import docker_registry
 
@@ -35,11 +34,6 @@ def world(tmp_path: Path) -> Iterator[FleetWorld]:
         yield fleet_world(tmp_path / "world", address, hosts=HOSTS)
 
 
-def start_worker(cluster: DaskCluster, world: FleetWorld, name: str, **variables: str) -> None:
-    variables = {**world.variables, "WORKER_NAME": name, **variables}
-    cluster.start(name, "envbuilder", "fleet", "worker", cluster.address, "--name", name, variables=variables)
-
-
 def wait_for_workers(cluster: DaskCluster, *names: str) -> None:
     """Wait until the workers have passed their checks and are connected."""
     end = time.monotonic() + 60
@@ -47,11 +41,6 @@ def wait_for_workers(cluster: DaskCluster, *names: str) -> None:
         while "Registered to" not in (cluster.folder / f"{name}.log").read_text():
             assert time.monotonic() < end, (cluster.folder / f"{name}.log").read_text()
             time.sleep(0.1)
-
-
-def begin(world: FleetWorld, cluster: DaskCluster, *words: str) -> subprocess.Popen[str]:
-    variables = {**cluster.variables, "HOME": world.variables["HOME"]}
-    return start(world, "--dask", cluster.address, *words, variables=variables)
 
 
 def test_a_worker_is_refused_when_it_starts(cluster: DaskCluster, world: FleetWorld) -> None:

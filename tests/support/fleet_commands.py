@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from dask_cluster import DaskCluster
 from fleet_world import FleetWorld
 
 PROGRAM = (sys.executable, "-m", "envbuilder")
@@ -49,6 +50,18 @@ def until(world: FleetWorld, entry: str, nodes: tuple[str, ...], process: subpro
         assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end, f"no {entry} on {nodes}: {world.runs()}"
         time.sleep(0.05)
+
+
+def start_worker(cluster: DaskCluster, world: FleetWorld, name: str, **variables: str) -> None:
+    """Become a worker as a user does; the host's facts are those of the world's file."""
+    variables = {**world.variables, "WORKER_NAME": name, **variables}
+    cluster.start(name, "envbuilder", "fleet", "worker", cluster.address, "--name", name, variables=variables)
+
+
+def begin(world: FleetWorld, cluster: DaskCluster, *words: str) -> subprocess.Popen[str]:
+    """Start `fleet run --dask` on a cluster."""
+    variables = {**cluster.variables, "HOME": world.variables["HOME"]}
+    return start(world, "--dask", cluster.address, *words, variables=variables)
 
 
 def command(world: FleetWorld, *words: str) -> subprocess.CompletedProcess[str]:

@@ -41,6 +41,9 @@ _LINE_S = 5.0
 _JOB_S = 6 * 3600.0
 """Time limit of a job: several times the build of the largest image on a slow host."""
 
+_FETCH_S = 30.0
+"""Time limit for the result of a job that has ended."""
+
 _MOST = 4000
 
 
@@ -206,10 +209,14 @@ class DaskEngine:
     def _ended(self, key: str, done: Any) -> None:  # noqa: ANN401 - Dask has no types
         if key not in self._futures:
             return
+        if done.status != "finished":  # its worker died, or the scheduler is gone
+            self.events.put(Event(key, lost=f"Dask reports it as {done.status}"))
+            return
         try:
-            self.events.put(Event(key, end=JobEnd(*done.result())))
-        except Exception as error:  # noqa: BLE001 - of the job or of Dask: its worker died, or the scheduler is gone
-            self.events.put(Event(key, lost=terminal_text.line(str(error) or type(error).__name__)))
+            event = Event(key, end=JobEnd(*done.result(timeout=_FETCH_S)))
+        except Exception as error:  # noqa: BLE001 - Dask raises plain Exceptions if the worker has gone just now
+            event = Event(key, lost=terminal_text.line(str(error) or type(error).__name__))
+        self.events.put(event)
 
 
 def check_installed() -> None:
