@@ -82,7 +82,6 @@ def hidden_modules(subject: ImageContext) -> list[str]:
 
 
 def _module(path: str, *, is_folder: bool) -> str:
-    """Return the name by which Python imports a file or folder; '' if it has none."""
     name, dot, end = posixpath.basename(path).partition(".")
     if is_folder:
         return "" if dot else name

@@ -134,7 +134,6 @@ def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]
 
 
 def _disagreements(facts: BaseFacts, catalog: Catalog, name: str) -> Iterator[Disagreement]:
-    """Compare with the catalogue's row of this name, if there is one."""
     row = catalog.image(name) if name else None
     if row is None:
         return

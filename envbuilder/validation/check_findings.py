@@ -40,7 +40,6 @@ def found(name: str, severity: Severity | None = None, /, **fields: object) -> F
 
 
 def output(findings: Iterable[Finding], expected: str, observed: str, **counts: int) -> CheckOutput:
-    """Return the output of a check; its findings, if there are any, are what was observed."""
     told = tuple(findings)
     measured = tuple((name, Measurement(count, "1")) for name, count in counts.items())
     return CheckOutput(told, expected, "; ".join(one.message for one in told) or observed, measured)

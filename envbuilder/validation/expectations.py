@@ -28,7 +28,6 @@ def installed_framework(files: ImageFiles, image: Image, gpus: str) -> Installed
 
 
 def of_environment(environment: Environment, lock: str) -> Facts:
-    """Return the facts of a managed environment: all of its claims are checked."""
     shared = {name: getattr(environment, name) for name in _SHARED}
     shared["built_cuda"] = environment.built_cuda or environment.cuda
     shared["built_cudnn"] = environment.built_cudnn or environment.cudnn

@@ -120,7 +120,6 @@ def report(
 
 
 def _rows(events: Collection[Event], path: str, *, is_own: bool) -> Iterator[Area]:
-    """Yield the rows of events and a path for a managed image or package (``is_own``), or for others, in order."""
     images = ("all", "managed" if is_own else "others")
     return (row for row, paths in _table() if row.event in events and row.images in images and paths.search(path))
 

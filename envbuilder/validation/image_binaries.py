@@ -52,7 +52,6 @@ def _machines(subject: ImageContext, held: Mapping[str, Binary]) -> Iterator[Fin
 
 
 def _names(subject: ImageContext) -> Iterator[Finding]:
-    """Find libraries of CUDA whose soname differs from the name by which they are opened."""
     files = subject.files
     for path, entry in files.paths.items():
         if entry.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):

@@ -85,7 +85,6 @@ def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tupl
 
 
 def claims(subject: ImageContext) -> CheckOutput:
-    """Compare labels, the environment document and the lock with the host's records and the files."""
     declared = document(subject.files)
     rows = list(_rows(subject, declared))
     findings = [

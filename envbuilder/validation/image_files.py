@@ -108,8 +108,6 @@ def _listed(path: str, content: bytes) -> Iterator[str]:
 
 
 class StackedFile(msgspec.Struct, frozen=True):
-    """A file of the stacked image: the number of its layer, and its row there."""
-
     layer: int
     row: FileRow
 
@@ -281,7 +279,6 @@ def is_same(before: FileRow, now: FileRow) -> bool:
 
 
 def _packages_of(path: str) -> set[str]:
-    """Return the possible package names of a list: with and without the architecture."""
     whole = posixpath.basename(path).removesuffix(".list")
     return {whole, whole.partition(":")[0]}
 

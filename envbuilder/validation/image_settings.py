@@ -145,7 +145,6 @@ def _in_files(subject: ImageContext) -> Iterator[_Setting]:
 
 
 def _instructions(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find instructions, and values of variables, that the table cannot describe."""
     volumes = subject.image.settings.get("volumes")
     for volume in volumes if isinstance(volumes, dict) else ():
         folder = f"{subject.files.resolve(str(volume))}/"

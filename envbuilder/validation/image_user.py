@@ -23,7 +23,6 @@ _LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
 
 
 def _account(subject: ImageContext) -> list[str]:
-    """Return the fields of passwd(5) for the image's user, padded; all empty if it is not there."""
     user = subject.image.user.partition(":")[0] or "root"
     return [*next((row for row in _accounts(subject) if user in (row[0], row[2])), []), *[""] * 7][:7]
 

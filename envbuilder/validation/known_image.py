@@ -121,7 +121,6 @@ def passed(known: KnownImage, checks: Sequence[Check]) -> tuple[CheckResult, ...
 
 
 def noted(results: tuple[CheckResult, ...], different: tuple[str, ...], hint: str) -> tuple[CheckResult, ...]:
-    """Add the differences from the record to the result of the check `claims`."""
     text = f"; it differs from the environment's record{hint}: {', '.join(different)}" if different else ""
     return tuple(
         msgspec.structs.replace(one, observed=(one.observed + text)[:4000]) if one.name == "claims" else one

@@ -158,8 +158,6 @@ _COPIED = ("path", "kind", "mode", "uid", "modified", "target", "has_capabilitie
 
 
 class _Reading:
-    """One entry, read to its end: its row (digest, first bytes, ELF tables), its secrets, its bytes where kept."""
-
     def __init__(self, file: LayerFile, budget: Budget) -> None:
         self._file, self._size = file, 0
         self._hash = hashlib.sha256()

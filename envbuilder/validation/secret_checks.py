@@ -42,7 +42,6 @@ def secrets(subject: ImageContext) -> CheckOutput:
 
 
 def layers(subject: ImageContext) -> CheckOutput:
-    """Find credentials that a later layer deletes or replaces: they are still in a pushed image."""
     findings = [one for _, one in _left(subject, hidden=True)][:_MOST_SHOWN]
     number, count = len(subject.files.records), sum(len(record.rows) for record in subject.files.records)
     observed = f"none in {count} files of {number} layers"
@@ -99,7 +98,6 @@ def _configured(subject: ImageContext) -> Iterator[Finding]:
 
 
 def _without_values(image: Image, instruction: str) -> str:
-    """Return an instruction without the values that are still in the configuration, which is searched itself."""
     now = (*image.env.values(), *image.labels.values(), *image.command, *image.entrypoint)
     for value in now if _SETS.match(instruction) else ():
         instruction = instruction.replace(value, "") if len(value) >= _LEAST_VALUE else instruction

@@ -49,7 +49,6 @@ def locked(subject: ImageContext) -> CheckOutput:
 
 
 def cudnn_distributions(subject: ImageContext) -> tuple[tuple[InstalledPackage, Locked | None], ...]:
-    """Return the distributions next to the system's CUDA, each with its row of the lock."""
     if CUDNN_LOCK not in subject.system:
         return ()
     locked = {package.name: package for package in lockfile.parse(subject.system[CUDNN_LOCK])}
@@ -57,13 +56,11 @@ def cudnn_distributions(subject: ImageContext) -> tuple[tuple[InstalledPackage, 
 
 
 def _unlike(locked: Mapping[str, str], there: Mapping[str, str]) -> list[Finding]:
-    """Compare locked with installed versions, by name; a package that only one side has differs as well."""
     rows = ((name, locked.get(name) or "nothing", there.get(name) or "absent") for name in sorted({**locked, **there}))
     return [found("unlike_lock", name=name, locked=own, there=other) for name, own, other in rows if own != other]
 
 
 def _unlocked(subject: ImageContext) -> list[Finding]:
-    """Find system packages, and distributions next to them, that differ from their lock."""
     if not subject.is_managed:
         return []
     status = subject.files.content(dpkg_status.PATH)
@@ -245,7 +242,6 @@ def _twice(search: Search, twice: dict[str, list[str]]) -> Finding:
 
 
 def stubs(subject: ImageContext) -> list[Finding]:
-    """Find the toolkit's link-time stub where the loader looks for the driver."""
     search = subject.search
     own = subject.python.own(search)
     ends = ((name, tensorflow_install.find(search, name, own)[0]) for name in LOADED)
@@ -288,7 +284,6 @@ def _missing(name: str, places: Sequence[Unmet], *, brought: bool) -> Finding:
 
 
 def versions(subject: ImageContext) -> CheckOutput:
-    """Find symbol versions that the packages need and the C and C++ libraries lack."""
     search = subject.search
     newest: dict[str, str] = {}
     lacking: dict[tuple[str, str], str] = {}

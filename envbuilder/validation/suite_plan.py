@@ -78,7 +78,6 @@ def select(facts: Facts) -> tuple[Check, ...]:
 
 
 def plan(checks: tuple[Check, ...], facts: Facts) -> bytes:
-    """Write the document that the runner in the image reads: groups in order, each with its checks, and the facts."""
     groups = [
         {
             "name": group.name,

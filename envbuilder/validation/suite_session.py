@@ -321,7 +321,6 @@ def product(nonce: str) -> list[int]:
 
 
 def check_product(result: CheckResult, data: object, nonce: str) -> CheckResult:
-    """Compare the data of the check of the drawn product with the host's product, if it passed."""
     if result.name != "challenge" or result.outcome != "passed":
         return result
     if data == product(nonce):

@@ -341,7 +341,6 @@ class _Target:
         return results, causes, additions(context)
 
     def _context(self, below: int) -> ImageContext:
-        """Return what the checks on the host need; ``below`` is the number of layers from the base."""
         request, environment = self.request, self.request.environment  # this host's word, never the image's
         whole = lower_image(self.engine, self.image, request.built) if environment is not None else None
         own = known_image.place(request.known, self.image)
@@ -379,7 +378,6 @@ def lower_image(engine: Engine, image: Image, name: str) -> Image | None:
 
 
 def _container(image: Image, request: ValidationRequest, *, has_gpus: bool) -> ContainerSpec:
-    """Return the container for the suite: with the simulated host, or with this host's GPUs."""
     files = {f"{PROBES}/{name}": content for name, content in request.probes.items()}
     if (host := request.simulate) is not None:
         env, files = host.environment(image.env), {**host.files, **files}

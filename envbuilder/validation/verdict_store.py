@@ -211,7 +211,6 @@ def validate_and_record(
 
 
 def record(folder: Path, verdict: Verdict) -> None:
-    """Write the documents of a verdict, each atomically: a line for each result, then the verdict."""
     write_atomically(folder / "results.jsonl", msgspec.json.Encoder().encode_lines(verdict.checks))
     write_document(folder / VERDICT, verdict)
 
