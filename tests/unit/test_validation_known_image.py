@@ -14,17 +14,21 @@ from factories import check, digest, environment, failed_verdict, verdict, works
 from fake_engine import FakeEngine
 from made_images import record
 
+from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image, Layer, LayerStream
+from envbuilder.image.build import digests_of
+from envbuilder.image.context import build_files
 from envbuilder.image.names import BASE_DIGEST_LABEL, BASE_NAME_LABEL, HOST_LABELS
-from envbuilder.validation import known_image, suite_plan, verdict_store
+from envbuilder.validation import known_image, suite_plan, validate_request, verdict_store
 from envbuilder.validation import validate as validate_module
 from envbuilder.validation.checks import CHECKS
+from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.known_image import KnownImage, describe, differences
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import CheckResult, Verdict
-from envbuilder.workspace import read_document
+from envbuilder.workspace import read_document, write_atomically, write_document
 
 HOST_CHECKS = tuple(one for one in CHECKS if one.group == "host")
 HOST_NAMES = {one.name for one in HOST_CHECKS}
@@ -242,6 +246,20 @@ def test_what_is_built_on_a_known_image_is_an_addition_on_a_host_that_did_not_bu
         assert (context.own_layers, context.proven) == (3, 3 if is_proven else 0)
         found = validate(engine, request)
         assert [(one.kind, one.name) for one in found.additions] == [("files", "/srv")]
+
+
+def test_image_on_recorded_layers_is_of_its_environment_without_a_build_on_this_host(tmp_path: Any) -> None:
+    there, own = workspace(tmp_path), environment()
+    files = {"environment.json": msgspec.json.encode(own), "Dockerfile": b"FROM x", "requirements.lock": b""}
+    for name, content in files.items():
+        write_atomically(there.context(own.id) / name, content)
+    key = known_image.key_of(digests_of(build_files(own.id, there)))
+    write_document(there.known_image(own.id), msgspec.structs.replace(KNOWN, files=key))
+    image = replace(OURS, labels={ENVIRONMENT_LABEL: own.id}, layers=(*OURS.layers, Layer(digest("more"), 1)))
+    for layers, expected in ((image.layers, own.id), (image.layers[:2], None)):
+        engine = FakeEngine(_store={"x:1": replace(image, layers=layers)})
+        request = validate_request._of_image(ValidationRequest("x:1"), None, engine, there, load())
+        assert (request.environment and request.environment.id) == expected
 
 
 @pytest.mark.parametrize(
