@@ -21,18 +21,6 @@ PROBE = "probes/capture.py"
 @click.option("--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--script", is_flag=True, help="Print the script, to run on hosts without envbuilder.")
 def command(python: str, output: Path | None, *, script: bool) -> None:
-    r"""Describe a Python environment in the format of `envbuilder reproduce`.
-
-    Private data is left out: home folders, user and host names, addresses, tokens, serial numbers, processes, and
-    packages that did not come from an index.
-
-    \b
-    Examples:
-      envbuilder capture                                 this Python's environment
-      envbuilder capture --python /opt/tf/bin/python     another environment
-      envbuilder capture --script > capture.py           one file, standard library only, Python 3.6 and newer
-      envbuilder capture | envbuilder reproduce -        find problems in it
-    """
     with resources.as_file(resources.files("envbuilder") / PROBE) as path:
         text = decoding.text(packaged(path)) if script else _run(python, path)
     if output is None:

@@ -48,22 +48,6 @@ from envbuilder.cli.options import (
 @repository_option
 @format_option
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Run the validation suite and print the verdict.
-
-    ENV-ID is a built environment of the matrix; its verdict is stored in out/ENV-ID/. Otherwise the argument is a
-    matrix file with one environment, or a local image that contains TensorFlow.
-
-    --attach adds the verdict to the image in its registry, where `envbuilder verify IMAGE --on CLASSES` reads the
-    verdicts of all hosts. A FAILED or INCONCLUSIVE verdict is attached too, a simulated one is not.
-
-    \b
-    Examples:
-      envbuilder validate tf2.20.0-py311-cpu-bookworm
-      envbuilder validate some/image:tag --profile full --format json
-      envbuilder validate --here --python /opt/venv/bin/python
-      envbuilder validate tf2.20.0-py311-cu12.5-cudnn9.3-bookworm --simulate driver=470.57.02,gpu=A100
-      envbuilder validate registry.example.org/ml/tensorflow@sha256:… --attach --key ~/.envbuilder/envbuilder.key
-    """
     if values["attach"]:
         _attach(form, values)
     _validate(form, values)

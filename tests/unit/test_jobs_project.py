@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,21 @@ def test_matrix_of_init_passes_plan_and_is_the_chosen_environment(words: tuple[s
     text = (here / "team/matrix.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=matrix.schema.json\n")
     jsonschema.validate(yaml.safe_load(text), json.loads((here / "team/matrix.schema.json").read_text()))
+
+
+def test_init_asks_a_person_for_what_is_not_given(here: Path) -> None:
+    own, other = pty.openpty()
+    words = [sys.executable, "-m", "envbuilder", "init", "asked"]
+    with subprocess.Popen(words, stdin=other, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=here) as process:
+        os.write(own, b"A100\n550.54.15\n~=2.18\n\ndebian-bookworm\npandas==2.2.3\n")
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert b"Packages" in process.stderr.read()
+    os.close(own)
+    os.close(other)
+    matrix = yaml.safe_load((here / "asked/matrix.yaml").read_text())
+    assert (matrix["targets"], matrix["packages"]) == ({"drivers": ["550.54.15"], "gpus": ["A100"]}, ["pandas==2.2.3"])
+    assert matrix["axes"]["os"] == ["debian-bookworm"]
 
 
 def test_init_overwrites_nothing_and_leaves_nothing_if_it_fails(here: Path) -> None:
