@@ -51,7 +51,8 @@ BaseImageText = Annotated[
     msgspec.Meta(
         pattern=r"^(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
         r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}\Z",
-        description="an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…",
+        description="an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…; "
+        "`envbuilder catalog look NAME:TAG` prints it",
     ),
 ]
 

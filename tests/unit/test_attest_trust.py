@@ -31,7 +31,7 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as Published
 
 from envbuilder import simulated
-from envbuilder.attest import envelope, statements
+from envbuilder.attest import envelope, requirements, statements
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import GpuRequirement, Requirement, read_gpu
@@ -425,3 +425,19 @@ def test_more_bad_news_never_proves_a_kind(values: list[Verdict], more: Verdict)
     for kind, state in zip(ON, before, strict=True):
         real = [one for one in values if one.verdict == "PASSED" and not one.simulated and one.host == HOSTS[str(kind)]]
         assert real or state != "passed"
+
+
+@pytest.mark.parametrize(
+    ("age", "allowed", "text"),
+    [
+        (46, 30, "validated 46 s ago; at most 30 s is accepted"),
+        (14_400, 3600, "validated 4.0 hours ago; at most 60.0 minutes is accepted"),
+        (100 * 86_400, 90 * 86_400, "validated 100.0 days ago; at most 90.0 days is accepted"),
+        (-200 * 86_400, 1, "validated 200.0 days in the future: a clock is wrong"),
+        (20, 30, ""),
+    ],
+)
+def test_an_age_is_written_in_a_fitting_unit(age: float, allowed: float, text: str) -> None:
+    now = datetime.now(UTC)
+    value = verdict(finished=(now - timedelta(seconds=age)).isoformat())
+    assert requirements._age(value, Requirement(level="cpu", max_age_s=allowed), now) == text
