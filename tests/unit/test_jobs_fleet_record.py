@@ -64,7 +64,7 @@ def test_the_committed_record_of_an_image_is_part_of_it(tmp_path: Path) -> None:
 def test_a_variant_without_its_list_is_refused_and_a_complete_one_is_not(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="leaves out are unknown") as refused:
         required(RUNTIME, Workspace(tmp_path))
-    assert "checkout with images/" in (refused.value.hint or "")
+    assert f"envbuilder lock -s {RUNTIME.id}" in (refused.value.hint or "")
     complete = msgspec.structs.replace(RUNTIME, variant=msgspec.UNSET)
     there = unpacked(required(complete, Workspace(tmp_path)), tmp_path / "there")
     assert of_record(ValidationRequest(image="x"), RUNTIME.id, there) == ValidationRequest(image="x")

@@ -16,7 +16,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.host import describe
 from envbuilder.jobs.fleet.document import FleetDocument
 from envbuilder.jobs.fleet.job import BuildSpec, Job, job_of
-from envbuilder.jobs.fleet.record import packed, unpacked
+from envbuilder.jobs.fleet.record import required, unpacked
 from envbuilder.jobs.run import RunOptions, run
 from envbuilder.publish.attestation import PublishSession
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
@@ -30,7 +30,10 @@ from envbuilder.workspace import Workspace, write_atomically
 
 
 def build_jobs(document: FleetDocument, choice: Choice, root: Path, *, profile: Profile, gpus: str) -> Iterable[Job]:
-    """Yield a job for each environment that some host can run and that the repository lacks."""
+    """Yield a job for each environment that some host can run and that the repository lacks.
+
+    Raises UsageError as `required` does: the hosts that validate the image later need the same record.
+    """
     missing = {row.environment for row in document.rows if row.state == "unpublished"}
     for environment in choice.environments:
         if environment.id in missing:
@@ -38,7 +41,7 @@ def build_jobs(document: FleetDocument, choice: Choice, root: Path, *, profile: 
                 repository=document.repository,
                 environment=environment.id,
                 matrix=choice.matrix,
-                record=packed(environment, Workspace(root)),
+                record=required(environment, Workspace(root)),
                 profile=profile,
                 gpus=gpus,
             )

@@ -40,7 +40,7 @@ def packed(environment: Environment, workspace: Workspace) -> bytes:
 
 
 def required(environment: Environment, workspace: Workspace) -> bytes:
-    """Return the record for a validation. Raises UsageError for a variant that lacks files, if their list is missing.
+    """Return the record of an environment. Raises UsageError for a variant without files, if their list is missing.
 
     Without it such an image can only end INCONCLUSIVE: its own list proves nothing.
     """
@@ -48,7 +48,7 @@ def required(environment: Environment, workspace: Workspace) -> bytes:
         raise UsageError(
             f"{environment.id}: this folder has no images/{environment.id}, so the files that the variant "
             f"{environment.variant} leaves out are unknown",
-            hint="run it in the folder in which it was built, such as a checkout with images/",
+            hint=f"run it in a checkout with images/; for a new environment first: envbuilder lock -s {environment.id}",
         )
     return packed(environment, workspace)
 
