@@ -96,6 +96,10 @@ def test_entry_that_no_package_brought_is_a_warning_by_its_area(layer: Layer, ch
         ("srv/app/main.py", {"base_layers": 2}, False),
         ("srv/app/__pycache__/main.cpython-311.pyc", {}, False),
         ("var/log/mine.log", {}, False),
+        ("etc/ld.so.conf.d/cudnn.conf", {}, False),
+        ("etc/ld.so.conf.d/mine.conf", {}, True),
+        ("opt/cudnn/.lock", {}, False),
+        ("root/.local/share/uv/credentials/credentials.toml.lock", {}, False),
     ],
 )
 def test_file_that_nothing_accounts_for_is_reported(path: str, context: dict[str, Any], *, is_reported: bool) -> None:
