@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from factories import failed_verdict, inconclusive_verdict, upgrade, verdict
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from envbuilder import errors
 from envbuilder.cli import exit_codes
+from envbuilder.cli.output import finish
 from envbuilder.cli.schema_command import DOCUMENTS, schema_of
 from envbuilder.errors import ExitCode
 from envbuilder.jobs.clean import CleanDocument, ImageGone
@@ -21,6 +23,7 @@ from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.verification import Demanded, Verification
 from envbuilder.refresh.agreement import Comparison, VerifyDocument
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, Result
+from envbuilder.verdict import Verdict
 
 CONTRACT = (70, 5, 7, 6, 2, 4, 3, 1, 8, 0)
 """The documented order, written down a second time."""
@@ -126,3 +129,21 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
 def test_what_a_document_says_is_its_code(document: exit_codes.Document, code: int) -> None:
     """Words, decisions and answers map to the contract's codes."""
     assert exit_codes.of(document) == code
+
+
+@pytest.mark.parametrize(
+    ("document", "allow", "code"),
+    [
+        (inconclusive_verdict(), ("inconclusive",), ExitCode.DONE),
+        (inconclusive_verdict(), (), ExitCode.NO_CLAIM),
+        (failed_verdict(), ("inconclusive",), ExitCode.FAILED),
+    ],
+)
+def test_inconclusive_is_accepted_on_request_and_aloud(
+    document: Verdict, allow: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(click.exceptions.Exit) as ended:
+        finish(document, "json", str, allow=allow)
+    printed = capsys.readouterr()
+    assert (ended.value.exit_code, "accepted by --allow" in printed.err) == (code, code == ExitCode.DONE)
+    assert document.verdict in printed.out

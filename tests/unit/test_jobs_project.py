@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from ci_steps import SHIPPED, repository, run_steps
 from click.testing import CliRunner
 
 from envbuilder.cli import root
 from envbuilder.jobs.project import FILES
-
-TOP = Path(__file__).parents[2]
-SHIPPED = "tf2.20.0-py311-cpu-bookworm-runtime"
 
 
 def run(*words: str) -> str:
@@ -101,59 +97,25 @@ def test_devcontainer_of_two_environments_asks_for_one(here: Path) -> None:
     assert json.loads(run("export", "devcontainer", "-s", "flavor=cpu"))["image"].startswith("envbuilder/tensorflow:")
 
 
-@pytest.fixture
-def repository(here: Path) -> Path:
-    """Make a repository with a matrix of its own and its committed contexts."""
-    (here / "matrix.yaml").write_text(
-        'name: own\naxes: {tensorflow: ["2.20.0"], python: ["3.11"], os: [debian-bookworm], form: [runtime]}\n'
-    )
-    for name in (SHIPPED, "shared", "packages", "README.md"):
-        source, target = TOP / "images" / name, here / "images" / name
-        if source.is_dir():
-            shutil.copytree(source, target)
-        elif source.is_file():
-            shutil.copy(source, target)
-    return here
-
-
-def steps(job: dict[str, Any], folder: Path) -> tuple[int, str]:
-    """Run the steps of a job that need no engine as a runner does, until one fails; return its exit code and output."""
-    outputs = folder / "outputs"
-    outputs.touch()
-    texts = [one.get("run", "") if isinstance(one, dict) else one for one in job.get("steps") or job["script"]]
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "MATRIX": "matrix.yaml",
-        "GITHUB_OUTPUT": str(outputs),
-    }
-    ran = [text for text in texts if text and not text.startswith("pip install")]
-    assert ran
-    for text in ran:
-        words = ["bash", "-e", "-c", text]
-        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return done.returncode, done.stdout + done.stderr
-    return 0, outputs.read_text()
-
-
 @pytest.mark.parametrize("form", ["github", "gitlab"])
-def test_plan_job_is_green_in_a_repository_of_its_own_and_red_for_a_broken_matrix(form: str, repository: Path) -> None:
+def test_plan_job_is_green_in_a_repository_of_its_own_and_red_for_a_broken_matrix(form: str, here: Path) -> None:
+    repository(here)
     job = yaml.safe_load(run("export", form))
     job = job["jobs"]["plan"] if form == "github" else job["plan"]
-    code, text = steps(job, repository)
+    code, text = run_steps(job, here)
     assert code == 0, text
     if form == "github":
         assert json.loads(text.removeprefix("environments="))["include"][0]["environment"] == SHIPPED
-    matrix = repository / "matrix.yaml"
+    matrix = here / "matrix.yaml"
     matrix.write_text(matrix.read_text().replace("2.20.0", "2.19.1"))
-    assert steps(job, repository)[0] == 1  # no lock
+    assert run_steps(job, here)[0] == 1  # no lock
     matrix.write_text(matrix.read_text().replace('"2.19.1"', "2.20"))
-    code, text = steps(job, repository)
+    code, text = run_steps(job, here)
     assert (code, "matrix.yaml:2" in text) == (2, True), text
 
 
-def test_every_step_of_the_ci_files_calls_commands_that_exist(repository: Path) -> None:
+def test_every_step_of_the_ci_files_calls_commands_that_exist(here: Path) -> None:
+    repository(here)
     for form in ("github", "gitlab"):
         text = run("export", form)
         for line in text.splitlines():
