@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import resources
 from typing import Literal, NamedTuple
@@ -184,7 +184,16 @@ class _Entries:
         self._subject, self._files, self._packages = subject, subject.files, packages
         self._user = user_number(subject) or 0
         self._closed_folders: dict[str, str] = {"": ""}
-        self._sites = tuple(f"{site}/" for site in subject.python.sites) if self._user else ()
+        sites = tuple(f"{site}/" for site in subject.python.sites) if self._user else ()
+        self._places: Mapping[Within, Callable[[str, StackedFile], bool]] = {
+            "": lambda *_: True,
+            "python": self._is_python,
+            "loader": self._is_loaded,
+            "path": lambda path, _: path in self._before_system and self._is_started(path),
+            "system": lambda path, _: (owner := self.owner(path)) is not None and owner.kind == "system",
+            "packages": lambda path, _: path in packages,
+            "sites": lambda path, _: path.startswith(sites),
+        }
 
     def entries(self) -> Iterator[tuple[str, StackedFile, bool]]:
         for path, entry in self._files.paths.items():
@@ -237,31 +246,13 @@ class _Entries:
     def fits(self, row: Area, path: str, entry: StackedFile) -> bool:
         """Return True if an entry is of the kind and at the place of a row, and in a layer to which that applies."""
         is_of_row = entry.row.kind in row.kinds and (row.of_additions or not self._is_declared_or_above(path, entry))
-        return is_of_row and row.target in ("", entry.row.target) and self._is_within(row.within, path, entry)
+        return is_of_row and row.target in ("", entry.row.target) and self._places[row.within](path, entry)
 
     def _is_declared_or_above(self, path: str, entry: StackedFile) -> bool:
         """Return True for what the base brought, the matrix declares, or a layer above envbuilder's own added."""
         subject = self._subject
         is_above = 0 < subject.own_layers <= entry.layer
         return is_above or entry.layer < subject.base_layers or path in subject.declared
-
-    def _is_within(self, within: Within, path: str, entry: StackedFile) -> bool:
-        match within:
-            case "python":
-                return self._is_python(path, entry)
-            case "loader":
-                return self._is_loaded(path, entry)
-            case "path":
-                return path in self._before_system and self._is_started(path)
-            case "system":
-                owner = self.owner(path)
-                return owner is not None and owner.kind == "system"
-            case "packages":
-                return path in self._packages
-            case "sites":
-                return path.startswith(self._sites)
-            case "":
-                return True
 
     def closed(self, path: str, row: FileRow) -> str:
         """Return the outermost folder or file on a path that the image's user may not read; '' for none.

@@ -281,10 +281,7 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
 
 
 def _is_cached_code(path: str) -> bool:
-    """Return True for cached byte code: `unowned_files` checks it, without a digest.
-
-    The wheels of NumPy 1.26 and 2.0 contain one such file with its digest; every installer that compiles replaces it.
-    """
+    # NumPy's wheels of 1.26 and 2.0 have one such file with its digest; every installer that compiles replaces it.
     return "/__pycache__/" in path and path.endswith(".pyc")
 
 

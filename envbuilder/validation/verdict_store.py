@@ -171,7 +171,6 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = "envbuilder/validated/v1"
     key: str
     verdict: str = ""
-    checksum: str = ""
 
 
 def validate_and_record(
