@@ -23,6 +23,9 @@ _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certific
 _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
 """Findings of a check; variables, labels and instructions that are searched, and their bytes."""
 
+_COMPILED = re.compile(r"__pycache__/([^/]+)\.cpython-[^/]+\.pyc\Z")
+"""Byte code is as public as its source; the check `files` compares them."""
+
 _SETS = re.compile(r"(?:/bin/sh -c #\(nop\)\s+)?(ENV|LABEL|CMD|ENTRYPOINT) ")
 _LEAST_VALUE = 7
 """Characters of a value; shorter ones occur in other words."""
@@ -33,7 +36,7 @@ def secrets(subject: ImageContext) -> CheckOutput:
     left = list(_left(subject, hidden=False))
     public = _published(subject) if left else ()
     findings = [
-        *(one for path, one in left if path not in public),
+        *(one for path, one in left if _COMPILED.sub(r"\1.py", path) not in public),
         *_configured(subject),
         *_authorities(subject),
         *_permissions(subject),

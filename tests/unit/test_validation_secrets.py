@@ -436,3 +436,13 @@ def test_build_step_with_a_credential_is_found(text: str) -> None:
 )
 def test_build_step_without_a_credential_is_not_found(text: str) -> None:
     assert errors(history=(text,)) == []
+
+
+def test_published_source_and_its_byte_code_are_no_secrets() -> None:
+    there = package("uploader", "1", {"uploader/auth.py": GITHUB + b"\n"})
+    compiled: Layer = {f"{SITE}/uploader/__pycache__/auth.cpython-311.pyc": GITHUB + b"\n"}
+    assert secrets(context_of(image_of({**there, **compiled}))).findings == ()
+    found = secrets(
+        context_of(image_of({**there, **compiled, f"{SITE}/uploader/auth.py": GITHUB + b" # mine\n"}))
+    ).findings
+    assert [one.severity for one in found] == [Severity.WARNING] * 2
