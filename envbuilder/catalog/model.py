@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import image_names
+from envbuilder.catalog import gpu_code, image_names
 from envbuilder.catalog.gpu_names import GpuNames
 from envbuilder.catalog.image_names import PlainImage
 from envbuilder.catalog.rows import (
@@ -293,6 +293,21 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
             verified=image.verified,
             brings=image,
         )
+
+    @_memoized
+    def with_code_for(self, capability: str) -> tuple[str, ...]:
+        """List the final releases with machine code for a compute capability; generated kernels may be PTX for it."""
+
+        def serves(row: TensorflowRelease) -> bool:
+            kinds = [(kind.cubins, kind.ptx if kind.origin == "generated" else ()) for kind in row.kernels]
+            return all(
+                any(gpu_code.runs_cubin(built, capability) for built in cubins)
+                or any(gpu_code.compiles_for(text, capability) for text in ptx)
+                for cubins, ptx in kinds or [(row.cubins, ())]
+            )
+
+        rows = (row for row in self.tensorflow if row.gpu and versions.is_final(row.version))
+        return tuple(sorted({row.version for row in rows if serves(row)}, key=versions.key))
 
     @_memoized
     def image(self, name: str) -> BaseImage | None:

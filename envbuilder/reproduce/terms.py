@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.findings import span
 from envbuilder.reproduce.grammar import GRAMMAR, cudnn_of_number
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text
 from envbuilder.reproduce.question import Case, gpus_of, release_of
@@ -74,13 +75,17 @@ def terms(case: Case) -> Facts:
     wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
     python = row.pythons[-1] if row is not None and row.pythons else None
     newest = catalog.distributions(catalog.final_versions[-1])[0]
+    gpu = next(iter(gpus_of(reported)), None)
+    device = catalog.gpu(gpu) if gpu is not None else None
+    capability = device.compute_capability if device is not None else next(iter(reported.compute_capabilities), None)
     found: dict[str, object | None] = {
+        "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
         "cuda": release.cuda if release else old.cuda if old else None,
         "cudnn": release.cudnn if release else old.cudnn if old else None,
         "floor": toolkit.driver if toolkit else None,
         "driver": reported.driver,
-        "gpu": next(iter(gpus_of(reported)), None),
+        "gpu": gpu,
         "installed": reported.cuda,
         "python": reported.python,
         "pythons": f"{row.pythons[0]} to {row.pythons[-1]}" if row is not None and row.pythons else None,

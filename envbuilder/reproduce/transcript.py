@@ -34,6 +34,22 @@ _TYPED = {
 }  # fmt: skip
 """Typographic punctuation and its ASCII form; digits and letters stay unchanged."""
 
+_CELLS = re.compile(r"</t[dh]>[ \t]{0,8}<t[dh]\b[^<>\n]{0,200}>", re.IGNORECASE)
+_HEADING = re.compile(r"<h[1-6]\b[^<>\n]{0,200}>", re.IGNORECASE)
+_ROW = re.compile(r"<tr\b[^<>\n]{0,200}>", re.IGNORECASE)
+_ITEM = re.compile(r"<li\b[^<>\n]{0,200}>", re.IGNORECASE)
+_TAG = re.compile(
+    r"</?(?:a|article|b|blockquote|body|br|code|dd|div|dl|dt|em|font|h[1-6]|head|hr|html|i|img|kbd|li|ol|p|pre|samp|section|small|span|strong|table"
+    r"|tbody|td|th|thead|tr|tt|u|ul)\b(?:[ \t][^<>\n]{0,400})?/?>",
+    re.IGNORECASE,
+)
+_MISREAD = re.compile(r"(?<![\w.])(?=[0-9lIO.]*[0-9])(?:\w{1,12}\.so\.)?[0-9lIO]{1,4}(?:\.[0-9lIO]{1,4}){1,3}(?![\w.])")
+_SUSPECT = re.compile(r"(?<=[0-9.])[lIO](?=[0-9.\s]|$)|\b[lIO](?=[0-9]{0,2}\.[0-9])")
+_MISREAD_MODEL = re.compile(r"\b([RG]TX ?)([1-9][0-9O]{3})\b")
+_LARGEST_SCAN = 1 << 20
+_DIGITS = str.maketrans("lIO", "110")
+"""Letters that character recognition writes in place of digits."""
+
 _FOREIGN = re.compile("|".join(GRAMMAR.translations))
 _TYPOGRAPHY = re.compile("[" + "".join(_TYPED) + "]")
 
@@ -100,7 +116,18 @@ def _without_marks(text: str) -> str:
         text = _QUOTES.sub("", text)
     if '",\n' in text:
         text = _ELEMENT.sub(_element, text)
+    if "</" in text:
+        text = _TAG.sub("", _ITEM.sub("- ", _HEADING.sub("### ", _ROW.sub("| ", _CELLS.sub(" | ", text)))))
+    if len(text) < _LARGEST_SCAN and _SUSPECT.search(text) is not None:
+        text = _MISREAD.sub(_as_digits, text)
+        text = _MISREAD_MODEL.sub(lambda match: match[1] + match[2].translate(_DIGITS), text)
     return _ENTITY.sub(_entity, text) if "&" in text else text
+
+
+def _as_digits(match: re.Match[str]) -> str:
+    """Read a version with letters that stand for digits; the name of a library before it stays."""
+    name, dot, version = match[0].rpartition(".so.")
+    return f"{name}{dot}{version.translate(_DIGITS)}"
 
 
 def _entity(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Kernels, Ptx
 from envbuilder.compat.candidate import Candidate, Device, Rule
-from envbuilder.compat.findings import finding, listed, name_of
+from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.compat.rules.driver import forward_compatible, own_driver
 from envbuilder.finding import Code, Finding
 
@@ -146,9 +146,13 @@ def _compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
     return candidate.compat is True or not versions.at_least(driver, loaded.minimum_driver)
 
 
-def _fields(candidate: Candidate, device: Device, kind: Kernels) -> dict[str, str]:
+def _fields(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> dict[str, str]:
     """Return the fields that the texts about kernels have in common."""
+    releases = catalog.with_code_for(device.capability)
+    toolkit = next((row.version for row in catalog.cuda if _has_machine_code(row.capabilities, device)), "a newer one")
+    none = f"No release on the index has machine code for it: build one for {device.capability} with CUDA {toolkit}"
     return {
+        "take": f"Take TensorFlow {span(releases)}, with machine code for it" if releases else none,
         "gpu": device.name,
         "label": device.label,
         "name": name_of(candidate.release),
@@ -167,14 +171,14 @@ def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Cat
         cubins=listed(kind.cubins),
         target=for_one.target if for_one else "",
         only=gpu_code.capability(for_one) if for_one else "",
-        **_fields(candidate, device, kind),
+        **_fields(candidate, device, kind, catalog),
     )
 
 
 def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, catalog: Catalog) -> Finding:
     release, needed, branch = candidate.release, _compiler(candidate, ptx, catalog), candidate.branch
     wanted = own_driver(candidate, needed, catalog) if needed is not None else "a newer one"
-    fields = {**_fields(candidate, device, kind), "driver": candidate.driver, "wanted": wanted}
+    fields = {**_fields(candidate, device, kind, catalog), "driver": candidate.driver, "wanted": wanted}
     if kind.origin == "hand-written":
         cuda = needed.version if needed else release.cuda
         return finding(Code.NO_KERNEL_IMAGE, "driver_cannot_compile", (release, needed), cuda=cuda, **fields)
@@ -186,7 +190,7 @@ def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, 
 
 def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Iterator[Finding]:
     """Report the cost, or the reported failure, of compiling kernels for this GPU in the driver."""
-    release, fields = candidate.release, _fields(candidate, device, kind)
+    release, fields = candidate.release, _fields(candidate, device, kind, catalog)
     usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
     ptx = max(usable, key=lambda one: versions.numbers(gpu_code.capability(one)))
     if kind.origin == "generated":
