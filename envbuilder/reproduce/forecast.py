@@ -11,6 +11,7 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import Code, Finding, Severity, written
 from envbuilder.reproduce.causes import cause_of, is_cause
+from envbuilder.reproduce.grammar import old_release
 from envbuilder.reproduce.libraries import FILE, span_of
 from envbuilder.reproduce.messages.catalog import get, marked
 from envbuilder.reproduce.question import Case, gpus_of, release_of
@@ -78,7 +79,10 @@ def _is_disproved(row: Finding, case: Case) -> bool:
 
 def _by_major(case: Case) -> Iterator[Finding]:
     """Compare only majors if the exact CUDA is unknown: a file name says 12, not which 12."""
-    cuda, release = case.reported.cuda, case.release
+    cuda, release, old = case.reported.cuda, case.release, old_release(case.version)
+    if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
+        named = {"release": case.version, "built": old.cuda, "cudnn": old.cudnn, "tag": old.tag, "cuda": cuda}
+        yield finding(Code.CUDA_MISMATCH, "before_catalogue", **named)
     if release is None or release.cuda is None or cuda is None or names_line(cuda) or same_major(cuda, release.cuda):
         return
     yield finding(Code.CUDA_MISMATCH, "major", release=release.version, built=release.cuda, cuda=cuda)

@@ -53,6 +53,12 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce") / "grammar.yaml", Grammar)
+
+
+def old_release(version: str | None) -> OldRelease | None:
+    return next((row for row in GRAMMAR.before_catalogue if version is not None and row.holds(version)), None)
+
+
 _NAME = re.compile(r"%([A-Z_]+)%")
 
 

@@ -57,6 +57,8 @@ def span_of(case: Case) -> str:
     named = [row.values.get("library", "") for row in case.messages if row.signature in _NAMING]
     names = tuple(name for name in named if (FILE.match(name) and not name.startswith("libcuda.")) or _DLL.match(name))
     known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
+    if names and not known:
+        return ""  # a build that the catalogue does not know
     ends = [(known[0], known[-1])] if known else []
     ends += [
         rows for text, rows in GRAMMAR.log_lines.items() if any(re.search(text, row.text) for row in case.messages)

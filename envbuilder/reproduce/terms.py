@@ -13,7 +13,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.findings import span
-from envbuilder.reproduce.grammar import GRAMMAR, cudnn_of_number
+from envbuilder.reproduce.grammar import GRAMMAR, cudnn_of_number, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text
 from envbuilder.reproduce.question import Case, gpus_of, release_of
 from envbuilder.workspace import packaged_yaml
@@ -69,7 +69,7 @@ def terms(case: Case) -> Facts:
     words = _table()[place_of(case)]
     image = reported.image or "IMAGE"
     version = release_of(reported.tensorflow) if reported.tensorflow else None
-    old = next((row for row in GRAMMAR.before_catalogue if version is not None and row.holds(version)), None)
+    old = old_release(version)
     row = release or _distribution(version, case)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
     wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
