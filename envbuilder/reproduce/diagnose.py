@@ -17,7 +17,7 @@ from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, slow_starts
 from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.libraries import missing_libraries
-from envbuilder.reproduce.messages.catalog import LogMessage, MessageMatch, get, marked
+from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, marked
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
@@ -53,6 +53,9 @@ def predict(case: Case) -> tuple[Finding, ...]:
     return by_cause((*known, *slow_starts(case, frozenset(row.code for row in known))), proved)
 
 
+_TOWARDS_A_GPU: set[Layer] = {"driver", "loader", "container", "symptom"}
+
+
 def _related(case: Case) -> tuple[MessageMatch, ...]:
     """Drop messages of another TensorFlow, and messages about a GPU if only the import or installation fails."""
     reported, messages = case.reported, case.messages
@@ -62,10 +65,19 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
     grows = reported.environment.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "true"
     first = is_since(_FIRST_WITH_KERAS, reported) and not is_since("2.0", reported)
     unrelated = {"tf1_code"} if first else set()  # 1.x contains these names
+    others = marked("other_vendor", messages)
+    rest = {get(row.signature).layer for row in messages if get(row.signature).code is not None and row not in others}
+    about_gpu = rest <= _TOWARDS_A_GPU if rest else "invisible" in asked
+    if others and about_gpu and not (reported.gpus or reported.driver or reported.compute_capabilities):
+        return others[:1]
+    unrelated |= {row.signature for row in others}
+    printed = {get(row.signature).code for row in messages if row.exact and not get(row.signature).prose}
     for row in messages:
         known = get(row.signature)
         if only and ("goes_on" in known.marks or known.layer == "symptom"):
             unrelated.add(known.id)
+        if known.prose and known.code is not None and known.code in printed:
+            unrelated.add(known.id)  # a program's own line says it better
         if grows and known.code is Code.STALLS and "memory" in known.marks:
             unrelated.add(known.id)
     return tuple(row for row in messages if row.signature not in unrelated)

@@ -140,6 +140,9 @@ def other_builds(case: Case) -> tuple[Finding, ...]:
     origin = case.reported.origin
     if origin is None:
         return tuple(_never_opened(case))
+    complaints = set(case.reported.complaints)
+    if origin == "conda" and complaints and complaints <= {"import", "installing"}:
+        return ()  # conda's CUDA has no part in an import that fails
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
     return (finding(Code.OTHER_BUILD, origin, found=next(rows, "")[:200]),)
 

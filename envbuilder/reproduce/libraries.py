@@ -7,6 +7,7 @@ import re
 from envbuilder import versions
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.findings import finding, listed, name_of, span
+from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch
@@ -83,6 +84,8 @@ def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
     Others are left out if they have no wheel for the stated Python, or do not open a library that the log opened.
     """
     rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
+    windows = case.reported.platform == "windows" or any(_DLL.match(name) for name in names)
+    rows = [row for row in rows if not windows or not versions.at_least(row.version, FIRST_WITHOUT_WINDOWS_GPU)]
     found = [row for row in rows if row.gpu and all(_opens(row, name) for name in names)]
     if case.release in found:
         return [case.release]

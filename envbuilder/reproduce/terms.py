@@ -79,6 +79,8 @@ def terms(case: Case) -> Facts:
     device = catalog.gpu(gpu) if gpu is not None else None
     capability = device.compute_capability if device is not None else next(iter(reported.compute_capabilities), None)
     found: dict[str, object | None] = {
+        "modprobe": None if reported.platform == "windows" else _MODPROBE,
+        "nvcc": _nvcc(release.cuda, place_of(case)) if release is not None and release.cuda is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
         "cuda": release.cuda if release else old.cuda if old else None,
@@ -101,6 +103,16 @@ def terms(case: Case) -> Facts:
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
     return {name: value for name, value in found.items() if value is not None}
+
+
+_MODPROBE = "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm"
+
+
+def _nvcc(cuda: str, place: str) -> str:
+    """Write the command that installs the compiler of a CUDA."""
+    if place == "conda" or versions.major(cuda) < 11:  # noqa: PLR2004 - the first CUDA with wheels
+        return f"conda install -c conda-forge cudatoolkit-dev={cuda}"
+    return f"pip install nvidia-cuda-nvcc-cu{versions.major(cuda)}=={cuda}.*"
 
 
 def _distribution(version: str | None, case: Case) -> TensorflowRelease | None:

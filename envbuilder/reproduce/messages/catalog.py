@@ -24,7 +24,7 @@ Layer = Literal[
 ]  # fmt: skip
 
 
-Mark = Literal["follows", "goes_on", "not_found", "ran", "memory", "suggests", "asks"]
+Mark = Literal["follows", "goes_on", "not_found", "ran", "memory", "suggests", "asks", "other_vendor"]
 """What a message says besides its code: it follows from another message; TensorFlow goes on without the GPU; a CUDA
 library was not found; code ran on the GPU, so its libraries were found; memory may be short; it has other causes too,
 so that its line alone proves none.

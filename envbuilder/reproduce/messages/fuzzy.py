@@ -148,7 +148,7 @@ def traceback_matches(transcript: Transcript, known: tuple[MessageMatch, ...]) -
         if number > seen + _WIDEST_TRACE:
             through, package = False, ""
         if frame is not None:
-            package, seen = frame["package"].lower(), number
+            package, seen = "google" if "_pb2.py" in line else frame["package"].lower(), number
             through = through or package.startswith(("tensorflow", "keras"))
             continue
         raised = _RAISED.match(line)
@@ -160,3 +160,15 @@ def traceback_matches(transcript: Transcript, known: tuple[MessageMatch, ...]) -
             named.add(signature)
             yield MessageMatch(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
         through, package = False, ""
+    if (
+        through
+        and package == "google"
+        and seen > len(transcript.lines) - _NEAR_THE_END
+        and not named
+        and not any(line >= seen for line in explained)
+    ):
+        text = transcript.line(seen).strip()[:_LONGEST]  # the trace is cut before its last line
+        yield MessageMatch(signature="stopped_in_protobuf", line=seen, text=text, exact=False)
+
+
+_NEAR_THE_END = 6
