@@ -72,6 +72,9 @@ def _related(case: Case) -> tuple[MessageMatch, ...]:
         return others[:1]
     unrelated |= {row.signature for row in others}
     printed = {get(row.signature).code for row in messages if row.exact and not get(row.signature).prose}
+    on_path = reported.platform == "windows" or "LD_LIBRARY_PATH" in reported.environment
+    if reported.install != "pip" or "invisible" not in asked or on_path:
+        unrelated.add("conda_cuda_for_pip")
     for row in messages:
         known = get(row.signature)
         if only and ("goes_on" in known.marks or known.layer == "symptom"):

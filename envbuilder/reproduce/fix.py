@@ -81,8 +81,9 @@ _Found = tuple[Nearest, Environment | None]
 def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
     """Change as little as possible of the stated versions."""
     question, catalog = case.question, case.catalog
-    if question is None or not _fixable_by_versions(diagnosis):
-        return None
+    mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
+    if question is None or not _fixable_by_versions(diagnosis) or (mac and not question.gpu):
+        return None  # wheels for macOS are not in the catalogue
     works = Installable(catalog, without=codes_without_kernels())
     search = _Search(case, next(iter(diagnosis.codes), None), _answerable(question, catalog), works)
     chosen = next(filter(lambda way: _removes_cause(way[0], search), _ways(search)), None)

@@ -83,6 +83,10 @@ def _by_major(case: Case) -> Iterator[Finding]:
     if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
         named = {"release": case.version, "built": old.cuda, "cudnn": old.cudnn, "tag": old.tag, "cuda": cuda}
         yield finding(Code.CUDA_MISMATCH, "before_catalogue", **named)
+    cudnn = case.reported.cudnn
+    if old is not None and cudnn and not same_major(cudnn, old.cudnn):
+        named = {"release": case.version, "built": old.cudnn, "cudnn": cudnn, "cuda": old.cuda}
+        yield finding(Code.CUDNN_MISMATCH, "before_catalogue", **named)
     if release is None or release.cuda is None or cuda is None or names_line(cuda) or same_major(cuda, release.cuda):
         return
     yield finding(Code.CUDA_MISMATCH, "major", release=release.version, built=release.cuda, cuda=cuda)

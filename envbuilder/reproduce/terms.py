@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -78,7 +79,12 @@ def terms(case: Case) -> Facts:
     gpu = next(iter(gpus_of(reported)), None)
     device = catalog.gpu(gpu) if gpu is not None else None
     capability = device.compute_capability if device is not None else next(iter(reported.compute_capabilities), None)
+    mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
+    stated = catalog.toolkit(reported.cuda)
     found: dict[str, object | None] = {
+        "mac": _MAC if mac else None,
+        "mac_fix": _MAC_FIX if mac else None,
+        "installed_floor": stated.driver if stated is not None else None,
         "modprobe": None if reported.platform == "windows" else _MODPROBE,
         "nvcc": _nvcc(release.cuda, place_of(case)) if release is not None and release.cuda is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
@@ -105,6 +111,14 @@ def terms(case: Case) -> Facts:
     return {name: value for name, value in found.items() if value is not None}
 
 
+_MAC = (
+    "No wheel fits this Mac and this Python: for Apple's processors they begin with TensorFlow 2.13 (before, the "
+    "package is called tensorflow-macos), for Intel's they end with 2.16."
+)
+_MAC_FIX = (
+    "Use an arm64 Python (`python -c 'import platform; print(platform.machine())'` prints arm64) of 3.9 to 3.12, then "
+    "`pip install -U pip 'tensorflow>=2.13'`."
+)
 _MODPROBE = "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm"
 
 
@@ -130,7 +144,8 @@ def with_values(row: MessageMatch, facts: Facts) -> Facts:
 
 def _of_file(name: str) -> dict[str, str]:
     """Return what the file name of a CUDA library says about releases before the catalogue: libcublas.so.9.0."""
-    number = name.rpartition(".so.")[2]
+    dll = re.search(r"64_([0-9])([0-9])\.dll$", name)
+    number = f"{dll[1]}.{dll[2]}" if dll is not None else name.rpartition(".so.")[2]
     old = next((row for row in GRAMMAR.before_catalogue if row.cuda == number and "cudnn" not in name), None)
     return {"library_cuda": old.cuda, "library_cudnn": old.cudnn, "library_tag": old.tag} if old is not None else {}
 

@@ -139,7 +139,8 @@ _NAMED_CUDNN = re.compile(
     r"cu ?dnn[^0-9/]{0,16}([4-9](?:\.[0-9]{1,2}){0,3})(?![0-9]|\.[0-9])", re.IGNORECASE | re.ASCII
 )
 _NAMED_CUDA = re.compile(
-    r"cuda(?!/)[^0-9/,;]{0,16}((?:[4-9]|1[0-5])(?:\.[0-9]{1,3}){0,2})(?![0-9]|\.[0-9])", re.IGNORECASE | re.ASCII
+    r"cuda(?!/)[^0-9/,;]{0,16}((?:[4-9]|1[0-5])(?:\.[0-9]{1,3}){0,2})(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])",
+    re.IGNORECASE | re.ASCII,
 )
 _BUILT_FOR = re.compile(r"\+cuda[0-9.]{2,6}")
 
