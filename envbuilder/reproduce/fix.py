@@ -90,6 +90,9 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
     if chosen is None:
         return None
     (near, changes, predicate), worked = chosen
+    stated = release_of(case.reported.tensorflow or "")
+    if stated != question.tensorflow and all(change.field != "tensorflow" for change in changes):
+        changes = (Change("tensorflow", stated, near.tensorflow), *changes)  # a nightly, taken for its minor line
     wish = _wish(question, near, catalog)
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
@@ -153,7 +156,9 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
             break
     else:
         return None
-    old = reported.tensorflow or (f"{span[2:].replace(',<=', ' to ').removesuffix('.99')} by the log" if span else "?")
+    old = reported.tensorflow or (
+        f"{span[2:].replace(',<=', ' to ').removesuffix('.99')} by the log" if span else "(not stated)"
+    )
     changes: tuple[Change, ...] = (Change("tensorflow", old, made.tensorflow),)
     if native:
         return _document(case, near, (*changes, *_libraries_of(near, reported)), wanted, None), None

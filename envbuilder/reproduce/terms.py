@@ -82,10 +82,9 @@ def terms(case: Case) -> Facts:
     mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
     stated = catalog.toolkit(reported.cuda)
     found: dict[str, object | None] = {
-        "mac": _MAC if mac else None,
-        "mac_fix": _MAC_FIX if mac else None,
+        "if_mac": "" if mac else None,
+        "if_linux": "" if reported.platform != "windows" and not mac else None,
         "installed_floor": stated.driver if stated is not None else None,
-        "modprobe": None if reported.platform == "windows" else _MODPROBE,
         "nvcc": _nvcc(release.cuda, place_of(case)) if release is not None and release.cuda is not None else None,
         "served_by": span(catalog.with_code_for(capability)) or None if capability is not None else None,
         "release": version,
@@ -109,17 +108,6 @@ def terms(case: Case) -> Facts:
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
     return {name: value for name, value in found.items() if value is not None}
-
-
-_MAC = (
-    "No wheel fits this Mac and this Python: for Apple's processors they begin with TensorFlow 2.13 (before, the "
-    "package is called tensorflow-macos), for Intel's they end with 2.16."
-)
-_MAC_FIX = (
-    "Use an arm64 Python (`python -c 'import platform; print(platform.machine())'` prints arm64) of 3.9 to 3.12, then "
-    "`pip install -U pip 'tensorflow>=2.13'`."
-)
-_MODPROBE = "sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm"
 
 
 def _nvcc(cuda: str, place: str) -> str:
