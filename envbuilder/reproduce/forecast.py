@@ -96,15 +96,15 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     """Compare GPU and toolkit if the catalogue has no row for the release."""
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
-    toolkit = _opened(case) or stated or _newest_of(case)
+    toolkit, old = _opened(case) or stated, old_release(case.version)
+    cuda, last = (toolkit.version, toolkit.last_capability) if toolkit else (old.cuda, old.capability) if old else ("", "")
     rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
     newest = max(capabilities, key=key, default=None)
-    if toolkit is None or newest is None or key(newest) <= key(toolkit.last_capability):
+    if not last or newest is None or key(newest) <= key(last):
         return
-    if not same_major(newest, toolkit.last_capability):  # machine code runs on later GPUs of the same major
-        last = toolkit.last_capability
-        yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=toolkit.version, last=last)
+    if not same_major(newest, last):  # machine code runs on later GPUs of the same major
+        yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last)
 
 
 def _opened(case: Case) -> CudaToolkit | None:
@@ -116,15 +116,6 @@ def _opened(case: Case) -> CudaToolkit | None:
     )
     rows = [row for text in case.catalog.candidates(span) for row in case.catalog.distributions(text)] if span else []
     return case.catalog.toolkit(max((row.cuda for row in rows if row.cuda), key=key, default=None))
-
-
-def _newest_of(case: Case) -> CudaToolkit | None:
-    """Return the newest CUDA of releases before the catalogue: that of its first row."""
-    known = key_or_none(release_of(case.reported.tensorflow)) if case.reported.tensorflow else None
-    first = case.catalog.final_versions[0]
-    if known is None or known >= key(first):
-        return None
-    return next((case.catalog.toolkit(row.cuda) for row in case.catalog.distributions(first) if row.cuda), None)
 
 
 def _for_windows(row: Finding, reported: Reported) -> Finding:

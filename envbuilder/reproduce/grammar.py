@@ -28,6 +28,7 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: str
     cuda: str
     cudnn: str
+    capability: str
     tag: str
 
     def holds(self, version: str) -> bool:
