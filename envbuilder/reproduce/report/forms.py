@@ -53,6 +53,9 @@ def _following(transcript: Transcript, number: int) -> Iterator[int]:
         blank = not text or text.startswith("```")
         if text.startswith(("#", "- ", "* ", "+-", "|", "<", "**")) or taken == _MOST_LINES or (blank and taken):
             return
+        label = LABEL.match(text)
+        if label is not None and label["value"] is not None and field_of(label["label"]) is not None:
+            return  # the next label: this one has no value
         if not blank:
             taken += 1
             yield candidate

@@ -1,0 +1,62 @@
+"""`check` and `reproduce` give one answer about one environment, asked as options or told in a report."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import examples
+
+from envbuilder.catalog.store import load
+from envbuilder.compat.check import check
+from envbuilder.compat.question import Question
+from envbuilder.finding import Severity
+from envbuilder.reproduce.analysis import analyse
+from envbuilder.reproduce.causes import explains
+
+CATALOG = load()
+RELEASES = [row for text in CATALOG.final_versions for row in CATALOG.distributions(text) if row.gpu and row.cuda]
+TOOLKITS = [text for text in {row.cuda for row in RELEASES if row.cuda} if CATALOG.toolkit(text)]
+questions = st.builds(
+    lambda release, python, driver, gpu, cuda: Question(
+        tensorflow=release.version,
+        python=release.pythons[python % len(release.pythons)],
+        driver=driver,
+        gpus=(gpu,),
+        cuda=cuda,
+        install="system" if cuda else None,
+    ),
+    st.sampled_from(RELEASES),
+    st.integers(0, 9),
+    st.sampled_from([(branch.production or (branch.first,))[-1] for branch in CATALOG.drivers]),
+    st.sampled_from([gpu.name for gpu in CATALOG.gpus if not (gpu.variants or gpu.arch)]),
+    st.one_of(st.none(), st.sampled_from(sorted(TOOLKITS))),
+)
+
+
+def report_of(question: Question) -> str:
+    return f"""TensorFlow does not detect the GPU
+
+TensorFlow version: {question.tensorflow}
+Python version: {question.python}
+CUDA version: {question.cuda or ""}
+GPU model: NVIDIA {question.gpus[0]}
+NVIDIA driver version: {question.driver}
+
+TensorFlow does not detect the GPU."""
+
+
+@examples(80)
+@given(questions)
+def test_check_and_reproduce_agree(question: Question) -> None:
+    document = analyse(report_of(question), CATALOG).document
+    answer = check(question, CATALOG)
+    wrong = {row.code for row in answer.findings if row.severity is Severity.ERROR}
+    told = {row.code for row in document.predicted if row.severity is Severity.ERROR}
+    assert told <= wrong
+    assert {code for code in wrong if explains(code, document.reported)} <= told
+    assert set(document.diagnosis.codes) <= {row.code for row in answer.findings}
+    assert document.diagnosis.codes or not told
+    if document.nearest is not None:
+        near = document.nearest.environment
+        again = Question(tensorflow=near.tensorflow, python=near.python, driver=question.driver, gpus=question.gpus)
+        assert check(again, CATALOG).compatible is not False
