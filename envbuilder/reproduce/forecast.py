@@ -14,9 +14,9 @@ from envbuilder.reproduce.causes import cause_of, is_cause
 from envbuilder.reproduce.grammar import old_release
 from envbuilder.reproduce.libraries import FILE, span_of
 from envbuilder.reproduce.messages.catalog import get, marked
-from envbuilder.reproduce.question import Case, gpus_of, release_of
+from envbuilder.reproduce.question import Case, gpus_of
 from envbuilder.reproduce.report.reported import Pause, Reported
-from envbuilder.versions import key, key_or_none, names_line, same_major
+from envbuilder.versions import key, names_line, same_major
 
 _AFTER = {
     "import": ("gpu_device.cc", "cuda_driver.cc", "cuda_dnn.cc", "cuda_diagnostics.cc", "Found device", "cuInit",
@@ -97,7 +97,9 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
     toolkit, old = _opened(case) or stated, old_release(case.version)
-    cuda, last = (toolkit.version, toolkit.last_capability) if toolkit else (old.cuda, old.capability) if old else ("", "")
+    cuda, last = (old.cuda, old.capability) if old else ("", "")
+    if toolkit is not None:
+        cuda, last = toolkit.version, toolkit.last_capability
     rows = [row for row in (catalog.gpu(name) for name in gpus_of(reported)) if row is not None]
     capabilities = [*(row.compute_capability for row in rows), *reported.compute_capabilities]
     newest = max(capabilities, key=key, default=None)
