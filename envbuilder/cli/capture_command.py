@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from importlib import resources
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import click
 
 from envbuilder.cli.options import FilePath
-from envbuilder.errors import InfrastructureError
+from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
 from envbuilder.workspace import packaged, write_atomically
 
@@ -17,23 +18,42 @@ PROBE = "probes/capture.py"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--python", default=sys.executable, help="Python with the TensorFlow to describe (default: this one).")
+@click.option("--python", default=sys.executable, help="Python, or a command that starts it (default: this one).")
 @click.option("--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--script", is_flag=True, help="Print the script, to run on hosts without envbuilder.")
 def command(python: str, output: Path | None, *, script: bool) -> None:
-    with resources.as_file(resources.files("envbuilder") / PROBE) as path:
-        text = decoding.text(packaged(path)) if script else _run(python, path)
+    text = _script() if script else capture(python)
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
         write_atomically(output, text.encode())
 
 
-def _run(python: str, path: Path) -> str:
+def _script() -> str:
+    with resources.as_file(resources.files("envbuilder") / PROBE) as path:
+        return decoding.text(packaged(path))
+
+
+_HINT = "--python takes a Python, or a command that starts one"
+
+
+def words_of(python: str) -> list[str]:
+    """Return the words of a command, or a path as one word. Raises UsageError for a quote without its end."""
     try:
-        done = subprocesses.run([python, str(path)], within=600)
+        words = [python] if Path(python).exists() else shlex.split(python)
+    except ValueError as error:
+        raise UsageError(f"--python {python}: {str(error).lower()}", hint=_HINT) from error
+    if not words:
+        raise UsageError("--python names no program", hint=_HINT)
+    return words
+
+
+def capture(python: str) -> str:
+    """Run the script by a Python, or by a command that starts one: ``docker run --rm -i IMAGE python``."""
+    try:
+        done = subprocesses.run([*words_of(python), "-"], within=600, stdin=_script().encode())
     except subprocesses.ProgramError as error:
-        raise InfrastructureError(error.message, hint="--python takes the path of a Python") from error
+        raise InfrastructureError(error.message, hint=_HINT) from error
     if done.code:
         raise InfrastructureError(
             f"{python} could not run it:\n{done.error_text.strip()[-2000:]}", hint="needs Python 3.6"

@@ -9,6 +9,7 @@ tokens, serial numbers, processes and packages that are not from an index.
 from __future__ import print_function
 
 import ctypes
+import glob
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ import re
 import socket
 import subprocess
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 SCHEMA = "envbuilder/capture/v1"
 TIME_LIMIT = 180
@@ -59,14 +60,21 @@ try:
 except Exception:
     answer["is_cuda_build"] = bool(tf.test.is_built_with_cuda())
 try:
-    answer["devices"] = [device.device_type for device in tf.config.list_physical_devices()]
+    if hasattr(tf, "config") and hasattr(tf.config, "list_physical_devices"):
+        devices = tf.config.list_physical_devices()
+    else:
+        from tensorflow.python.client.device_lib import list_local_devices
+        devices = list_local_devices()
+    answer["devices"] = [device.device_type for device in devices]
 except Exception as error:
-    answer["devices_error"] = str(error)
+    sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
 if "GPU" in answer.get("devices", []):
     try:
         with tf.device("/GPU:0"):
             image, kernel = tf.ones((1, 8, 8, 1)), tf.ones((3, 3, 1, 1))
-            answer["convolution"] = str(tf.reduce_sum(tf.nn.conv2d(image, kernel, 1, "SAME")).numpy())
+            total = tf.reduce_sum(tf.nn.conv2d(image, kernel, strides=(1, 1, 1, 1), padding="SAME"))
+        value = total.numpy() if hasattr(total, "numpy") else tf.compat.v1.Session().run(total)
+        answer["computes"] = float(value) == 484.0
     except Exception as error:
         sys.stderr.write("%s: %s\n" % (type(error).__name__, error))
 loaded = {}
@@ -109,7 +117,8 @@ def run(command: List[str], seconds: float = 20, env: Optional[Dict[str, str]] =
     except subprocess.TimeoutExpired:
         process.kill()
         output = process.communicate()[0] + b"\nthe time limit of %d s ended this\n" % seconds
-    return output.decode("utf-8", "replace")
+    ended = {-4: b"Illegal instruction", -6: b"Aborted", -7: b"Bus error", -9: b"Killed", -11: b"Segmentation fault"}
+    return (output + ended.get(process.returncode, b"")).decode("utf-8", "replace")
 
 
 def content(path: str) -> str:
@@ -231,44 +240,76 @@ def scanned() -> Dict[str, str]:
 
 
 def driver() -> Dict[str, Any]:
-    """Return what the driver reports of itself and of its GPUs."""
+    """Return what the driver reports of itself and of its GPUs: its management library, else nvidia-smi."""
     table = run(["nvidia-smi"])
-    rows = run(["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"])
-    gpus, capabilities = [], []
-    for row in rows.splitlines():
-        match = re.match(r"\s*([A-Z][^,]{2,60}), ([0-9]{1,2}\.[0-9])\s*$", row)
-        if match:
-            gpus.append(match.group(1))
-            capabilities.append(match.group(2))
+    managed, gpus, capabilities = management()
     lines = table.split("Processes:")[0].splitlines()
     version = first(r"Kernel Module(?: for \S+)?\s+([0-9]{3}[0-9.]+)", content("/proc/driver/nvidia/version"))
+    result, promised = libcuda()
     return {
-        "driver": version or first(r"(?:Driver|KMD) Version:\s*([0-9]{3}[0-9.]+)", table),
-        "driver_cuda": first(r"CUDA (?:UMD )?Version:\s*([0-9]+\.[0-9]+)", table) or promised(),
+        "driver": version or managed or first(r"(?:Driver|KMD) Version:\s*([0-9]{3}[0-9.]+)", table),
+        "driver_cuda": first(r"CUDA (?:UMD )?Version:\s*([0-9]+\.[0-9]+)", table) or promised,
+        "driver_result": result,
         "gpus": gpus or re.findall(r"^\|\s+[0-9]+\s+([A-Z].{2,40}?)\s+(?:On|Off|N/A)\s+\|", table, re.MULTILINE),
         "compute_capabilities": sorted(set(capabilities)),
         "nvidia_smi": lines[:60] if "NVIDIA-SMI" in table else lines[:3],
     }
 
 
-def promised() -> Optional[str]:
-    """Return the CUDA that libcuda supports; None without it."""
+def management() -> Tuple[Optional[str], List[str], List[str]]:
+    """Ask NVML, which containers have more often than nvidia-smi: driver, names of GPUs, compute capabilities."""
+    text, handle, count = ctypes.create_string_buffer(96), ctypes.c_void_p(), ctypes.c_uint()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    gpus, capabilities = [], []
     try:
-        version = ctypes.c_int()
-        library = ctypes.CDLL("libcuda.so.1")
-        if library.cuDriverGetVersion(ctypes.byref(version)) != 0 or not version.value:
-            return None
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() or library.nvmlSystemGetDriverVersion(text, 96):
+            return None, [], []
+        version = text.value.decode()
+        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        for index in range(count.value):
+            if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+                library.nvmlDeviceGetName(handle, text, 96)
+                gpus.append(text.value.decode())
+                if not library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)):
+                    capabilities.append("%d.%d" % (major.value, minor.value))
     except (OSError, AttributeError):
-        return None
-    return "%d.%d" % (version.value // 1000, version.value % 1000 // 10)
+        return None, [], []
+    return version, gpus, capabilities
+
+
+def libcuda() -> Tuple[Optional[int], Optional[str]]:
+    """Return the result of cuInit (0 is success, None is no library), and the CUDA that the driver supports."""
+    version = ctypes.c_int()
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+        library.cuDriverGetVersion(ctypes.byref(version))
+        result = int(library.cuInit(0))
+    except (OSError, AttributeError):
+        return None, None
+    number = version.value
+    return result, "%d.%d" % (number // 1000, number % 1000 // 10) if number else None
 
 
 def toolkit() -> Dict[str, Any]:
     """Return the CUDA toolkit and libraries of the system."""
     compiler = first(r"release ([0-9]+\.[0-9]+)", run(["nvcc", "--version"]))
     file = content("/usr/local/cuda/version.json") or content("/usr/local/cuda/version.txt")
-    lines = [line for line in run(["ldconfig", "-p"]).splitlines() if LIBRARIES.search(line)]
-    return {"nvcc": compiler, "version_file": first(r"([0-9]+\.[0-9]+\.[0-9]+)", file), "libraries": lines[:80]}
+    lines = [line.strip() for line in run(["ldconfig", "-p"]).splitlines() if LIBRARIES.search(line)]
+    version = first(r"([0-9]+\.[0-9]+\.[0-9]+)", file)
+    return {"nvcc": compiler, "version_file": version, "libraries": list(on_path())[:160] + lines[:80]}
+
+
+def on_path() -> Iterator[str]:
+    """List CUDA's libraries in the order of the loader: LD_LIBRARY_PATH, the wheels, this Python's own folder."""
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    for root in sys.path:
+        folders += sorted(glob.glob(os.path.join(root, "nvidia", "*", "lib")))
+    for folder in [*folders, os.path.join(sys.prefix, "lib")]:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            path = os.path.join(folder, name)
+            if LIBRARIES.match(name) and ".so." in name and os.path.exists(path):
+                yield "%s => %s" % (name, path)
 
 
 def framework() -> Tuple[Dict[str, Any], List[str]]:
@@ -276,7 +317,7 @@ def framework() -> Tuple[Dict[str, Any], List[str]]:
     env = dict(os.environ)
     env["TF_CPP_MIN_LOG_LEVEL"] = "0"
     env["TF_CPP_VMODULE"] = "dso_loader=3,gpu_device=1,cuda_diagnostics=3,cuda_platform=3,cuda_driver=1,cuda_dnn=1"
-    output = run([sys.executable, "-c", CHILD], TIME_LIMIT, env)
+    output = run([sys.executable, "-c", CHILD], TIME_LIMIT, env)  # its end by a signal is a line of the log
     answer, log = {}, []
     for line in output.splitlines():
         if line.startswith("captured{"):
@@ -323,6 +364,13 @@ def installer() -> str:
     return "pip"
 
 
+def tag_of(distribution: str) -> Optional[str]:
+    """Return the tag of the installed wheel, such as ``cp311-cp311-manylinux_2_17_x86_64``."""
+    name = distribution.replace("-", "_") + "-*.dist-info"
+    files = (path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, name, "WHEEL"))))
+    return first(r"^Tag: (\S+)", content(next(files, "")))
+
+
 def kind_of_build(with_cuda: Any, distribution: Optional[str]) -> Optional[str]:
     if with_cuda is None:
         return "cpu" if distribution in WITHOUT_CUDA else None
@@ -343,16 +391,20 @@ def capture() -> Dict[str, Any]:
     document["distribution"] = distribution
     document["build"] = kind_of_build(answer.get("is_cuda_build"), distribution)
     document["install"] = installer() if distribution else None
+    document["wheel_tag"] = tag_of(distribution) if distribution else None
     document["git_version"] = answer.get("git_version")
     document["python"] = platform.python_version()
     document.update(system())
-    document.update({key: card[key] for key in ("driver", "driver_cuda", "gpus", "compute_capabilities")})
+    document.update({key: card[key] for key in ("driver", "driver_cuda", "driver_result", "gpus")})
+    document["compute_capabilities"] = card["compute_capabilities"]
     document["cuda"] = (
         dotted(answer.get("runtime")) or wheel(packages, "cuda-runtime") or kit["version_file"] or kit["nvcc"]
     )
     document["cudnn"] = dotted_cudnn(answer.get("cudnn")) or wheel(packages, "cudnn")
     document["built"] = built_with(answer)
+    document["imports"] = "tensorflow" in answer
     document["devices"] = answer.get("devices", [])
+    document["computes"] = answer.get("computes", False)
     document["loaded"] = answer.get("loaded", [])
     document["environment"] = {name: clean(os.environ[name])[:1000] for name in VARIABLES if name in os.environ}
     document["packages"] = packages

@@ -48,7 +48,8 @@ def test_describes_this_python(document: dict[str, Any]) -> None:
 
 FULL: dict[str, Any] = {
     "schema": "envbuilder/capture/v1", "tensorflow": "2.20.0", "distribution": "tensorflow", "build": "gpu",
-    "install": "pip", "git_version": "v2.20.0-rc0-4-g72fbba3d20f", "python": "3.12.3", "os": "Ubuntu 24.04.2 LTS",
+    "install": "pip", "wheel_tag": "cp312-cp312-manylinux_2_17_x86_64", "driver_result": 0, "imports": True,
+    "computes": True, "git_version": "v2.20.0-rc0-4-g72fbba3d20f", "python": "3.12.3", "os": "Ubuntu 24.04.2 LTS",
     "platform": "linux", "arch": "x86_64", "glibc": "2.39", "container": True, "wsl": False, "avx": True,
     "driver": "535.104.05", "driver_cuda": "12.2", "gpus": ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"],
     "compute_capabilities": ["9.0"], "cuda": "12.5", "cudnn": "9.3.0",

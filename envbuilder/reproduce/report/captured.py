@@ -17,7 +17,8 @@ class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The document of ``envbuilder capture``; unknown values are None.
 
     ``cuda`` and ``cudnn`` are loaded or installed versions, ``built`` the build information of TensorFlow, ``loaded``
-    the CUDA libraries that it opened, ``log`` the loader's messages.
+    the CUDA libraries that it opened, ``libraries`` the ones that the loader finds, in its order, ``log`` its messages.
+    ``driver_result`` is that of cuInit: 0 is success, None is no library. ``computes``: a GPU computed a convolution.
     """
 
     schema: str = SCHEMA
@@ -25,6 +26,7 @@ class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     distribution: str | None = None
     build: str | None = None
     install: str | None = None
+    wheel_tag: str | None = None
     git_version: str | None = None
     python: str | None = None
     os: str | None = None
@@ -36,12 +38,15 @@ class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     avx: bool | None = None
     driver: str | None = None
     driver_cuda: str | None = None
+    driver_result: int | None = None
     gpus: tuple[str, ...] = ()
     compute_capabilities: tuple[str, ...] = ()
     cuda: str | None = None
     cudnn: str | None = None
     built: dict[str, str] = {}
+    imports: bool = False
     devices: tuple[str, ...] = ()
+    computes: bool = False
     loaded: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     packages: dict[str, str] = {}
