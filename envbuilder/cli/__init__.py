@@ -70,6 +70,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "Find the environment, the cause and the fix of a user's report",
         "reproduce.document:ReproduceDocument",
     ),
+    ("diagnose", "Find what keeps a GPU from computing here, and its fix", "reproduce.faults:DiagnoseDocument"),
     ("capture", "Describe this Python environment for a report", "reproduce.report.captured:CaptureDocument"),
     ("doctor", "Describe this host and the environments that it can run", "jobs.doctor:Diagnosis"),
     ("clean", "Remove intermediate images and replaced builds", "jobs.clean:CleanDocument"),
@@ -93,7 +94,7 @@ The module ``<name>_command`` contains the click command ``command``; a type is 
 """
 
 GROUPS = {
-    "Ask": ("choose", "check", "plan", "explain", "doctor", "reproduce", "capture", "catalog"),
+    "Ask": ("choose", "check", "plan", "explain", "doctor", "diagnose", "reproduce", "capture", "catalog"),
     "Build": ("init", "lock", "render", "run", "build", "export"),
     "Prove": ("validate", "controls", "upgrade", "publish", "verify", "keys"),
     "Operate": ("fleet", "report", "clean", "schema", "completion"),

@@ -63,6 +63,7 @@ EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
         ExitCode.NO_CLAIM if found.result is None or found.result.between or found.result.doubt else ExitCode.DONE
     ),
     "envbuilder/reproduce/v1": lambda reproduction: _ANSWERS[reproduction.answered],
+    "envbuilder/diagnose/v1": lambda found: _ANSWERS[found.compatible],
     "envbuilder/doctor/v1": _done,
     "envbuilder/clean/v1": lambda clean: (
         ExitCode.INFRASTRUCTURE if any(image.kept for image in clean.images) else ExitCode.DONE

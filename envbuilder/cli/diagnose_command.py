@@ -1,0 +1,43 @@
+"""``envbuilder diagnose``: name the first thing that keeps a GPU from computing in an environment, and its fix."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import click
+
+from envbuilder.cli.options import format_option
+
+_ENGINES = frozenset({"docker", "podman"})
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
+
+
+@click.command("diagnose")
+@click.option(
+    "--python",
+    default=sys.executable,
+    metavar="PATH|COMMAND",
+    help="Python to diagnose, or a command that starts it (default: this one).",
+)
+@click.option("--captured", metavar="FILE|-", help="Diagnose a file that capture.py printed elsewhere.")
+@format_option
+def command(python: str, captured: str | None, form: str) -> None:
+    from envbuilder.catalog.store import load
+    from envbuilder.cli.capture_command import capture, words_of
+    from envbuilder.cli.output import finish
+    from envbuilder.errors import InputError, Problem
+    from envbuilder.reproduce.faults import as_text, diagnose_captured
+    from envbuilder.reproduce.job import read_report
+    from envbuilder.reproduce.report.captured import parse
+
+    words = words_of(python)
+    text = read_report(captured) if captured else capture(python)
+    document = parse(text)
+    if document is None:
+        problem = Problem(captured or python, 0, "", "is not the output of envbuilder capture")
+        raise InputError((problem,), hint="envbuilder capture --script > capture.py; python capture.py > FILE")
+    container = not captured and words[0] in _ENGINES
+    image = next((word for word in reversed(words[2:-1]) if _IMAGE.fullmatch(word)), None) if container else None
+    own = python if not captured and len(words) == 1 and python != sys.executable else ""
+    finish(diagnose_captured(text, document, load(), python=own, image=image), form, as_text)

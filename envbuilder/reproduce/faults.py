@@ -1,0 +1,320 @@
+"""The faults of a captured environment in the order in which they show, each with its fix as one command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+
+from envbuilder import versions
+from envbuilder.catalog.library_search import folder_of, opener_folders
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
+from envbuilder.compat.check import answer
+from envbuilder.compat.findings import finding
+from envbuilder.compat.question import Question
+from envbuilder.finding import Code, Finding
+from envbuilder.reproduce.causes import by_cause, cause_of, is_cause
+from envbuilder.reproduce.diagnose import Confidence, ReportDiagnosis, diagnose, predict
+from envbuilder.reproduce.fix import closest_environment
+from envbuilder.reproduce.libraries import missing_libraries
+from envbuilder.reproduce.messages.catalog import MessageMatch, get, match
+from envbuilder.reproduce.question import Case, driver_of, gpus_of, is_version
+from envbuilder.reproduce.report.captured import CaptureDocument
+from envbuilder.reproduce.report.read import read
+from envbuilder.reproduce.report.reported import Complaint
+
+_STUB = 34
+"""CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit."""
+
+_MOST = 4
+_PATH = "LD_LIBRARY_PATH"
+_PLAIN_PATH = re.compile(r"[\w~./+@:-]*", re.ASCII)
+_HIDES_ALL = re.compile(r"\s*(?:-.*|NoDevFiles)?\s*")
+"""Values of CUDA_VISIBLE_DEVICES after which CUDA has no device."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault: the cause, the line of the log that shows it ('' without one), and the fix.
+
+    ``fix`` is a sentence, ``command`` the same as one line to run; '' if no command of this environment can do it.
+    """
+
+    code: Code
+    cause: str
+    confidence: Confidence
+    fix: str
+    quote: str = ""
+    command: str = ""
+
+
+class DiagnoseDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of ``envbuilder diagnose``.
+
+    ``computes``: a GPU computed a convolution. ``works`` are sentences. ``faults``: the first is what does not work;
+    each further one is what would be missing after the fixes before it.
+    """
+
+    schema: str = "envbuilder/diagnose/v1"
+    computes: bool
+    works: tuple[str, ...]
+    faults: tuple[Fault, ...]
+    captured: CaptureDocument
+
+    @property
+    def compatible(self) -> bool | None:
+        """True if a GPU computes, False if a cause is known, None without one."""
+        return True if self.computes else False if self.faults else None
+
+
+@dataclass(frozen=True)
+class _Here(Case):
+    """This environment: the question is always whether a GPU computes."""
+
+    @cached_property
+    def gpu(self) -> bool:
+        return True
+
+
+def diagnose_captured(
+    text: str, document: CaptureDocument, catalog: Catalog, *, python: str = "", image: str | None = None
+) -> DiagnoseDocument:
+    """Name the faults of a captured environment (``text`` is its JSON), with commands for its Python or its image.
+
+    Each fix is assumed to be made, and the rest of the capture is asked again.
+    """
+    reported, messages = read(text), match("\n".join(document.log))
+    complaint: Complaint = "breaks" if "GPU" in document.devices else "invisible" if document.imports else "import"
+    faults: list[Fault] = []
+    fixed: set[Code] = set()
+    while not document.computes:
+        left = tuple(row for row in messages if get(row.signature).code not in fixed)
+        case = _Here(msgspec.structs.replace(reported, complaints=(complaint,)), left, catalog)
+        found = _first(case, document, fixed)
+        if found is not None:
+            fixed |= {found.code, *cause_of(found.code).hides}
+            fault = _fault(found, case, document)
+            again = any(fault.command and fault.command in row.command for row in faults)
+            if fault.confidence != "unsure" and not again:
+                faults.append(fault)
+            if cause_of(found.code).area == "libraries":  # the command brings the versions of the build
+                packages = {name: text for name, text in reported.packages.items() if not name.startswith("nvidia-")}
+                reported = msgspec.structs.replace(reported, cuda=None, cudnn=None, packages=packages)
+        elif complaint == "import" and faults:
+            complaint = "invisible"  # the import works after these fixes
+        else:
+            break
+    placed = (msgspec.structs.replace(row, command=_in_place(row, document, python, image)) for row in faults)
+    return DiagnoseDocument(
+        computes=document.computes, works=tuple(_works(document)), faults=tuple(placed), captured=document
+    )
+
+
+def _first(case: _Here, document: CaptureDocument, fixed: set[Code]) -> Finding | None:
+    """Return the first cause that is not fixed yet: what the capture shows replaces what the log suggests."""
+    shown = [row for row in _shown(case, document) if case.reported.complaints[0] in cause_of(row.code).explains]
+    known = {code for row in shown for code in (row.code, *cause_of(row.code).hides)}
+    rows = (*shown, *(row for row in predict(case) if row.code not in known))
+    proved = frozenset(row.code for row in shown)
+    return next((row for row in by_cause(rows, proved) if is_cause(row) and row.code not in fixed), None)
+
+
+def _fault(found: Finding, case: _Here, document: CaptureDocument) -> Fault:
+    diagnosis = diagnose(case, (found,))
+    seen = any(row.code is found.code for row in _shown(case, document))
+    return Fault(
+        code=found.code,
+        cause=found.message if seen else diagnosis.cause,
+        confidence="certain" if seen else diagnosis.confidence,
+        fix=found.fix,
+        quote="" if seen else diagnosis.quote,
+        command=_command(found, case, document, diagnosis),
+    )
+
+
+def _shown(case: _Here, document: CaptureDocument) -> Iterator[Finding]:
+    """Yield what the capture itself shows, whatever the log says."""
+    path, hidden = document.environment.get(_PATH, ""), document.environment.get("CUDA_VISIBLE_DEVICES")
+    running, tag = case.reported.python, re.match(r"cp(3)([0-9]{1,2})-", document.wheel_tag or "")
+    if document.tensorflow is None:
+        yield finding(Code.PACKAGE_CONFLICT, "no_tensorflow", python=document.python)
+    elif tag is not None and running is not None and ".".join(tag.groups()) != versions.minor(running):
+        yield finding(
+            Code.PYTHON_UNSUPPORTED, "installed_tag", tag=".".join(tag.groups()), wheel=document.wheel_tag,
+            python=running,
+        )  # fmt: skip
+    if document.avx is False and not document.imports:
+        yield finding(Code.CPU_FEATURE_MISSING, "no_avx_here", name=f"TensorFlow {document.tensorflow}")
+    if document.driver_result == _STUB:
+        stub = next((row.partition(" => ")[2] for row in document.libraries if row.startswith("libcuda.so")), "")
+        yield finding(Code.STUB_LIBCUDA, "loaded", file=stub or "libcuda.so.1")
+    elif hidden is not None and _HIDES_ALL.fullmatch(hidden):
+        yield finding(Code.GPU_NOT_VISIBLE, "hidden_by_variable", value=hidden)
+    elif document.driver is None and document.driver_result is None and not document.gpus:
+        yield finding(Code.GPU_NOT_VISIBLE, "no_driver_here")
+    if document.imports or document.tensorflow is not None:
+        yield from _libraries(case, document, path)
+
+
+def _libraries(case: _Here, document: CaptureDocument, path: str) -> Iterator[Finding]:
+    """Compare the libraries that this build opens with the files that the loader finds."""
+    lost, found = _lost(case, document), _found(case, document)
+    rows = [MessageMatch(signature="library_not_loaded", line=0, text="", values={"library": name}) for name in lost]
+    missing = missing_libraries(rows, case) if rows else None
+    if missing is not None:
+        yield msgspec.structs.replace(missing, message=missing.message.replace(" (line 0)", ""))
+    first = _folders(path)
+    for name in case.release.libraries if case.release is not None else ():
+        folders = found.get(name, [])
+        if len(folders) > 1 and folders[0] in first and folders[0] not in folders[1:]:
+            yield finding(Code.LIBRARY_PATH, "hides_wheel", file=f"{folders[0]}/{name}", other=folders[1], path=_PATH)
+            return
+
+
+def _folders(path: str) -> list[str]:
+    return [folder.rstrip("/") for folder in path.split(":") if folder]
+
+
+def _found(case: _Here, document: CaptureDocument) -> dict[str, list[str]]:
+    """Return the folders in which the loader of this build finds a library, the first one first."""
+    first, searched = (
+        _folders(document.environment.get(_PATH, "")),
+        opener_folders(case.release.searches if case.release else ()),
+    )
+    found: dict[str, list[str]] = {}
+    for row in document.libraries:
+        name, _, file = row.partition(" => ")
+        soname, folder = name.split(" ")[0], file.rpartition("/")[0]
+        if folder in first or "(libc6" in name or folder_of(soname) in searched:
+            found.setdefault(soname, []).append(folder)
+    return found
+
+
+def _lost(case: _Here, document: CaptureDocument) -> tuple[str, ...]:
+    """List the libraries that no searched folder has; conda's builds search their own."""
+    release, found = case.release, _found(case, document)
+    if release is None or document.platform != "linux" or document.install == "conda":
+        return ()
+    return () if document.distribution == "tensorflow-cpu" else tuple(n for n in release.libraries if n not in found)
+
+
+def _emptied(case: _Here, document: CaptureDocument) -> list[str]:
+    """List the installed wheels whose libraries are gone: an installer takes them for complete."""
+    folders = dict.fromkeys(folder_of(name).replace("_", "-") for name in _lost(case, document))
+    named = re.compile(r"nvidia-[a-z0-9-]+", re.ASCII)
+    held = ((name, text) for name, text in document.packages.items() if named.fullmatch(name) and is_version(text))
+    return sorted(f"{name}=={version}" for name, version in held if re.sub(r"^nvidia-|-cu[0-9]+$", "", name) in folders)
+
+
+def _command(found: Finding, case: _Here, document: CaptureDocument, diagnosis: ReportDiagnosis) -> str:
+    """Write the fix as one command for the way TensorFlow is installed; '' if there is none."""
+    quoted: list[str] = re.findall(r"`([^`]+)`", found.fix)
+    match found.code:
+        case Code.STUB_LIBCUDA | Code.LIBRARY_PATH if found.requires == "another path":
+            return _without(found.found, document)
+        case Code.GPU_NOT_VISIBLE if found.subject == "CUDA_VISIBLE_DEVICES":
+            return "unset CUDA_VISIBLE_DEVICES"
+        case Code.PACKAGE_CONFLICT if document.tensorflow is None:
+            newest = answer(_install(case), case.catalog).environment.tensorflow
+            return f"pip install 'tensorflow[and-cuda]=={newest}'" if newest else ""
+        case Code.NOT_A_GPU_BUILD if document.install == "pip":
+            held = [name for name in DISTRIBUTIONS if name in document.packages]
+            extra = "[and-cuda]" if case.release is not None and case.release.and_cuda else ""
+            wanted = f"{case.release.package}{extra}=={case.release.version}" if case.release else f"tensorflow{extra}"
+            return f"pip uninstall -y {' '.join(held)} && pip install '{wanted}'"
+    emptied = _emptied(case, document) if found.code is Code.MISSING_LIBRARY else []
+    again = f"pip install --force-reinstall --no-deps {shlex.join(emptied)} && " if emptied else ""
+    for text in quoted:
+        if text.startswith(("pip ", "conda ", "sudo ", "uv ")):
+            return again + text
+        if _is_requirement(text):
+            return f"conda install -c conda-forge '{text}'" if document.install == "conda" else f"pip install '{text}'"
+    closest = closest_environment(case, diagnosis)
+    return " && ".join(closest[0].commands) if closest is not None else ""
+
+
+def _install(case: _Here) -> Question:
+    """Ask for the newest release with CUDA wheels for this Python, driver and GPUs, as far as they are known."""
+    reported, catalog = case.reported, case.catalog
+    return Question(
+        python=versions.minor(reported.python) if reported.python else None,
+        driver=driver_of(reported, catalog),
+        gpus=tuple(name for name in gpus_of(reported) if catalog.gpu(name) is not None),
+        install="and-cuda",
+        compat=False,
+    )
+
+
+def _is_requirement(text: str) -> bool:
+    try:
+        return bool(Requirement(text).specifier)
+    except InvalidRequirement:
+        return False
+
+
+def _without(file: str, document: CaptureDocument) -> str:
+    """Take the folder of a file off the loader's path."""
+    folder = file.rpartition("/")[0]
+    rest = [one for one in document.environment.get(_PATH, "").split(":") if one and one.rstrip("/") != folder]
+    value = ":".join(rest)
+    if not _PLAIN_PATH.fullmatch(value):
+        return ""
+    return f"export {_PATH}={value}" if value else f"unset {_PATH}"
+
+
+def _in_place(fault: Fault, document: CaptureDocument, python: str, image: str | None) -> str:
+    """Write a command for this Python, or for a container of this image."""
+    command = fault.command
+    if image is not None:
+        run = f"docker run --rm -it --gpus all {image}"
+        verb, _, rest = command.partition(" ")
+        if verb in {"pip", "sudo"}:
+            lines = (f"FROM {image}", f"RUN {command.removeprefix('sudo ')}")
+            return f"printf '%s\\n' {shlex.join(lines)} | docker build -t diagnosed -"
+        place = {"unset": f"{run} env -u {rest} python", "export": f"{run} env {rest} python"}
+        return place.get(verb, f"{run} nvidia-smi" if fault.code is Code.GPU_NOT_VISIBLE else command)
+    if not python or not command.startswith("pip "):
+        return command
+    where = shlex.quote(python)
+    command = command.replace("python -c", f"{where} -c")
+    if "pip" in document.packages:
+        return re.sub(r"\bpip (install|uninstall)", lambda found: f"{where} -m pip {found[1]}", command)
+    plain = command.replace("uninstall -y", "uninstall")
+    return re.sub(r"\bpip (install|uninstall)", lambda found: f"uv pip {found[1]} --python {where}", plain)
+
+
+def _works(document: CaptureDocument) -> Iterator[str]:
+    yield f"Python {document.python} on {document.os or document.platform}"
+    if document.imports:
+        built = ", ".join(f"{name} {value}" for name, value in document.built.items())
+        yield f"TensorFlow {document.tensorflow} imports" + (f" (built with {built})" if built else "")
+    if document.driver is not None:
+        served = f", serves CUDA {document.driver_cuda}" if document.driver_cuda else ""
+        yield f"driver {document.driver}{served}; GPUs: {', '.join(document.gpus) or 'none'}"
+    if document.driver_result == 0:
+        yield "libcuda.so.1 starts"
+    if "GPU" in document.devices:
+        yield f"TensorFlow lists {document.devices.count('GPU')} GPU(s)"
+    if document.computes:
+        yield "a GPU computes"
+
+
+def as_text(document: DiagnoseDocument) -> str:
+    lines = [f"works: {text}" for text in document.works]
+    for index, fault in enumerate(document.faults):
+        begin = "does not work" if index == 0 else "then"
+        lines += ["", f"{begin} ({fault.confidence}): {fault.code}  {fault.cause}"]
+        lines += [f"  log: {fault.quote}"] if fault.quote else []
+        lines += [f"  $ {fault.command}"] if fault.command else [f"  fix: {fault.fix}"]
+    if not document.computes and not document.faults:
+        lines += ["", "does not work: no GPU computes, and the cause is not known.", *_last(document.captured)]
+    return "\n".join(lines)
+
+
+def _last(document: CaptureDocument) -> Iterator[str]:
+    yield from (f"  log: {line}" for line in document.log[-3:])
+    yield "  next: envbuilder validate --here --profile full"

@@ -1,0 +1,142 @@
+"""Captures of really broken environments, with a simulated driver: the first fault, its command, and the next fault.
+
+Each file of `diagnose/` is what capture.py printed there, without most packages and lines that decide nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from envbuilder.catalog.store import load
+from envbuilder.cli import root
+from envbuilder.reproduce.faults import DiagnoseDocument, as_text, diagnose_captured
+from envbuilder.reproduce.report.captured import parse
+
+FOLDER = Path(__file__).parent / "diagnose"
+CATALOG = load()
+AND_CUDA = "pip install 'tensorflow[and-cuda]=={}'"
+
+FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "no-driver": (("GPU_NOT_VISIBLE", ""),),
+    "cudnn-removed": (("MISSING_LIBRARY", AND_CUDA.format("2.20.0")),),
+    "cuda-files-removed": (("MISSING_LIBRARY", "pip install --force-reinstall --no-deps nvidia-cublas-cu12==12"),),
+    "two-tensorflows": (
+        ("PACKAGE_CONFLICT", "pip uninstall -y tensorflow tensorflow-cpu && pip install tensorflow==2.20.0"),
+    ),
+    "numpy-2": (
+        ("NUMPY_ABI", "pip install 'numpy<2.0.0,>=1.23.5'"), ("MISSING_LIBRARY", AND_CUDA.format("2.15.1")),
+    ),
+    "protobuf-3.19": (("PROTOBUF_ABI", "pip install 'protobuf"), ("MISSING_LIBRARY", AND_CUDA.format("2.15.1"))),
+    "python-3.13": (
+        ("PYTHON_UNSUPPORTED", "uv venv --seed --python 3.11 tf && . tf/bin/activate && pip install '"),
+        ("GPU_NOT_VISIBLE", ""),
+    ),
+    "tensorflow-cpu": (
+        ("NOT_A_GPU_BUILD", f"pip uninstall -y tensorflow-cpu && {AND_CUDA.format('2.20.0')}"),
+    ),
+    "library-path": (("LIBRARY_PATH", "export LD_LIBRARY_PATH=/opt/sim/simulated"),),
+    "stub-libcuda": (("STUB_LIBCUDA", "unset LD_LIBRARY_PATH"),),
+    "hidden-by-variable": (("GPU_NOT_VISIBLE", "unset CUDA_VISIBLE_DEVICES"),),
+    "driver-470": (("DRIVER_TOO_OLD", "pip install 'tensorflow==2.14.1'"),),
+}  # fmt: skip
+"""Per capture: the codes in their order, each with the begin of its command."""
+
+
+def diagnosed(
+    name: str, changes: dict[str, Any] | None = None, *, python: str = "", image: str | None = None
+) -> DiagnoseDocument:
+    text = json.dumps({**json.loads((FOLDER / f"{name}.json").read_text()), **(changes or {})}, indent=1)
+    document = parse(text)
+    assert document is not None
+    return diagnose_captured(text, document, CATALOG, python=python, image=image)
+
+
+def test_every_capture_has_its_answer() -> None:
+    assert set(FAULTS) == {path.stem for path in FOLDER.glob("*.json")}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_first_fault_and_the_next_are_named(name: str) -> None:
+    found = diagnosed(name)
+    assert [str(row.code) for row in found.faults] == [code for code, _ in FAULTS[name]]
+    for fault, (_, command) in zip(found.faults, FAULTS[name], strict=True):
+        assert fault.command.startswith(command)
+        assert bool(fault.command) == bool(command)
+    assert found.compatible is False
+    assert as_text(found).count("\nthen (") == len(FAULTS[name]) - 1
+
+
+def test_a_processor_without_avx_comes_before_the_driver() -> None:
+    found = diagnosed("no-driver", {"avx": False, "imports": False, "devices": [], "log": ["Illegal instruction"]})
+    assert [str(row.code) for row in found.faults] == ["CPU_FEATURE_MISSING", "GPU_NOT_VISIBLE"]
+
+
+def test_a_python_without_tensorflow_gets_the_newest_that_works() -> None:
+    found = diagnosed("no-driver", {"tensorflow": None, "distribution": None, "imports": False, "packages": {}})
+    assert found.faults[0].command == AND_CUDA.format("2.20.0")  # 2.21.0 does not search cuSOLVER of its own extra
+
+
+def test_a_computing_gpu_has_no_fault() -> None:
+    found = diagnosed("cudnn-removed", {"computes": True, "devices": ["CPU", "GPU"]})
+    assert (found.compatible, found.faults, found.works[-1]) == (True, (), "a GPU computes")
+
+
+def test_an_unknown_cause_is_no_claim() -> None:
+    found = diagnosed("library-path", {"environment": {"LD_LIBRARY_PATH": "/opt/sim/simulated"}})
+    assert (found.compatible, found.faults) == (None, ())
+    assert "named symbol not found" in as_text(found)
+
+
+IN_IMAGE = (
+    """printf '%s\\n' 'FROM me/tf:1' 'RUN pip install '"'"'tensorflow[and-cuda]==2.20.0'"'"'' """
+    "| docker build -t diagnosed -"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "image", "command"),
+    [
+        ("cudnn-removed", None, "/opt/tf/bin/python -m pip install 'tensorflow[and-cuda]==2.20.0'"),
+        ("no-driver", "me/tf:1", "docker run --rm -it --gpus all me/tf:1 nvidia-smi"),
+        ("hidden-by-variable", "me/tf:1", "docker run --rm -it --gpus all me/tf:1 env -u CUDA_VISIBLE_DEVICES python"),
+        ("cudnn-removed", "me/tf:1", IN_IMAGE),
+    ],
+)  # fmt: skip
+def test_commands_are_for_the_place_of_tensorflow(name: str, image: str | None, command: str) -> None:
+    assert diagnosed(name, python="" if image else "/opt/tf/bin/python", image=image).faults[0].command == command
+
+
+def test_without_pip_uv_installs() -> None:
+    changes = {"packages": {"tensorflow-cpu": "2.20.0"}}
+    found = diagnosed("tensorflow-cpu", changes, python="/opt/my tf/python")
+    assert found.faults[0].command == (
+        "uv pip uninstall --python '/opt/my tf/python' tensorflow-cpu && "
+        "uv pip install --python '/opt/my tf/python' 'tensorflow[and-cuda]==2.20.0'"
+    )
+
+
+def test_the_command_reads_a_capture_of_another_host() -> None:
+    done = CliRunner().invoke(root, ["diagnose", "--captured", str(FOLDER / "numpy-2.json"), "--format", "json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["faults"][0]["code"] == "NUMPY_ABI"
+
+
+ODD: tuple[object, ...] = ("", "9" * 400, "`id`", "3.11'; id #", None, ["$(id)"], 7)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+@pytest.mark.parametrize("name", ["numpy-2", "cuda-files-removed"])
+def test_an_odd_value_never_ends_in_an_error_or_in_a_command(name: str, odd: object) -> None:
+    whole = json.loads((FOLDER / f"{name}.json").read_text())
+    changes: list[dict[str, object]] = [{field: odd} for field in set(whole) - {"schema"}]
+    changes += [{field: dict.fromkeys(whole[field], odd)} for field in ("packages", "environment")]
+    for each in changes:
+        found = diagnosed(name, each)
+        assert as_text(found)
+        for fault in found.faults:
+            assert not any(text in fault.command for text in ("`", "$(", "; id")), each
