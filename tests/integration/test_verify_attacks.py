@@ -1567,3 +1567,41 @@ def test_attack(stage: Stage, row: Row) -> None:
         [text.splitlines()[0]] if found.accepted else []
     )
     assert timedelta(0) <= timedelta(seconds=found.age_s or 0)
+
+
+def delete(stage: Stage, stored: str) -> None:
+    """Delete a statement from the registry, and from the list that registries without the API keep under a tag."""
+    client, tag = stage.client(), fallback_tag(stage.image.digest)
+    client.transport.send("DELETE", f"{stage.name}/manifests/{stored}", expect=(202,), scope="delete")
+    if not stage.native:
+        left = [one.digest for one in listing(client, stage.image.digest).items if one.digest != stored]
+        client.put_manifest(tag, index(*left), OCI_INDEX)
+
+
+AT_40, AT_45, AT_50 = (f"2026-11-20T11:{minute}:00+00:00" for minute in (40, 45, 50))
+HISTORY: tuple[tuple[Verdict, str], ...] = (
+    (gpu_verdict(), ""),
+    (failed("cpu"), "FAILED"),
+    (gpu_verdict(finished=LATEST), ""),
+    (failed("gpu", finished=AT_40), "FAILED"),
+    (inconclusive_verdict(finished=AT_45), "FAILED"),
+    (gpu_verdict(finished=AT_50), ""),
+)
+"""What is stated, one after the other, and the answer after each."""
+
+
+@pytest.mark.parametrize("number", range(len(HISTORY)))
+@pytest.mark.parametrize(
+    "stage", ["OCI 1.1", pytest.param("docker-registry", marks=pytest.mark.engine)], indirect=["stage"]
+)
+def test_a_deleted_statement_that_another_one_names_is_missed(stage: Stage, number: int) -> None:
+    """Without the newest statement the answer is the one of before: nothing names it, and --max-age is the limit."""
+    stored = []
+    for value, answer in HISTORY:
+        stored.append(stage.state_that(value))
+        assert {one.reason for one in stage.ask(GPU, "image", LIMIT_S).refusals} == ({answer} - {""})
+    delete(stage, stored[number])
+    found = stage.ask(GPU, "image", LIMIT_S)
+    assert not found.accepted
+    expected = "FAILED" if number == len(HISTORY) - 1 else "STATEMENT_MISSING"
+    assert expected in {refusal.reason for refusal in found.refusals}, as_text(found)
