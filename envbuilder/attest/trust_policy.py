@@ -36,12 +36,14 @@ from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verd
 class AttachedStatement:
     """A document that is attached to an image (``stored`` is its digest), and its trusted signers.
 
-    ``meaning`` is None for a trusted statement of another kind than verdicts.
+    ``meaning`` is None for a trusted statement of another kind than verdicts. ``copies`` are the digests of documents
+    with the same content, since anybody can attach one again: as a bundle, or with fewer signatures.
     """
 
     stored: str
     signed_by: tuple[SignedBy, ...]
     meaning: Meaning
+    copies: frozenset[str] = frozenset()
 
     def trusted_at(self, time: datetime) -> tuple[str, ...]:
         return tuple(one.name for one in self.signed_by if one.is_trusted_at(time))
@@ -187,7 +189,7 @@ def _answered_by(item: AttachedStatement, evidence: tuple[AttachedStatement, ...
     signers: set[str] = set()
     for other in evidence:
         one = other.meaning
-        if isinstance(one, VerdictPredicate | Notice) and item.stored in one.answers:
+        if isinstance(one, VerdictPredicate | Notice) and not {item.stored, *item.copies}.isdisjoint(one.answers):
             passed = _verdict(other)
             newer = (
                 passed

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import msgspec
-
-from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected
-from envbuilder.attest.statements import Notice, Unread, VerdictPredicate, understood
+from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected, pae
+from envbuilder.attest.statements import Unread, VerdictPredicate, understood
 from envbuilder.attest.trust_policy import AttachedStatement
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import in_parallel
 from envbuilder.registry.errors import RegistryRefusedError
-from envbuilder.registry.manifests import Manifest, ambiguity
+from envbuilder.registry.manifests import Manifest, ambiguity, digest_of
 from envbuilder.registry.referrers import Listing, document, listing, subject_of
 from envbuilder.verdict import Verdict
 
@@ -80,21 +78,21 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
     listed = listing(repository, manifest.digest, kinds)
     items = sorted(listed.items, key=lambda one: (one.artifact_type == BUNDLE, one.digest))
     waiting = {one.digest: False for one in items if one.artifact_type in ("", *kinds)}
-    opened: dict[str, AttachedStatement] = {}
+    opened: dict[str, tuple[str, AttachedStatement]] = {}
     while waiting:
         work = [(stored, waiting[stored]) for stored in waiting]
         found = in_parallel(
             lambda one: _open(repository, manifest, openers, listed, *one), work, repository.transport.deadline
         )
-        opened |= {one.stored: one for one in found}
-        waiting = {name: True for one in opened.values() for name in one.names if name not in opened}
+        opened |= {one.stored: (content, one) for content, one in found}
+        waiting = {name: True for _, one in opened.values() for name in one.names if name not in opened}
     unclear = ambiguity(manifest)
     problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
-    each: dict[object, AttachedStatement] = {}
-    for one in opened.values():  # a bundle repeats its envelope
-        linked = isinstance(one.meaning, VerdictPredicate | Notice)
-        key: object = msgspec.json.encode(one.meaning) if linked else (one.stored, one.meaning)
-        each.setdefault((one.signed_by, key), one)
+    each: dict[str, AttachedStatement] = {}
+    for content, one in opened.values():
+        first = each.get(content, one)
+        signers = tuple(dict.fromkeys((*first.signed_by, *one.signed_by)))
+        each[content] = replace(first, signed_by=signers, copies=first.copies | {one.stored})
     return ImageStatements(manifest.digest, (*problems, *each.values()))
 
 
@@ -105,8 +103,8 @@ def _open(
     listed: Listing,
     stored: str,
     named: bool,  # noqa: FBT001 - one of a row's values
-) -> AttachedStatement:
-    """Open one document. One that is not a statement of a trusted key is ignored, since anybody can attach it.
+) -> tuple[str, AttachedStatement]:
+    """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing.
 
     One that a trusted statement names refuses the image if it is gone.
     """
@@ -118,18 +116,20 @@ def _open(
         gone = error.fault is Reason.NOT_THERE
         if gone and named:
             text = f"a trusted statement names {stored}, which the registry does not have: it was deleted or is hidden"
-            return _unread(stored, Reason.STATEMENT_MISSING, text, blocks=True)
+            return stored, _unread(stored, Reason.STATEMENT_MISSING, text, blocks=True)
         foreign = error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)  # envbuilder publishes no such document
         reason = Reason.UNREADABLE if foreign else error.fault
-        return _unread(stored, reason, error.message, blocks=not (foreign or (gone and stored in listed.claimed)))
+        blocks = not (foreign or (gone and stored in listed.claimed))
+        return stored, _unread(stored, reason, error.message, blocks=blocks)
     except PublishError as error:
-        return _unread(stored, Reason.UNREADABLE, error.message)
+        return stored, _unread(stored, Reason.UNREADABLE, error.message)
     for one in opened:
         if isinstance(one, Opened):
-            return AttachedStatement(stored, one.signed_by, understood(manifest.digest, one.payload_type, one.payload))
+            meaning = understood(manifest.digest, one.payload_type, one.payload)
+            return digest_of(pae(one.payload_type, one.payload)), AttachedStatement(stored, one.signed_by, meaning)
     rejected = next(one for one in opened if isinstance(one, Rejected))
     reason = Reason.UNTRUSTED_KEY if rejected.unknown_signer else Reason.BAD_SIGNATURE
-    return _unread(stored, reason, rejected.message)
+    return stored, _unread(stored, reason, rejected.message)
 
 
 def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False) -> AttachedStatement:

@@ -45,7 +45,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.referrers import attach, fallback_tag, listing
+from envbuilder.registry.referrers import attach, document, fallback_tag, listing
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -1126,6 +1126,23 @@ def then_by(suite: str) -> Callable[[Stage], Any]:
     return attack
 
 
+def one_signature(content: bytes) -> bytes:
+    document = json.loads(content)
+    return json.dumps({**document, "signatures": document["signatures"][:1]}).encode()
+
+
+def again(change: Callable[[bytes], bytes], kind: str) -> Callable[[Stage], Any]:
+    """Attach a FAILED by two keys and its answer, then copies of the FAILED that anybody can make."""
+
+    def attack(stage: Stage) -> None:
+        stored = stage.state_that(failed("cpu"), "ann", "bob")
+        stage.state_that(gpu_verdict(finished=LATEST))
+        _, content = document(stage.client(), stored, frozenset({ENVELOPE}))
+        stage.attach(change(content), kind=kind)
+
+    return attack
+
+
 NOT_UNDERSTOOD = [
     Row("a FAILED test result whose verdict is lost (A9)", after_good(says_result(failed("cpu"))), "FAILED"),
     Row("a FAILED test result by a stranger", after_good(says_result(failed("cpu"), "eve")), ""),
@@ -1161,6 +1178,14 @@ NOT_UNDERSTOOD = [
             ("older (A6)", digest("suite"), "FAILED"),
             ("same", digest("newer"), ""),
             ("newest", digest("newest"), ""),
+        )
+    ],
+    *[
+        Row(f"an answered FAILED that a stranger attaches again {how}", again(change, kind), "")
+        for how, change, kind in (
+            ("as a bundle", bundled, BUNDLE),
+            ("with another layout", lambda content: content + b"\n", ENVELOPE),
+            ("with one of two signatures", one_signature, ENVELOPE),
         )
     ],
     Row(
