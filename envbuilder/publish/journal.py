@@ -15,20 +15,16 @@ from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.support import decoding
 from envbuilder.workspace import read_kept
 
-JournalStep = Literal["staged", "validated", "stated", "pinned", "moving", "moved", "done"]
+JournalStep = Literal["staged", "validated", "stated"]
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One finished step; ``tags`` are tag → digest before a move ('' for a new tag).
-
-    ``terms`` is the digest of the conditions of a validation; '' in journals of older versions.
-    """
+    """One finished step; ``terms`` is the digest of the conditions of a validation ('' in older journals)."""
 
     step: JournalStep
     digest: str = ""
     verdict: str = ""
     terms: str = ""
-    tags: dict[str, str] = {}
 
 
 class Journal:

@@ -15,7 +15,7 @@ from envbuilder.errors import ExitCode, PublishError
 from envbuilder.publish.attestation import PublishTools, ValidationTerms, state, validated
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import PublishRow, Tag
-from envbuilder.publish.tags import FORGETS, Mover, check_immutable, confirm_tags, pin, staging_tag
+from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, move, pin, staging_tag
 from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import Verdict
@@ -41,8 +41,8 @@ class Publication:
 def publish(publication: Publication, tools: PublishTools) -> PublishRow:
     """Publish one image unless its verdict forbids it. Safe to kill at any moment and to run again.
 
-    A public tag is moved only to a digest whose statement is attached. After a PublishError or InfrastructureError,
-    moving tags are where they were.
+    A public tag is moved only to a digest whose statement is attached. After an error each moving tag is where it was,
+    or at the validated digest.
     """
     for tag in (*publication.tags, *publication.moving):
         publication.to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
@@ -71,7 +71,7 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
             code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
             return msgspec.structs.replace(row, error=refusal, exit_code=code)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
-        _promote(publication, tools, manifest, journal)
+        _promote(publication, tools, manifest)
         _tidy(publication, tools, image)
         tags = [Tag(name=name, moving=False) for name in publication.tags]
         tags += [Tag(name=name, moving=True) for name in publication.moving]
@@ -130,7 +130,7 @@ def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
             assert_never(never)
 
 
-def _promote(publication: Publication, tools: PublishTools, manifest: Manifest, journal: Journal) -> None:
+def _promote(publication: Publication, tools: PublishTools, manifest: Manifest) -> None:
     """Give the validated digest its immutable tags, then its moving tags.
 
     Raises PublishError if the registry has lost a part of the image since the push.
@@ -140,14 +140,10 @@ def _promote(publication: Publication, tools: PublishTools, manifest: Manifest, 
     for tag in publication.tags:
         pin(tools.repository, tag, manifest)
         tools.say(f"tagged {publication.to.at(tag)}")
-    journal.note(JournalEntry(step="pinned", digest=manifest.digest))
-    mover = Mover(tools.repository, publication.moving)
-    journal.note(JournalEntry(step="moving", digest=manifest.digest, tags=mover.before))
-    mover.move(manifest)
     for tag in publication.moving:
+        move(tools.repository, tag, manifest)
         tools.say(f"moved {publication.to.at(tag)}")
     confirm_tags(tools.repository, (*publication.tags, *publication.moving))
-    journal.note(JournalEntry(step="done", digest=manifest.digest))
 
 
 def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from envbuilder.attest.requirements import EnvironmentRequirement, read_environment
-from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError
+from envbuilder.errors import InfrastructureError, PublishError, UsageError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import Reference, parse
@@ -64,45 +64,11 @@ def _forgotten(repository: Repository, what: str) -> InfrastructureError:
     )
 
 
-class Mover:
-    """Moves tags together: if one cannot be moved, those before it are moved back."""
-
-    def __init__(self, repository: Repository, tags: tuple[str, ...]) -> None:
-        self._repository = repository
-        self._old = {tag: repository.manifest(tag) for tag in tags}
-
-    @property
-    def before(self) -> dict[str, str]:
-        """The digest that each tag had ('' for a new tag)."""
-        return {tag: manifest.digest if manifest else "" for tag, manifest in self._old.items()}
-
-    def move(self, manifest: Manifest) -> None:
-        """Move every tag. Moves them back and raises the registry's error if one fails."""
-        moved: list[str] = []
-        try:
-            for tag, old in self._old.items():
-                if old is None or old.digest != manifest.digest:
-                    _write(self._repository, tag, manifest, old.digest if old else "")
-                    moved.append(tag)
-        except EnvbuilderError as error:
-            kind = InfrastructureError if isinstance(error, InfrastructureError) else PublishError
-            raise kind(f"{error.message}\n{self._put_back(moved)}", hint=error.hint) from error
-
-    def _put_back(self, moved: list[str]) -> str:
-        """Undo moves; a new tag stays on the validated digest."""
-        stuck = []
-        for tag in moved:
-            old = self._old[tag]
-            try:
-                if old is not None:
-                    self._repository.put_manifest(tag, old.content, old.media_type)
-            except EnvbuilderError:
-                stuck.append(tag)
-        if stuck:
-            return (
-                f"{', '.join(stuck)} could not be moved back: they point at the validated digest; run again to finish"
-            )
-        return "moving tags are where they were"
+def move(repository: Repository, tag: str, manifest: Manifest) -> None:
+    """Point a moving tag at a validated digest."""
+    before = repository.manifest(tag)
+    if before is None or before.digest != manifest.digest:
+        _write(repository, tag, manifest, before.digest if before else "")
 
 
 _STAGING = "staging-"

@@ -23,6 +23,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Artifact, Descriptor, digest_of, digest_of_file
 from envbuilder.support import decoding
+from envbuilder.support.byte_stream import ByteStream
 from envbuilder.workspace import temporary_folder, writing
 
 try:
@@ -159,27 +160,9 @@ def _resolved(name: str, links: dict[str, str]) -> str:
 
 def _members(pieces: Iterable[bytes]) -> Iterator[tuple[tarfile.TarInfo, BinaryIO | None]]:
     """Yield each member of an archive that can be read once, forwards, with its content if it is a file."""
-    with tarfile.open(fileobj=_Pipe(pieces), mode="r|") as archive:
+    with tarfile.open(fileobj=ByteStream(pieces), mode="r|") as archive:
         for member in archive:
             yield member, archive.extractfile(member) if member.isreg() else None  # type: ignore[misc]
-
-
-class _Pipe(io.RawIOBase):
-    """Pieces of bytes as a file."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._rest = iter(pieces), b""
-
-    def read(self, size: int = -1) -> bytes:
-        """Read ``size`` bytes, fewer at the end."""
-        parts = [self._rest]
-        held = len(self._rest)
-        while held < size and (piece := next(self._pieces, b"")):
-            parts.append(piece)
-            held += len(piece)
-        data = b"".join(parts)
-        self._rest = data[size:]
-        return data[:size]
 
 
 def _compress(source: BinaryIO, packed: BinaryIO) -> tuple[str, int]:

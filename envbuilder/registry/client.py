@@ -25,14 +25,14 @@ from envbuilder.registry.manifests import (
     digest_of,
 )
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.transport import RegistryTransport, Response
+from envbuilder.registry.transport import RegistryTransport
 
 MAX_LIST = 32 << 20
 MAX_TAGS = 100_000
 """Bytes of one page of a list, and the tags above which a repository is refused."""
 
 _ACCEPT = f"{OCI_MANIFEST}, {OCI_INDEX}, {DOCKER_MANIFEST}, {DOCKER_LIST}"
-_OK, _CREATED, _ACCEPTED, _MISSING, _CHANGED = 200, 201, 202, 404, 412
+_OK, _CREATED, _ACCEPTED, _MISSING = 200, 201, 202, 404
 
 
 class Repository:
@@ -64,36 +64,21 @@ class Repository:
         if target.startswith("sha256:"):
             _agree(computed, target, f"manifest {target}")
         kind = response.headers.get("Content-Type", "").split(";")[0].strip()
-        return Manifest(kind, response.content, computed, response.headers.get("ETag", ""))
+        return Manifest(kind, response.content, computed)
 
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
         """Store a manifest under a tag or its digest; True if the registry supports referrers."""
         _check_size(content)
-        return "OCI-Subject" in self._put(target, content, {"Content-Type": media_type}, repeat=True).headers
-
-    def replace_manifest(self, tag: str, old: Manifest | None, content: bytes, media_type: str) -> bool:
-        """Replace a manifest (None: create it); False if it has changed meanwhile.
-
-        A registry that ignores conditional requests accepts every write: read back. A failure is not retried, since
-        the content may be stale by then.
-        """
-        condition = {"If-Match": old.etag} if old and old.etag else {} if old else {"If-None-Match": "*"}
-        response = self._put(tag, content, {"Content-Type": media_type, **condition}, repeat=False)
-        return response.status != _CHANGED
-
-    def _put(self, target: str, content: bytes, headers: Mapping[str, str], *, repeat: bool) -> Response:
         response = self.transport.send(
             "PUT",
             f"{self._path}manifests/{target}",
-            expect=(_CREATED, _ACCEPTED, _OK, *(() if repeat else (_CHANGED,))),
-            headers=headers,
+            expect=(_CREATED, _ACCEPTED, _OK),
+            headers={"Content-Type": media_type},
             body=content,
             scope="pull,push",
-            repeat=repeat,
         )
-        if response.status != _CHANGED:
-            _agree(digest_of(content), response.headers.get("Docker-Content-Digest"), f"manifest {target}")
-        return response
+        _agree(digest_of(content), response.headers.get("Docker-Content-Digest"), f"manifest {target}")
+        return "OCI-Subject" in response.headers
 
     def blob(self, digest: str) -> bytes:
         """Fetch a small blob. Raises RegistryRefusedError if it is absent, too large or does not have its digest."""

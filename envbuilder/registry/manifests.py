@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import msgspec
@@ -37,12 +37,11 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest's bytes, their type and their digest; ``etag`` as the registry gave it."""
+    """A manifest's bytes, their type and their digest."""
 
     media_type: str
     content: bytes
     digest: str
-    etag: str = field(default="", compare=False)
 
     @property
     def descriptor(self) -> Descriptor:

@@ -1,8 +1,7 @@
 """Documents attached to a manifest: the referrers API (OCI 1.1), or tags where it is lacking.
 
-Without the API, OCI 1.1 keeps one list for each subject under the tag ``sha256-<hex>``. Two concurrent writers can lose
-each other's entry, and old registries have no compare-and-swap. So each document also gets a tag that nobody else
-writes: lost entries are found there, and the next writer of the list restores them.
+Without the API, OCI 1.1 keeps one list for each subject under the tag ``sha256-<hex>``, and old registries have no
+compare-and-swap. So each document also gets a tag that nobody else writes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ EMPTY = b"{}"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 ATTEMPTS = 5
-"""How often a list that another writer replaced is written again."""
+"""How often the list is read back, and written again if another writer has replaced it."""
 
 PAUSE_S = 0.1
 """The first pause between two checks of the list, at least; each is twice as long as the one before."""
@@ -112,7 +111,7 @@ def attach(
     descriptor = _entry(data, artifact)
     if not repository.put_manifest(descriptor.digest, data, OCI_MANIFEST):
         repository.put_manifest(_own_tag(subject.digest, descriptor.digest), data, OCI_MANIFEST)
-        _list_under_tag(repository, subject.digest, (descriptor,), attempts=1)
+        _list_under_tag(repository, subject.digest, (descriptor,))
     return descriptor
 
 
@@ -120,7 +119,7 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
     """Read back until every document is listed and stored. Raises InfrastructureError if one is still missing."""
     for attempt in range(ATTEMPTS):
         if _from_api(repository, subject) is None:
-            _list_under_tag(repository, subject, documents, attempts=ATTEMPTS)
+            _list_under_tag(repository, subject, documents)
         listed = {item.digest for item in listing(repository, subject).items}
         if all(one.digest in listed and _is_stored(repository, one) for one in documents):
             return
@@ -254,25 +253,24 @@ def _own_tag(subject: str, stored: str) -> str:
     return f"{fallback_tag(subject)}.{stored.removeprefix('sha256:')[:16]}"
 
 
-def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...], *, attempts: int) -> None:
-    """Add missing entries to the list until they stay. If they never do, documents are found by their own tags."""
-    for attempt in range(attempts):
-        try:
-            current = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
-            entries = _entries(current)
-            have = {item.digest for item in _parsed(entries)}
-            wanted = {item.digest: item for item in documents if item.digest not in have}
-            if not wanted:
-                return
-            lost = _from_own_tags(repository, subject, (*_parsed(entries), *wanted.values()))
-            more = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in (*wanted.values(), *lost))
+def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
+    """Add missing entries to the list that other tools read.
+
+    Two writers can lose each other's entry. `verify` finds a document by its own tag, and the next writer restores it.
+    """
+    try:
+        entries = _entries(repository.manifest(fallback_tag(subject), limit=MAX_LIST))
+        have = _parsed(entries)
+        known = {item.digest for item in have}
+        wanted = [item for item in documents if item.digest not in known]
+        if wanted:
+            lost = _from_own_tags(repository, subject, (*have, *wanted))
+            more = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in (*wanted, *lost))
             index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
-            repository.replace_manifest(fallback_tag(subject), current, index, OCI_INDEX)
-        except RegistryFailedError as error:
-            if error.fault not in (Reason.SERVER_ERROR, Reason.UNREACHABLE):
-                raise
-        if attempt < attempts - 1:
-            time.sleep(random.uniform(0.01, 0.05) * 2 ** min(attempt, 4))  # noqa: S311 - spreads writers
+            repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)
+    except RegistryFailedError as error:
+        if error.fault not in (Reason.SERVER_ERROR, Reason.UNREACHABLE):
+            raise
 
 
 def _decode(content: bytes) -> tuple[msgspec.Raw, ...]:

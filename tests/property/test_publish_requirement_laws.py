@@ -260,6 +260,11 @@ FORBIDDING: dict[str, tuple[AttachedStatement, ...]] = {
         stated(ANSWERING),
     ),
     "it is older": (failing(replaced(BROKEN, finished=datetime.now(UTC).isoformat())), stated(ANSWERING)),
+    "it is in the future": (
+        FRESH,
+        failing(),
+        stated(replaced(ANSWERING, finished=(datetime.now(UTC) + timedelta(days=1)).isoformat())),
+    ),
     "it got less far": (failing(replaced(BROKEN, checks=(), level="gpu")), stated(ANSWERING)),
     "its suite is older": (stated(PASSED), failing(replaced(BROKEN, suite=NEW_SUITE)), stated(ANSWERING)),
     "it ran on another GPU": (failing(replaced(GPU_BROKEN, host=ON_T4)), stated(ANSWERING)),
