@@ -128,10 +128,12 @@ class Stage:
         payload = self.payload(value, about=about, answers=found[0] if answers is None else answers, previous=found[1])
         return self.attach(self.seal(payload, *by))
 
-    def notice(self, answers: tuple[str, ...], time: str, *by: str) -> str:
-        """Attach a person's decision."""
+    def notice(self, answers: tuple[str, ...], time: str, *by: str, edit: tuple[str, str]) -> str:
+        """Attach a person's decision, with a part of its text replaced."""
         made = Notice(answers=answers, time=time, reason="see ticket 17")
-        return self.attach(self.seal(statements.encode(notice_statement("x", self.image.digest, made)), *by))
+        text = statements.encode(notice_statement("x", self.image.digest, made)).decode()
+        assert edit[0] in text
+        return self.attach(self.seal(text.replace(*edit).encode(), *by))
 
     def lose(self, stored: str, *, deleted: bool) -> None:
         """Let the registry no longer list a statement, or no longer have it."""
@@ -1430,7 +1432,7 @@ MANNERS = [
 
 
 HOSTS = {"h100": H100_HOST, "t4": T4, "bare": BARE}
-TIMES = {"later": LATER, "latest": LATEST}
+TIMES = {"later": LATER, "latest": LATEST, "next year": "2027-06-01T00:00:00+00:00"}
 REQUESTS = {"manifest": MANIFESTS, "statement": BLOBS, "list": REFERRERS, "tags": TAGS}
 
 
@@ -1470,12 +1472,14 @@ def row_of(data: dict[str, Any]) -> Row:
                 stored.append(stage.state_that(verdict_of(spec), *spec.get("by", ()), answers=answered))
 
         def named(one: int | str) -> str:
-            return stored[one] if isinstance(one, int) else {"absent": digest("gone")}.get(one, one)
+            known = {"absent": digest("gone"), "image": stage.image.digest}
+            return stored[one] if isinstance(one, int) else known.get(one, one)
 
         state(data.get("verdicts", []))
         for spec in data.get("notices", ()):
             time = TIMES.get(spec.get("time", "latest"), "today")
-            stored.append(stage.notice(tuple(map(named, spec.get("answers", ()))), time, *spec.get("by", ())))
+            answered = tuple(map(named, spec.get("answers", ())))
+            stored.append(stage.notice(answered, time, *spec.get("by", ()), edit=spec.get("edit", ("", ""))))
         state(data.get("then", []))
         for kind in ("deleted", "hidden"):
             for number in data.get(kind, ()):

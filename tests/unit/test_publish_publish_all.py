@@ -57,7 +57,7 @@ def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -
     steps = [
         JournalEntry(step="staged", digest="a"),
         JournalEntry(step="validated", digest="a"),
-        JournalEntry(step="done", digest="a"),
+        JournalEntry(step="stated", digest="a"),
     ]
     for entry in steps:
         journal.note(entry)
@@ -66,9 +66,9 @@ def test_a_line_that_a_kill_cut_short_is_not_there(tmp_path_factory, cut: int) -
     left = Journal(path)
     whole = data[:cut].count(b"\n") + (data[:cut].endswith(b"}") if cut < len(data) else 0)
     assert left.entries == tuple(steps[:whole])
-    left.note(JournalEntry(step="pinned", digest="b"))
-    assert Journal(path).entries == (*steps[:whole], JournalEntry(step="pinned", digest="b"))
-    assert Journal(path).last("pinned") == JournalEntry(step="pinned", digest="b")
+    left.note(JournalEntry(step="stated", digest="b"))
+    assert Journal(path).entries == (*steps[:whole], JournalEntry(step="stated", digest="b"))
+    assert Journal(path).last("stated") == JournalEntry(step="stated", digest="b")
 
 
 def test_a_staging_tag_is_a_valid_tag() -> None:
