@@ -11,22 +11,24 @@ import click
 from envbuilder.cli.options import FilePath, choice_options
 from envbuilder.environment import Flavor, Variant
 
+_QUESTIONS = {
+    "gpus": "GPU",
+    "driver": "Driver",
+    "tensorflow": "TensorFlow",
+    "python": "Python",
+    "os": "System",
+    "packages": "Packages",
+}
+
 
 def _asked(values: dict[str, Any]) -> dict[str, Any]:
     """Ask for the values if none is given and a person can answer."""
     if any(values.values()) or not sys.stdin.isatty():
         return values
     click.echo("Press Enter to use this host, or the newest that works.", err=True)
-    gpu = click.prompt("GPU", default="", show_default=False, err=True)
-    return {
-        **values,
-        "gpus": (gpu,) if gpu else (),
-        "driver": click.prompt("Driver", default="", show_default=False, err=True) or None,
-        "tensorflow": click.prompt("TensorFlow", default="", show_default=False, err=True),
-        "python": click.prompt("Python", default="", show_default=False, err=True) or None,
-        "os": click.prompt("System", default="", show_default=False, err=True) or None,
-        "packages": tuple(click.prompt("Packages", default="", show_default=False, err=True).split()),
-    }
+    answers = {name: click.prompt(text, "", show_default=False, err=True) for name, text in _QUESTIONS.items()}
+    found = {**values, **{name: answer for name, answer in answers.items() if answer}}
+    return {**found, "gpus": tuple(filter(None, [answers["gpus"]])), "packages": tuple(answers["packages"].split())}
 
 
 @click.command("init")
