@@ -47,14 +47,14 @@ _CLEAN = (
     'sed -i -E "s#//[^/@ ]*@#//#" "$1/etc/apt/sources.list"'
 )
 # Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged.
-_MERGED_USR = {"bookworm": ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include=usr-is-merged")}
+MERGED_USR = {"bookworm": ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include=usr-is-merged")}
 _ROOM = 2 << 30
 _MOST_OF_A_LINE = 1 << 16
 
 
 def recipe(suite: str) -> str:
     """Return a digest of everything that decides a bootstrap's content, except the versions of packages."""
-    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, _MERGED_USR.get(suite, ())))
+    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, MERGED_USR.get(suite, ())))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -115,7 +115,7 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         "mmdebstrap",
         "--variant=minbase",
         f"--include={','.join(PACKAGES)}",
-        *_MERGED_USR.get(suite, ()),
+        *MERGED_USR.get(suite, ()),
         *(f"--aptopt={option}" for option in proxies),
         f"--extract-hook={_EXCLUDE}",
         f"--customize-hook={_CLEAN}",

@@ -157,8 +157,11 @@ def resolve(suite: str, packages: Iterable[str], component: str = "", repository
     with temporary_folder("apt") as folder:
         options = _prepared(suite, component, repository, folder)
         _run([*options, "update"], "check the mirror in apt's configuration")
-        before = {file for file, _ in _printed(options, _BEFORE)}
-        found = [row for row in _printed(options, (*_BEFORE, *packages)) if row[0] not in before]
+        # Without this package apt takes usrmerge, and with it perl, which a bootstrapped base lacks.
+        merged = [word.removeprefix("--include=") for word in debian.MERGED_USR.get(suite, ())[1:]]
+        base = (*_BEFORE, *merged)
+        before = {file for file, _ in _printed(options, base)}
+        found = [row for row in _printed(options, (*base, *packages)) if row[0] not in before]
     text = "".join(f"{sha256}  {file}\n" for file, sha256 in sorted(found))
     pinned, based = {package.name for package in parse(text)}, {file.partition("_")[0] for file in before}
     others = [one for one in packages if one.partition("=")[0] not in pinned]
