@@ -79,15 +79,20 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
 def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> InstalledPackage:
     name, _, version = folder.removesuffix(".dist-info").partition("-")
     fields = _fields(kept.get("METADATA", b""))
+    name = distribution(fields.get("Name", name))
+    scripts = _scripts(kept.get("entry_points.txt", b"").decode("utf-8", "replace"))
+    python = re.search(r"/python(3\.[0-9]+)/", f"{site}/")
+    if name == "pip" and python:  # its wheel names pip and pip3; pip and uv add the name with Python's version
+        scripts |= {f"pip{python[1]}"}
     return InstalledPackage(
         site=site,
         folder=folder,
-        name=distribution(fields.get("Name", name)),
+        name=name,
         version=fields.get("Version", version),
         tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", kept.get("WHEEL", b"").decode("utf-8", "replace"))),
         rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,
         editable=re.search(rb'"editable"\s*:\s*true', kept.get("direct_url.json", b"")) is not None,
-        scripts=_scripts(kept.get("entry_points.txt", b"").decode("utf-8", "replace")),
+        scripts=scripts,
     )
 
 
