@@ -26,7 +26,7 @@ from envbuilder.support import console, decoding, pem
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, shipped, users_text
 
-VETTED = ("quickstart", "tensorflow", "classic", "debian")
+VETTED = ("quickstart", "tensorflow", "notebook", "classic", "debian")
 """The shipped matrices whose contexts are committed in this project's ``images/``."""
 
 SHIPPED = "shipped"

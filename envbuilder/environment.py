@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import re
+from typing import Literal
 
 import msgspec
 
 from envbuilder.finding import Finding
 
 Flavor = Literal["cpu", "gpu"]
-Variant = Literal["devel", "runtime"]
-"""``devel`` is everything as its wheels bring it; ``runtime`` is without what nothing in it can load or execute."""
+Variant = Literal["devel", "runtime", "notebook"]
+"""``devel`` is everything as its wheels bring it, with pip and uv; ``notebook`` is ``devel`` with `NOTEBOOK`.
+
+``runtime`` is without what nothing in it can load or execute.
+"""
 
 WHOLE: Variant = "devel"
 """The form that neither an id nor a document names."""
@@ -39,6 +43,23 @@ class Additions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NOTHING_ADDED = Additions()
+
+NOTEBOOK = Additions(packages=("jupyterlab>=4",), system_packages=("git",))
+"""What the variant ``notebook`` adds."""
+
+
+def with_notebook(added: Additions) -> Additions:
+    """Add `NOTEBOOK` to what a matrix adds; a package that the matrix names stays as it is there."""
+    named = {re.split("[^a-z0-9.-]", text)[0] for text in (*added.packages, *added.system_packages)}
+
+    def joined(own: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+        return (*own, *(text for text in more if text.partition(">")[0] not in named))
+
+    return msgspec.structs.replace(
+        added,
+        packages=joined(added.packages, NOTEBOOK.packages),
+        system_packages=joined(added.system_packages, NOTEBOOK.system_packages),
+    )
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -142,7 +163,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
     system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
-    variant: Literal["runtime"] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="form")
+    variant: Literal["runtime", "notebook"] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="form")
     unused_wheels: tuple[NotInstalled, ...] | msgspec.UnsetType = msgspec.field(
         default=msgspec.UNSET, name="not_installed"
     )
@@ -164,10 +185,14 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def other_variants(self) -> tuple[str, ...]:
-        """Name the environments that differ from this one only in which of the same files they have, nearest first."""
-        if not self.variant:
-            return tuple(f"{self.id}-{variant}" for variant in get_args(Variant) if variant != WHOLE)
-        return (self.id.removesuffix(f"-{self.variant}"),)
+        """Name the environments that have the same pins, the nearest first; a notebook has more than others."""
+        whole = self.id.removesuffix(f"-{self.variant}")
+        return (whole,) if self.variant == "runtime" else (f"{whole}-runtime", *((whole,) if self.variant else ()))
+
+    @property
+    def may_be_changed(self) -> bool:
+        """Return True if the image has an installer, and an environment that its user may write."""
+        return self.variant != "runtime"
 
     @property
     def on_registry_base(self) -> RegistryBase | None:

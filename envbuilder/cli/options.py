@@ -239,10 +239,10 @@ _CHOICE = (
     click.option(
         "--form",
         "variant",
-        type=click.Choice(["runtime", "devel"]),
+        type=click.Choice(["runtime", "devel", "notebook"]),
         default="runtime",
         show_default=True,
-        help="devel keeps the files that compile custom operations.",
+        help="devel adds pip, uv and the files that compile custom operations; notebook adds JupyterLab to that.",
     ),
     repository_option,
 )

@@ -40,6 +40,7 @@ from envbuilder.environment import (
     RegistryBase,
     Rejection,
     SystemCudaWish,
+    with_notebook,
 )
 from envbuilder.finding import Code, Finding, Severity, is_condition
 from envbuilder.matrix import Targets
@@ -408,7 +409,10 @@ def _environment(
 ) -> Environment:
     assert python.system is not None  # noqa: S101 - checked by the caller
     stack, gpu = cuda.stack, combination.flavor == "gpu"
-    packages = (*combination.packages, *combination.additions.packages)
+    additions = combination.additions
+    if combination.variant == "notebook":
+        additions = with_notebook(additions)
+    packages = (*combination.packages, *additions.packages)
     pinned = {parse(text).name for text in packages}
     wheels = stack.wheels if stack else ()
     unused = catalog.not_installed(release.version, wheels) if combination.variant == "runtime" else {}
@@ -444,7 +448,7 @@ def _environment(
         findings=findings,
         base=_registry_base(python.system, python.python, gpu=gpu),
         system_cuda=_system_cuda(python.system, stack) if stack else msgspec.UNSET,
-        additions=combination.additions if combination.additions != NOTHING_ADDED else msgspec.UNSET,
+        additions=additions if additions != NOTHING_ADDED else msgspec.UNSET,
     )
 
 

@@ -75,27 +75,33 @@ def ensure_lock(
         _check(environment, present, path)
     else:
         folders = [workspace.context(name) for name in environment.other_variants if name in renewed or not renew]
+        folders = [folder for folder in folders if (folder / LOCK).is_file()]
         present = _copied(environment, workspace, folders)
     if present is not None:
         ensure_system_locks(environment, catalog, workspace)
         return present
-    text = lockfile.resolve(environment, system_of(environment, catalog).glibc, refresh=refresh)
+    keep = users_text(folders[0] / LOCK) if folders else ""
+    text = lockfile.resolve(environment, system_of(environment, catalog).glibc, keep=keep, refresh=refresh)
     ensure_system_locks(environment, catalog, workspace, renew=renew)
     write_atomically(path, text.encode())
     return text
 
 
 def _copied(environment: Environment, workspace: Workspace, variants: list[Path]) -> str | None:
-    """Copy the locks of the first variant that has some; None if there is none.
+    """Copy the locks of the first variant that has some; None if there is none, and for a notebook.
 
-    A variant may leave out wheels that another one installs: its lock is the rest.
+    A variant may leave out wheels that another one installs: its lock is the rest. Only some variants have pip and uv.
     """
     context = workspace.context(environment.id)
-    found = next((folder for folder in variants if (folder / LOCK).is_file()), None)
-    if found is None:
+    if not variants or environment.variant == "notebook":
         return None
-    text = lockfile.without(users_text(found / LOCK), pins(environment.not_installed).keys())
-    if not environment.variant and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
+    found = variants[0]
+    text = users_text(found / LOCK)
+    installer = {one.name for one in lockfile.parse(lockfile.installer(environment.python))} - lockfile.added(text)
+    gone = installer if not environment.may_be_changed else frozenset()
+    text = lockfile.without(text, {*pins(environment.not_installed), *gone})
+    text = lockfile.with_installer(text, environment)
+    if environment.may_be_changed and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
         return None
     _check(environment, text, found / LOCK)
     for name, system in system_lock.texts(found, environment).items():

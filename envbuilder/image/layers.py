@@ -100,7 +100,7 @@ def steps_of(environment: Environment, lock: str, packages: Mapping[str, Package
     steps = []
     for layer in package_layers(environment, lock):
         content = packages.get(layer.folder) or PackageFolder(layer.text(0, 0))
-        complete = bool(content.removed) and (not environment.variant or layer.name in asked_for)
+        complete = bool(content.removed) and (environment.may_be_changed or layer.name in asked_for)
         steps.append(DockerfileStep(layer, content, complete))
     return tuple(steps)
 
@@ -123,9 +123,11 @@ def package_layers(environment: Environment, lock: str) -> tuple[PackageLayer, .
         layers.append(PackageLayer(folder, f"{package.text}\n", "TensorFlow", package.version))
     others = pinned.keys() - cuda - {framework}
     added = (lockfile.added(lock) or frozenset(asked_for)) & others
+    tools = frozenset(one.name for one in lockfile.parse(lockfile.installer(environment.python))) & (others - added)
     for kind, title, names in (
-        ("dependencies", "Python packages that TensorFlow requires:", others - added),
-        ("added", "Packages that the matrix adds, and what only these require:", added),
+        ("dependencies", "Python packages that TensorFlow requires:", others - added - tools),
+        ("added", "Packages that the matrix or the variant adds, and what only these require:", added),
+        ("tools", "pip and uv:", tools if environment.may_be_changed else frozenset()),
     ):
         if names:
             text = lockfile.subset(lock, names)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-from packaging.markers import default_environment
+from packaging.markers import Marker, default_environment
 from packaging.pylock import PackageSdist, PackageWheel, Pylock, PylockSelectError
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from uv import find_uv_bin
@@ -98,6 +98,25 @@ def without(text: str, names: Container[str]) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in gone)
 
 
+@lru_cache(maxsize=8)
+def installer(python: str) -> str:
+    """Return a lock of pip and uv for a Python, for images that may be changed."""
+    text = ""
+    for line in workspace.users_text(workspace.shipped("templates") / "installer.lock").splitlines():
+        pin, _, rest = line.partition(" ; ")
+        marker, _, digest = rest.partition(" --hash=")
+        if digest and Marker(marker).evaluate({"python_version": python}):
+            text += f"{pin} --hash={digest}\n"
+    return text
+
+
+def with_installer(text: str, environment: Environment) -> str:
+    """Add pip and uv to the lock of an environment that may be changed, unless it has them."""
+    if not environment.may_be_changed:
+        return text
+    return text + without(installer(environment.python), {package.name for package in parse(text)})
+
+
 def with_added(text: str, names: Iterable[str]) -> str:
     """Note in a lock which packages only the matrix's additions require."""
     return f"{_ADDED}{' '.join(sorted(names))}\n{text}"
@@ -141,10 +160,10 @@ def resolve(
     text = with_hashes(pins, environment, glibc, wheels=wheels)
     framework, *asked_for = environment.requirements
     if not asked_for:
-        return text
+        return with_installer(text, environment)
     alone = msgspec.structs.replace(environment, requirements=(framework,), constraints=pins)
     required = _pins(_compiled(alone, glibc, wheels, keep=text))
-    return with_added(text, names(set(pins) - set(required)))
+    return with_installer(with_added(text, names(set(pins) - set(required))), environment)
 
 
 def with_hashes(pins: tuple[str, ...], environment: Environment, glibc: str, *, wheels: Path | None = None) -> str:

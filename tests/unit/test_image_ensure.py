@@ -326,8 +326,45 @@ def runtime() -> Environment:
 def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:
     smaller = runtime()
     kept = workspace.context(vetted().id) / lockfile.LOCK
-    assert ensure_lock(smaller, load(), workspace) == kept.read_text()
-    assert lockfile.of_context(workspace.context(smaller.id)) == kept.read_text()
+    whole = kept.read_text()
+    made = ensure_lock(smaller, load(), workspace)
+    assert {one.name for one in lockfile.parse(whole)} - {one.name for one in lockfile.parse(made)} == {"pip", "uv"}
+    assert lockfile.of_context(workspace.context(smaller.id)) == made
+    kept.unlink()
+    assert ensure_lock(vetted(), load(), workspace) == whole
+
+
+def test_notebook_keeps_the_pins_of_its_sibling(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has more packages, so it is resolved, with the pins of the sibling."""
+    (notebook,) = choose("notebook", ("flavor=cpu",), Workspace(ROOT), load()).environments
+    assert (notebook.requirements[1:], notebook.added.system_packages) == (("jupyterlab>=4",), ("git",))
+    asked: dict[str, str] = {}
+
+    def resolve(environment: Environment, _glibc: str, *, keep: str, refresh: bool) -> str:
+        asked[environment.id] = keep
+        return keep
+
+    monkeypatch.setattr(lockfile, "resolve", resolve)
+    monkeypatch.setattr(context, "ensure_system_locks", lambda *_words, **_more: None)
+    ensure_lock(notebook, load(), workspace)
+    assert asked == {notebook.id: (workspace.context(vetted().id) / lockfile.LOCK).read_text()}
+
+
+@pytest.mark.parametrize(
+    ("python", "pins"),
+    [
+        ("3.13", ["pip==26.3", "uv==0.13.8"]),
+        ("3.9", ["pip==26.0.1", "uv==0.13.8"]),
+        ("3.7", ["pip==24.0"]),
+        ("3.6", []),
+    ],
+)
+def test_installer_fits_the_python(python: str, pins: list[str]) -> None:
+    found = lockfile.parse(lockfile.installer(python))
+    assert [f"{one.name}=={one.version}" for one in found] == pins
+    assert all(len(one.hashes) == 1 for one in found)
+    of_stages = {one.name: one for one in lockfile.parse((ROOT / "templates" / "tools.lock").read_text())}
+    assert all(one.version == of_stages["uv"].version for one in found if one.name == "uv")
 
 
 def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:

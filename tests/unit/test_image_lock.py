@@ -64,7 +64,9 @@ def indexes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 def environment(own: Site, *packages: str) -> Environment:
     additions = Additions(packages=packages, indexes=(own.url,))
-    found = Resolver(load()).resolve(Combination(tensorflow="2.20.0", os="debian-bookworm", additions=additions))
+    found = Resolver(load()).resolve(
+        Combination(tensorflow="2.20.0", os="debian-bookworm", additions=additions, variant="runtime")
+    )
     assert isinstance(found, Environment)
     return found
 
