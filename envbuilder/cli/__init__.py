@@ -24,82 +24,16 @@ from envbuilder.errors import EnvbuilderError, ExitCode, UsageError, of_system
 from envbuilder.support import terminal_text
 from envbuilder.support.yaml_reader import read_yaml
 
-COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("run", "Build and validate every environment of a matrix", "jobs.run:RunDocument"),
-    ("choose", "Choose an environment for a GPU and driver, or for this host", "jobs.choose:ChooseDocument"),
-    ("init", "Write a matrix for a GPU and driver, and files for CI and containers"),
-    (
-        "plan",
-        "Show the environments of a matrix and the rejected combinations",
-        "jobs.plan:PlanDocument",
-        "jobs.plan:NewestDocument",
-    ),
-    ("check", "Check whether a combination of versions, driver and GPU works", "compat.check:CheckDocument"),
-    ("explain", "Explain a finding code or an environment", "jobs.explain:ExplainDocument"),
-    ("lock", "Pin every package of an environment with its hash"),
-    ("render", "Write the build contexts in images/, or check that they are up to date"),
-    ("build", "Build the images of a matrix", "jobs.run:RunDocument"),
-    ("validate", "Run the validation suite in an image or on this host", "verdict:Verdict"),
-    (
-        "controls",
-        "Run the negative controls: images broken on purpose that must fail",
-        "controls.run:ControlsDocument",
-        "controls.text:ControlListDocument",
-    ),
-    (
-        "publish",
-        "Push, validate by digest and promote images, with signed statements",
-        "publish.results:PublishDocument",
-    ),
-    ("verify", "Decide whether an image has a trusted verdict", "publish.verification:Verification"),
-    (
-        "fleet",
-        "Validate environments on the host classes of a fleet, and show the state",
-        "jobs.fleet.document:FleetDocument",
-        "jobs.fleet.prove:ProofDocument",
-    ),
-    ("keys", "Create and show signing keys"),
-    (
-        "upgrade",
-        "Compare two TensorFlow versions and decide whether to adopt the new one",
-        "upgrade.document:UpgradeDocument",
-        "upgrade.bisect:BisectDocument",
-    ),
-    (
-        "reproduce",
-        "Find the environment, the cause and the fix of a user's report",
-        "reproduce.document:ReproduceDocument",
-    ),
-    ("diagnose", "Find what keeps a GPU from computing here, and its fix", "reproduce.faults:DiagnoseDocument"),
-    ("capture", "Describe this Python environment for a report", "reproduce.report.captured:CaptureDocument"),
-    ("doctor", "Describe this host and the environments that it can run", "jobs.doctor:Diagnosis"),
-    ("clean", "Remove intermediate images and replaced builds", "jobs.clean:CleanDocument"),
-    ("report", "Write the verdicts as an HTML page"),
-    ("export", "Write verdicts, or environments, in the formats of other tools"),
-    (
-        "catalog",
-        "List, verify and refresh the catalogue",
-        "jobs.listing:CatalogDocument",
-        "jobs.compatibility:CompatibilityDocument",
-        "refresh.agreement:VerifyDocument",
-        "refresh.propose:RefreshDocument",
-        "catalog.base_facts:BaseFacts",
-    ),
-    ("schema", "Print the JSON Schema of a document"),
-    ("completion", "Print the completion script for a shell"),
-)
-"""Every command: name, description, and types of its documents.
+_GROUPS = read_yaml(Path(__file__).with_name("commands.yaml"), dict[str, dict[str, tuple[str, ...]]])
+
+COMMANDS = tuple((name, *row) for rows in _GROUPS.values() for name, row in rows.items())
+"""Every command in the order of ``--help``: name, description, and types of its documents.
 
 The module ``<name>_command`` contains the click command ``command``; a type is ``module:name`` in the package.
 """
 
-GROUPS = {
-    "Ask": ("choose", "check", "plan", "explain", "doctor", "diagnose", "reproduce", "capture", "catalog"),
-    "Build": ("init", "lock", "render", "run", "build", "export"),
-    "Prove": ("validate", "controls", "upgrade", "publish", "verify", "keys"),
-    "Operate": ("fleet", "report", "clean", "schema", "completion"),
-}
-"""The commands in the order of ``--help``."""
+GROUPS = {group: tuple(rows) for group, rows in _GROUPS.items()}
+"""The names of the commands by group."""
 
 COMPLETION = "_TF_ENVBUILDER_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -110,7 +44,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order of the groups."""
-        return [name for names in GROUPS.values() for name in names]
+        return [name for name, *_ in COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
