@@ -68,6 +68,14 @@ def gpus_of(reported: Reported) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
 
 
+def _of_cut_names(reported: Reported, catalog: Catalog) -> tuple[str, ...]:
+    """Return the compute capability of names that ``nvidia-smi`` cut, if every GPU that begins so has the same."""
+    starts = tuple(name.removesuffix("...").strip() for name in reported.gpus if name.endswith("..."))
+    names = ((row, name) for row in catalog.gpus for name in (row.name, f"NVIDIA {row.name}", *row.smi_names))
+    found = {row.compute_capability for row, name in names if starts and name.startswith(starts)}
+    return tuple(found) if len(found) == 1 else ()
+
+
 def install_of(
     reported: Reported, symptoms: tuple[MessageMatch, ...], release: TensorflowRelease | None
 ) -> Install | None:
@@ -183,7 +191,7 @@ class Case:
             cudnn=_loaded("cudnn", reported) if self.gpu else None,
             driver=driver_of(reported, self.catalog),
             gpus=gpus_of(reported),
-            capabilities=() if gpus_of(reported) else reported.compute_capabilities,
+            capabilities=() if gpus_of(reported) else reported.compute_capabilities or _of_cut_names(reported, self.catalog),
             install=install_of(reported, self.messages, self.release) if self.gpu else None,
             base_image=image,
             os=None if image else system_of(reported.os, self.catalog),
