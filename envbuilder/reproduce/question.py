@@ -68,8 +68,10 @@ def gpus_of(reported: Reported) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in reported.gpus if not name.endswith("...")))
 
 
-def _of_cut_names(reported: Reported, catalog: Catalog) -> tuple[str, ...]:
-    """Return the compute capability of names that ``nvidia-smi`` cut, if every GPU that begins so has the same."""
+def _capabilities(reported: Reported, catalog: Catalog) -> tuple[str, ...]:
+    """Return the capabilities of GPUs without a name, or the one of every GPU with a name that ``nvidia-smi`` cut."""
+    if gpus_of(reported) or reported.compute_capabilities:
+        return () if gpus_of(reported) else reported.compute_capabilities
     starts = tuple(name.removesuffix("...").strip() for name in reported.gpus if name.endswith("..."))
     names = ((row, name) for row in catalog.gpus for name in (row.name, f"NVIDIA {row.name}", *row.smi_names))
     found = {row.compute_capability for row, name in names if starts and name.startswith(starts)}
@@ -191,7 +193,7 @@ class Case:
             cudnn=_loaded("cudnn", reported) if self.gpu else None,
             driver=driver_of(reported, self.catalog),
             gpus=gpus_of(reported),
-            capabilities=() if gpus_of(reported) else reported.compute_capabilities or _of_cut_names(reported, self.catalog),
+            capabilities=_capabilities(reported, self.catalog),
             install=install_of(reported, self.messages, self.release) if self.gpu else None,
             base_image=image,
             os=None if image else system_of(reported.os, self.catalog),
