@@ -149,6 +149,16 @@ def test_a_worker_that_fails_its_check_gets_no_job() -> None:
     assert outcomes[A.name].error == "no usable worker of host class any host: bad: broken in 0 s"
 
 
+def test_a_worker_that_was_repaired_is_checked_again_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_REPEAT_S", 0.05)
+    workers = Workers([worker("bad")], {"check-bad": [5, 5, 0]})
+    outcomes, said = run(workers, A, check=check_of, timeout_s=5.0)
+    assert not outcomes[A.name].is_lost
+    assert said.count("bad is not used: broken") == 2
+    workers = Workers([worker("bad")], {"check-bad": [5]})
+    assert run(workers, A, check=check_of, timeout_s=0.3)[0][A.name].is_lost, "it is given up in the end"
+
+
 def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
     outcomes, said = run(Workers([worker("w1"), worker("w2")]), GPU, A)
     text = "no worker of host class A100/550; there are: 2 of host/x86_64"

@@ -22,7 +22,8 @@ LOOK_S, SILENT_S, AGAIN_S = 1.0, 10.0, 10.0
 """Seconds between two looks at the workers, until a wait is reported, and until the only worker gets a job again."""
 
 _REPEAT_S, _TOLD_S = 60.0, 15.0
-"""Seconds until the same wait for a worker, or for a registry or scheduler, is reported again."""
+"""Seconds until a wait for a worker is reported, and a refused one checked again; until one for a registry or scheduler
+is reported again."""
 
 _Answer = TypeVar("_Answer")
 
@@ -108,7 +109,8 @@ class Dispatcher:
 
     A lost job is started again, on another worker if there is one, unless ``is_pending`` says that it attached its
     verdict before. ``check`` is the job that a worker has to pass before its first other job: it gets no other if it
-    fails. A job is given up if no usable worker of its class is there for ``timeout_s``, or no scheduler answers.
+    fails, until it is checked again. A job is given up if no usable worker of its class is there for ``timeout_s``, or
+    no scheduler answers.
     """
 
     pool: Pool
@@ -120,6 +122,7 @@ class Dispatcher:
     _running: dict[str, tuple[_Attempts, Worker]] = field(default_factory=dict)
     _checking: dict[str, Worker] = field(default_factory=dict)
     _checked: dict[str, str] = field(default_factory=dict)
+    _refused: dict[str, float] = field(default_factory=dict)
     _unserved: dict[str, float] = field(default_factory=dict)
     _reported: dict[str, float] = field(default_factory=dict)
     _outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -134,13 +137,21 @@ class Dispatcher:
             except InfrastructureError as error:
                 for one in (*self._waiting.values(), *(one for one, _ in self._running.values())):
                     self._outcomes[one.job.name] = Outcome(None, error.message, tuple(one.workers))
+                self._waiting, self._running, self._checking = {}, {}, {}
                 break
+            self._forget_refusals()
             self._find_lost({worker.address for worker in workers})
             waits = Counter(filter(None, [self._give(one, workers) for one in tuple(self._waiting.values())]))
             self._report(waits)
             if self._waiting or self._running:
                 self._follow()
         return self._outcomes
+
+    def _forget_refusals(self) -> None:
+        """Let workers that failed their check be checked again after a while: somebody may have repaired them."""
+        for address, since in tuple(self._refused.items()):
+            if time.monotonic() > since + _REPEAT_S:
+                del self._refused[address], self._checked[address]
 
     def _find_lost(self, there: set[str]) -> None:
         for key, (_, worker) in tuple(self._running.items()):
@@ -164,7 +175,7 @@ class Dispatcher:
         busy = {worker.address for _, worker in self._running.values()}
         busy |= {worker.address for worker in self._checking.values()}
         free = joined or next((one for one in others if not one.keys and one.address not in busy), None)
-        if usable:
+        if any(self.check is None or worker.address in self._checked for worker in usable):
             self._unserved.pop(job.name, None)
         elif now > self._unserved.setdefault(job.name, now) + self.timeout_s:
             text = f"{self._missing(job, workers, of_class)} in {self.timeout_s:.0f} s"
@@ -189,7 +200,9 @@ class Dispatcher:
 
     def _missing(self, job: Job, workers: tuple[Worker, ...], of_class: list[Worker]) -> str:
         if of_class:
-            reasons = "; ".join(f"{worker.name}: {self._checked[worker.address]}" for worker in of_class)
+            reasons = "; ".join(
+                f"{one.name}: {self._checked.get(one.address) or 'not checked yet'}" for one in of_class
+            )
             return f"no usable worker of host class {job.host_class}: {reasons}"
         there = Counter(worker.exact_class for worker in workers)
         counted = ", ".join(f"{count} of {name}" for name, count in sorted(there.items())) or "none"
@@ -221,7 +234,9 @@ class Dispatcher:
                 worker = self._checking.pop(event.key)
                 if event.end is not None:
                     self._checked[worker.address] = why = reason_of(event.end) if event.end.code else ""
-                    self.say(f"{worker.name} is not used: {why}") if why else None
+                    if why:
+                        self._refused[worker.address] = time.monotonic()
+                        self.say(f"{worker.name} is not used: {why}")
             elif event.key in self._running:
                 self._end(event.key, event.end, event.lost)
             return
