@@ -279,7 +279,7 @@ def management() -> Tuple[Optional[str], List[str], List[str]]:
 
 
 def libcuda() -> Tuple[Optional[int], Optional[str]]:
-    """Return the result of cuInit (0 is success, None is no library), and the CUDA that the driver supports."""
+    """Return the result of cuInit (0 is success, None a missing library), and the CUDA that the driver supports."""
     version = ctypes.c_int()
     try:
         library = ctypes.CDLL("libcuda.so.1")

@@ -18,7 +18,7 @@ class CaptureDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     ``cuda`` and ``cudnn`` are loaded or installed versions, ``built`` the build information of TensorFlow, ``loaded``
     the CUDA libraries that it opened, ``libraries`` the ones that the loader finds, in its order, ``log`` its messages.
-    ``driver_result`` is that of cuInit: 0 is success, None is no library. ``computes``: a GPU computed a convolution.
+    ``driver_result`` is that of cuInit: 0 is success, None a missing library. ``computes``: a GPU convolved.
     """
 
     schema: str = SCHEMA
