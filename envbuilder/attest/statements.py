@@ -10,7 +10,6 @@ import msgspec
 
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
-from envbuilder.finding import Severity
 from envbuilder.registry import bounded_json
 from envbuilder.verdict import SCHEMA, CheckResult, Verdict, Word
 
@@ -278,4 +277,4 @@ def _result(verdict: Verdict, allowed: tuple[Allowance, ...]) -> Result | None:
 
 
 def _warned(check: CheckResult) -> bool:
-    return check.outcome == "passed" and any(f.severity is Severity.WARNING for f in check.findings)
+    return check.outcome == "passed" and any(f.severity == "warning" for f in check.findings)
