@@ -163,7 +163,7 @@ def test_after_a_failed_move_each_tag_leads_to_a_validated_image(world) -> None:
 
 def test_two_processes_do_not_publish_the_same_environment(world) -> None:
     image = scratch_image(world.engine, world.folder, "first")
-    with exclusively(world.folder / "publish"), pytest.raises(PublishError, match="another process"):
+    with exclusively(world.folder / "publish"), pytest.raises(PublishError, match="another command"):
         publish(world.publication(image), world.tools())
 
 
