@@ -50,12 +50,12 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def open(self, path: Path, fragment: str = "") -> None:
-        self._go("about:blank")  # or an address with another fragment would only scroll
+        self.visit("about:blank")  # or an address with another fragment would only scroll
         self.requests.clear()
         self.console.clear()
-        self._go(path.as_uri() + fragment)
+        self.visit(path.as_uri() + fragment)
 
-    def _go(self, address: str) -> None:
+    def visit(self, address: str) -> None:
         self._loaded = 0
         self._call("Page.navigate", {"url": address})
         deadline = time.monotonic() + 30
@@ -78,9 +78,14 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def key(self, key: str, text: str = "") -> None:
+    def type(self, text: str) -> None:
+        """Insert a text where the focus is."""
+        self._call("Input.insertText", {"text": text})
+
+    def key(self, key: str, text: str = "", *, shift: bool = False) -> None:
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
-        event = {"key": key, "text": text, "windowsVirtualKeyCode": codes.get(key, 0)}
+        event = {"key": key, "code": key, "text": text, "windowsVirtualKeyCode": codes.get(key, 0)}
+        event |= {"modifiers": 8} if shift else {}
         self._call("Input.dispatchKeyEvent", {"type": "keyDown", **event})
         self._call("Input.dispatchKeyEvent", {"type": "keyUp", "key": key})
 
