@@ -88,8 +88,9 @@ def test_jupyterlab_computes_with_tensorflow_in_a_browser(address: str, tmp_path
         page.js(f"{card}.click()")
         cell = "document.querySelector('.jp-Notebook .jp-CodeCell .cm-content')"
         wait(page, f"{cell} && 'there'")
-        wait(page, f"{cell}.focus(), document.activeElement === {cell} && 'focused'")
-        page.type(CODE)
+        wait(page, "document.body.innerText.includes('| Idle') && 'the kernel is there'")
+        wait(page, f"{cell}.focus(), document.execCommand('insertText', false, {CODE!r}) && 'typed'")
+        wait(page, f"{cell}.innerText.includes('computed') && 'there'")
         page.key("Enter", shift=True)
         output = "document.querySelector('.jp-OutputArea-output')?.innerText.includes('computed') && 'there'"
         wait(page, output)

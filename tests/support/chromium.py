@@ -78,10 +78,6 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
 
-    def type(self, text: str) -> None:
-        """Insert a text where the focus is."""
-        self._call("Input.insertText", {"text": text})
-
     def key(self, key: str, text: str = "", *, shift: bool = False) -> None:
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32}
         event = {"key": key, "code": key, "text": text, "windowsVirtualKeyCode": codes.get(key, 0)}
