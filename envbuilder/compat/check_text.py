@@ -109,9 +109,12 @@ def mark(findings: tuple[Finding, ...]) -> str:
     return "no" if judged is False else "if" if found is not None and is_condition(found) else "?"
 
 
+WHEELS = 'wheels="$(python -c'
+"""Begin of a command about the folder of CUDA wheels: nothing is done if this Python has none."""
+
 LINK_NVRTC = (
-    "(cd \"$(python -c 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')/lib\" && "
-    "ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 libnvrtc.so)"
+    f"{WHEELS} 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')\" && "
+    'ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 "$wheels/lib/libnvrtc.so"'
 )
 """Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `Resolved.needs_nvrtc_link`)."""
 
@@ -120,4 +123,4 @@ def loader_path(folders: tuple[str, ...]) -> str:
     """Return the command that adds the folders of wheels to the loader's path: one, or all if there are several."""
     folder = folders[0] if len(folders) == 1 else EVERY
     code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
-    return f"export LD_LIBRARY_PATH=\"$(python -c '{code}')\""
+    return f'{WHEELS} \'{code}\')" && export LD_LIBRARY_PATH="$wheels"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from envbuilder.compat.check_text import WHEELS
 from envbuilder.reproduce.compare import error_messages
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
@@ -168,7 +169,7 @@ _LONG = 5
 
 
 def _is_long(command: str) -> bool:
-    return command.count("==") > _LONG or command.startswith(("(cd ", "export LD_LIBRARY_PATH"))
+    return command.count("==") > _LONG or command.startswith(WHEELS)
 
 
 def _commands(near: Nearest) -> tuple[list[str], list[str]]:
