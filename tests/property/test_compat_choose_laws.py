@@ -66,7 +66,7 @@ def test_choose_and_check_agree_about_a_release(release: str, driver: str, gpu: 
         assert [row.tensorflow for row in found.refused] == [release]
         return
     assert document.image is not None
-    assert document.image.environment.removesuffix("-runtime") == found.environment.id.removesuffix("-runtime")
+    assert document.image.environment.removesuffix("-runtime") == found.environment.id.removesuffix(f"-{variant}")
     (cell,) = place((found.environment,), (FleetHost(name="host", driver=driver, gpus=(gpu,)),), CATALOG)
     assert cell.compatible is True
 

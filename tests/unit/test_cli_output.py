@@ -36,9 +36,10 @@ from envbuilder.jobs.plan import NewestOptions, PlanOptions
 from envbuilder.publish import results, verification
 from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.propose import RefreshDocument
-from envbuilder.reproduce import render
+from envbuilder.reproduce import faults, render
 from envbuilder.reproduce.analysis import analyse, with_command
 from envbuilder.reproduce.document import Proof, ReproduceDocument, Run
+from envbuilder.reproduce.report.captured import parse
 from envbuilder.upgrade import bisect, text
 from envbuilder.validation import validate_request
 
@@ -146,6 +147,10 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case(("upgrade",), sample("bisection"), bisect.as_text)
     for document in (predicted("01"), predicted("53"), followed("28")):
         yield Case(("reproduce",), document, render.as_text)
+    printed = (CORPUS.parent / "golden/diagnose/numpy-2.json").read_text()
+    captured = parse(printed)
+    assert captured is not None
+    yield Case(("diagnose",), faults.diagnose_captured(printed, captured, CATALOG), faults.as_text)
     yield Case(("doctor",), sample("doctor"), doctor.as_text)
     yield Case(("doctor",), sample("doctor on a bare host"), doctor.as_text)
     yield Case(("clean",), sample("clean"), clean.as_text)

@@ -219,7 +219,7 @@ def sites(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     ours = Archive(tmp_path / "www/debian", signers[0], "Debian", "bookworm")
     updates = Archive(tmp_path / "www/debian", signers[0], "Debian", "bookworm-updates")
     vendor = Archive(tmp_path / "www/vendor", signers[1], "NVIDIA")
-    for name in ("apt", *debian.PACKAGES):
+    for name in ("apt", "usr-is-merged", *debian.PACKAGES):
         ours.add(name, "1.0", more="Essential: yes\nPriority: required\n")
     ours.add("libstdc++6", "12")
     updates.add("nothing", "1")
@@ -243,7 +243,7 @@ def test_the_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive]) 
     git = ours.add("git", "1:2.39")
     for site in sites:
         site.publish()
-    standard = ours.held["main"][4][0].read_bytes()
+    standard = ours.held["main"][5][0].read_bytes()
     text = system_lock.resolve("bookworm", ("cuda-cudart-12-5", "git"), repository="nvidia-bookworm")
     found = {package.pin: package.sha256 for package in system_lock.parse(text)}
     assert found == {
