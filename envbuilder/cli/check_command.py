@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import complete_gpu, format_option
+from envbuilder.cli.options import format_option, gpu_option
 
 
 @click.command("check")
@@ -27,14 +27,7 @@ from envbuilder.cli.options import complete_gpu, format_option
 @click.option("--cuda", metavar="VERSION", help="Loaded CUDA toolkit, such as 12.5.")
 @click.option("--cudnn", metavar="VERSION", help="Loaded cuDNN, such as 9.3.")
 @click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535.")
-@click.option(
-    "--gpu",
-    "gpus",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_gpu,
-    help="GPU, as its vendor or nvidia-smi names it.",
-)
+@gpu_option()
 @click.option(
     "--compute-capability",
     "capabilities",

@@ -215,6 +215,10 @@ keyless_option = click.option(
 )
 
 
+def gpu_option(text: str = "GPU, as its vendor or nvidia-smi names it.") -> Callable[[_Command], _Command]:
+    return click.option("--gpu", "gpus", multiple=True, metavar="NAME", shell_complete=complete_gpu, help=text)
+
+
 def choice_options(command: _Command) -> _Command:
     """Add the options of `choose` that narrow the choice of an environment."""
     for option in reversed(_CHOICE):
@@ -223,14 +227,7 @@ def choice_options(command: _Command) -> _Command:
 
 
 _CHOICE = (
-    click.option(
-        "--gpu",
-        "gpus",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=complete_gpu,
-        help="GPU, as its vendor or nvidia-smi names it.",
-    ),
+    gpu_option(),
     click.option("--driver", metavar="VERSION", help="Linux driver, such as 535.104.05, or its branch, such as 535."),
     click.option("--tensorflow", default="", metavar="SPEC", help="2.20.0, latest, or a range such as '>=2.17,<2.21'."),
     click.option("--python", metavar="VERSION", help="Python, such as 3.11."),

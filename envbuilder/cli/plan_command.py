@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, complete_gpu, matrix_argument, read_options, select_option
+from envbuilder.cli.options import FilePath, gpu_option, matrix_argument, read_options, select_option
 
 
 @click.command("plan")
@@ -19,14 +19,7 @@ from envbuilder.cli.options import FilePath, complete_gpu, matrix_argument, read
 @click.option("--all", "everything", is_flag=True, help="List every rejected combination.")
 @click.option("--newest", is_flag=True, help="Show the newest TensorFlow for the hosts, or for --driver and --gpu.")
 @click.option("--driver", metavar="VERSION", help="With --newest: this host's driver.")
-@click.option(
-    "--gpu",
-    "gpus",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_gpu,
-    help="With --newest: a GPU of this host.",
-)
+@gpu_option("With --newest: a GPU of this host.")
 @click.option(
     "--format",
     "form",
