@@ -8,19 +8,16 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli import exit_codes
 from envbuilder.controls.control import Base, Control, controls
-from envbuilder.controls.run import MATRIX, Controller, ControlsDocument
+from envbuilder.controls.run import Controller, ControlsDocument
 from envbuilder.engine.docker import connect
-from envbuilder.environment import Environment
 from envbuilder.finding import Code
-from envbuilder.image.build import BuildOptions, Built, ensure
-from envbuilder.image.context import ensure_lock
+from envbuilder.image.build import Built, ensure
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace
@@ -78,29 +75,16 @@ def test_each_control_leads_to_its_one_finding(group: tuple[Control, ...], contr
         assert row.simulated is bool(control.simulate), row
 
 
-def made(controller: Controller, whole: Environment, wanted: Environment) -> Built:
-    """Make another form of an environment, in a folder of its own, from the environment's committed lock."""
-    lock = ensure_lock(whole, controller.catalog, controller.workspace)
-    workspace = Workspace(controller.workspace.out / "slim")
-    return ensure(wanted, controller.catalog, workspace, controller.engine, lambda _: None, BuildOptions(lock=lock))
-
-
 class Slim(Controller):
-    """Breaks the CPU environment in the form that leaves out what it can, made from the committed lock."""
+    """Breaks the quickstart's CPU environment, whose image leaves out what it can."""
 
     def good(self, base: Base) -> Built:
-        """Return the runtime image; where it stands and is current, nothing is built."""
         assert base == "cpu"
         if base not in self._good:
-            (whole,) = (one for one in choose(MATRIX, (), self.workspace, self.catalog).environments if is_plain(one))
-            self._good[base] = made(
-                self, whole, msgspec.structs.replace(whole, id=f"{whole.id}-runtime", variant="runtime")
-            )
+            choice = choose("quickstart", ("tf2.20.0-py311-cpu-bookworm-runtime",), self.workspace, self.catalog)
+            (environment,) = choice.environments
+            self._good[base] = ensure(environment, choice.catalog, self.workspace, self.engine, lambda _: None)
         return self._good[base]
-
-
-def is_plain(environment: Environment) -> bool:
-    return environment.id == "tf2.20.0-py311-cpu-bookworm"
 
 
 @pytest.fixture(scope="module")
