@@ -42,7 +42,10 @@ require_engine() {
   if [ -d /run/systemd/system ]; then
     systemctl start docker >&2 || fail "systemd could not start docker" "journalctl -u docker"
   else
-    setsid dockerd >"$LOG" 2>&1 </dev/null & # in a session of its own: it outlives this script
+    : >"$LOG"
+    # In a session of its own it outlives this script. Docker 20.10 dies of builds that share steps ("failed to get
+    # edge", moby issue 42414), and systemd would start it again.
+    setsid sh -c 'until dockerd; do sleep 1; done' >>"$LOG" 2>&1 </dev/null &
   fi
   local tries=$((WAIT_S * 5))
   until engine_answers; do
