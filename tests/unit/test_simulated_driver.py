@@ -1,26 +1,53 @@
-"""The simulated driver's libraries: compiled, loaded by a fresh process and asked as programs ask them."""
+"""The simulated driver: compiled, loaded by a fresh process, and asked as programs and the suite's probes ask it."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from simulated_hosts import answers
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
+from envbuilder.errors import InfrastructureError
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
-from envbuilder.simulated.shared_library import compiled
+from envbuilder.simulated.compiler import LIBRARIES
+from envbuilder.simulated.shared_library import Libraries, Library, compiled
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
+
+ROOT = Path(__file__).parents[2]
+
+
+def answers(host: str, program: str, *words: str, cache: Path, place: Path, **variables: str) -> dict[str, Any]:
+    """Write the simulated driver to a folder, and run a Python program that prints JSON."""
+    simulation = compiler.simulation(profiles.parse(host, load()), cache=cache, root=str(place))
+    for name, content in simulation.files.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+    environment = {**simulation.environment(dict(os.environ)), "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
 
 OLDEST_GLIBC = "2.17"
 """What the wheels of TensorFlow 2.10 and newer ask for (manylinux2014): no image is older than that."""
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the driver's libraries are ELF files")
 
 CUDA = """
 import ctypes, json, sys
@@ -96,11 +123,6 @@ except pynvml.NVMLError as error:
     answers = {"error": pynvml.nvmlErrorString(error.value), "code": error.value}
 print(json.dumps(answers))
 """
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
 
 
 def test_program_gets_as_far_as_launching_a_kernel(cache: Path, tmp_path: Path) -> None:
@@ -230,3 +252,142 @@ def test_images_own_paths_come_after_the_simulated_driver(cache: Path) -> None:
     merged = simulation.environment({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64", "HOME": "/root"})
     assert merged["LD_LIBRARY_PATH"] == "/envbuilder/simulated:/usr/local/cuda/lib64"
     assert set(simulation.files) == {"simulated/libcuda.so.1", "simulated/profile"}
+
+
+FACTS = {
+    "minimum_driver": "525.60.13",
+    "cuda": "12.5",
+    "simulated": True,
+    "cubins": ["6.0", "7.0", "8.0", "8.9", "9.0"],
+    "ptx": ["9.0"],
+}
+PROBE = """
+import json, sys
+from envbuilder.probes.suite import driver, elf, gpu_code, tensorflow_install
+if sys.argv[2] == "generated":
+    tensorflow_install.callers = lambda search: [elf.Elf(sys.argv[3])]
+probe = {"identity": driver.identity, "contexts": driver.contexts, "generated": gpu_code.loaded}[sys.argv[2]]
+print(json.dumps(probe(json.loads(sys.argv[1]))))
+"""
+KERNELS = ROOT / "tests" / "data" / "device_code" / "libkernels.so"
+"""Among its constants: two generated fat binaries, with machine code for 7.5 and PTX of ISA 9.0 for sm_90a."""
+
+
+def identity(host: str, cache: Path, place: Path, probe: str = "identity") -> dict[str, Any]:
+    return answers(host, PROBE, json.dumps(FACTS), probe, str(KERNELS), cache=cache, place=place)
+
+
+@pytest.mark.parametrize(
+    ("host", "outcome", "codes"),
+    [
+        ("driver=535.104.05,gpu=A100,gpus=8", "passed", []),
+        ("driver=580.65.06,gpu=H100", "passed", []),
+        ("driver=470.57.02,gpu=A100", "failed", ["DRIVER_TOO_OLD"]),
+        ("driver=470.57.02,libcuda=555.42.02,gpu=A100", "passed", ["DRIVER_FORWARD_COMPAT"]),
+        ("driver=535.104.05,libcuda=555.42.02,gpu=GeForce RTX 3090", "failed", ["DRIVER_FORWARD_COMPAT"]),
+        ("driver=535.104.05,gpu=A100,fail=driver-mismatch", "failed", ["DRIVER_MISMATCH"]),
+        ("driver=535.104.05,gpu=A100,fail=no-device", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=hidden", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=not-ready", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=unknown-error", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=A100,fail=stub", "failed", ["STUB_LIBCUDA"]),
+        ("driver=535.104.05,gpu=A100,fail=no-nvml", "failed", ["GPU_NOT_VISIBLE"]),
+        ("driver=535.104.05,gpu=GTX 980", "failed", ["NO_KERNEL_IMAGE"]),
+        ("driver=535.104.05,gpu=GTX 980,gpu=A100", "failed", ["NO_KERNEL_IMAGE"]),
+        ("driver=590.44.01,gpu=V100", "failed", ["GPU_NOT_VISIBLE"]),
+    ],
+)
+def test_each_host_is_named_by_its_code(host: str, outcome: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    answer = identity(host, cache, tmp_path)
+    assert [finding["code"] for finding in answer["findings"]] == codes, answer
+    assert answer["outcome"] == outcome
+
+
+def test_hosts_gpus_are_described(cache: Path, tmp_path: Path) -> None:
+    data = identity("driver=535.104.05,gpu=A100,gpu=T4,memory=12", cache, tmp_path)["data"]
+    assert (data["driver"], data["cuda"], data["count"]) == ("535.104.05", "12.2", 2)
+    assert [gpu["compute_capability"] for gpu in data["gpus"]] == ["8.0", "7.5"]
+    assert {gpu["memory"] for gpu in data["gpus"]} == {12 << 30}
+    assert len({gpu["uuid"] for gpu in data["gpus"]}) == 2
+    assert [gpu["persistence"] for gpu in data["gpus"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("host", "outcome", "codes"),
+    [
+        ("gpus=2", "passed", []),
+        ("fail=no-nvml", "passed", []),
+        ("fail=busy", "failed", ["GPU_NOT_VISIBLE"]),
+        ("fail=ecc", "failed", ["GPU_ERRORS"]),
+        ("gpus=2,fail=out-of-memory", "failed", ["GPU_MEMORY", "GPU_MEMORY"]),
+        ("fail=cuMemAlloc_v2:2", "failed", ["GPU_MEMORY"]),
+        ("fail=cuCtxPushCurrent_v2:201", "failed", ["GPU_NOT_VISIBLE"]),
+        ("fail=no-device", "skipped", []),
+        ("fail=hidden", "skipped", []),
+    ],
+)
+def test_contexts_are_made(host: str, outcome: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    answer = identity(f"driver=535.104.05,gpu=A100,{host}", cache, tmp_path, "contexts")
+    assert [finding["code"] for finding in answer["findings"]] == codes, answer
+    assert answer["outcome"] == outcome
+
+
+@pytest.mark.parametrize(
+    ("host", "codes"),
+    [
+        ("driver=535.104.05,gpu=T4", []),
+        ("driver=580.65.06,gpu=H100", []),
+        ("driver=570.124.06,gpu=H100", ["PTX_TOO_NEW"]),
+        ("driver=580.65.06,gpu=A100", ["NO_KERNEL_IMAGE"]),
+        ("driver=580.65.06,gpu=RTX 5090", ["NO_KERNEL_IMAGE"]),
+        ("driver=570.124.06,gpu=T4,gpu=H100", ["PTX_TOO_NEW"]),
+        ("driver=535.104.05,gpu=H100,fail=ecc", []),
+    ],
+)
+def test_generated_kernels_are_handed_to_the_driver(host: str, codes: list[str], cache: Path, tmp_path: Path) -> None:
+    answer = identity(host, cache, tmp_path, "generated")
+    assert [finding["code"] for finding in answer["findings"]] == codes, answer
+    assert answer["measurements"]["generated_kernels"]["value"] == 2
+
+
+STUB = Libraries(
+    "stub", "a stub", "envbuilder.simulated", {"libone.so": Library(("stub.c",), "libone.so")}, LIBRARIES.headers
+)
+
+
+def test_cache_serves_the_same_and_nothing_else(tmp_path: Path) -> None:
+    first = compiled(STUB, tmp_path)
+    (folder,) = tmp_path.iterdir()
+    (folder / "libone.so").write_bytes(b"from the cache")
+    assert compiled(STUB, tmp_path) == {"libone.so": b"from the cache"}
+    named = replace(STUB, members={"libone.so": Library(("stub.c",), soname="libother.so")})
+    linked = replace(
+        STUB, members={"libone.so": Library(("stub.c",), soname="libone.so", links=("-Wl,--no-as-needed",))}
+    )
+    assert b"libother.so" in compiled(named, tmp_path)["libone.so"]
+    assert b"libother.so" not in first["libone.so"]
+    assert compiled(linked, tmp_path)["libone.so"] != b"from the cache"
+    assert len(list(tmp_path.iterdir())) == 3
+    assert all(path.name.startswith("stub-") for path in tmp_path.iterdir()), "no half-made folder is left"
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"CC": "false"}, "could not compile a stub"),
+        ({"CC": "FOLDER/broken"}, "no such target"),
+        ({"CC": "", "PATH": "FOLDER"}, "no C compiler(.|\n)*gcc"),
+    ],
+    ids=["fails", "fails with a text", "missing"],
+)
+def test_compiler_that_fails_is_named(
+    variables: dict[str, str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\n[ $1 = --version ] || { echo no such target >&2; exit 1; }\n")
+    broken.chmod(0o755)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.replace("FOLDER", str(tmp_path)))
+    with pytest.raises(InfrastructureError, match=why):
+        compiled(STUB, tmp_path / "cache")
+    assert not any((tmp_path / "cache").glob("*"))
