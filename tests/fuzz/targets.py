@@ -30,11 +30,8 @@ from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.catalog import store
 from envbuilder.choice import read_known
 from envbuilder.cli.output import as_json, flattened
-from envbuilder.compat.check import check
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import plan
-from envbuilder.compat.question import QuestionOptions, question
-from envbuilder.compat.selectors import select
 from envbuilder.engine import connection, images, layers
 from envbuilder.engine.buildkit import Trace
 from envbuilder.image import build, host_settings, lockfile, removed_files, system_lock, wheel_records
@@ -54,10 +51,8 @@ from envbuilder.report.export import FORMATS
 from envbuilder.reproduce import render
 from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.report import captured
-from envbuilder.reproduce.transcript import clean
-from envbuilder.simulated import profile
 from envbuilder.support import decoding, terminal_text
-from envbuilder.support.yaml_reader import parse_yaml, read_yaml
+from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.upgrade import compare, observe, observed, policy, user_tests
 from envbuilder.validation import file_records, image_claims, image_files, layer_scan, secret_scan, validate_request
 from envbuilder.validation.checks import CHECKS
@@ -65,7 +60,7 @@ from envbuilder.validation.image_settings import keras_settings
 from envbuilder.validation.suite_session import Session
 from envbuilder.validation.verdict_store import History, read_verdict, users_verdict
 from envbuilder.verdict import Verdict, contradiction
-from envbuilder.workspace import Workspace, read_document, shipped, write_document
+from envbuilder.workspace import Workspace, read_document, write_document
 
 DIGEST = "sha256:" + "a" * 64
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -133,7 +128,9 @@ def configuration(data: bytes) -> None:
 
 def apt_settings(data: bytes) -> None:
     file("envbuilder/config.toml", data)
-    host_settings.repository_files("nvidia-bookworm", "/k", {"XDG_CONFIG_HOME": str(folder())})
+    environ = {"XDG_CONFIG_HOME": str(folder())}
+    host_settings.mirrors(environ)
+    host_settings.repository_files("nvidia-bookworm", "/k", environ)
 
 
 def apt_seeds() -> list[bytes]:
@@ -145,11 +142,6 @@ url = "https://p.example.org/c"
 key = "{key}"
 """
     return [text.encode()]
-
-
-def mirror_settings(data: bytes) -> None:
-    file("envbuilder/config.toml", data)
-    host_settings.mirrors({"XDG_CONFIG_HOME": str(folder())})
 
 
 def key_files(data: bytes) -> None:
@@ -166,32 +158,6 @@ def private_key() -> keys.PrivateKey:
 def key_seeds() -> list[bytes]:
     private_key()
     return [path.read_bytes() for path in sorted((folder() / "keys").iterdir())]
-
-
-# Words of the command line
-
-MANY = ("gpus", "capabilities", "packages")
-
-
-def asked(data: bytes) -> None:
-    """Ask a question: each line is a field and its words."""
-    lines = (decoding.lossy(line)[:400].partition(" ") for line in data.split(b"\n"))
-    words = {name: text for name, _, text in lines if name in QuestionOptions.__struct_fields__ and text}
-    given: dict[str, Any] = {name: (text,) if name in MANY else text for name, text in words.items()}
-    for name, value in (("avx", True), ("install", None), ("arch", None), ("gpu", True), ("compat", None)):
-        if name in given:
-            given[name] = value
-    check(question(QuestionOptions(**{"tensorflow": "2.20.0", **given})), store.load())
-
-
-def selector(data: bytes) -> None:
-    text = decoding.lossy(data)[:2000]
-    environments = plan(read_yaml(shipped("matrices") / "quickstart.yaml", Matrix), store.load()).environments
-    each(
-        lambda: select(environments, (text,)),
-        lambda: trust_policy.parse_host_classes(text, lambda name: name or None),
-        lambda: reference.parse(text[:300]),
-    )
 
 
 # Reports
@@ -538,14 +504,9 @@ TARGETS: tuple[Target, ...] = (
     Target("verdict", verdict, lambda: documents(*verdicts())),
     Target("configuration", configuration),
     Target("repositories", apt_settings, apt_seeds),
-    Target("mirrors", mirror_settings),
     Target("keys", key_files, key_seeds),
-    Target("question", asked),
-    Target("selector", selector),
-    Target("profile", lambda data: profile.parse(decoding.lossy(data)[:500], store.load())),
     Target("report", report, files("tests/corpus/*.txt")),
     Target("capture", lambda data: captured.parse(decoding.lossy(data))),
-    Target("transcript", lambda data: clean(decoding.lossy(data))),
     Target("wheel", wheel),
     Target("index", index),
     Target("locked-wheel", locked_wheel),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from strategies import damaged
 from target import CORPUS, MEMORY, PROCESSOR_S, Target, fault
 from targets import TARGETS
@@ -56,18 +55,6 @@ def test_parser_survives_much_damaged_input(target: Target) -> None:
 @pytest.mark.parametrize("path", FIXED, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_input_of_a_fixed_bug_stays_fixed(path: Path) -> None:
     assert not fault(BY_NAME[path.parent.name], path.read_bytes())
-
-
-def test_edits_break_documents() -> None:
-    made = set()
-
-    @settings(max_examples=300, suppress_health_check=list(HealthCheck), database=None)
-    @given(damaged([b'{"a": [1, 2]}', b"- x: y\n"]), st.none())
-    def collect(data: bytes, _: None) -> None:
-        made.add(data)
-
-    collect()
-    assert len(made) > 150
 
 
 def slow(_: bytes) -> None:
