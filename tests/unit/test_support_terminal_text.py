@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from envbuilder.cli import output
 from envbuilder.engine.port import Step
 from envbuilder.errors import EnvbuilderError
-from envbuilder.support import terminal_text
+from envbuilder.support import console, terminal_text
 from envbuilder.support.console import Console, describe, table
 
 STEERING = {
@@ -164,3 +166,33 @@ def test_progress_is_on_standard_error_and_says_each_thing_once(capsys: pytest.C
 def test_log_step_shows_its_last_line() -> None:
     assert describe(Step("log", "RUN x", "one\n two  \n")) == "two"
     assert describe(Step("started", "RUN   x")) == "RUN x"
+
+
+HEADERS = ("verdict", "size", "work", "image", "error")
+IMAGE = "envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm"
+ERROR = "the package index does not answer: connection refused by the proxy"
+ROWS = [("PASSED", "1.06 GB", "built, validated", IMAGE, ""), ("ERROR", "-", "-", f"{IMAGE}-x", ERROR)]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_table_fits_the_terminal_and_loses_nothing(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "_terminal_width", lambda: width)
+    text = table(HEADERS, ROWS)
+    assert max(map(len, text.splitlines())) <= width
+    assert {IMAGE, f"{IMAGE}-x", "PASSED", "1.06"} <= set(text.split())
+    assert set(ERROR.split()) <= set(text.split())
+
+
+def test_table_of_a_pipe_has_one_line_for_each_row() -> None:
+    assert len(table(HEADERS, ROWS).splitlines()) == 3
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_verdicts_have_a_colour_on_a_terminal(no_color: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    printed: list[str] = []
+    monkeypatch.setattr(click, "echo", printed.append)
+    output._print("PASSED  x\nthe word FAILED in a text\n")
+    assert ("\x1b[32m" in printed[0], "\x1b[31m" in printed[0]) == (not no_color, False)
