@@ -20,7 +20,6 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.catalog.store import load
 from envbuilder.compat.check import answer, findings_of
-from envbuilder.compat.check_text import change_text
 from envbuilder.compat.nearest import AXES, MAX_IMAGES, Buildable, Installable, Near, nearest, other_images
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
@@ -28,11 +27,6 @@ from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import compatible
 from envbuilder.matrix import Include, Matrix, Targets
-from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.causes import codes_without_kernels
-from envbuilder.reproduce.messages.catalog import find
-from envbuilder.reproduce.question import Case
-from envbuilder.reproduce.report.read import cleaned, read
 
 CATALOG = load()
 
@@ -127,14 +121,6 @@ def planned(rows: tuple[TensorflowRelease, ...], driver: str, gpu: str) -> dict[
     return {row.combination: row for row in plan(matrix, CATALOG).rejections}
 
 
-def reported(row: TensorflowRelease, driver: str, gpu: str) -> str:
-    """Write the report of a user who has this release on this host."""
-    return (
-        f"pip install {row.package}=={row.version}\nTensorFlow version: {row.version}\nGPU model: {gpu}\n"
-        f"Driver Version: {driver}\n"
-    )
-
-
 def agree(host: int, step: int) -> int:
     """Assert for one host and its releases that every command names one nearest; count what was asked."""
     driver, gpu = HOSTS[host]
@@ -159,7 +145,6 @@ def agree(host: int, step: int) -> int:
         if buildable is not None and claimed(resolver, buildable.wish):  # then it could be installed as well
             assert installable is not None
             assert len(installable.changes) <= len(buildable.changes), (question, installable, buildable)
-        told(row, driver, gpu)
     return len(rows)
 
 
@@ -168,34 +153,6 @@ def claimed(resolver: Resolver, wish: Combination) -> bool:
     made = resolver.resolve(wish)
     assert isinstance(made, Environment)
     return compatible(made.findings) is True
-
-
-def told(row: TensorflowRelease, driver: str, gpu: str) -> None:
-    """Assert that a report's nearest is the one search's answer to the report's question and its own predicate.
-
-    A report names none where there is nothing to change, since what failed is no way out, and where the rules refuse
-    nothing: then its cause is not in the versions.
-    """
-    text = reported(row, driver, gpu)
-    transcript = cleaned(text)
-    question = Case(read(text, transcript), find(transcript), CATALOG).question
-    assert question is not None
-    assert (question.tensorflow, question.driver, question.gpus) == (row.version, driver, (gpu,)), question
-    mine = msgspec.structs.replace(question, compat=False)
-    unhindered = Installable(CATALOG, without=codes_without_kernels())
-    loose, near = nearest(mine, Installable(CATALOG)), nearest(mine, unhindered)
-    checked, found = answer(mine, CATALOG), analyse(text, CATALOG)
-    if checked.compatible is False:
-        assert (checked.nearest.changes if checked.nearest else None) == (loose.changes if loose else None)
-    named = found.document.nearest
-    if named is not None:
-        assert near is not None
-        assert (named.changes, named.predicate) == (tuple(map(change_text, near.changes)), "unhindered")
-        assert near.predicate == "unhindered"
-    elif near is not None and near.changes:
-        assert answer(question, CATALOG).compatible is not False, (question, near.changes)
-    if near is not None and loose is not None:  # the stricter never costs less
-        assert len(near.changes) >= len(loose.changes)
 
 
 def test_every_command_names_the_same_nearest() -> None:

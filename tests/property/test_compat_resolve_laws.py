@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from laws import examples
 from small_catalogs import (
     CUDNNS,
-    DRIVERS,
     GPUS,
     PYTHONS,
     TOOLKITS,
@@ -148,14 +147,3 @@ def test_an_exclude_never_adds_an_environment(catalog: Catalog, version: str, py
     left = [row.id for row in whole.environments if (row.tensorflow, row.python) != (version, python)]
     assert [row.id for row in less.environments] == left
     assert len(ids) == len(set(ids))
-
-
-@examples(40)
-@given(catalogs(), combinations, st.sampled_from([gpu.name for gpu in GPUS]))
-def test_a_newer_driver_never_loses_an_environment_unless_it_dropped_the_gpu(
-    catalog: Catalog, wish: Combination, gpu: str
-) -> None:
-    hosts = [Targets(drivers=(driver,), gpus=(gpu,)) for driver in DRIVERS]
-    works = [isinstance(resolve(wish, catalog, host), Environment) for host in hosts]
-    kept = works if gpu in {"A1", "H1"} or wish.flavor == "cpu" else works[:-1]
-    assert kept == sorted(kept)

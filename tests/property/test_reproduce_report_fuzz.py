@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from envbuilder.catalog.store import load
-from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.grammar import fits
 from envbuilder.reproduce.messages.catalog import SIGNATURES, find, match
-from envbuilder.reproduce.render import as_markdown, as_text
 from envbuilder.reproduce.report.read import cleaned, read
 from envbuilder.reproduce.report.reported import SCALARS, Reported
 
@@ -135,14 +133,3 @@ def test_100_kb_is_no_work(name: str) -> None:
         find(transcript)
         best = min(best, time.process_time() - start)
     assert best < 0.5, f"{best * 1e3:.0f} ms"
-
-
-@pytest.mark.parametrize(("count", "seed"), [(500, 1_121), pytest.param(10_000, 2_026, marks=pytest.mark.full)])
-def test_made_reports_are_answered(count: int, seed: int) -> None:
-    source = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    for _ in range(count):
-        text = mutated(source)
-        if text.strip():
-            document = analyse(text, CATALOG).document
-            assert as_text(document)
-            assert as_markdown(document)
