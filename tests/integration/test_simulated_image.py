@@ -11,7 +11,6 @@ from envbuilder.engine.port import ContainerSpec, Engine
 from envbuilder.image.build import Built
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
-from envbuilder.validation.validate import ValidationRequest, validate
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
@@ -125,17 +124,3 @@ def test_every_gpu_is_enumerated(host: str, count: int, said: dict[str, str]) ->
 def test_simulation_ends_where_the_runtime_asks_for_the_real_driver(said: dict[str, str]) -> None:
     """With a driver that is new enough, the runtime reads private tables that only a real driver has."""
     assert "ERROR cudaGetDevice() failed. Status: named symbol not found" in said["one"]
-
-
-@pytest.mark.full
-def test_verdict_on_a_simulated_host_says_so_and_never_passes(engine: Engine, gpu: Built) -> None:
-    simulation = compiler.simulation(profiles.parse("driver=535.104.05,gpu=A100,gpus=8", load()))
-    request = ValidationRequest(simulate=simulation).of(gpu)
-    verdict = validate(engine, request)
-    outcomes = {check.name: check.outcome for check in verdict.checks}
-    assert (verdict.verdict, verdict.simulated) == ("INCONCLUSIVE", True)
-    assert verdict.host.driver == "535.104.05"
-    assert len(verdict.host.gpus) == 8
-    assert "multi-gpu" in verdict.requires
-    assert (outcomes["driver"], outcomes["devices"]) == ("passed", "passed")
-    assert any("simulated" in reason for reason in verdict.reasons)
