@@ -45,8 +45,8 @@ fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)
 	@scripts/setup fuzz
 	@nice -n 19 $(PYTHON) -u tests/fuzz/fuzz.py --minutes $(or $(MINUTES),20) $(if $(ONLY),--only $(ONLY))
 
-soak: setup ## Kill commands at random moments, run them again and compare the results (TRIALS=1000, POOL=host|tiny|all)
-	@$(PYTHON) tests/soak/soak.py --trials $(or $(TRIALS),1000) --pool $(or $(POOL),all)
+soak: setup ## Kill commands at random moments, run them again and compare the results (TRIALS=1000, POOL=host|tiny)
+	@$(PYTHON) tests/soak/soak.py --trials $(or $(TRIALS),1000) --pool $(or $(POOL),tiny)
 
 shipped: setup ## Build and validate every shipped environment, into docs/shipped.md; resumes where it stopped
 	@$(PYTHON) scripts/shipped.py
