@@ -1,6 +1,7 @@
 """Captures of really broken environments, with a simulated driver: the first fault, its command, and the next fault.
 
 Each file of `diagnose/` is what capture.py printed there, without most packages and lines that decide nothing.
+`diagnose.yaml` has the answers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from envbuilder.catalog.store import load
@@ -19,32 +21,7 @@ from envbuilder.reproduce.report.captured import parse
 
 FOLDER = Path(__file__).parent / "diagnose"
 CATALOG = load()
-AND_CUDA = "pip install 'tensorflow[and-cuda]=={}'"
-
-FAULTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "no-driver": (("GPU_NOT_VISIBLE", ""),),
-    "cudnn-removed": (("MISSING_LIBRARY", AND_CUDA.format("2.20.0")),),
-    "cuda-files-removed": (("MISSING_LIBRARY", "pip install --force-reinstall --no-deps nvidia-cublas-cu12==12"),),
-    "two-tensorflows": (
-        ("PACKAGE_CONFLICT", "pip uninstall -y tensorflow tensorflow-cpu && pip install tensorflow==2.20.0"),
-    ),
-    "numpy-2": (
-        ("NUMPY_ABI", "pip install 'numpy<2.0.0,>=1.23.5'"), ("MISSING_LIBRARY", AND_CUDA.format("2.15.1")),
-    ),
-    "protobuf-3.19": (("PROTOBUF_ABI", "pip install 'protobuf"), ("MISSING_LIBRARY", AND_CUDA.format("2.15.1"))),
-    "python-3.13": (
-        ("PYTHON_UNSUPPORTED", "uv venv --seed --python 3.11 tf && . tf/bin/activate && pip install '"),
-        ("GPU_NOT_VISIBLE", ""),
-    ),
-    "tensorflow-cpu": (
-        ("NOT_A_GPU_BUILD", f"pip uninstall -y tensorflow-cpu && {AND_CUDA.format('2.20.0')}"),
-    ),
-    "library-path": (("LIBRARY_PATH", "export LD_LIBRARY_PATH=/opt/sim/simulated"),),
-    "stub-libcuda": (("STUB_LIBCUDA", "unset LD_LIBRARY_PATH"),),
-    "hidden-by-variable": (("GPU_NOT_VISIBLE", "unset CUDA_VISIBLE_DEVICES"),),
-    "driver-470": (("DRIVER_TOO_OLD", "pip install 'tensorflow==2.14.1'"),),
-}  # fmt: skip
-"""Per capture: the codes in their order, each with the begin of its command."""
+FAULTS: dict[str, list[tuple[str, str]]] = yaml.safe_load(FOLDER.with_suffix(".yaml").read_text())
 
 
 def diagnosed(
@@ -78,7 +55,9 @@ def test_a_processor_without_avx_comes_before_the_driver() -> None:
 
 def test_a_python_without_tensorflow_gets_the_newest_that_works() -> None:
     found = diagnosed("no-driver", {"tensorflow": None, "distribution": None, "imports": False, "packages": {}})
-    assert found.faults[0].command == AND_CUDA.format("2.20.0")  # 2.21.0 does not search cuSOLVER of its own extra
+    assert (
+        found.faults[0].command == "pip install 'tensorflow[and-cuda]==2.20.0'"
+    )  # 2.21.0 does not search cuSOLVER of its own extra
 
 
 def test_a_computing_gpu_has_no_fault() -> None:
