@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -14,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from index_server import Site, serving, wheel
-from uv import find_uv_bin
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -121,25 +118,6 @@ def test_lock_has_hashes_of_the_index_or_is_not_written(site: Site, change: Call
     assert "demo==1.0" in text
     assert re.findall("sha256:([0-9a-f]{64})", text)
     assert set(re.findall("sha256:([0-9a-f]{64})", text)) <= HASHES
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
-def test_locked_wheel_is_installed_or_nothing(site: Site, change: Callable[[Site], None], tmp_path: Path) -> None:
-    (environment,) = choose("quickstart", (), Workspace(ROOT), load()).environments
-    (tmp_path / "requirements.lock").write_text(with_hashes(("demo==1.0",), environment, "2.36"))
-    change(site)
-    words = [find_uv_bin(), "pip", "install", "--python", sys.executable, "--no-deps", "--require-hashes"]
-    words += ["--link-mode", "copy", "--no-progress", "--target", str(tmp_path / "site")]
-    words += ["-r", str(tmp_path / "requirements.lock")]
-    done = subprocess.run(words, capture_output=True, check=False, text=True, timeout=100)
-    installed = tmp_path / "site" / "demo" / "__init__.py"
-    if change in (yanked, html, busy):
-        assert done.returncode == 0, done.stderr
-        assert installed.read_bytes() == b"old" * 50
-    else:
-        assert done.returncode != 0
-        assert "demo" in done.stderr
-        assert not installed.exists()
 
 
 @pytest.mark.parametrize(("change", "after"), ROWS)

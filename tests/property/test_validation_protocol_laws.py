@@ -175,6 +175,8 @@ def test_flood_after_the_last_message_fails_the_run() -> None:
     for _ in range(65):
         session.feed(bytes(1 << 20))
     assert session.stopped is not None
+    assert session.overdue()
+    assert len(session.violations()) < 10
     assert judgement_of(session, session.stopped).verdict == "FAILED"
 
 
@@ -201,16 +203,6 @@ def test_pass_with_an_error_is_a_violation() -> None:
     found = judged(lines(*messages))
     assert found.verdict == "FAILED"
     assert any("passed with an error" in reason for reason in found.reasons)
-
-
-def test_a_flood_costs_bounded_memory_and_linear_time() -> None:
-    session = Session(CHECKS, lambda _: None, token=TOKEN)
-    piece = b"x" * (1 << 20)
-    for _ in range(70):
-        session.feed(piece)
-    assert session.stopped is not None
-    assert session.overdue()
-    assert len(session.violations()) < 10
 
 
 @pytest.mark.parametrize(("import_s", "limit_s"), [(3.0, 30.0), (20.0, 60.0)])

@@ -21,7 +21,7 @@ from envbuilder.finding import Code, Severity
 from envbuilder.probes.suite import elf, installed, loader, runtime_libraries, tensorflow_install, xlatools
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_loader import InstalledFramework, LocalPython, LocalSearch, unmet
-from envbuilder.validation.static_checks import complete, consistent, copies_of, no_stub, only_one, tools, versions
+from envbuilder.validation.static_checks import complete, consistent, no_stub, only_one, tools, versions
 
 
 def real_object() -> Path:
@@ -245,16 +245,6 @@ def test_locked_library_has_to_exist(besides: Besides, locked: str, left_out: st
 def test_check_without_an_opener_is_skipped(searching: Callable[..., None]) -> None:
     searching("", [], [])
     assert runtime_libraries.besides({"flavor": "gpu", "locked": [("nvidia-nccl-cu12", "1")]})["outcome"] == "skipped"
-
-
-def test_links_are_no_copies_of_a_library(tmp_path: Path) -> None:
-    first = put(tmp_path / "a", "libcudart.so.12")
-    second = put(tmp_path / "b", "libcudart.so.11.0")
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "libcudart.so.12").symlink_to(first)
-    folders = [str(tmp_path / name) for name in "abc"]
-    assert copies_of(loader.Search("", {}, []), "libcudart", folders) == [str(first), str(second)]
-    assert copies_of(loader.Search("", {}, []), "libcublas", folders) == []
 
 
 def test_stub_is_recognised_by_its_folder(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import envbuilder
 from envbuilder.probes.upgrade import models, timing
-from envbuilder.upgrade.observed import LoadOutcomes, SavedModels, TimingSample
+from envbuilder.upgrade.observed import TimingSample
 
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
 
@@ -252,14 +252,6 @@ TF: Any = types.SimpleNamespace(reduce_max=lambda value: value, abs=abs)
 """Of the framework, what the comparison needs: predictions are plain numbers here."""
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.documents: list[Any] = []
-
-    def send(self, document: object) -> None:
-        self.documents.append(json.loads(json.dumps(document)))
-
-
 def writes(_: Any, folder: str) -> None:
     (Path(folder) / "variables").mkdir()
     (Path(folder) / "variables" / "data").write_bytes(b"\0\xff" * 3)
@@ -320,17 +312,6 @@ def test_loading_returns_why_it_failed(tmp_path: Path) -> None:
         "drifting": "its predictions differ by 0.001",
         "rounded": "",
     }
-
-
-def test_output_of_both_modes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "tensorflow", TF)
-    heard = Heard()
-    models.main(heard, {})  # type: ignore[arg-type]
-    places = laid(tmp_path)
-    models.main(heard, {"folder": str(tmp_path), "formats": places})  # type: ignore[arg-type]
-    saved, loaded = heard.documents
-    assert "whole" in SavedModels(**saved).saved
-    assert LoadOutcomes(**loaded).loaded["whole"] == ""
 
 
 FRAMEWORK = """
@@ -453,13 +434,3 @@ def test_more_calls_give_longer_samples(monkeypatch: pytest.MonkeyPatch) -> None
     found = loop({"matmul": call}, {"matmul": {"calls": 20}}, monkeypatch)
     assert len(counted) == 20 * timing.REPETITIONS
     assert found["work.matmul"] >= 0.002 * 20 / 10
-
-
-def test_gpu_that_raises_has_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raises(device: str) -> None:
-        raise ValueError(f"no {device}")
-
-    experimental = types.SimpleNamespace(get_memory_info=raises)
-    config = types.SimpleNamespace(experimental=experimental)
-    monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(config=config))
-    assert timing.of_gpu() == {}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from envbuilder.choice import read_matrix
 from envbuilder.compat.fleet import FleetHost
@@ -93,14 +90,6 @@ def test_empty_file_and_a_matrix_of_nothing_are_refused(tmp_path: Path) -> None:
 def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(EnvbuilderError, match="No such file"):
         read_matrix(tmp_path / "absent.yaml")
-
-
-@given(
-    st.binary(max_size=400) | st.text(alphabet="name: axes[]{}-,\n\"'&*!|>0123456789.", max_size=400).map(str.encode)
-)
-def test_any_bytes_give_a_matrix_or_an_input_error(data: bytes) -> None:
-    with suppress(InputError):
-        assert isinstance(parse_yaml(data, "m.yaml", Matrix), Matrix)
 
 
 TAGS = ("!!timestamp x", "!!bool maybe", "!!int x", "!!float y", "!!binary '*'")
