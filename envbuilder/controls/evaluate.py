@@ -23,7 +23,6 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(control: Control, verdict: Verdict) -> Evaluation:
-    """Compare a verdict with the result that the control must have."""
     red = tuple(check for check in verdict.checks if check.outcome in _RED)
     codes = _codes(red, Severity.ERROR)
     if control.warned and not red:  # a package without a known wheel is expected if the control locks packages

@@ -97,7 +97,6 @@ class Controller:
         return ControlsDocument(rows=tuple(rows))
 
     def good(self, base: Base) -> Built:
-        """Return a good environment; it is built if it is not there yet."""
         if base not in self._good:
             choice = choose(MATRIX, (), self.workspace, self.catalog)
             environment = environment_of(base, choice.environments)
@@ -142,7 +141,6 @@ class Controller:
         )
 
     def _break(self, control: Control, good: Built) -> tuple[str, float]:
-        """Build a broken image; return its reference and the seconds."""
         if not control.steps:
             return good.record.reference, 0.0
         started = time.monotonic()

@@ -122,7 +122,6 @@ def run(command: List[str], seconds: float = 20, env: Optional[Dict[str, str]] =
 
 
 def content(path: str) -> str:
-    """Return a file's text, empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(1000000).decode("utf-8", "replace")
@@ -143,7 +142,6 @@ class Redactor:
     """Removes from texts what identifies a person, a machine or an account."""
 
     def __init__(self, home: str, user: str, host: str) -> None:
-        """Store this machine's own names, except ordinary words."""
         self.rules = [
             (re.compile(r"[A-Za-z]+://[^/\s:@]+:[^/\s@]+@"), "url-with-credentials://"),
             (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "address-removed"),
@@ -214,7 +212,6 @@ def installed() -> Dict[str, str]:
 
 
 def c_library() -> Optional[str]:
-    """Return the version of the C library; None if it is not glibc."""
     try:
         ask = ctypes.CDLL(None).gnu_get_libc_version
     except (OSError, AttributeError):
@@ -292,7 +289,6 @@ def libcuda() -> Tuple[Optional[int], Optional[str]]:
 
 
 def toolkit() -> Dict[str, Any]:
-    """Return the CUDA toolkit and libraries of the system."""
     compiler = first(r"release ([0-9]+\.[0-9]+)", run(["nvcc", "--version"]))
     file = content("/usr/local/cuda/version.json") or content("/usr/local/cuda/version.txt")
     lines = [line.strip() for line in run(["ldconfig", "-p"]).splitlines() if LIBRARIES.search(line)]
@@ -313,7 +309,6 @@ def on_path() -> Iterator[str]:
 
 
 def framework() -> Tuple[Dict[str, Any], List[str]]:
-    """Import TensorFlow in another process, ask it, and keep the loader's messages."""
     env = dict(os.environ)
     env["TF_CPP_MIN_LOG_LEVEL"] = "0"
     env["TF_CPP_VMODULE"] = "dso_loader=3,gpu_device=1,cuda_diagnostics=3,cuda_platform=3,cuda_driver=1,cuda_dnn=1"
@@ -343,7 +338,6 @@ def dotted_cudnn(number: Optional[int]) -> Optional[str]:
 
 
 def built_with(answer: Dict[str, Any]) -> Dict[str, str]:
-    """Return what TensorFlow was built with, as far as it reports it."""
     found = {}
     for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
         text = answer.get("built", {}).get(key, "")
@@ -356,7 +350,6 @@ def built_with(answer: Dict[str, Any]) -> Dict[str, str]:
 
 
 def installer() -> str:
-    """Return conda or pip, if that is known."""
     if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
         names = os.listdir(os.path.join(sys.prefix, "conda-meta"))
         if any(name.startswith("tensorflow-") for name in names):

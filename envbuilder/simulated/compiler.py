@@ -71,5 +71,4 @@ def simulation(profile: Profile, *, cache: Path | None = None, root: str = FILES
 
 
 def stub(*, cache: Path | None = None) -> bytes:
-    """Return a link-time stub of the driver, for the control that has it instead of a driver."""
     return compiled(LIBRARIES, cache or cache_dir())[STUB]

@@ -34,7 +34,6 @@ def identity(facts: Facts) -> Answer:
 
 
 def _has_cuda_runtime() -> bool:
-    """Return True if TensorFlow could load a CUDA runtime."""
     search = tensorflow_install.new_search()
     folders = tensorflow_install.search_path(search, tensorflow_install.callers(search))
     folders += tensorflow_install.wheel_folders()

@@ -49,7 +49,6 @@ def frobenius(values: Any, reference: Any) -> float:
 
 
 def largest(values: Any, reference: Any) -> float:
-    """Return the largest absolute difference."""
     import numpy as np
 
     return float(np.max(np.abs(values - reference)))
@@ -76,7 +75,6 @@ def product_errors(shapes: Iterable[Shape], kind: str, seed: int, device: str = 
 
 
 def matmul(facts: Facts) -> Answer:
-    """Multiply random matrices of several shapes in float32."""
     shapes = ((7, 5, 3), (64, 256, 64), (128, 1024, 96), (32, 4096, 32))
     errors = {"{0}x{1}x{2}".format(*shape): error for shape, error in product_errors(shapes, "float32", 20).items()}
     expected = f"relative Frobenius error at most {FLOAT32_BOUND:g}"
@@ -203,7 +201,6 @@ def operations(facts: Facts) -> Answer:
 
 
 def _registered() -> int | None:
-    """Return the number of registered operations; None if this release does not report it."""
     try:
         from tensorflow.core.framework import op_def_pb2
         from tensorflow.python.client import pywrap_tf_session

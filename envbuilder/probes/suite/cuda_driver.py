@@ -81,7 +81,6 @@ def device_nodes() -> list[str]:
 
 
 def kernel_module() -> str | None:
-    """Return the version of the loaded kernel module; None if none is loaded."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as stream:
             found = re.search(r"(?:Kernel Module|x86_64|aarch64)\s+(?:for \S+\s+)?([0-9]+\.[0-9.]+)", stream.read())
@@ -227,7 +226,6 @@ on_driver, on_gpu, on_gpus = map(_guard, (without_gpu, without_computing_gpu, wi
 
 
 def refused(result: int, subject: str, text: str, requires: str = "success") -> Finding:
-    """Describe a driver call that did not succeed."""
     name, code = meaning(result)
     fix = "end the process that holds the GPU exclusively; nvidia-smi lists it" if result == 46 else FIXES.get(code, "")
     return finding(code, subject, f"{text} {name} ({result})", requires, name, fix)

@@ -76,7 +76,6 @@ def call(library: Any, name: str, *arguments: Any) -> None:
 
 
 def cache_bytes(folder: str = "") -> int:
-    """Return the size of the kernel cache in bytes."""
     folder = folder or os.environ.get("CUDA_CACHE_PATH") or os.path.expanduser("~/.nv/ComputeCache")
     total = 0
     for place, _, files in os.walk(folder):

@@ -35,7 +35,6 @@ def identity(facts: Facts) -> Answer:
 
 
 def conflict(seen: DriverState, facts: Facts) -> Finding | None:
-    """Return why this driver does not fit this environment; None if it does."""
     need, version = facts.get("minimum_driver"), f"driver {seen.version}"
     if need and seen.version and numbers(seen.version) < numbers(need):
         if carried_forward(seen, facts):
@@ -95,7 +94,6 @@ def runtime_accepts(facts: Facts) -> Answer:
 
 @cuda_driver.on_driver
 def contexts(facts: Facts, seen: DriverState) -> Answer:
-    """Create the primary context of every GPU, allocate and free memory on it."""
     library = cuda_driver.opened("libcuda.so.1")
     findings = []
     for device in range(seen.count):

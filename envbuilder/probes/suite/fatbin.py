@@ -140,7 +140,6 @@ class _Reader:
 
 
 def _is_fat_binary(head: bytes) -> bool:
-    """Return True for a fat binary, by the fields after its magic number."""
     if len(head) < CONTAINER.size + _ENTRY.size:
         return False
     _, version, header, length = CONTAINER.unpack_from(head)

@@ -31,7 +31,6 @@ def _tensorflow(*, soft: bool = False) -> Any:
 
 @on_driver
 def devices(facts: Facts, seen: DriverState) -> Answer:
-    """Compare TensorFlow's GPUs with the driver's."""
     import tensorflow as tf
 
     listed = tf.config.list_physical_devices("GPU")
@@ -274,7 +273,6 @@ def errors(facts: Facts, seen: DriverState, moment: str) -> Answer:
 
 @on_gpus
 def peers(facts: Facts, seen: DriverState) -> Answer:
-    """Ask the driver which pairs of GPUs reach each other's memory."""
     library = cuda_driver.opened("libcuda.so.1")
     library.cuInit(0)
     pairs = []

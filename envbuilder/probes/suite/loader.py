@@ -91,7 +91,6 @@ class Search:
         return os.path.exists(path)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted; empty if there is no such folder."""
         try:
             return sorted(os.listdir(folder))
         except OSError:
@@ -105,7 +104,6 @@ class Search:
 
 
 def expand(paths: Iterable[str], origin: str) -> list[str]:
-    """Replace ``$ORIGIN`` by the folder of the owner, and normalise the paths."""
     return [
         os.path.normpath(path.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
         for path in (part.replace("${ORIGIN}", "$ORIGIN") for part in paths)

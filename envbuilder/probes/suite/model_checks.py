@@ -25,7 +25,6 @@ def _module(tf: Any) -> Any:
 
 
 def saved_model(facts: Facts) -> Answer:
-    """Save a module as a SavedModel, load it and compare answers."""
     import numpy as np
     import tensorflow as tf
 
@@ -39,7 +38,6 @@ def saved_model(facts: Facts) -> Answer:
 
 
 def checkpoint(facts: Facts) -> Answer:
-    """Write a checkpoint, change the variables, restore them and compare."""
     import tensorflow as tf
 
     module = _module(tf)
@@ -56,7 +54,6 @@ def checkpoint(facts: Facts) -> Answer:
 
 
 def tflite(facts: Facts) -> Answer:
-    """Convert a function to TFLite, run it in the interpreter and compare."""
     import numpy as np
     import tensorflow as tf
 

@@ -64,7 +64,6 @@ def operands(tf: Any, np: Any, arrays: Mapping[str, Any]) -> tuple[dict[str, Any
 
 
 def error_of(row: Row, tf: Any, np: Any, tensors: Mapping[str, Any], wide: Mapping[str, Any]) -> float:
-    """Compute a row by TensorFlow and by NumPy; return the relative error."""
     made = [
         flat(eval(expression, dict(globals(), tf=tf, np=np, **values)))  # noqa: S307 - expressions of our tables
         for expression, values in ((row.tensorflow, tensors), (row.numpy, wide))
@@ -73,7 +72,6 @@ def error_of(row: Row, tf: Any, np: Any, tensors: Mapping[str, Any], wide: Mappi
 
 
 def flat(value: Any) -> list[Any]:
-    """Flatten tensors, arrays and lists of them to numbers and bytes."""
     if isinstance(value, (list, tuple)):
         return [one for part in value for one in flat(part)]
     if hasattr(value, "numpy"):

@@ -21,7 +21,6 @@ def passed(expected: str = "", observed: str = "", **more: Any) -> Answer:
 
 
 def failed(expected: str = "", observed: str = "", **more: Any) -> Answer:
-    """Return a failed result; give ``findings`` with the reasons."""
     return _answer("failed", expected, observed, more)
 
 

@@ -73,7 +73,6 @@ class SuiteRun:
             self.quiet_over.set()
 
     def answer(self, check: Order, result: Answer) -> None:
-        """Keep and send the result of a check."""
         log = result.get("log", "")
         is_quiet = result["outcome"] in ("passed", "skipped")
         result = dict({"duration_s": 0.0}, **dict(result, name=check["name"], log="" if is_quiet else log[-LOG_KEPT:]))
@@ -131,7 +130,6 @@ def run_group(run: SuiteRun, group: Order) -> None:
 
 
 def _run_once(run: SuiteRun, name: str, checks: list[Order], env: Mapping[str, str]) -> tuple[End, list[Order]]:
-    """Run checks in one process; return how it ended and the checks that have no result."""
     order = {"group": name, "checks": checks, "facts": run.facts, "outcomes": dict(run.outcomes)}
     worker = WorkerProcess(order, env, run.clock)
     named = {check["name"]: check for check in checks}

@@ -58,7 +58,6 @@ def elsewhere(name: str, requires: str) -> Finding | None:
 
 
 def _try(name: str, path: str) -> Finding | None:
-    """Open a library at its path; return a finding if that fails."""
     try:
         ctypes.CDLL(path)
     except OSError as error:
@@ -208,7 +207,6 @@ def by_tensorflow(facts: Facts) -> Answer:
 
 
 def _refused(name: str) -> Finding | None:
-    """Open a library by name through TensorFlow; return a finding if that fails."""
     import tensorflow as tf
 
     try:
@@ -286,7 +284,6 @@ def _named(stem: str, places: Iterable[str]) -> list[str]:
 
 
 def mapped(names: Iterable[str]) -> list[str]:
-    """Return from where the libraries of these names are mapped in this process."""
     with open("/proc/self/maps", encoding="utf-8") as stream:
         paths = {line.split(None, 5)[5].strip() for line in stream if len(line.split(None, 5)) > 5}
     return sorted(path for path in paths if os.path.basename(path) in names)

@@ -16,7 +16,6 @@ FIRST_USE = ("first op", "first matmul", "first convolution", "first function")
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle value; 0 without values."""
     values = sorted(values)
     return values[len(values) // 2] if values else 0.0
 
@@ -27,7 +26,6 @@ def of(documents: Iterable[Sample], name: str) -> list[float]:
 
 
 def phases(cold: list[Sample], warm: list[Sample], prefix: str = "") -> dict[str, Phase]:
-    """Return every phase with its seconds, cold and warm."""
     names = dict.fromkeys(row["phase"] for one in cold + warm for row in one["phases"])
     return {prefix + name: phase(of(cold, name), of(warm, name)) for name in names}
 

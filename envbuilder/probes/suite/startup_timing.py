@@ -41,7 +41,6 @@ class SampleError(Exception):
 
 
 def sample(env: Mapping[str, str], options: Mapping[str, Any] | None = None) -> Sample:
-    """Time one start-up in a fresh process."""
     return _timed([HERE, "--sample"], env, dict(options or {}, spawned=time.monotonic()))
 
 

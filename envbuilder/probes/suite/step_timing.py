@@ -64,14 +64,12 @@ class Recorder:
         setattr(owner, name, value)
 
     def timed(self, part: str, action: Callable[..., Any], *arguments: Any) -> Any:
-        """Run one part of a step and add its seconds."""
         begun = time.perf_counter()
         value = action(*arguments)
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - begun
         return value
 
     def end(self, shape: object = None) -> None:
-        """End a step; the rest of its time is ``other``."""
         now = time.perf_counter()
         parts: Step = {part: self._parts.get(part, 0.0) for part in ("data", "step", "sync")}
         parts["other"] = max(0.0, now - self._begun - sum(parts.values()))
@@ -152,7 +150,6 @@ def dataset(tf: Any) -> Any:
 
 
 def constant(tf: Any) -> Iterator[Any]:
-    """Return one batch again and again."""
     return iter(tf.data.Dataset.from_tensors(batch(tf)).repeat().prefetch(4))
 
 

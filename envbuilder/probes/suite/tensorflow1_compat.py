@@ -42,7 +42,6 @@ def is_older(release: str) -> bool:
 
 
 def is_first(tf: Any) -> bool:
-    """Return True for TensorFlow 1."""
     return str(tf.__version__).startswith("1.")
 
 
@@ -63,7 +62,6 @@ def as_later(tf: Any) -> Any:
 
 
 def found(tf: Any, name: str) -> Any:
-    """Return the value of a dotted name in a framework; None if it has no such name."""
     for part in name.split("."):
         tf = getattr(tf, part, None)
     return tf

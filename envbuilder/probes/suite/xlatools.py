@@ -139,7 +139,6 @@ def problem(path: str, gpu: int) -> str:
 
 
 def _output(command: Sequence[str]) -> str:
-    """Run a tool and return what it printed. Raises if it fails, hangs or cannot start."""
     null, pipe, output = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
     done = subprocess.run(command, check=False, stdin=null, stdout=pipe, stderr=output, timeout=LIMIT_S)
     printed = done.stdout[:4000].decode("utf-8", "replace")

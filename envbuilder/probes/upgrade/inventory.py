@@ -37,7 +37,6 @@ def describe(one: installed.Distribution) -> dict[str, Any]:
 
 
 def licence(metadata: email.message.Message) -> str:
-    """Return the licence that the distribution states: expression, classifiers, or the first line of the text."""
     expression = (metadata.get("License-Expression") or "").strip()
     if expression:
         return expression

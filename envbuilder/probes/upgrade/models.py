@@ -39,7 +39,6 @@ def network(tf: Any) -> Any:
 
 
 def module(tf: Any) -> Any:
-    """Create a module with one variable, without Keras."""
     found = tf.Module()
     found.weights = tf.Variable(tf.ones([4, 1]) / 8.0)
     signature = [tf.TensorSpec([None, 4], tf.float32)]
@@ -48,7 +47,6 @@ def module(tf: Any) -> Any:
 
 
 def expected(tf: Any, name: str) -> Any:
-    """Compute the correct prediction of a saved model."""
     x = inputs(tf)
     if name in ("SavedModel", "checkpoint"):
         return tf.reduce_sum(x, axis=1, keepdims=True) / 8.0 + 1.125
@@ -127,7 +125,6 @@ def contents(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def load(tf: Any, folder: str, formats: Mapping[str, str]) -> dict[str, str]:
-    """Load each format from its folder; return why it, or its prediction, is wrong, or ''."""
     return {name: tried(tf, name, os.path.join(folder, place)) for name, place in formats.items()}
 
 

@@ -21,7 +21,6 @@ SEED = 20
 
 
 def operations(tf: Any) -> tuple[tuple[str, Callable[..., Any], tuple[tuple[int, ...], ...]], ...]:
-    """Return name, function of tensors, and the shapes of its inputs."""
     depthwise = tf.nn.depthwise_conv2d
     return (
         ("matmul", tf.matmul, ((192, 160), (160, 128))),

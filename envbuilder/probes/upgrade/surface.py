@@ -47,7 +47,6 @@ def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
 
 
 def walk(module: types.ModuleType, prefix: str, found: dict[str, Row], open_modules: set[int]) -> None:
-    """Add a module's public names below ``prefix``, and those of its public modules."""
     open_modules = open_modules | {id(module)}
     for name in public(module):
         path = prefix + name
@@ -114,7 +113,6 @@ def unwrapped(value: Any) -> Any:
 
 
 def signature(value: Any) -> list[Parameter] | None:
-    """Return a callable's parameters; None if Python does not know them."""
     value = unwrapped(value)
     if not callable(value):
         return None
@@ -134,7 +132,6 @@ def parameter(one: inspect.Parameter) -> Parameter:
 
 
 def deprecated(value: object) -> bool:
-    """Return True if the documentation marks a name as deprecated."""
     text = getattr(unwrapped(value), "__doc__", None)
     head = text[:600] if isinstance(text, str) else ""
     return "THIS FUNCTION IS DEPRECATED" in head or "THIS CLASS IS DEPRECATED" in head or "Deprecated:" in head

@@ -102,7 +102,6 @@ def matmul(size: int) -> Callable[[], Any]:
 
 
 def convolution(size: int) -> Callable[[], Any]:
-    """Convolve eight images with sixteen filters of three by three."""
     import tensorflow as tf
 
     images = tf.random.stateless_normal([8, size, size, 16], seed=(1, 2))
@@ -112,7 +111,6 @@ def convolution(size: int) -> Callable[[], Any]:
 
 
 def step(size: int) -> Callable[[], Any]:
-    """Take a gradient step of a network with two dense layers."""
     import tensorflow as tf
 
     inputs = tf.random.stateless_normal([64, size], seed=(1, 2))

@@ -129,7 +129,6 @@ def started(command: list[str], wanted: Mapping[str, Any], **options: Any) -> su
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child and the processes that it started."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except OSError:

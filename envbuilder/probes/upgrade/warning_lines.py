@@ -69,7 +69,6 @@ def main(writer: Writer, wanted: Mapping[str, Any]) -> None:
 
 
 def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
-    """Run the work and return its distinct warning lines, sorted."""
     env = dict(os.environ, PYTHONWARNINGS="always", TF_CPP_MIN_LOG_LEVEL="0", **extra)
     with tempfile.TemporaryFile() as log:
         code = subprocess.call(
@@ -84,7 +83,6 @@ def printed(extra: Mapping[str, str], wanted: Mapping[str, Any]) -> list[str]:
 
 
 def normal(line: str) -> str:
-    """Remove the parts of a line that differ in each run."""
     for pattern, text in NORMAL:
         line = pattern.sub(text, line)
     return line.strip()[:500]
