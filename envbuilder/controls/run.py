@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
-from itertools import groupby
+from itertools import chain, groupby
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.controls.control import Base, Control, ControlStep, FromWheel
-from envbuilder.controls.evaluate import evaluate
-from envbuilder.controls.recipe import broken_locks, dockerfile
 from envbuilder.engine.port import BuildRequest, Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
-from envbuilder.finding import Code
+from envbuilder.finding import Code, Severity
+from envbuilder.image import lockfile, system_lock
 from envbuilder.image.build import Built, build_logged, ensure
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.lockfile import LOCK
@@ -30,7 +31,7 @@ from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_layers
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.verdict_store import record
-from envbuilder.verdict import Word
+from envbuilder.verdict import CheckResult, Verdict, Word
 from envbuilder.workspace import Workspace, packaged
 
 MATRIX = "negative-controls"
@@ -165,6 +166,103 @@ class Controller:
         if step.wheel:
             return from_wheel(self.index, step.wheel)
         return compiler.stub() if step.file == STUB else packaged(_DEFECTS / step.file)
+
+
+def dockerfile(control: Control, python: str, locks: Mapping[str, str]) -> str:
+    """Write the Dockerfile that breaks the image ``BASE``; ``python`` is its minor version (``3.11``).
+
+    The image gets those of its ``locks`` that the control changes, and the labels that name them.
+    """
+    site = f"/opt/venv/lib/python{python}/site-packages"
+    lines = [f"# Negative control: {control.broken}.", "ARG BASE", "FROM ${BASE}", "USER root"]
+    lines += [step.instruction.replace("{site}", site) for step in control.steps]
+    broken = broken_locks(control, locks)
+    changed = [name for name in sorted(broken) if broken[name] != locks[name]]
+    lines += [f"COPY {name} /opt/envbuilder/{name}" for name in changed]
+    lock = broken.pop(LOCK)
+    if LOCK in changed:
+        lines.append(f'LABEL org.envbuilder.lock="{lockfile.digest(lock)}"')
+    if broken.keys() & set(changed):
+        lines.append(f'LABEL org.envbuilder.system="{system_lock.digest(broken)}"')
+    return "\n".join([*lines, "USER envbuilder", ""])
+
+
+def broken_locks(control: Control, locks: Mapping[str, str]) -> dict[str, str]:
+    """Return an image's locks, by file name, with the control's change; a changed package has no hash.
+
+    A pin replaces that of its package in any lock; otherwise the environment's lock gets it.
+    """
+    pins = {pin.partition("==")[0]: pin for pin in control.lock}
+    broken = {name: _without({*control.unlock, *pins}, text) for name, text in locks.items()}
+    for package, pin in pins.items():
+        holder = next((name for name, text in locks.items() if _without({package}, text) != text), LOCK)
+        broken[holder] += f"{pin}\n"
+    return broken
+
+
+def _without(packages: set[str], lock: str) -> str:
+    """Remove wheels, which are several lines each, and packages of the system."""
+    names = "|".join(map(re.escape, packages))
+    return re.sub(rf"^(?:(?:{names})==.*(?:\n[ \t].*)*|[0-9a-f]+  (?:{names})_.*)\n", "", lock, flags=re.MULTILINE)
+
+
+_RED = ("failed", "error", "timeout")
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a control: the codes, the failed checks, and what is wrong ('' if it is as expected)."""
+
+    codes: tuple[Code, ...]
+    red: tuple[str, ...]
+    wrong: str = ""
+
+
+def evaluate(control: Control, verdict: Verdict) -> Evaluation:
+    red = tuple(check for check in verdict.checks if check.outcome in _RED)
+    codes = _codes(red, Severity.ERROR)
+    if control.warned and not red:  # a package without a known wheel is expected if the control locks packages
+        expected = {Code.UNKNOWN} if control.lock and control.code is not Code.UNKNOWN else set()
+        codes = tuple(code for code in _codes(verdict.checks, Severity.WARNING) if code not in expected)
+    wrong = next(chain(_unexplained(verdict, red), _unexpected(control, verdict, red, codes)), "")
+    return Evaluation(codes=codes, red=tuple(check.name for check in red), wrong=wrong)
+
+
+def _codes(checks: Iterable[CheckResult], severity: Severity) -> tuple[Code, ...]:
+    found = (finding.code for check in checks for finding in check.findings if finding.severity is severity)
+    return tuple(dict.fromkeys(found))
+
+
+def _unexplained(verdict: Verdict, red: tuple[CheckResult, ...]) -> Iterator[str]:
+    """Name checks that failed without a finding above info, and checks that passed with an error.
+
+    A consequence of another check's error is an explanation: it is a warning.
+    """
+    silent = [check.name for check in red if all(finding.severity is Severity.INFO for finding in check.findings)]
+    if silent:
+        yield f"failed without a finding: {', '.join(silent)}"
+    passed = [check.name for check in verdict.checks if check not in red and _codes((check,), Severity.ERROR)]
+    if passed:
+        yield f"an error in a check that did not fail: {', '.join(passed)}"
+
+
+def _unexpected(
+    control: Control, verdict: Verdict, red: tuple[CheckResult, ...], codes: tuple[Code, ...]
+) -> Iterator[str]:
+    code, word, found = control.code, verdict.verdict, ", ".join(codes)
+    others = [one for one in codes if one != code]
+    if control.warned and red:
+        failed = ", ".join(check.name for check in red)
+        yield f"{code} must be a warning, and {'became an error' if code in codes else f'{failed} failed'}"
+    elif code is None and (codes or word == "FAILED"):
+        yield f"a good environment failed: {found}"
+    elif code and code not in codes:
+        yield f"{code} was not found; the verdict is {word}{f' with {found}' if found else ''}"
+    elif code and others:
+        yield f"next to {code} also {', '.join(others)}"
+    elif code and (word == "FAILED") is control.warned:
+        yield f"{code} was found and the verdict is {word}"
+    if control.simulate and not verdict.simulated:
+        yield "the verdict does not say that the driver was simulated"
 
 
 def environment_of(base: Base, environments: tuple[Environment, ...]) -> Environment:

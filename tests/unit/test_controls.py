@@ -18,9 +18,7 @@ from envbuilder.choice import read_matrix
 from envbuilder.compat.plan import plan
 from envbuilder.controls import control as control_module
 from envbuilder.controls.control import RECORD_TOOL, Control, FromWheel, controls, instruction, named, of_wheel, steps
-from envbuilder.controls.evaluate import evaluate
-from envbuilder.controls.recipe import broken_locks, dockerfile
-from envbuilder.controls.run import STUB, environment_of, from_wheel
+from envbuilder.controls.run import STUB, broken_locks, dockerfile, environment_of, evaluate, from_wheel
 from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock

@@ -10,7 +10,7 @@ import pytest
 from factories import lock
 
 from envbuilder.controls.control import named
-from envbuilder.controls.recipe import dockerfile
+from envbuilder.controls.run import dockerfile
 from envbuilder.environment import Additions, Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import templates
