@@ -145,7 +145,11 @@ def test_what_a_container_does_to_itself_is_its_own(own: OwnEngine) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [lambda engine, _: engine.image("a:b"), lambda engine, _: run(engine), lambda *given: build(*given, "true")],
+    [
+        lambda engine, _: engine.image("a:b"),
+        lambda engine, _: run(engine),
+        lambda engine, folder: build(engine, folder, "true"),
+    ],
     ids=["image", "run", "build"],
 )
 def test_engine_that_was_upgraded_meanwhile_refuses_our_version(
