@@ -11,19 +11,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import check, digest, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict
+from factories import check, digest, failed_verdict, gpu_environment, gpu_verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from registries import modern_registry
 
-from envbuilder.attest import requirements
 from envbuilder.attest.envelope import ENVELOPE, KeySealer, SignedBy
 from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.statements import FailedResult, Notice, VerdictPredicate, encode, verdict_statement
 from envbuilder.attest.trust_policy import AttachedStatement, decide
 from envbuilder.catalog.store import load
-from envbuilder.errors import Reason, UsageError
+from envbuilder.errors import UsageError
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, verify_image
 from envbuilder.registry.client import Repository
@@ -167,48 +166,6 @@ def test_every_word_is_met_by_itself_and_shown(world: World) -> None:
     assert [world.accepts(level=level) for level in LEVELS] == [True, True, True, True, False]
 
 
-CONTRADICTIONS: dict[str, tuple[Reason, Any]] = {
-    "_environment": (Reason.OTHER_ENVIRONMENT, {"environment": ID.replace("311", "312")}),
-    "_tensorflow": (Reason.OTHER_ENVIRONMENT, {"tensorflow": "2.19"}),
-    "_age": (Reason.EXPIRED, {"max_age": "9d"}),
-    "_level": (Reason.LEVEL_TOO_LOW, {"level": "multi-gpu"}),
-    "_driver": (Reason.OTHER_DRIVER, {"driver": "550"}),
-    "_gpu": (Reason.OTHER_GPU, {"gpu": "H100 PCIe"}),
-    "_failed": (Reason.FAILED, failed_verdict),
-    "_inconclusive": (Reason.INCONCLUSIVE, inconclusive_verdict),
-    "_inconsistent": (Reason.INCONSISTENT, lambda **more: gpu_verdict(**more, checks=(check("import", "failed"),))),
-}
-"""A request, or a verdict, that only this comparison refuses."""
-
-
-@pytest.mark.parametrize(("name", "reason", "contradiction"), [(name, *one) for name, one in CONTRADICTIONS.items()])
-def test_without_one_comparison_a_contradiction_is_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: Reason, contradiction: Any
-) -> None:
-    words = contradiction if isinstance(contradiction, dict) else {}
-    about = {
-        "environment": PASSED.environment,
-        "host": PASSED.host,
-        "started": FINISHED,
-        "finished": FINISHED,
-        "level": "gpu",
-    }
-    with modern_registry() as (host, _):
-        world = new_world(host, tmp_path, PASSED if words else contradiction(**about))
-        found = world.ask(**words)
-        assert isinstance(found, Verification)
-        assert [refusal.reason for refusal in found.refusals] == [reason]
-        left = tuple(one for one in requirements.COMPARISONS if one[1].__name__ != name)
-        assert len(left) == len(requirements.COMPARISONS) - 1
-        monkeypatch.setattr(requirements, "COMPARISONS", left)
-        assert world.accepts(**words)
-
-
-def test_every_comparison_has_its_contradiction() -> None:
-    """A simulated verdict cannot be stated: the table of attacks has it."""
-    assert {compare.__name__ for _, compare in requirements.COMPARISONS} == {*CONTRADICTIONS, "_simulated"}
-
-
 def test_every_option_is_compared() -> None:
     """Words are in `NEAR`; the others are tried one by one above, and an identity needs its issuer."""
     by_value = {"image", "keys", "level", "threshold", "identity", "issuer"}
@@ -218,11 +175,6 @@ def test_every_option_is_compared() -> None:
 @pytest.mark.parametrize("given", [{"identity": "ann@example.org"}, {"issuer": "https://example.org"}])
 def test_half_an_identity_is_not_understood(world: World, given: dict[str, str]) -> None:
     assert isinstance(world.ask(**given), UsageError)
-
-
-@pytest.mark.parametrize("image", ["{name}:latest", "{name}@sha256:" + "0" * 64])
-def test_another_image_is_another_answer(world: World, image: str) -> None:
-    assert not world.accepts(image=image.format(name=world.repository.reference.name))
 
 
 AT_11, AT_12 = (datetime.now(UTC) - timedelta(hours=hours) for hours in (2, 1))
