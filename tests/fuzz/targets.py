@@ -140,6 +140,8 @@ debian = "https://m.example.org/d"
 [apt.repositories.nvidia-bookworm]
 url = "https://p.example.org/c"
 key = "{key}"
+[mirrors]
+"docker.io" = "mirror.example.org"
 """
     return [text.encode()]
 
