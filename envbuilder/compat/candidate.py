@@ -35,6 +35,11 @@ class Device(msgspec.Struct, frozen=True):
         capability = f"compute capability {self.capability}"
         return f"{self.name} ({capability})" if self.row else capability
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """The fields that texts of findings may name of a GPU."""
+        return {"gpu": self.name, "label": self.label, "capability": self.capability}
+
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The input of the rules. A rule that needs a row that is None finds nothing. `with_rows` adds the last fields.

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from envbuilder.catalog.rows import Row, TensorflowRelease
+from envbuilder.compat.candidate import Candidate
 from envbuilder.finding import Code, Finding, written
 
 
 def finding(code: Code, variant: str, rows: Iterable[Row | None] = (), /, **fields: object) -> Finding:
     """Write the finding of a variant; it rests on the sources of these rows."""
     return written(code, variant, (source for row in rows if row is not None for source in row.source), **fields)
+
+
+def about(
+    candidate: Candidate, code: Code, variant: str, rows: Iterable[Row | None] = (), /, **fields: object
+) -> Finding:
+    """Write a finding about a candidate: its texts may also name the candidate's own fields."""
+    release, image = candidate.release, candidate.image
+    own = {name: getattr(candidate, name) for name in ("arch", "python", "cuda", "cudnn", "driver")}
+    of_release = {"name": name_of(release), "package": release.package, "version": release.version}
+    image_name = image.name if image is not None else None
+    return finding(code, variant, rows, **{**own, **of_release, "built": release.cuda, "image": image_name, **fields})
 
 
 def name_of(release: TensorflowRelease) -> str:

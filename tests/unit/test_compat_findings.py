@@ -11,12 +11,15 @@ from typing import get_args
 import pytest
 
 import envbuilder
+from envbuilder.compat.candidate import Device
 from envbuilder.compat.findings import listed, span
 from envbuilder.finding import Code, FindingText, code_texts, written
 from envbuilder.reproduce.report.reported import Origin
 
 PACKAGE = Path(envbuilder.__file__).parent
 SOURCES = [path.read_text() for part in ("compat", "reproduce") for path in (PACKAGE / part).rglob("*.py")]
+OF_CANDIDATE = {"arch", "python", "cuda", "cudnn", "driver", "name", "package", "version", "built", "image"}
+OF_DEVICE = set(Device("", "").facts)
 ORIGINS = set(get_args(Origin))
 TEXTS = [(code, variant, text) for code, row in code_texts().items() for variant, text in row.findings.items()]
 
@@ -43,12 +46,17 @@ def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:
         functions = {node.name: node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)}
         for function in functions.values():
             for node in ast.walk(function):
-                if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"finding", "written"}:
+                if not isinstance(node, ast.Call) or ast.unparse(node.func) not in {"finding", "written", "about"}:
                     continue
-                code, variant = node.args[:2]
+                on_candidate = ast.unparse(node.func) == "about"
+                code, variant = node.args[on_candidate : on_candidate + 2]
                 names = {keyword.arg for keyword in node.keywords if keyword.arg}
+                names |= OF_CANDIDATE if on_candidate else set()
                 if any(keyword.arg is None for keyword in node.keywords):
                     names |= dict_keys(function, functions)
+                names |= (
+                    OF_DEVICE if "device.facts" in ast.unparse(function) or "_fields" in ast.unparse(node) else set()
+                )
                 codes = {Code[code.attr]} if isinstance(code, ast.Attribute) else set(Code)
                 variants = strings(module if isinstance(variant, ast.Name) else variant)
                 yield codes, variants | (ORIGINS if codes == {Code.OTHER_BUILD} else set()), names

@@ -9,7 +9,7 @@ from envbuilder.catalog import library_search
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import BaseImage, CudaToolkit, TensorflowRelease
 from envbuilder.compat.candidate import Candidate, Rule
-from envbuilder.compat.findings import finding, listed, name_of
+from envbuilder.compat.findings import about, listed
 from envbuilder.finding import Code, Finding
 
 _NOT_IN_TOOLKIT = ("libcudnn", "libcuda.", "libnccl", "libnvinfer", "libnvrtc", "libnvshmem")
@@ -23,17 +23,9 @@ def gpu_build(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         return
     if release.gpu and release.wheels and not any(wheels.arch == candidate.arch for wheels in release.wheels):
         return  # NOT_INSTALLABLE
-    others = [row.package for row in catalog.distributions(release.version) if row.gpu]
-    yield finding(
-        Code.NOT_A_GPU_BUILD,
-        "arch" if release.gpu else "distribution" if others else "no_distribution",
-        (release,),
-        name=name_of(release),
-        arch=candidate.arch,
-        package=release.package,
-        version=release.version,
-        other=others[0] if others else "",
-    )
+    other = next((row.package for row in catalog.distributions(release.version) if row.gpu), "")
+    variant = "arch" if release.gpu else "distribution" if other else "no_distribution"
+    yield about(candidate, Code.NOT_A_GPU_BUILD, variant, (release,), other=other)
 
 
 def missing_sonames(candidate: Candidate, toolkit: CudaToolkit) -> tuple[str, ...]:
@@ -51,20 +43,12 @@ def cuda_loads(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     release, toolkit, cuda = candidate.release, candidate.toolkit, candidate.cuda
     if not candidate.uses_gpu or cuda is None or release.cuda is None:
         return
-    fields = {"name": name_of(release), "built": release.cuda, "cuda": cuda}
-    missing = missing_sonames(candidate, toolkit) if toolkit is not None else ()
+    rows, missing = (release, toolkit), missing_sonames(candidate, toolkit) if toolkit is not None else ()
     if missing or (not versions.same_major(release.cuda, cuda) and (toolkit is None or not toolkit.sonames)):
-        yield finding(
-            Code.CUDA_MISMATCH,
-            "other_files" if missing else "other_major",
-            (release, toolkit),
-            sonames=listed(missing),
-            line=versions.minor(cuda),
-            major=versions.major(cuda),
-            **fields,
-        )
+        fields = {"sonames": listed(missing), "line": versions.minor(cuda), "major": versions.major(cuda)}
+        yield about(candidate, Code.CUDA_MISMATCH, "other_files" if missing else "other_major", rows, **fields)
     elif toolkit is not None and not versions.at_least(versions.minor(cuda), versions.minor(release.cuda)):
-        yield finding(Code.CUDA_MISMATCH, "older", (release, toolkit), major=versions.major(release.cuda), **fields)
+        yield about(candidate, Code.CUDA_MISMATCH, "older", rows, major=versions.major(release.cuda))
 
 
 def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -74,15 +58,8 @@ def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         return
     built, loaded = versions.numbers(release.cudnn)[:2], versions.numbers(cudnn)[:2]
     if built[0] != loaded[0] or (len(loaded) > 1 and loaded < built):
-        yield finding(
-            Code.CUDNN_MISMATCH,
-            "major" if built[0] != loaded[0] else "older",
-            (release,),
-            name=name_of(release),
-            built=release.cudnn,
-            cudnn=cudnn,
-            major=built[0],
-        )
+        variant = "major" if built[0] != loaded[0] else "older"
+        yield about(candidate, Code.CUDNN_MISMATCH, variant, (release,), built=release.cudnn, major=built[0])
     row, toolkit = candidate.cudnn_row, candidate.toolkit
     if row is None or toolkit is None:
         return
@@ -91,16 +68,9 @@ def cudnn_loads(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     majors, cuda = {versions.major(text) for text in row.cuda}, versions.major(toolkit.version)
     if majors and cuda not in majors:
         first = _first_cudnn(cuda, release.cudnn, catalog)
-        yield finding(
-            Code.CUDNN_MISMATCH,
-            "other_cuda" if first else "other_cuda_without_cudnn",
-            (row,),
-            cudnn=cudnn,
-            cuda=cuda,
-            majors=listed([str(number) for number in sorted(majors)]),
-            first=first,
-            major=built[0],
-        )
+        variant = "other_cuda" if first else "other_cuda_without_cudnn"
+        fields = {"cuda": cuda, "majors": listed([str(number) for number in sorted(majors)]), "first": first}
+        yield about(candidate, Code.CUDNN_MISMATCH, variant, (row,), major=built[0], **fields)
 
 
 def _first_cudnn(cuda: int, built: str, catalog: Catalog) -> str:
@@ -117,17 +87,10 @@ def _first_cudnn(cuda: int, built: str, catalog: Catalog) -> str:
 
 def one_cuda(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """TWO_CUDA_STACKS: the image and the extra each bring a CUDA."""
-    image = candidate.image
-    if candidate.uses_gpu and image is not None and candidate.install == "and-cuda" and candidate.release.and_cuda:
-        yield finding(
-            Code.TWO_CUDA_STACKS,
-            "image_and_extra",
-            (image, candidate.release),
-            image=image.name,
-            brought=f"CUDA {image.cuda}" + (f" and cuDNN {image.cudnn}" if image.cudnn else ""),
-            cuda=candidate.cuda,
-            cudnn=candidate.cudnn,
-        )
+    image, release = candidate.image, candidate.release
+    if candidate.uses_gpu and image is not None and candidate.install == "and-cuda" and release.and_cuda:
+        brought = f"CUDA {image.cuda}" + (f" and cuDNN {image.cudnn}" if image.cudnn else "")
+        yield about(candidate, Code.TWO_CUDA_STACKS, "image_and_extra", (image, release), brought=brought)
 
 
 def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -138,8 +101,8 @@ def xla_tools(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         return
     if candidate.install == "and-cuda" and candidate.release.and_cuda:
         return
-    major = versions.major(image.cuda)
-    yield finding(Code.XLA_TOOLS_MISSING, "flavor", (image, flavor), image=image.name, flavor=image.flavor, major=major)
+    fields = {"flavor": image.flavor, "major": versions.major(image.cuda)}
+    yield about(candidate, Code.XLA_TOOLS_MISSING, "flavor", (image, flavor), **fields)
 
 
 def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -152,26 +115,20 @@ def libraries_found(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]
     elif image is not None or candidate.unseen:
         pass  # its content is evaluated below, or not known
     elif candidate.install == "and-cuda" and not release.and_cuda:
-        yield _without_cuda(release, "no_extra")
+        yield _without_cuda(candidate, "no_extra")
     elif candidate.install in {"plain", "system"} and candidate.cuda is None:
-        yield _without_cuda(release, candidate.install)
+        yield _without_cuda(candidate, candidate.install)
     if image is None and candidate.install == "and-cuda" and candidate.python not in release.extra_fails_on:
-        yield from _opened_on_demand(release)
+        yield from _opened_on_demand(candidate)
     if image is not None and not (candidate.install == "and-cuda" and release.and_cuda):
         yield from _not_in_image(candidate, image, catalog)
 
 
-def _without_cuda(release: TensorflowRelease, variant: str) -> Finding:
-    return finding(
-        Code.MISSING_LIBRARY,
-        variant,
-        (release,),
-        soname=next(iter(release.libraries), "the CUDA libraries"),
-        name=name_of(release),
-        sonames=listed(release.libraries),
-        cuda=release.cuda,
-        cudnn=release.cudnn,
-    )
+def _without_cuda(candidate: Candidate, variant: str) -> Finding:
+    release = candidate.release
+    fields = {"sonames": listed(release.libraries), "cuda": release.cuda, "cudnn": release.cudnn}
+    soname = next(iter(release.libraries), "the CUDA libraries")
+    return about(candidate, Code.MISSING_LIBRARY, variant, (release,), soname=soname, **fields)
 
 
 def _not_in_image(candidate: Candidate, image: BaseImage, catalog: Catalog) -> Iterator[Finding]:
@@ -182,21 +139,13 @@ def _not_in_image(candidate: Candidate, image: BaseImage, catalog: Catalog) -> I
     release, flavor, toolkit = candidate.release, catalog.flavor(image), candidate.toolkit
     known = toolkit.sonames if toolkit is not None and toolkit == catalog.toolkit(image.cuda) else ()
     left_out = [soname for soname in release.libraries if soname in known and soname not in _of_image(image, catalog)]
-    fields = {"name": name_of(release), "image": image.name}
     if left_out and flavor is not None:
-        yield finding(
-            Code.MISSING_LIBRARY,
-            "inspected_image" if image.holds is not None else "flavor",
-            (image,) if image.holds is not None else (image, flavor),
-            soname=left_out[0],
-            sonames=listed(left_out),
-            cuda=image.cuda,
-            flavor=flavor.name,
-            **fields,
-        )
+        variant, rows = ("flavor", (image, flavor)) if image.holds is None else ("inspected_image", (image,))
+        fields = {"soname": left_out[0], "sonames": listed(left_out), "cuda": image.cuda, "flavor": flavor.name}
+        yield about(candidate, Code.MISSING_LIBRARY, variant, rows, **fields)
     if image.cudnn is None and candidate.cudnn is None:
         soname = next((name for name in release.libraries if name.startswith("libcudnn")), "libcudnn")
-        yield finding(Code.MISSING_LIBRARY, "cudnn", (image,), soname=soname, **fields)
+        yield about(candidate, Code.MISSING_LIBRARY, "cudnn", (image,), soname=soname)
 
 
 def _of_image(image: BaseImage, catalog: Catalog) -> frozenset[str]:
@@ -220,16 +169,9 @@ def _not_searched(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     if not lost or (image is not None and candidate.install is None):
         return
     later = _next_patch_that_finds_cuda(release, catalog) if candidate.install else None
-    yield finding(
-        Code.LIBRARY_PATH,
-        "pinned" if candidate.install is None else "extra_with_later" if later else "extra",
-        (release,),
-        name=name_of(release),
-        sonames=listed(lost),
-        folders=_folders(map(library_search.folder_of, lost)),
-        opener=library_search.OPENER,
-        later=later,
-    )
+    variant = "pinned" if candidate.install is None else "extra_with_later" if later else "extra"
+    fields = {"sonames": listed(lost), "folders": _folders(map(library_search.folder_of, lost)), "later": later}
+    yield about(candidate, Code.LIBRARY_PATH, variant, (release,), opener=library_search.OPENER, **fields)
 
 
 def _folders(names: Iterable[str]) -> str:
@@ -245,20 +187,15 @@ _WITHOUT: Mapping[str, str] = {
 """The consequence of a missing library that is opened on demand, by its wheel's folder."""
 
 
-def _opened_on_demand(release: TensorflowRelease) -> Iterator[Finding]:
+def _opened_on_demand(candidate: Candidate) -> Iterator[Finding]:
     """LIBRARY_PATH: this build does not search the extra's folders for libraries that it opens on demand."""
+    release = candidate.release
     needed = {library_search.folder_of(soname) for soname in release.libraries}
     lost = [folder for folder in library_search.unsearched(release, release.and_cuda) if folder not in needed]
     if lost and release.finds_cuda in {"wheels", "partly"}:
-        yield finding(
-            Code.LIBRARY_PATH,
-            "on_demand",
-            (release,),
-            name=name_of(release),
-            folders=_folders(lost),
-            consequences=listed([_WITHOUT.get(folder, f"functions of {folder} fail") for folder in lost]),
-            opener=library_search.OPENER,
-        )
+        consequences = listed([_WITHOUT.get(folder, f"functions of {folder} fail") for folder in lost])
+        fields = {"folders": _folders(lost), "consequences": consequences, "opener": library_search.OPENER}
+        yield about(candidate, Code.LIBRARY_PATH, "on_demand", (release,), **fields)
 
 
 def _next_patch_that_finds_cuda(release: TensorflowRelease, catalog: Catalog) -> str | None:

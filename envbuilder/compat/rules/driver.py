@@ -13,7 +13,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, DriverBranch
 from envbuilder.compat.candidate import Candidate, Device, Rule
-from envbuilder.compat.findings import finding, listed, span
+from envbuilder.compat.findings import about, finding, listed, span
 from envbuilder.finding import Code, Finding
 
 
@@ -72,24 +72,15 @@ def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
     toolkit, driver = candidate.toolkit, candidate.driver
     if not candidate.uses_gpu or toolkit is None or driver is None:
         return
-    cuda = toolkit.version
-    minimum = minimum_driver(candidate, toolkit, catalog)
+    fields = {"cuda": toolkit.version, "minimum": minimum_driver(candidate, toolkit, catalog)}
     if reaches_minimum(candidate, toolkit):
         if toolkit.driver is not None and not versions.at_least(driver, toolkit.driver):
             own = own_driver(candidate, toolkit, catalog)
-            yield finding(
-                Code.DRIVER_MINOR_COMPAT, "older", (toolkit,), driver=driver, cuda=cuda, own=own, minimum=minimum
-            )
+            yield about(candidate, Code.DRIVER_MINOR_COMPAT, "older", (toolkit,), own=own, **fields)
     elif forward_compatible(candidate):
-        yield finding(
-            Code.DRIVER_FORWARD_COMPAT,
-            "in_image" if candidate.compat else "not_in_image",
-            (toolkit, candidate.branch),
-            driver=driver,
-            minimum=minimum,
-            cuda=cuda,
-            package=f"cuda-compat-{cuda.replace('.', '-')}",
-        )
+        variant, rows = "in_image" if candidate.compat else "not_in_image", (toolkit, candidate.branch)
+        package = f"cuda-compat-{toolkit.version.replace('.', '-')}"
+        yield about(candidate, Code.DRIVER_FORWARD_COMPAT, variant, rows, package=package, **fields)
     else:
         others = [device.name for device in candidate.devices if device.row is None or not device.row.data_center]
         variant = "below_minimum"
@@ -100,9 +91,7 @@ def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
                 variant = "not_data_center"
             elif not candidate.devices:
                 variant = "no_gpu_given"
-        yield finding(
-            Code.DRIVER_TOO_OLD, variant, (toolkit,), driver=driver, cuda=cuda, minimum=minimum, gpus=listed(others)
-        )
+        yield about(candidate, Code.DRIVER_TOO_OLD, variant, (toolkit,), gpus=listed(others), **fields)
 
 
 def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -113,15 +102,8 @@ def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Find
         first = device.row.minimum_driver if device.row else catalog.first_driver(device.capability)
         variant, fields = _unsupported(candidate, device, first, catalog)
         if variant:
-            yield finding(
-                Code.GPU_UNSUPPORTED_BY_DRIVER,
-                variant,
-                (candidate.branch, device.row),
-                gpu=device.name,
-                label=device.label,
-                driver=candidate.driver,
-                **fields,
-            )
+            rows = (candidate.branch, device.row)
+            yield about(candidate, Code.GPU_UNSUPPORTED_BY_DRIVER, variant, rows, **(device.facts | fields))
 
 
 def _unsupported(candidate: Candidate, device: Device, first: str, catalog: Catalog) -> tuple[str, dict[str, str]]:
@@ -165,16 +147,9 @@ def branch_given(candidate: Candidate, works: Callable[[str], bool], *, newest_w
         return
     known = branch.production
     refused = known[: bisect_left(known, True, key=works)] if newest_works and known and not works(known[0]) else ()
-    yield finding(
-        Code.DRIVER_BRANCH,
-        "older_refused" if refused else "newest",
-        (branch,),
-        branch=branch.branch,
-        given=_given(candidate, branch),
-        evaluated=_evaluated(known),
-        first=known[len(refused)] if refused else "",
-        refused=span(refused),
-    )
+    variant, first = ("older_refused", known[len(refused)]) if refused else ("newest", "")
+    fields = {"branch": branch.branch, "given": _given(candidate, branch), "evaluated": _evaluated(known)}
+    yield finding(Code.DRIVER_BRANCH, variant, (branch,), first=first, refused=span(refused), **fields)
 
 
 def _evaluated(known: tuple[str, ...]) -> str:
@@ -239,28 +214,14 @@ def container_starts(candidate: Candidate, _catalog: Catalog) -> Iterator[Findin
     image, driver, branch = candidate.image, candidate.driver, candidate.branch
     if image is None or driver is None or not image.require_cuda or not candidate.gpu:
         return
+    text, brought = image.require_cuda, branch.cuda if branch is not None else None
     for device in candidate.devices or (Device("", ""),):
-        brand = device.row.brand if device.row is not None else None
-        met = requirement_met(
-            image.require_cuda,
-            cuda=branch.cuda if branch is not None else None,
-            driver=driver,
-            brand=brand,
-            capability=device.capability or None,
-        )
-        if met is False:
-            yield finding(
-                Code.CONTAINER_REQUIREMENT,
-                "driver_and_gpu" if brand is not None else "driver",
-                (image, branch),
-                image=image.name,
-                driver=driver,
-                gpu=device.name,
-                brand=brand,
-                cuda=image.cuda,
-                brought=branch.cuda if branch else "unknown",
-                requirement=image.require_cuda.split()[0],
-            )
+        brand, capability = device.row.brand if device.row is not None else None, device.capability or None
+        if requirement_met(text, cuda=brought, driver=driver, brand=brand, capability=capability) is False:
+            variant = "driver_and_gpu" if brand is not None else "driver"
+            fields = {"cuda": image.cuda, "brought": brought or "unknown", "requirement": text.split()[0]}
+            rows = (image, branch)
+            yield about(candidate, Code.CONTAINER_REQUIREMENT, variant, rows, **device.facts, brand=brand, **fields)
 
 
 RULES: tuple[Rule, ...] = (

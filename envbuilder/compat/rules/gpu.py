@@ -9,7 +9,7 @@ from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Kernels, Ptx
 from envbuilder.compat.candidate import Candidate, Device, Rule
-from envbuilder.compat.findings import finding, listed, name_of, span
+from envbuilder.compat.findings import about, finding, listed, span
 from envbuilder.compat.rules.driver import forward_compatible, own_driver
 from envbuilder.finding import Code, Finding
 
@@ -19,7 +19,7 @@ def gpu_is_in_machine(candidate: Candidate, _catalog: Catalog) -> Iterator[Findi
     for device in candidate.devices if candidate.gpu else ():
         row = device.row
         if row is not None and row.arch not in {"", candidate.arch}:
-            yield finding(Code.ARCH_MISMATCH, "gpu", (row,), gpu=device.name, required=row.arch, arch=candidate.arch)
+            yield about(candidate, Code.ARCH_MISMATCH, "gpu", (row,), **device.facts, required=row.arch)
 
 
 def _has_machine_code(built_for: tuple[str, ...], device: Device) -> bool:
@@ -35,24 +35,13 @@ def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findin
         dropped = versions.key(device.capability) < versions.key(toolkit.first_capability)
         if not dropped and _has_machine_code(toolkit.capabilities, device):
             continue
-        newer = [
-            row.version
-            for row in catalog.cuda
-            if versions.same_major(row.version, candidate.cuda) and _has_machine_code(row.capabilities, device)
-        ]
-        yield finding(
-            Code.GPU_UNSUPPORTED_BY_CUDA,
-            "dropped" if dropped else "newer" if newer else "newer_than_major",
-            (toolkit,),
-            gpu=device.name,
-            label=device.label,
-            capability=device.capability,
-            cuda=toolkit.version,
-            first=toolkit.first_capability,
-            last=toolkit.last_capability,
-            toolkit=min(newer, key=versions.key, default=""),
-            major=versions.major(toolkit.version),
-        )
+        alike = (row for row in catalog.cuda if versions.same_major(row.version, candidate.cuda))
+        newer = [row.version for row in alike if _has_machine_code(row.capabilities, device)]
+        variant = "dropped" if dropped else "newer" if newer else "newer_than_major"
+        fields = {**device.facts, "cuda": toolkit.version, "toolkit": min(newer, key=versions.key, default="")}
+        ends = {"first": toolkit.first_capability, "last": toolkit.last_capability}
+        major = versions.major(toolkit.version)
+        yield about(candidate, Code.GPU_UNSUPPORTED_BY_CUDA, variant, (toolkit,), major=major, **ends, **fields)
 
 
 def cudnn_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -66,24 +55,11 @@ def cudnn_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findi
         newer = last is not None and own > versions.key(last) and not versions.same_major(device.capability, last)
         if not dropped and not newer:
             continue
-        usable = [
-            other.version
-            for other in catalog.cudnn
-            if versions.same_major(other.version, candidate.cudnn)
-            and other.first_capability is not None
-            and versions.key(other.first_capability) <= own
-        ]
-        yield finding(
-            Code.GPU_UNSUPPORTED_BY_CUDNN,
-            "newer" if not dropped else "dropped" if usable else "dropped_by_all",
-            (row,),
-            gpu=device.name,
-            label=device.label,
-            capability=device.capability,
-            cudnn=candidate.cudnn,
-            first=first,
-            last=max(usable, key=versions.key, default="") if dropped else last,
-        )
+        alike = (other for other in catalog.cudnn if versions.same_major(other.version, candidate.cudnn))
+        usable = [one.version for one in alike if one.first_capability and versions.key(one.first_capability) <= own]
+        variant = "newer" if not dropped else "dropped" if usable else "dropped_by_all"
+        last = max(usable, key=versions.key, default="") if dropped else last
+        yield about(candidate, Code.GPU_UNSUPPORTED_BY_CUDNN, variant, (row,), **device.facts, first=first, last=last)
 
 
 def kernels_run(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
@@ -146,63 +122,53 @@ def _compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
     return candidate.compat is True or not versions.at_least(driver, loaded.minimum_driver)
 
 
-def _fields(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> dict[str, str]:
+def _fields(device: Device, kind: Kernels, catalog: Catalog) -> dict[str, str]:
     """Return the fields that the texts about kernels have in common."""
     releases = catalog.with_code_for(device.capability)
     toolkit = next((row.version for row in catalog.cuda if _has_machine_code(row.capabilities, device)), "a newer one")
     none = f"No release on the index has machine code for it: build one for {device.capability} with CUDA {toolkit}"
-    return {
-        "take": f"Take TensorFlow {span(releases)}, with machine code for it" if releases else none,
-        "gpu": device.name,
-        "label": device.label,
-        "name": name_of(candidate.release),
-        "sm": _sm(device.capability),
-        "held": _held(kind),
-    }
+    take = f"Take TensorFlow {span(releases)}, with machine code for it" if releases else none
+    return {**device.facts, "take": take, "sm": _sm(device.capability), "held": _held(kind)}
 
 
 def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Finding:
     release, report = candidate.release, catalog.report(candidate.release, device.capability)
-    for_one = next((one for one in kind.ptx if gpu_code.is_alone(one)), None)
-    return finding(
-        Code.NO_KERNEL_IMAGE,
-        "hand_written" if kind.origin == "hand-written" else "generated_for_one" if for_one else "generated",
-        (release, report if report is not None and report.works is False else None),
-        cubins=listed(kind.cubins),
-        target=for_one.target if for_one else "",
-        only=gpu_code.capability(for_one) if for_one else "",
-        **_fields(candidate, device, kind, catalog),
-    )
+    rows = (release, report if report is not None and report.works is False else None)
+    one = next((one for one in kind.ptx if gpu_code.is_alone(one)), None)
+    variant = "hand_written" if kind.origin == "hand-written" else "generated_for_one" if one else "generated"
+    fields = {"target": one.target, "only": gpu_code.capability(one)} if one else {}
+    fields |= _fields(device, kind, catalog)
+    return about(candidate, Code.NO_KERNEL_IMAGE, variant, rows, cubins=listed(kind.cubins), **fields)
 
 
 def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, catalog: Catalog) -> Finding:
     release, needed, branch = candidate.release, _compiler(candidate, ptx, catalog), candidate.branch
     wanted = own_driver(candidate, needed, catalog) if needed is not None else "a newer one"
-    fields = {**_fields(candidate, device, kind, catalog), "driver": candidate.driver, "wanted": wanted}
+    fields = {**_fields(device, kind, catalog), "wanted": wanted}
     if kind.origin == "hand-written":
         cuda = needed.version if needed else release.cuda
-        return finding(Code.NO_KERNEL_IMAGE, "driver_cannot_compile", (release, needed), cuda=cuda, **fields)
+        return about(candidate, Code.NO_KERNEL_IMAGE, "driver_cannot_compile", (release, needed), cuda=cuda, **fields)
     own = catalog.toolkit(branch.cuda) if branch is not None else None
     newest_isa = own.ptx_isa if own is not None else ""
-    variant = "generated_with_limit" if newest_isa else "generated"
-    return finding(Code.PTX_TOO_NEW, variant, (release, needed, branch), isa=ptx.isa, newest_isa=newest_isa, **fields)
+    variant, rows = "generated_with_limit" if newest_isa else "generated", (release, needed, branch)
+    return about(candidate, Code.PTX_TOO_NEW, variant, rows, isa=ptx.isa, newest_isa=newest_isa, **fields)
 
 
 def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Iterator[Finding]:
     """Report the cost, or the reported failure, of compiling kernels for this GPU in the driver."""
-    release, fields = candidate.release, _fields(candidate, device, kind, catalog)
+    release, fields = candidate.release, _fields(device, kind, catalog)
     usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
     ptx = max(usable, key=lambda one: versions.numbers(gpu_code.capability(one)))
     if kind.origin == "generated":
-        yield finding(Code.PTX_JIT_GENERATED, "generated", (release,), ptx=ptx.target, **fields)
+        yield about(candidate, Code.PTX_JIT_GENERATED, "generated", (release,), ptx=ptx.target, **fields)
         return
     report = catalog.report(release, device.capability)
     if report is not None and report.works is False:
-        yield finding(Code.NO_KERNEL_IMAGE, "reported", (release, report), symptom=report.symptom, **fields)
+        yield about(candidate, Code.NO_KERNEL_IMAGE, "reported", (release, report), symptom=report.symptom, **fields)
         return
-    yield finding(Code.PTX_JIT, "hand_written", (release,), ptx=_compute(ptx), **fields)
+    yield about(candidate, Code.PTX_JIT, "hand_written", (release,), ptx=_compute(ptx), **fields)
     if report is not None and report.works is None:
-        yield finding(Code.UNKNOWN, "report", gpu=device.name, label=device.label, symptom=report.symptom)
+        yield finding(Code.UNKNOWN, "report", **device.facts, symptom=report.symptom)
 
 
 def _held(kind: Kernels) -> str:

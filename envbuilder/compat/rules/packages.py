@@ -8,9 +8,9 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease, WheelSet
+from envbuilder.catalog.rows import Row, TensorflowRelease, WheelSet
 from envbuilder.compat.candidate import Candidate, Rule
-from envbuilder.compat.findings import finding, listed, name_of, span
+from envbuilder.compat.findings import about, listed, span
 from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
 from envbuilder.finding import Code, Finding
 
@@ -19,44 +19,24 @@ def reviewed(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """UNREVIEWED: the release's row was proposed by a program, and nobody has reviewed it."""
     release = candidate.release
     if not release.reviewed:
-        yield finding(Code.UNREVIEWED, "row", (release,), name=name_of(release), verified=release.verified)
+        yield about(candidate, Code.UNREVIEWED, "row", (release,), verified=release.verified)
 
 
 def installable(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """NOT_INSTALLABLE: a source archive that raises, no wheel for the machine, or an extra with lost pins."""
     release, python = candidate.release, candidate.python
-    fields = {"name": name_of(release), "package": release.package, "version": release.version}
     if not release.installable:
-        yield finding(
-            Code.NOT_INSTALLABLE,
-            "source_archive",
-            (release,),
-            reason=release.not_installable_because or "its distribution has no wheel",
-            instead="another version" if release.package == "tensorflow" else "`tensorflow` of the same version",
-            **fields,
-        )
+        reason = release.not_installable_because or "its distribution has no wheel"
+        instead = "another version" if release.package == "tensorflow" else "`tensorflow` of the same version"
+        yield about(candidate, Code.NOT_INSTALLABLE, "source_archive", (release,), reason=reason, instead=instead)
     elif _wheels(candidate) is None and release.wheels:
         archs = tuple(dict.fromkeys(row.arch for row in release.wheels))
-        yield finding(
-            Code.NOT_INSTALLABLE,
-            "arch",
-            (release,),
-            arch=candidate.arch,
-            archs=listed(archs),
-            required=listed(archs, "or"),
-            **fields,
-        )
+        fields = {"archs": listed(archs), "required": listed(archs, "or")}
+        yield about(candidate, Code.NOT_INSTALLABLE, "arch", (release,), **fields)
     if candidate.install == "and-cuda" and extra_fails(release, python):
-        others = [text for text in release.pythons if text not in release.extra_fails_on]
-        yield finding(
-            Code.NOT_INSTALLABLE,
-            "extra_on_python" if others else "extra",
-            (release,),
-            python=python,
-            others=listed(others, "or"),
-            reason=release.extra_fails_because,
-            **fields,
-        )
+        others = listed([text for text in release.pythons if text not in release.extra_fails_on], "or")
+        variant, reason = "extra_on_python" if others else "extra", release.extra_fails_because
+        yield about(candidate, Code.NOT_INSTALLABLE, variant, (release,), others=others, reason=reason)
 
 
 def extra_fails(release: TensorflowRelease, python: str | None) -> bool:
@@ -72,68 +52,37 @@ def _wheels(candidate: Candidate) -> WheelSet | None:
 def python_supported(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """PYTHON_UNSUPPORTED: no wheel for this Python, or the system has another one."""
     wheels, release, python, system = _wheels(candidate), candidate.release, candidate.python, candidate.system
+    own = candidate.system_python
     if python is None:
         return
-    if candidate.system_python not in {None, python} and system is not None:
-        yield finding(
-            Code.PYTHON_UNSUPPORTED,
-            "system",
-            (system,),
-            python=python,
-            system=system.name,
-            own=candidate.system_python,
-        )
+    if own not in {None, python} and system is not None:
+        yield about(candidate, Code.PYTHON_UNSUPPORTED, "system", (system,), system=system.name, own=own)
     if wheels is not None and python not in wheels.pythons:
-        yield finding(
-            Code.PYTHON_UNSUPPORTED,
-            "wheel",
-            (release,),
-            python=python,
-            name=name_of(release),
-            span=span(wheels.pythons),
-            pythons=listed(wheels.pythons, "or"),
-            nearest=min(wheels.pythons, key=lambda text: versions.distance(text, python)),
-        )
+        nearest = min(wheels.pythons, key=lambda text: versions.distance(text, python))
+        fields = {"span": span(wheels.pythons), "pythons": listed(wheels.pythons, "or"), "nearest": nearest}
+        yield about(candidate, Code.PYTHON_UNSUPPORTED, "wheel", (release,), **fields)
 
 
 def glibc_new_enough(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
     """GLIBC_TOO_OLD: the system's C library is older than the wheel's tag, or is not glibc."""
     wheels, other, release = _wheels(candidate), candidate.other, candidate.release
     if other is not None:
-        yield finding(
-            Code.GLIBC_TOO_OLD,
-            "other_libc",
-            (release, other),
-            system=other.name,
-            libc=other.libc,
-            name=name_of(release),
-        )
+        rows = (release, other)
+        yield about(candidate, Code.GLIBC_TOO_OLD, "other_libc", rows, system=other.name, libc=other.libc)
     if wheels is None or candidate.glibc is None or versions.at_least(candidate.glibc, wheels.glibc):
         return
-    yield finding(
-        Code.GLIBC_TOO_OLD,
-        "older",
-        (release, candidate.system or candidate.image),
-        system=candidate.glibc_of,
-        name=name_of(release),
-        required=wheels.glibc,
-        glibc=candidate.glibc,
-    )
+    fields = {"system": candidate.glibc_of, "required": wheels.glibc, "glibc": candidate.glibc}
+    yield about(candidate, Code.GLIBC_TOO_OLD, "older", (release, candidate.system or candidate.image), **fields)
 
 
 def cpu_features(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """CPU_FEATURE_MISSING: the wheel is compiled for instructions that the processor lacks (SIGILL at import)."""
-    needs = [feature.upper() for feature in candidate.release.cpu_features if feature.lower().startswith("avx")]
+    release = candidate.release
+    needs = [feature.upper() for feature in release.cpu_features if feature.lower().startswith("avx")]
     if candidate.avx or not needs or candidate.arch != "x86_64":
         return
-    yield finding(
-        Code.CPU_FEATURE_MISSING,
-        "avx",
-        (candidate.release,),
-        name=name_of(candidate.release),
-        features=listed(needs),
-        first=next((row.first for row in catalog.processor_needs if row.feature == "avx"), candidate.release.version),
-    )
+    first = next((row.first for row in catalog.processor_needs if row.feature == "avx"), release.version)
+    yield about(candidate, Code.CPU_FEATURE_MISSING, "avx", (release,), features=listed(needs), first=first)
 
 
 _CODE_OF = {
@@ -152,27 +101,24 @@ def packages_fit(candidate: Candidate, _catalog: Catalog | None = None) -> Itera
         refusing = (row for row in bounds_on(candidate, package) if not versions.admits(row[0].bounds, version))
         bound, declared = next(refusing, (None, False))
         if bound is not None:
-            yield finding(
-                _CODE_OF.get(package, Code.PACKAGE_CONFLICT),
-                "declared" if declared else "undeclared",
-                (release,),
-                name=name_of(release),
-                title=_TITLE.get(package, package),
-                package=package,
-                version=version,
-                bound=bound.text,
-            )
+            yield _about_package(candidate, "declared" if declared else "undeclared", bound, version=version)
         if package == "tf-keras" and versions.minor(version) != versions.minor(release.version):
-            yield finding(
-                Code.KERAS_MISMATCH,
-                "tf_keras",
-                (release,),
-                version=version,
-                minor=versions.minor(version),
-                tensorflow=release.version,
-                own_minor=versions.minor(release.version),
-                bound=_tf_keras_bound(release),
-            )
+            fields = {
+                "version": version,
+                "tensorflow": release.version,
+                "minor": versions.minor(version),
+                "own_minor": versions.minor(release.version),
+            }
+            bound_text = _tf_keras_bound(release)
+            yield about(candidate, Code.KERAS_MISMATCH, "tf_keras", (release,), **fields, bound=bound_text)
+
+
+def _about_package(
+    candidate: Candidate, variant: str, bound: Bound, first: Row | None = None, *, version: str = "", loose: str = ""
+) -> Finding:
+    code, title = _CODE_OF.get(bound.name, Code.PACKAGE_CONFLICT), _TITLE.get(bound.name, bound.name)
+    fields = {"title": title, "package": bound.name, "bound": bound.text, "version": version, "loose": loose}
+    return about(candidate, code, variant, (candidate.release, first), **fields)
 
 
 def _tf_keras_bound(release: TensorflowRelease) -> str:
@@ -229,16 +175,8 @@ def unbounded(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated and _has_ceiling(bound)]
         if any(not versions.admits(bound.bounds, ceiling) for bound in declared):
             continue
-        yield finding(
-            _CODE_OF[cap.name],
-            "loose" if declared else "unbounded",
-            (candidate.release, first),
-            name=name_of(candidate.release),
-            title=_TITLE[cap.name],
-            package=cap.name,
-            bound=cap.text,
-            loose=declared[0].text if declared else "",
-        )
+        variant, loose = ("loose", declared[0].text) if declared else ("unbounded", "")
+        yield _about_package(candidate, variant, cap, first, loose=loose)
 
 
 def _has_ceiling(bound: Bound) -> bool:
