@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import BaseImage, OperatingSystem, OtherSystem, TensorflowRelease
+from envbuilder.catalog.rows import OperatingSystem, TensorflowRelease
 from envbuilder.compat import unknown
 from envbuilder.compat.candidate import Candidate, with_rows
 from envbuilder.compat.findings import finding, name_of
-from envbuilder.compat.question import Install, Question
+from envbuilder.compat.question import Question
 from envbuilder.compat.requirement import exact_pin, exact_pins, parse
 from envbuilder.compat.rules.packages import extra_fails
 from envbuilder.environment import Flavor
@@ -32,21 +33,20 @@ class Binding(msgspec.Struct, frozen=True):
     opaque: bool = False
 
 
-class _Base(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of an installation: an image with CUDA or a system, and the Python."""
+class _Base(NamedTuple):
+    """The base of an installation: a candidate with its image or system and its Python, which may be chosen.
 
-    image: BaseImage | None = None
-    system: OperatingSystem | None = None
-    other: OtherSystem | None = None
-    python: str | None = None
-    chosen: tuple[str, ...] = ()
-    unknown: tuple[Finding, ...] = ()
-    bare: bool = False
-    unseen: bool = False
-    opaque: bool = False
+    ``bare`` is an image of a system without CUDA; the rest is as in `Binding`.
+    """
+
+    given: Candidate
+    chosen: tuple[str, ...]
+    unknown: tuple[Finding, ...]
+    bare: bool
+    opaque: bool
 
 
-class _Libraries(msgspec.Struct, frozen=True):
+class _Libraries(NamedTuple):
     """The CUDA and cuDNN that an installation loads, and which of them were chosen."""
 
     cuda: str | None
@@ -66,27 +66,11 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     release = rows[0]
     devices, unknown_gpus = unknown.find_devices(question.gpus, question.capabilities, catalog)
     required = unknown.required_arch(devices, catalog) if question.arch is None else None
-    arch = question.arch or required or "x86_64"
-    base = _base(question, release, arch, catalog)
-    libraries = _libraries(question, release, base, catalog)
-    given = Candidate(
-        release=release,
-        arch=arch,
-        gpu=question.gpu,
-        python=base.python,
-        system=base.system,
-        avx=question.avx,
-        packages=exact_pins(question.packages),
-        install=question.install,
-        image=base.image,
-        cuda=libraries.cuda,
-        cudnn=libraries.cudnn,
-        driver=question.driver,
-        other=base.other,
-        unreleased=frozenset(row.bound for row in catalog.package_releases if day is not None and row.released > day),
-        unseen=base.unseen,
-        devices=devices,
-        compat=True if base.image is not None else question.compat,
+    base = _base(question, release, question.arch or required or "x86_64", catalog)
+    libraries = _libraries(question, base, catalog)
+    late_caps = (row.bound for row in catalog.package_releases if day is not None and row.released > day)
+    given = msgspec.structs.replace(
+        base.given, cuda=libraries.cuda, cudnn=libraries.cudnn, devices=devices, unreleased=frozenset(late_caps)
     )
     found = with_rows(given, catalog)
     late = (unknown.not_yet(release, day),) if day is not None and release.released > day else ()
@@ -180,7 +164,7 @@ def distributions(
 
 def _base(question: Question, release: TensorflowRelease, arch: str, catalog: Catalog) -> _Base:
     """Find the system and the Python: the given ones, those of the image, or the newest Python with a wheel."""
-    name = question.base_image
+    name, install = question.base_image, question.install
     image = catalog.image(name) if name is not None else None
     plain = catalog.plain_image(name) if name is not None and image is None else None
     unseen = name is not None and image is None and plain is None
@@ -194,17 +178,24 @@ def _base(question: Question, release: TensorflowRelease, arch: str, catalog: Ca
     python = versions.minor(question.python) if question.python is not None else brought
     if python is None and not unseen:
         python = _newest_python(question, release, arch)
-    return _Base(
-        image=image,
-        system=system,
-        other=other,
+    given = Candidate(
+        release=release,
+        arch=arch,
+        gpu=question.gpu,
         python=python,
-        chosen=("python",) if question.python is None and python else (),
-        unknown=lacking,
-        bare=plain is not None,
+        system=system,
+        avx=question.avx,
+        packages=exact_pins(question.packages),
+        install=install,
+        image=image,
+        driver=question.driver,
+        other=other,
         unseen=unseen,
-        opaque=unseen and question.install in {None, "system"} and not _NAMED_CUDA.match(name or ""),
+        compat=True if image is not None else question.compat,
     )
+    chosen = ("python",) if question.python is None and python else ()
+    opaque = unseen and install in {None, "system"} and not _NAMED_CUDA.match(name or "")
+    return _Base(given, chosen, lacking, bare=plain is not None, opaque=opaque)
 
 
 def _of_images(name: str, catalog: Catalog) -> OperatingSystem | None:
@@ -221,35 +212,29 @@ def _newest_python(question: Question, release: TensorflowRelease, arch: str) ->
     return max(usable or pythons, key=versions.key, default=None)
 
 
-def _libraries(question: Question, release: TensorflowRelease, base: _Base, catalog: Catalog) -> _Libraries:
+def _libraries(question: Question, base: _Base, catalog: Catalog) -> _Libraries:
     """Return the CUDA and cuDNN that are loaded: the given ones, the extra's, the image's, or the build's."""
-    image = base.image
+    image, release, unseen, install = base.given.image, base.given.release, base.given.unseen, question.install
     if not release.gpu or not question.gpu:
         return _Libraries(question.cuda, question.cudnn)
-    if question.install == "and-cuda" and release.and_cuda:
+    without_cuda = install in {"plain", "and-cuda"} or (install == "system" and base.bare)  # an own system may have it
+    if install == "and-cuda" and release.and_cuda:
         found = _extra(question, release, catalog)
     elif image is not None:
         found = _Libraries(image.cuda, image.cudnn, ("cuda", "cudnn"))
-    elif base.unseen and (named := _NAMED_CUDA.match(question.base_image or "")) is not None:
+    elif unseen and (named := _NAMED_CUDA.match(question.base_image or "")) is not None:
         found = _Libraries(named["cuda"], None, ("cuda",))
-    elif base.unseen or (_has_no_cuda(question.install, base) and not (question.cuda or question.cudnn)):
+    elif unseen or (without_cuda and not (question.cuda or question.cudnn)):
         found = _Libraries(None, None)
     else:
         found = _Libraries(release.cuda, release.cudnn, ("cuda", "cudnn"))
-    cuda, cudnn = question.cuda or found.cuda, question.cudnn or found.cudnn
-    given = {"cuda": question.cuda, "cudnn": question.cudnn}
-    filled = {"cuda": cuda, "cudnn": cudnn}
-    chosen = tuple(name for name in found.chosen if given[name] is None and filled[name] is not None)
-    return _Libraries(cuda, cudnn, chosen, found.unknown)
+    filled = {"cuda": question.cuda or found.cuda, "cudnn": question.cudnn or found.cudnn}
+    chosen = tuple(name for name in found.chosen if getattr(question, name) is None and filled[name] is not None)
+    return _Libraries(filled["cuda"], filled["cudnn"], chosen, found.unknown)
 
 
 _NAMED_CUDA = re.compile(r"(?:docker\.io/)?nvidia/cuda:(?P<cuda>[0-9]{1,2}\.[0-9]{1,2})")
 """An image of the catalogue's publisher without a row: its tag names its CUDA."""
-
-
-def _has_no_cuda(install: Install | None, base: _Base) -> bool:
-    """Return True if neither the installation nor the base has CUDA; a system that is not an image may have it."""
-    return install in {"plain", "and-cuda"} or (install == "system" and base.bare)
 
 
 def _extra(question: Question, release: TensorflowRelease, catalog: Catalog) -> _Libraries:

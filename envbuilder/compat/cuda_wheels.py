@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,16 +36,11 @@ def wheel_stacks(
     """
     chosen = (*(() if cuda else ("cuda",)), *(() if cudnn else ("cudnn",)))
     for donor in _donors(release, cuda, catalog):
-        line, pinned = _cudnn_pin(donor.release)
+        line, pinned = _cudnn_pin(donor)
         for version in _cudnns(release, cudnn, line, pinned, catalog):
-            yield CudaStack(
-                cuda=cuda or versions.minor(donor.cuda),
-                cudnn=version,
-                wheels=tuple(
-                    f"{line}=={version}" if parse(text).name == line else text for text in donor.release.cuda_wheels
-                ),
-                chosen=chosen,
-            )
+            pin = f"{line}=={version}"
+            wheels = tuple(pin if parse(text).name == line else text for text in donor.cuda_wheels)
+            yield CudaStack(cuda or versions.minor(donor.cuda), version, wheels, chosen)
 
 
 def base_stack(image: BaseImage) -> CudaStack:
@@ -57,29 +51,23 @@ def system_stacks(
     release: TensorflowRelease, row: SystemCuda, cudnn: str | None, catalog: Catalog
 ) -> Iterator[CudaStack]:
     """Yield the CUDA of a distribution's packages with each cuDNN wheel for it, the best first."""
-    pins = (_cudnn_pin(donor.release) for donor in _donors(release, None, catalog))
+    pins = (_cudnn_pin(donor) for donor in _donors(release, None, catalog))
     tested = next((version for line, version in pins if line == row.cudnn_wheel), "0")
+    chosen = ("cuda",) if cudnn else ("cuda", "cudnn")
     for version in _cudnns(release, cudnn, row.cudnn_wheel, tested, catalog) if release.cudnn else ():
-        chosen = () if cudnn else ("cudnn",)
-        yield CudaStack(cuda=row.cuda, cudnn=version, wheels=(), chosen=("cuda", *chosen))
+        yield CudaStack(row.cuda, version, (), chosen)
 
 
 def no_stack(release: TensorflowRelease, cuda: str | None, cudnn: str | None, catalog: Catalog) -> Finding:
     """NOT_INSTALLABLE: there is no set of wheels for a CUDA and cuDNN."""
     donor = next(iter(_donors(release, cuda, catalog)), None)
-    return finding(
-        Code.NOT_INSTALLABLE,
-        "no_cuda_wheels" if donor is None else "no_cudnn_wheel",
-        (release,),
-        package=release.package,
-        version=release.version,
-        built_cuda=release.cuda,
-        built_cudnn=release.cudnn,
-        cuda=cuda or release.cuda,
-        cudnn=cudnn or release.cudnn,
-        major=versions.major(donor.cuda) if donor else "",
-        wheel=_cudnn_pin(donor.release)[0] if donor else "",
-    )
+    fields = {"version": release.version, "built_cuda": release.cuda, "built_cudnn": release.cudnn}
+    if donor is None:
+        fields |= {"package": release.package, "cuda": cuda or release.cuda}
+        return finding(Code.NOT_INSTALLABLE, "no_cuda_wheels", (release,), **fields)
+    wheel, major = _cudnn_pin(donor)[0], versions.major(donor.cuda)
+    fields |= {"wheel": wheel, "cudnn": cudnn or release.cudnn}
+    return finding(Code.NOT_INSTALLABLE, "no_cudnn_wheel", (release,), major=major, **fields)
 
 
 def substitute_cuda(cuda: str, catalog: Catalog) -> str | None:
@@ -115,25 +103,17 @@ def _files(sonames: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name for name in sonames if not name.startswith("libcupti"))
 
 
-class _Donor(NamedTuple):
-    """A release whose set of CUDA wheels may be used, and the CUDA of that set."""
-
-    release: TensorflowRelease
-    cuda: str
-
-
-def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> Iterator[_Donor]:
-    """Yield the releases whose set may be used, its own first; one for each CUDA version."""
+def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> Iterator[TensorflowRelease]:
+    """Yield the releases whose set of CUDA wheels may be used, its own first; one for each CUDA version."""
     built = release.cuda
     if built is None:
         return
     own = bool(release.cuda_wheels) and (cuda is None or versions.is_prefix(cuda, _runtime(release, built)))
     if own:
-        yield _Donor(release, built)
+        yield release
     seen = {versions.minor(built)} if own else set()
     wanted = versions.minor(cuda) if cuda is not None else str(versions.major(built))
-    every = (_Donor(row, row.cuda) for row in catalog.donors if row.cuda is not None)
-    usable = [donor for donor in every if versions.is_prefix(wanted, donor.cuda)]
+    usable = [row for row in catalog.donors if row.cuda is not None and versions.is_prefix(wanted, row.cuda)]
     for donor in sorted(usable, key=lambda donor: _closeness(donor, release, built), reverse=True):
         if versions.minor(donor.cuda) not in seen:
             seen.add(versions.minor(donor.cuda))
@@ -147,15 +127,12 @@ def _runtime(release: TensorflowRelease, built: str) -> str:
 
 
 def _closeness(
-    donor: _Donor, release: TensorflowRelease, built: str
+    donor: TensorflowRelease, release: TensorflowRelease, built: str
 ) -> tuple[bool, bool, tuple[int, ...], versions.Key]:
     """Prefer the same cuDNN major, a CUDA that is not older, the nearest CUDA, and the newest release."""
-    return (
-        versions.same_major(donor.release.cudnn, release.cudnn),
-        versions.at_least(donor.cuda, built),
-        tuple(-apart for apart in versions.distance(donor.cuda, built)),
-        versions.key(donor.release.version),
-    )
+    cuda = donor.cuda or ""
+    same_cudnn, is_new = versions.same_major(donor.cudnn, release.cudnn), versions.at_least(cuda, built)
+    return same_cudnn, is_new, tuple(-apart for apart in versions.distance(cuda, built)), versions.key(donor.version)
 
 
 def _cudnn_pin(donor: TensorflowRelease) -> tuple[str, str]:

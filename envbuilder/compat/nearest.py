@@ -9,7 +9,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Near(NamedTuple, Generic[Wish]):
     predicate: Predicate
 
 
-class Feasibility(Protocol[Wish]):
+class Feasibility(Generic[Wish]):
     """A predicate over combinations."""
 
     predicate: Predicate
@@ -53,15 +53,19 @@ class Feasibility(Protocol[Wish]):
 
     def works(self, wish: Wish) -> bool:
         """Return True if nothing prevents a combination."""
-        ...
-
-    def relaxed(self, wish: Wish, axes: tuple[str, ...], version: str) -> Iterator[Wish]:
-        """Yield a combination with another version and with these axes open, in each possible way."""
-        ...
+        raise NotImplementedError
 
     def candidate_of(self, wish: Wish) -> Candidate:
         """Return the candidate of a combination that works."""
-        ...
+        raise NotImplementedError
+
+    def relaxed(self, wish: Wish, axes: tuple[str, ...], version: str) -> Iterator[Wish]:
+        """Yield a combination with another version and with these axes open, in each possible way."""
+        yield msgspec.structs.replace(wish, tensorflow=version, **_opened(axes))
+
+
+def _opened(axes: tuple[str, ...]) -> dict[str, Any]:
+    return {axis: () if axis == "packages" else None for axis in axes}
 
 
 def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
@@ -114,7 +118,7 @@ def _near(
     return Near(msgspec.structs.replace(wish, **values), tuple(changes), feasibility.predicate)
 
 
-class Installable:
+class Installable(Feasibility[Question]):
     """The question of ``check``: can it be installed, and will it use the GPU.
 
     ``without`` are findings that must not be there although they are not errors; the predicate is then ``unhindered``.
@@ -142,11 +146,10 @@ class Installable:
 
     def relaxed(self, wish: Question, axes: tuple[str, ...], version: str) -> Iterator[Question]:
         """Open axes; a base image is first replaced by another one of its system, then removed."""
-        relaxed: dict[str, Any] = {axis: () if axis == "packages" else None for axis in axes}
-        if "base_image" in axes:
-            for image in other_images(wish.base_image, version, self.catalog):
-                yield msgspec.structs.replace(wish, tensorflow=version, **{**relaxed, "base_image": image.name})
-        yield msgspec.structs.replace(wish, tensorflow=version, **relaxed)
+        for image in other_images(wish.base_image, version, self.catalog) if "base_image" in axes else ():
+            opened = {**_opened(axes), "base_image": image.name}
+            yield msgspec.structs.replace(wish, tensorflow=version, **opened)
+        yield from super().relaxed(wish, axes, version)
 
     def candidate_of(self, wish: Question) -> Candidate:
         found = bind(wish, self.catalog).candidate
@@ -171,7 +174,7 @@ def other_images(name: str | None, version: str, catalog: Catalog) -> list[BaseI
     return sorted(similar, key=lambda row: (versions.distance(row.cuda, image.cuda), row.name))[:MAX_IMAGES]
 
 
-class Buildable:
+class Buildable(Feasibility[Combination]):
     """The question of ``plan``: can envbuilder build it, for all target drivers and GPUs."""
 
     predicate: Predicate = "buildable"
@@ -184,10 +187,6 @@ class Buildable:
         """Return True if the resolver finds nothing wrong with either part."""
         parts = self.resolver.parts(wish)
         return parts.release is not None and not parts.python.fails and not parts.cuda.fails
-
-    def relaxed(self, wish: Combination, axes: tuple[str, ...], version: str) -> Iterator[Combination]:
-        relaxed: dict[str, Any] = {axis: () if axis == "packages" else None for axis in axes}
-        yield msgspec.structs.replace(wish, tensorflow=version, **relaxed)
 
     def candidate_of(self, wish: Combination) -> Candidate:
         """Return the resolver's choices, with the line of a cuDNN as in matrices."""

@@ -112,9 +112,6 @@ def _without_v(text: str | None) -> str | None:
 _FIRST_DRIVER, _LAST_CUDA = 100, 40
 """Drivers have had three digits since about 1999; CUDA never had more than two."""
 
-_INTEGER_CUDNN = re.compile(r"[0-9]{4,}")
-"""``CUDNN_VERSION`` as an integer: 8907 is 8.9.7, 90300 is 9.3.0."""
-
 
 def _mistake(options: QuestionOptions) -> tuple[str, str] | None:
     """Return a mistake that the grammars admit, and a hint."""
@@ -124,16 +121,20 @@ def _mistake(options: QuestionOptions) -> tuple[str, str] | None:
         return f"--driver {driver} looks like a CUDA version, not like a driver", hint
     if cuda is not None and versions.major(cuda) > _LAST_CUDA:
         return f"--cuda {cuda} looks like a driver, not like a toolkit", "give a driver with --driver"
-    if cudnn is not None and _INTEGER_CUDNN.fullmatch(cudnn):
-        number = int(cudnn)
-        step = 10_000 if number >= 10 * 9_000 else 1_000
-        dotted = f"{number // step}.{number % step // 100}.{number % 100}"
-        return f"--cudnn {cudnn} is the library's integer", f"write --cudnn {dotted}"
+    if cudnn is not None and re.fullmatch("[0-9]{4,}", cudnn):
+        return f"--cudnn {cudnn} is the library's integer", f"write --cudnn {cudnn_of_number(cudnn)}"
     try:
         date.fromisoformat(day or "2000-01-01")
     except ValueError:
         return f"--as-of {day} is not a valid date", "write it as 2026-11-20"
     return None
+
+
+def cudnn_of_number(text: str) -> str:
+    """Decode cuDNN's integer version: 8204 is 8.2.4, 90300 is 9.3.0."""
+    number, big = int(text), 10_000
+    factor = big if number >= big else 1_000
+    return f"{number // factor}.{number % factor // 100}.{number % 100}"
 
 
 _SMI = re.compile(r"driver version:?\s*(\d{3,4}\.[\d.]*\d)", re.IGNORECASE)

@@ -35,7 +35,6 @@ from envbuilder.environment import (
     NOTHING_ADDED,
     Combination,
     Environment,
-    Flavor,
     NotInstalled,
     RegistryBase,
     Rejection,
@@ -93,7 +92,7 @@ def resolve(
 class Resolver:
     """Resolves combinations for one catalogue and one set of targets; caches both parts.
 
-    The keys are texts, not rows: hashing a row costs more than evaluating it.
+    The keys name a release: hashing its row costs more than evaluating it.
     """
 
     def __init__(self, catalog: Catalog, targets: Targets = NO_TARGETS) -> None:
@@ -122,46 +121,31 @@ class Resolver:
 
     def parts(self, combination: Combination) -> Parts:
         """Evaluate both parts of a combination, for the first distribution whose Python part does not fail."""
-        version, package, flavor = combination.tensorflow, combination.package, combination.flavor
-        rows = self._distributions(version, package, flavor)
+        package, flavor, arch = combination.package, combination.flavor, combination.arch
+        rows = self._distributions(combination.tensorflow, package, flavor)
         if not rows:
-            lacking = unknown.no_release(version, package, self.catalog)
+            lacking = unknown.no_release(combination.tensorflow, package, self.catalog)
             return Parts(None, PythonPart("", None, (), (lacking,), fails=True), NO_CUDA)
         pins = (*combination.packages, *combination.additions.packages)
-        os, arch = combination.os, combination.arch
-        row = rows[0]
-        python = self._python_part(row.package, row.version, combination.python, os, arch, pins)
-        for other in rows[1:] if python.fails else ():
-            part = self._python_part(other.package, other.version, combination.python, os, arch, pins)
-            if not part.fails:
-                row, python = other, part
-                break
-        base = python.system.name if python.system is not None and python.system.brings is not None else None
-        cuda = self._cuda_part(row.package, row.version, flavor, arch, combination.cuda, combination.cudnn, base)
-        return Parts(row, python, cuda)
+        version, python, os = rows[0].version, combination.python, combination.os
+        asked = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=pins)
+        tried = ((row, self._python_part(msgspec.structs.replace(asked, package=row.package))) for row in rows)
+        first = next(tried)
+        row, part = next((one for one in tried if not one[1].fails), first) if first[1].fails else first
+        base = part.system.name if part.system is not None and part.system.brings is not None else None
+        cuda, cudnn = combination.cuda, combination.cudnn
+        wish = Combination(tensorflow=version, package=row.package, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
+        return Parts(row, part, self._cuda_part(wish, base))
 
-    def _evaluate_python(
-        self, package: str, version: str, python: str | None, os: str | None, arch: str, packages: tuple[str, ...]
-    ) -> PythonPart:
-        combination = Combination(tensorflow=version, python=python, os=os, arch=arch, packages=packages)
-        return python_part(self._row(package, version), combination, self.catalog)
+    def _evaluate_python(self, asked: Combination) -> PythonPart:
+        return python_part(self._row(asked), asked, self.catalog)
 
-    def _evaluate_cuda(
-        self,
-        package: str,
-        version: str,
-        flavor: Flavor,
-        arch: str,
-        cuda: str | None,
-        cudnn: str | None,
-        base: str | None,
-    ) -> CudaPart:
+    def _evaluate_cuda(self, asked: Combination, base: str | None) -> CudaPart:
         system = self.catalog.system(base) if base is not None else None
-        combination = Combination(tensorflow=version, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        return cuda_part(self._row(package, version), combination, self.targets, self.catalog, system)
+        return cuda_part(self._row(asked), asked, self.targets, self.catalog, system)
 
-    def _row(self, package: str, version: str) -> TensorflowRelease:
-        row = self.catalog.release(version, package)
+    def _row(self, asked: Combination) -> TensorflowRelease:
+        row = self.catalog.release(asked.tensorflow, asked.package or "tensorflow")
         assert row is not None  # noqa: S101 - `distributions` found it
         return row
 

@@ -9,6 +9,7 @@ from importlib import resources
 
 import msgspec
 
+from envbuilder.compat.question import cudnn_of_number
 from envbuilder.versions import at_least, key_or_none, line, major, numbers
 from envbuilder.workspace import packaged_yaml
 
@@ -101,13 +102,6 @@ def _plausible(kind: str, value: str) -> bool:
     """Reject well-formed versions that were never released, such as Python 3.68."""
     newest_python_minor = 20
     return kind != "python" or numbers(value)[:1] != (3,) or numbers(value)[1:2] <= (newest_python_minor,)
-
-
-def cudnn_of_number(text: str) -> str:
-    """Decode cuDNN's integer version: 8204 is 8.2.4, 90300 is 9.3.0."""
-    number, big = int(text), 10_000
-    factor = big if number >= big else 1_000
-    return f"{number // factor}.{number % factor // 100}.{number % 100}"
 
 
 def _cuda_of_soname(text: str) -> str:

@@ -14,7 +14,8 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.findings import span
-from envbuilder.reproduce.grammar import GRAMMAR, cudnn_of_number, old_release
+from envbuilder.compat.question import cudnn_of_number
+from envbuilder.reproduce.grammar import GRAMMAR, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text
 from envbuilder.reproduce.question import Case, gpus_of, release_of
 from envbuilder.workspace import packaged_yaml
