@@ -37,7 +37,6 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> dict[str, str]:
-        """The fields that texts of findings may name of a GPU."""
         return {"gpu": self.name, "label": self.label, "capability": self.capability}
 
 

@@ -78,16 +78,19 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     image: EnvironmentImage | None = None
 
 
-def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
-    """Predict the findings of a combination, most serious first."""
-    return _findings(bind(question, catalog), question.as_of, catalog)
-
-
 def check(question: Question, catalog: Catalog) -> CheckDocument:
     """Evaluate one combination, without a search for the nearest that works."""
     bound = bind(question, catalog)
-    found = _findings(bound, question.as_of, catalog)
+    ruled = evaluate(bound.candidate, catalog) if bound.candidate is not None else ()
+    if bound.opaque:
+        ruled = tuple(finding for finding in ruled if finding.code in _IN_ANY_IMAGE)
+    found = ordered((*ruled, *bound.unknown, *unknown.newer_than(catalog.read_on, question.as_of)))
     return CheckDocument(compatible=compatible(found), environment=_environment(question, bound), findings=found)
+
+
+def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:
+    """Predict the findings of a combination, most serious first."""
+    return check(question, catalog).findings
 
 
 def answer(question: Question, catalog: Catalog) -> CheckDocument:
@@ -132,13 +135,6 @@ def _settled(question: Question, catalog: Catalog) -> Question:
 
 _IN_ANY_IMAGE = frozenset({Code.GPU_UNSUPPORTED_BY_DRIVER, Code.ARCH_MISMATCH, Code.DRIVER_BRANCH})
 """Codes about the host only: they are true for any content of an unknown image."""
-
-
-def _findings(bound: Binding, day: str | None, catalog: Catalog) -> tuple[Finding, ...]:
-    ruled = evaluate(bound.candidate, catalog) if bound.candidate is not None else ()
-    if bound.opaque:
-        ruled = tuple(finding for finding in ruled if finding.code in _IN_ANY_IMAGE)
-    return ordered((*ruled, *bound.unknown, *unknown.newer_than(catalog.read_on, day)))
 
 
 def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:

@@ -26,8 +26,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The environment for a host, with its findings there, and the newer releases that were refused, newest first."""
-
     environment: Environment | None = None
     findings: tuple[Finding, ...] = ()
     refused: tuple[Refused, ...] = ()

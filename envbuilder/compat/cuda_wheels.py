@@ -65,7 +65,7 @@ def no_stack(release: TensorflowRelease, cuda: str | None, cudnn: str | None, ca
     if donor is None:
         fields |= {"package": release.package, "cuda": cuda or release.cuda}
         return finding(Code.NOT_INSTALLABLE, "no_cuda_wheels", (release,), **fields)
-    wheel, major = _cudnn_pin(donor)[0], versions.major(donor.cuda)
+    wheel, major = _cudnn_pin(donor)[0], versions.major(donor.cuda or "")
     fields |= {"wheel": wheel, "cudnn": cudnn or release.cudnn}
     return finding(Code.NOT_INSTALLABLE, "no_cudnn_wheel", (release,), major=major, **fields)
 
@@ -129,7 +129,6 @@ def _runtime(release: TensorflowRelease, built: str) -> str:
 def _closeness(
     donor: TensorflowRelease, release: TensorflowRelease, built: str
 ) -> tuple[bool, bool, tuple[int, ...], versions.Key]:
-    """Prefer the same cuDNN major, a CUDA that is not older, the nearest CUDA, and the newest release."""
     cuda = donor.cuda or ""
     same_cudnn, is_new = versions.same_major(donor.cudnn, release.cudnn), versions.at_least(cuda, built)
     return same_cudnn, is_new, tuple(-apart for apart in versions.distance(cuda, built)), versions.key(donor.version)
@@ -152,9 +151,6 @@ def _cudnns(release: TensorflowRelease, cudnn: str | None, line: str, pinned: st
         return
     built = versions.minor(release.cudnn)
     accepted = (("==", f"{versions.major(built)}.*"), (">=", built))
-    first = pinned if _accepts(built, pinned) else catalog.newest_wheel(line, (("==", f"{built}.*"),))
+    is_accepted = versions.same_major(pinned, built) and versions.at_least(pinned, built)
+    first = pinned if is_accepted else catalog.newest_wheel(line, (("==", f"{built}.*"),))
     yield from dict.fromkeys((*((first,) if first else ()), *catalog.wheel_kinds(line, accepted)))
-
-
-def _accepts(built: str, loaded: str) -> bool:
-    return versions.same_major(loaded, built) and versions.at_least(loaded, built)

@@ -48,7 +48,6 @@ def rejected_id(combination: Combination) -> str:
 
 
 def _suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
-    """List the differences from the plain combination: package, requirements, additions, controls and variant."""
     extras = [package] if package and combination.package else []
     extras += [_requirement(text) for text in combination.packages]
     added = combination.additions

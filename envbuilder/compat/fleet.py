@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -120,14 +121,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 def place(
     environments: tuple[Environment, ...], hosts: tuple[FleetHost, ...], catalog: Catalog, *, avx: bool | None = None
 ) -> tuple[Cell, ...]:
-    return tuple(_cell(environment, host, catalog, avx=avx) for environment in environments for host in hosts)
-
-
-def _cell(environment: Environment, host: FleetHost, catalog: Catalog, *, avx: bool | None) -> Cell:
-    found = findings_on(environment, host.driver, host.gpus, catalog, host.arch, avx=avx)
-    first = obstacle(found)
-    why = first.message if first is not None else ""
-    return Cell(host=host.name, environment=environment.id, compatible=compatible(found), findings=found, why=why)
+    cells = []
+    for environment, host in itertools.product(environments, hosts):
+        found = findings_on(environment, host.driver, host.gpus, catalog, host.arch, avx=avx)
+        first, judged = obstacle(found), compatible(found)
+        why = first.message if first is not None else ""
+        cells.append(Cell(host=host.name, environment=environment.id, compatible=judged, findings=found, why=why))
+    return tuple(cells)
 
 
 def findings_on(

@@ -38,8 +38,6 @@ MAX_IMAGES = 3
 
 
 class Near(NamedTuple, Generic[Wish]):
-    """The nearest combination that works, its differences, and the meaning of "works"."""
-
     wish: Wish
     changes: tuple[Change, ...]
     predicate: Predicate
@@ -52,11 +50,9 @@ class Feasibility(Generic[Wish]):
     catalog: Catalog
 
     def works(self, wish: Wish) -> bool:
-        """Return True if nothing prevents a combination."""
         raise NotImplementedError
 
     def candidate_of(self, wish: Wish) -> Candidate:
-        """Return the candidate of a combination that works."""
         raise NotImplementedError
 
     def relaxed(self, wish: Wish, axes: tuple[str, ...], version: str) -> Iterator[Wish]:
@@ -74,8 +70,9 @@ def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
     Fewest changes first; then the same TensorFlow, the version nearest to it, and the newer one. None if only another
     driver, GPU, system or machine helps.
     """
-    own = feasibility.catalog.version(wish.tensorflow)
-    others = _by_distance(own or wish.tensorflow, feasibility.catalog.final_versions)
+    own, known = feasibility.catalog.version(wish.tensorflow), feasibility.catalog.final_versions
+    here = bisect_left(known, versions.key(own or wish.tensorflow), key=versions.key)
+    others = [known[at] for at in sorted(range(len(known)), key=lambda at: (abs(at - here), -at))]
     given = [axis for axis in AXES if getattr(wish, axis, None)]
     for count in range(len(given) + 2):
         attempts = [(own, count)] if own is not None else []
@@ -89,16 +86,9 @@ def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
     return None
 
 
-def _by_distance(version: str, known: tuple[str, ...]) -> list[str]:
-    """Sort versions by their places from one of them, the newer one first at equal distance."""
-    own = bisect_left(known, versions.key(version), key=versions.key)
-    return [known[at] for at in sorted(range(len(known)), key=lambda at: (abs(at - own), -at))]
-
-
 def _near(
     wish: Wish, relaxed: Wish, axes: tuple[str, ...], own: str | None, feasibility: Feasibility[Wish]
 ) -> Near[Wish]:
-    """Fill the open axes with the choices of the candidate, and list the changes."""
     found = feasibility.candidate_of(relaxed)
     values: dict[str, Any] = {}
     changes: list[Change] = []
@@ -184,7 +174,6 @@ class Buildable(Feasibility[Combination]):
         self.catalog = resolver.catalog
 
     def works(self, wish: Combination) -> bool:
-        """Return True if the resolver finds nothing wrong with either part."""
         parts = self.resolver.parts(wish)
         return parts.release is not None and not parts.python.fails and not parts.cuda.fails
 

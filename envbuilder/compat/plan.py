@@ -14,8 +14,6 @@ from envbuilder.matrix import Excluded, Matrix, expand
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The environments of a matrix in its order, each id once; its rejections and exclusions."""
-
     environments: tuple[Environment, ...]
     rejections: tuple[Rejection, ...]
     excluded: tuple[Excluded, ...]
@@ -32,8 +30,10 @@ def plan(matrix: Matrix, catalog: Catalog) -> Plan:
         result = resolver.resolve(combination)
         if isinstance(result, Environment):
             environments.setdefault(result.id, result)
-        else:
-            rejections.append(_with_nearest(result, feasibility))
+            continue
+        near = nearest(combination, feasibility)
+        found = {"nearest": near.wish, "changes": near.changes, "predicate": near.predicate} if near else {}
+        rejections.append(msgspec.structs.replace(result, **found))
     if matrix.id is not None:
         environments = _tagged(environments, matrix.id)
     return Plan(environments=tuple(environments.values()), rejections=tuple(rejections), excluded=excluded)
@@ -58,10 +58,3 @@ _LONGEST = LONGEST_TAG - len("-0123456789ab")
 """`publish` adds the beginning of a digest."""
 
 _FIELDS = ("id", "tensorflow", "python", "os", "flavor", "cuda", "cudnn")
-
-
-def _with_nearest(rejection: Rejection, feasibility: Buildable) -> Rejection:
-    near = nearest(rejection.combination, feasibility)
-    if near is None:
-        return rejection
-    return msgspec.structs.replace(rejection, nearest=near.wish, changes=near.changes, predicate=near.predicate)

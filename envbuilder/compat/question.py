@@ -82,7 +82,8 @@ _GRAMMARS: dict[str, _Grammar] = {
 
 def question(options: QuestionOptions) -> Question:
     """Check the options and make a question. Raises UsageError for the first wrong one."""
-    bare = {name: _without_v(getattr(options, name)) for name in _VERSIONS}
+    versioned = {name: text for name in _VERSIONS if (text := getattr(options, name)) is not None}
+    bare = {name: re.sub(r"^[vV](?=[0-9])", "", text) for name, text in versioned.items()}  # v2.18.1, nvcc's V12.5.82
     driver = driver_in(options.driver) if options.driver is not None else None
     options = msgspec.structs.replace(options, driver=driver, **bare)
     for field, grammar in _GRAMMARS.items():
@@ -102,11 +103,6 @@ def question(options: QuestionOptions) -> Question:
 
 
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn", "numpy", "protobuf")
-
-
-def _without_v(text: str | None) -> str | None:
-    """Remove the prefix of tags and tools: ``v2.18.1``, nvcc's ``V12.5.82``."""
-    return re.sub(r"^[vV](?=[0-9])", "", text) if text is not None else None
 
 
 _FIRST_DRIVER, _LAST_CUDA = 100, 40

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 import msgspec
@@ -19,15 +18,11 @@ class Bound(msgspec.Struct, frozen=True):
     marker: str = ""
 
 
-_OLD_STYLE = re.compile(r"^([A-Za-z0-9._-]+) *\(([^)]*)\)")
-
-
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Bound:
     """Read one requirement. Raises ValueError if it is invalid."""
-    modern = _OLD_STYLE.sub(r"\1\2", text)
     try:
-        found = Requirement(modern)
+        found = Requirement(text)
     except InvalidRequirement as wrong:
         raise ValueError(f"not a requirement: {text!r}") from wrong
     bounds = tuple(sorted((bound.operator, bound.version) for bound in found.specifier))
@@ -39,7 +34,7 @@ def parse(text: str) -> Bound:
 @lru_cache(maxsize=65_536)
 def holds_for(text: str, python: str | None, arch: str = "x86_64") -> bool:
     """Return True if a requirement's marker admits this Python on Linux, or if no Python is given."""
-    marker = Requirement(_OLD_STYLE.sub(r"\1\2", text)).marker
+    marker = Requirement(text).marker
     if marker is None or python is None:
         return True
     return marker.evaluate(
@@ -63,5 +58,4 @@ def exact_pin(text: str) -> tuple[str, str] | None:
 
 
 def exact_pins(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Read the exact pins among requirements."""
     return tuple(pin for text in texts if (pin := exact_pin(text)) is not None)

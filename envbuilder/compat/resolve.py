@@ -5,6 +5,7 @@ A combination has two parts that are evaluated apart: the Python part (system, P
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from typing import NamedTuple
@@ -45,6 +46,8 @@ from envbuilder.finding import Code, Finding, Severity, is_condition
 from envbuilder.matrix import Targets
 
 NO_TARGETS = Targets()
+_NOTHING_TO_INSTALL = frozenset({Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
+"""Not even a broken environment can be rebuilt."""
 
 
 class PythonPart(NamedTuple):
@@ -103,20 +106,22 @@ class Resolver:
         self._cuda_part = cache(self._evaluate_cuda)
 
     def resolve(self, combination: Combination, *, as_reported: bool = False) -> Environment | Rejection:
-        """Resolve one combination (see `resolve`)."""
         release, python, cuda = self.parts(combination)
         deliberate = as_reported or bool(combination.controls)
         on_gpu = combination.flavor == "gpu"
         if deliberate and release is not None and cuda.stack is None and on_gpu:
-            cuda = _with_substitutes(release, combination, self.targets, self.catalog) or cuda
+            cuda = self._with_substitutes(release, combination) or cuda
         variant = _unsupported_variant(combination, python)
         findings = (*variant, *ordered((*python.findings, *cuda.findings)))
         if release is None or python.system is None or variant or (on_gpu and cuda.stack is None):
             return _rejected(combination, findings)
-        if (python.fails or cuda.fails) and (not deliberate or _is_uninstallable(findings)):
+        errors = {row.code for row in findings if row.severity is Severity.ERROR}
+        if (python.fails or cuda.fails) and (not deliberate or errors & _NOTHING_TO_INSTALL):
             return _rejected(combination, findings)
         if not deliberate:
-            findings = tuple(row for row in findings if _is_independent_of_targets(row))
+            # Findings of the severity INFO depend on the targets: two matrices must give one environment the same file.
+            kept = (row for row in findings if row.severity is not Severity.INFO or row.code is Code.UNREVIEWED)
+            findings = tuple(kept)
         return _environment(combination, release, python, cuda, findings, self.catalog)
 
     def parts(self, combination: Combination) -> Parts:
@@ -138,11 +143,100 @@ class Resolver:
         return Parts(row, part, self._cuda_part(wish, base))
 
     def _evaluate_python(self, asked: Combination) -> PythonPart:
-        return python_part(self._row(asked), asked, self.catalog)
+        """Choose the system and the Python: of the open ones, those with the fewest errors.
+
+        Systems that need no registry come first (they can be built anywhere), then the newest Python.
+        """
+        python, os, catalog = asked.python, asked.os, self.catalog
+        named = catalog.system(os) if os is not None else None
+        rows = [row for row in catalog.systems if python in {None, row.python}] if os is None else [named]
+        systems = [row for row in rows if row is not None]
+        if not systems:
+            no_system = unknown.no_system_with(python or "", catalog) if os is None else unknown.no_system(os, catalog)
+            return PythonPart(python or "", None, (), (no_system,), fails=True)
+        systems.sort(key=lambda row: (row.suite == "", [-number for number in versions.numbers(row.python)]))
+        tried = [
+            self._on_system(row, one, asked)
+            for row in systems
+            for one in (row.pythons if os is not None and python is None else (python or row.python,))
+        ]
+        return min(tried, key=lambda part: sum(row.severity is Severity.ERROR for row in part.findings))
+
+    def _on_system(self, system: OperatingSystem, python: str, asked: Combination) -> PythonPart:
+        given = Candidate(
+            release=self._row(asked),
+            arch=asked.arch,
+            python=python,
+            system=system,
+            system_python=python if python in system.offers else system.python,
+            packages=exact_pins(asked.packages),
+        )
+        chosen = tuple(name for name in ("python", "os") if not getattr(asked, name))
+        findings = evaluate(with_rows(given, self.catalog), self.catalog, ("python",))
+        return PythonPart(python, system, chosen, findings, fails=_has_error(findings))
 
     def _evaluate_cuda(self, asked: Combination, base: str | None) -> CudaPart:
-        system = self.catalog.system(base) if base is not None else None
-        return cuda_part(self._row(asked), asked, self.targets, self.catalog, system)
+        """Choose the CUDA: the first stack without an error on any target, or the first of all.
+
+        A system with CUDA (``base``) has that one only; just its cuDNN may come from a wheel.
+        """
+        if asked.flavor == "cpu":
+            return NO_CUDA
+        release, catalog = self._row(asked), self.catalog
+        if not release.gpu or asked.arch != "x86_64":
+            given = Candidate(release=release, arch=asked.arch)
+            return CudaPart(None, None, evaluate(with_rows(given, catalog), catalog, ("cuda",)), fails=True)
+        system = catalog.system(base) if base is not None else None
+        image = system.brings if system is not None else None
+        if system is None or image is None:
+            stacks = wheel_stacks(release, asked.cuda, asked.cudnn, catalog)
+            return self._first_that_fits(release, stacks, None, asked) or _without_stack(release, asked, catalog)
+        own = system_stacks(release, system.packages, asked.cudnn, catalog) if system.packages is not None else ()
+        found = self._first_that_fits(release, own, image, asked)
+        return found or self._with_stack(release, base_stack(image), image, *_not_in_base(image, asked))
+
+    def _first_that_fits(
+        self, release: TensorflowRelease, stacks: Iterable[CudaStack], image: BaseImage | None, asked: Combination
+    ) -> CudaPart | None:
+        """Evaluate one stack after the other; return the first without an error, or the first of all."""
+        first: CudaPart | None = None
+        for stack in stacks:
+            base = msgspec.structs.replace(image, cudnn=stack.cudnn) if image is not None else None
+            errors = _not_in_base(base, asked) if base is not None else ()
+            part = self._with_stack(release, stack, base, *errors)
+            if not part.fails:
+                return part
+            first = first or part
+            if not _another_may_fit(part.findings, stack):
+                break
+        return first
+
+    def _with_stack(
+        self, release: TensorflowRelease, stack: CudaStack, image: BaseImage | None, *errors: Finding
+    ) -> CudaPart:
+        drivers, gpus, toolkit = self.targets.drivers or (None,), self.targets.gpus, self.catalog.toolkit(stack.cuda)
+        found = [on_host(release, stack.cuda, stack.cudnn, driver, gpus, self.catalog, image) for driver in drivers]
+        findings = ordered((*errors, *itertools.chain.from_iterable(found)))
+        minimum = toolkit.minimum_driver if toolkit else None
+        return CudaPart(stack, minimum, findings, fails=any(map(_prevents, findings)))
+
+    def _with_substitutes(self, release: TensorflowRelease, asked: Combination) -> CudaPart | None:
+        """Replace a reported CUDA or cuDNN without wheels by one that this build cannot distinguish, and report it."""
+        if not release.gpu:
+            return None
+        cuda, cudnn = asked.cuda, asked.cudnn
+        new_cuda = (substitute_cuda(cuda, self.catalog) if cuda else None) or cuda
+        new_cudnn = (substitute_cudnn(release, new_cuda, cudnn, self.catalog) if cudnn else None) or cudnn
+        named = {"tensorflow": release.version, "package": release.package, "cuda": new_cuda, "cudnn": new_cudnn}
+        part = self._evaluate_cuda(msgspec.structs.replace(asked, **named), None)
+        if part.stack is None:
+            return None
+        findings = list(part.findings)
+        if cuda and new_cuda and not versions.is_prefix(cuda, new_cuda):
+            findings.append(finding(Code.CUDA_MISMATCH, "substitute", required=cuda, cuda=new_cuda))
+        if cudnn and new_cudnn and not versions.is_prefix(cudnn, new_cudnn):
+            findings.append(finding(Code.CUDNN_MISMATCH, "substitute", required=cudnn, cudnn=new_cudnn))
+        return part._replace(findings=ordered(findings))
 
     def _row(self, asked: Combination) -> TensorflowRelease:
         row = self.catalog.release(asked.tensorflow, asked.package or "tensorflow")
@@ -150,107 +244,10 @@ class Resolver:
         return row
 
 
-def python_part(release: TensorflowRelease, combination: Combination, catalog: Catalog) -> PythonPart:
-    """Choose the system and the Python: of the open ones, those with the fewest errors."""
-    python, os = combination.python, combination.os
-    if os is None:
-        rows = [row for row in catalog.systems if python in {None, row.python}]
-    else:
-        named = catalog.system(os)
-        rows = [named] if named is not None else []
-    if not rows:
-        no_system = unknown.no_system_with(python or "", catalog) if os is None else unknown.no_system(os, catalog)
-        return PythonPart(python or "", None, (), (no_system,), fails=True)
-    tried = [
-        _on_system(release, row, one, combination, catalog)
-        for row in sorted(rows, key=_preference)
-        for one in (row.pythons if os is not None and python is None else (python or row.python,))
-    ]
-    return min(tried, key=lambda part: sum(row.severity is Severity.ERROR for row in part.findings))
-
-
-def _preference(system: OperatingSystem) -> tuple[bool, tuple[int, ...]]:
-    """Prefer systems that need no registry (they can be built anywhere), then the newest Python."""
-    return system.suite == "", tuple(-number for number in versions.numbers(system.python))
-
-
-def _on_system(
-    release: TensorflowRelease, system: OperatingSystem, python: str, combination: Combination, catalog: Catalog
-) -> PythonPart:
-    given = Candidate(
-        release=release,
-        arch=combination.arch,
-        python=python,
-        system=system,
-        system_python=python if python in system.offers else system.python,
-        packages=exact_pins(combination.packages),
-    )
-    chosen = (*(() if combination.python else ("python",)), *(() if combination.os else ("os",)))
-    findings = evaluate(with_rows(given, catalog), catalog, ("python",))
-    return PythonPart(python, system, chosen, findings, fails=_has_error(findings))
-
-
-def cuda_part(
-    release: TensorflowRelease,
-    combination: Combination,
-    targets: Targets,
-    catalog: Catalog,
-    system: OperatingSystem | None = None,
-) -> CudaPart:
-    """Choose the CUDA: the first stack without an error on any target, or the first of all.
-
-    A system with CUDA has that one only; just its cuDNN may come from a wheel.
-    """
-    if combination.flavor == "cpu":
-        return NO_CUDA
-    if not release.gpu or combination.arch != "x86_64":
-        given = Candidate(release=release, arch=combination.arch)
-        return CudaPart(None, None, evaluate(with_rows(given, catalog), catalog, ("cuda",)), fails=True)
-    image = system.brings if system is not None else None
-    if image is None:
-        stacks = wheel_stacks(release, combination.cuda, combination.cudnn, catalog)
-        found = _first_that_fits(release, stacks, targets, catalog, None, combination)
-        return found or _without_stack(release, combination, catalog)
-    if system is not None and system.packages is not None:
-        stacks = system_stacks(release, system.packages, combination.cudnn, catalog)
-        found = _first_that_fits(release, stacks, targets, catalog, image, combination)
-        if found is not None:
-            return found
-    return _with_stack(release, base_stack(image), targets, catalog, image, *_not_in_base(image, combination))
-
-
-def _first_that_fits(
-    release: TensorflowRelease,
-    stacks: Iterable[CudaStack],
-    targets: Targets,
-    catalog: Catalog,
-    image: BaseImage | None,
-    combination: Combination,
-) -> CudaPart | None:
-    """Evaluate one stack after the other; return the first without an error, or the first of all."""
-    first: CudaPart | None = None
-    for stack in stacks:
-        base = msgspec.structs.replace(image, cudnn=stack.cudnn) if image is not None else None
-        errors = _not_in_base(base, combination) if base is not None else ()
-        part = _with_stack(release, stack, targets, catalog, base, *errors)
-        if not part.fails:
-            return part
-        first = first or part
-        if not _another_may_fit(part.findings, stack):
-            break
-    return first
-
-
-_DEPENDS_ON_CUDA = frozenset(
-    {
-        Code.CUDA_MISMATCH,
-        Code.CUDNN_MISMATCH,
-        Code.GPU_UNSUPPORTED_BY_CUDA,
-        Code.DRIVER_TOO_OLD,
-        Code.DRIVER_FORWARD_COMPAT,
-        Code.NO_KERNEL_IMAGE,
-    }
-)
+_DEPENDS_ON_CUDA = frozenset({
+    Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDA, Code.DRIVER_TOO_OLD,
+    Code.DRIVER_FORWARD_COMPAT, Code.NO_KERNEL_IMAGE,
+})  # fmt: skip
 _DEPENDS_ON_CUDNN = frozenset({Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDNN})
 
 
@@ -260,24 +257,6 @@ def _another_may_fit(findings: tuple[Finding, ...], stack: CudaStack) -> bool:
         _DEPENDS_ON_CUDNN if "cudnn" in stack.chosen else frozenset()
     )
     return all(row.code in fixable for row in findings if _prevents(row))
-
-
-def _with_stack(
-    release: TensorflowRelease,
-    stack: CudaStack,
-    targets: Targets,
-    catalog: Catalog,
-    image: BaseImage | None = None,
-    *errors: Finding,
-) -> CudaPart:
-    toolkit = catalog.toolkit(stack.cuda)
-    found = [
-        row
-        for driver in targets.drivers or (None,)
-        for row in on_host(release, stack.cuda, stack.cudnn, driver, targets.gpus, catalog, image)
-    ]
-    findings = ordered((*errors, *found))
-    return CudaPart(stack, toolkit.minimum_driver if toolkit else None, findings, fails=any(map(_prevents, findings)))
 
 
 def on_host(
@@ -318,29 +297,7 @@ def _not_in_base(image: BaseImage, combination: Combination) -> Iterator[Finding
         yield finding(Code.CUDNN_MISMATCH, variant, (image,), image=image.name, required=cudnn, cudnn=image.cudnn)
 
 
-def _with_substitutes(
-    release: TensorflowRelease, combination: Combination, targets: Targets, catalog: Catalog
-) -> CudaPart | None:
-    """Replace a reported CUDA or cuDNN without wheels by one that this build cannot distinguish, and report it."""
-    if not release.gpu:
-        return None
-    cuda, cudnn = combination.cuda, combination.cudnn
-    new_cuda = (substitute_cuda(cuda, catalog) if cuda else None) or cuda
-    new_cudnn = (substitute_cudnn(release, new_cuda, cudnn, catalog) if cudnn else None) or cudnn
-    new = msgspec.structs.replace(combination, cuda=new_cuda, cudnn=new_cudnn)
-    part = cuda_part(release, new, targets, catalog)
-    if part.stack is None:
-        return None
-    findings = list(part.findings)
-    if cuda and new_cuda and not versions.is_prefix(cuda, new_cuda):
-        findings.append(finding(Code.CUDA_MISMATCH, "substitute", required=cuda, cuda=new_cuda))
-    if cudnn and new_cudnn and not versions.is_prefix(cudnn, new_cudnn):
-        findings.append(finding(Code.CUDNN_MISMATCH, "substitute", required=cudnn, cudnn=new_cudnn))
-    return part._replace(findings=ordered(findings))
-
-
 def _without_stack(release: TensorflowRelease, combination: Combination, catalog: Catalog) -> CudaPart:
-    """Report why there are no wheels: the combination does not fit the release, or nobody published them."""
     cuda, cudnn = combination.cuda, combination.cudnn
     given = Candidate(release=release, cuda=cuda or release.cuda, cudnn=cudnn or release.cudnn)
     misfits = evaluate(with_rows(given, catalog), catalog, ("cuda",))
@@ -367,20 +324,6 @@ def _unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Fi
     if combination.variant != "runtime" or not part.python or versions.numbers(part.python) >= _OLDEST_RUNTIME_PYTHON:
         return ()
     return (finding(Code.PYTHON_UNSUPPORTED, "variant", python=part.python),)
-
-
-def _is_independent_of_targets(row: Finding) -> bool:
-    """Return True if an environment keeps a finding: two matrices must give one environment the same file.
-
-    Findings of the severity INFO depend on the targets, except UNREVIEWED.
-    """
-    return row.severity is not Severity.INFO or row.code is Code.UNREVIEWED
-
-
-def _is_uninstallable(findings: tuple[Finding, ...]) -> bool:
-    """Return True if there is nothing to install, so that not even a broken environment can be rebuilt."""
-    codes = {row.code for row in findings if row.severity is Severity.ERROR}
-    return bool(codes & {Code.NOT_INSTALLABLE, Code.PYTHON_UNSUPPORTED})
 
 
 def _environment(
@@ -437,7 +380,6 @@ def _environment(
 
 
 def _system_cuda(system: OperatingSystem, stack: CudaStack) -> SystemCudaWish | msgspec.UnsetType:
-    """Describe the CUDA in the system's own packages, and the wheel for its cuDNN."""
     row = system.packages
     if row is None or stack.cudnn is None:
         return msgspec.UNSET

@@ -52,7 +52,6 @@ def select(
 
 
 def select_wishes(rejections: tuple[Rejection, ...], selectors: Sequence[str]) -> tuple[Rejection, ...]:
-    """Keep the rejections that match by id and by what was wished."""
     groups = _groups(selectors, "")
     return tuple(row for row in rejections if _all_match(row.combination, row.id, groups))
 
@@ -98,18 +97,12 @@ _BOUND = re.compile(r"[<>!]|[!~=]=")
 def _terms(selector: str) -> Iterator[Term]:
     """Split ``key=value,key>=version,<version,glob``; a value without a key has the key before it."""
     key: str | None = None
-    value = ""
-    for piece in selector.split(","):
+    for piece in re.split(rf",(?!{_BOUND.pattern})", selector):
         found = _KEY_VALUE.fullmatch(piece)
-        if value and key is not None and _BOUND.match(piece):
-            value += f",{piece}"
-            continue
-        if value:
-            yield key, value
         if found is not None:
             key = _ALIASES.get(found[1], found[1])
-        value = found[2] if found is not None else piece
-    yield key, value
+        if piece or not selector:
+            yield key, found[2] if found is not None else piece
 
 
 def _text(term: Term) -> str:

@@ -26,7 +26,6 @@ _VIRTUAL_GPUS = ("https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/index
 
 
 def no_release(version: str, package: str | None, catalog: Catalog) -> Finding:
-    """Report a version that is not in the catalogue, with the nearest ones."""
     if package == NIGHTLY or versions.is_development(version):
         return finding(Code.UNKNOWN, "nightly", version=version, package=NIGHTLY)
     name = f"{package or 'tensorflow'} {version}"
@@ -55,7 +54,6 @@ def not_yet(release: TensorflowRelease, day: str) -> Finding:
 
 
 def near_gpus(name: str, catalog: Catalog) -> tuple[Gpu, ...]:
-    """Return GPUs with a similar name, the most similar first."""
     known = {_core(row.name): row for row in reversed(catalog.gpus)}
     return tuple(known[text] for text in difflib.get_close_matches(_core(name), known, n=3, cutoff=0.6))
 
@@ -66,13 +64,11 @@ def _core(name: str) -> str:
 
 
 def no_image(name: str, catalog: Catalog) -> Finding:
-    """Report a base image that is not in the catalogue."""
     near = difflib.get_close_matches(name, [row.name for row in catalog.images], n=2)
     return finding(Code.UNKNOWN, "image_near" if near else "image", image=name, near=listed(near, "or"))
 
 
 def no_system(name: str, catalog: Catalog) -> Finding:
-    """Report a system that is not in the catalogue."""
     systems = [row.name for row in catalog.systems]
     near = difflib.get_close_matches(name, [*catalog.own_bases, *systems], n=2, cutoff=0.7)
     if near:
@@ -110,7 +106,6 @@ def side_by_side(held: dict[str, str], catalog: Catalog, *, ordered: bool = Fals
 
 
 def no_system_with(python: str, catalog: Catalog) -> Finding:
-    """Report a Python that no system of the catalogue has."""
     known = listed([f"{row.python} ({row.name})" for row in catalog.systems])
     return finding(Code.UNKNOWN, "system_with_python", python=python, known=known)
 
@@ -179,7 +174,6 @@ def _find_among(name: str, stated: str, rows: tuple[Gpu, ...]) -> tuple[Device |
 
 
 def without_row(candidate: Candidate) -> Iterator[Finding]:
-    """Report the versions of a candidate's CUDA part without a row."""
     release, cuda, cudnn = candidate.release, candidate.cuda, candidate.cudnn
     if not (candidate.gpu and release.gpu):
         return

@@ -54,9 +54,8 @@ def calls() -> Iterator[tuple[set[Code], set[str], set[str]]]:
                 names |= OF_CANDIDATE if on_candidate else set()
                 if any(keyword.arg is None for keyword in node.keywords):
                     names |= dict_keys(function, functions)
-                names |= (
-                    OF_DEVICE if "device.facts" in ast.unparse(function) or "_fields" in ast.unparse(node) else set()
-                )
+                text = ast.unparse(function)
+                names |= OF_DEVICE if "device.facts" in text or "_fields" in text else set()
                 codes = {Code[code.attr]} if isinstance(code, ast.Attribute) else set(Code)
                 variants = strings(module if isinstance(variant, ast.Name) else variant)
                 yield codes, variants | (ORIGINS if codes == {Code.OTHER_BUILD} else set()), names

@@ -149,7 +149,6 @@ def _not_in_image(candidate: Candidate, image: BaseImage, catalog: Catalog) -> I
 
 
 def _of_image(image: BaseImage, catalog: Catalog) -> frozenset[str]:
-    """Return the libraries of an image on the loader's path."""
     toolkit, flavor = catalog.toolkit(image.cuda), catalog.flavor(image)
     cudnn = {f"libcudnn.so.{versions.major(image.cudnn)}"} if image.cudnn else set()
     every = toolkit.sonames if toolkit is not None else ()

@@ -107,7 +107,6 @@ def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Find
 
 
 def _unsupported(candidate: Candidate, device: Device, first: str, catalog: Catalog) -> tuple[str, dict[str, str]]:
-    """Choose the variant of the finding, '' for a supported GPU, and its fields."""
     branch, own = candidate.branch, versions.key(device.capability)
     named = {"first": _driver_for_host(candidate, first, catalog) if first else ""}
     if branch is not None:
@@ -198,15 +197,7 @@ def _condition(text: str, known: dict[str, str | None]) -> bool | None:
         return None
     if name == "brand":
         return (value == wanted) is (operator == "=")
-    own, other = versions.key(value), versions.key(wanted)
-    return {
-        ">=": own >= other,
-        "<=": own <= other,
-        "<": own < other,
-        ">": own > other,
-        "=": own == other,
-        "!=": own != other,
-    }[operator]
+    return versions.admits((("==" if operator == "=" else operator, wanted),), value)
 
 
 def container_starts(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:

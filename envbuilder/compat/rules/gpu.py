@@ -123,7 +123,6 @@ def _compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
 
 
 def _fields(device: Device, kind: Kernels, catalog: Catalog) -> dict[str, str]:
-    """Return the fields that the texts about kernels have in common."""
     releases = catalog.with_code_for(device.capability)
     toolkit = next((row.version for row in catalog.cuda if _has_machine_code(row.capabilities, device)), "a newer one")
     none = f"No release on the index has machine code for it: build one for {device.capability} with CUDA {toolkit}"
@@ -155,7 +154,6 @@ def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, 
 
 
 def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Iterator[Finding]:
-    """Report the cost, or the reported failure, of compiling kernels for this GPU in the driver."""
     release, fields = candidate.release, _fields(device, kind, catalog)
     usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
     ptx = max(usable, key=lambda one: versions.numbers(gpu_code.capability(one)))

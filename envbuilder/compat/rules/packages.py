@@ -91,6 +91,7 @@ _CODE_OF = {
     "keras": Code.KERAS_MISMATCH,
     "tf-keras": Code.KERAS_MISMATCH,
 }
+_CEILINGS = frozenset({"<", "<=", "==", "~="})
 _TITLE = {"numpy": "NumPy", "protobuf": "protobuf", "keras": "Keras"}
 
 
@@ -172,15 +173,12 @@ def unbounded(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
             continue
         if first is not None and candidate.python and not versions.at_least(candidate.python, first.python):
             continue
-        declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated and _has_ceiling(bound)]
+        declared = [bound for bound, stated in bounds_on(candidate, cap.name) if stated]
+        declared = [bound for bound in declared if any(operator in _CEILINGS for operator, _ in bound.bounds)]
         if any(not versions.admits(bound.bounds, ceiling) for bound in declared):
             continue
         variant, loose = ("loose", declared[0].text) if declared else ("unbounded", "")
         yield _about_package(candidate, variant, cap, first, loose=loose)
-
-
-def _has_ceiling(bound: Bound) -> bool:
-    return any(operator in {"<", "<=", "==", "~="} for operator, _ in bound.bounds)
 
 
 RULES: tuple[Rule, ...] = (
