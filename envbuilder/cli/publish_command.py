@@ -60,23 +60,6 @@ from envbuilder.cli.options import (
 )
 @click.option("--reason", metavar="TEXT", help="Why; with --withdraw and --answer.")
 def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Push images, validate each by its digest, attach signed statements, then tag it.
-
-    With --withdraw or --answer nothing is pushed: your decision about a published image is signed and attached to it.
-
-    Each image gets a tag that never moves (ID-<image id>). The tag of its environment's id moves to it last.
-    If the command is killed, no public tag points at an unvalidated image; run it again to complete it.
-
-    \b
-    Examples:
-      envbuilder publish --to registry.example.org/ml/tensorflow --key ~/.envbuilder/envbuilder.key
-      envbuilder publish -s flavor=cpu --to registry.example.org/ml/tensorflow --key k --moving latest
-      envbuilder publish -s flavor=gpu --to registry.example.org/ml/tensorflow --key k --allow inconclusive
-      envbuilder publish -s form=runtime --to registry.example.org/ml/tensorflow --key k --compression zstd
-      envbuilder publish --to registry.example.org/ml/tensorflow --dry-run
-      envbuilder publish --withdraw registry.example.org/ml/tensorflow@sha256:… --key k --reason 'see ticket 17'
-      envbuilder publish --answer registry.example.org/ml/tensorflow@sha256:… sha256:… --key k --reason 'bad disk'
-    """
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish

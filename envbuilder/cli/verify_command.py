@@ -31,19 +31,6 @@ from envbuilder.cli.options import FilePath, format_option, read_options
     "--max-age", default="90d", show_default=True, metavar="AGE", help="Maximum age of the verdict: 90d, 12h."
 )
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    r"""Decide whether IMAGE in its registry has a recent PASSED verdict with a trusted signature.
-
-    Missing evidence is a refusal, with its reason. Exits 0 if accepted, 7 if refused, and 5 if the registry failed and
-    nothing is known. Answers within half a minute.
-
-    \b
-    Examples:
-      envbuilder verify registry.example.org/ml/tensorflow:tf2.20.0-py311-cpu-bookworm --key envbuilder.pub
-      envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
-          --level gpu --driver 535 --gpu H100 --max-age 30d
-      envbuilder verify registry.example.org/ml/tensorflow@sha256:… --key envbuilder.pub \
-          --on 'H100/535, A100/550'
-    """
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.publish.verification import as_text
