@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import inspect
 import io
 import os
 import re
@@ -94,8 +93,7 @@ def help_texts() -> dict[str, str]:
 
 def _prepared(command: click.Command, words: str) -> click.Command:
     """Refuse empty values, and add the help text, marked so that click keeps the lines of its examples."""
-    text = inspect.cleandoc(help_texts().get(words, command.help or "")).replace("\\b\n", "")
-    command.help = re.sub(r"\n\n(?=Examples?:\n)", "\n\n\b\n", text)
+    command.help = re.sub(r"\n\n(?=Examples?:\n)", "\n\n\b\n", help_texts().get(words, "").strip())
     for parameter in command.params:
         refuse_empty(parameter)
     for child in command.commands.items() if isinstance(command, click.Group) else ():
@@ -189,8 +187,7 @@ def _shown(error: click.ClickException) -> str:
 def _print_document(error: BaseException, code: int, words: list[str]) -> None:
     """Print an error as JSON if the command was called with --format json; the exit code does not change."""
     with suppress(ImportError, OSError):  # a broken installation or a full disk is already the error
-        from envbuilder.cli.error_document import document_of, wants_json
-        from envbuilder.cli.output import as_json
+        from envbuilder.cli.output import as_json, document_of, wants_json
 
         if wants_json(root, words):
             click.echo(as_json(document_of(_of_system(error) if isinstance(error, OSError) else error, code)))

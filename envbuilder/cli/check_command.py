@@ -55,8 +55,7 @@ from envbuilder.cli.options import format_option, gpu_option
 @format_option
 def command(form: str, distributions: tuple[str, ...], *, no_avx: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
-    from envbuilder.cli.age import warn_of_age
-    from envbuilder.cli.output import finish
+    from envbuilder.cli.output import finish, warn_of_age
     from envbuilder.compat.check_text import as_text
     from envbuilder.compat.question import QuestionOptions, question
     from envbuilder.jobs.choose import check_with_image

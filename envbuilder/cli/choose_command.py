@@ -16,8 +16,7 @@ from envbuilder.environment import Flavor, Variant
 @format_option
 def command(form: str, *, flavor: Flavor | None, variant: Variant, **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load
-    from envbuilder.cli.age import warn_of_age
-    from envbuilder.cli.output import finish
+    from envbuilder.cli.output import finish, warn_of_age
     from envbuilder.compat.question import QuestionOptions, question
     from envbuilder.jobs.choose import as_text, choose_environment
 

@@ -31,8 +31,7 @@ from envbuilder.cli.options import FilePath, gpu_option, matrix_argument, read_o
 def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
-    from envbuilder.cli.age import warn_of_age
-    from envbuilder.cli.output import finish
+    from envbuilder.cli.output import finish, warn_of_age
     from envbuilder.jobs.plan import NewestOptions, PlanOptions, newest_for, plan_matrix
     from envbuilder.jobs.plan_text import newest_text, plan_text
     from envbuilder.workspace import Workspace

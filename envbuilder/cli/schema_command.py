@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from envbuilder.cli import COMMANDS
-from envbuilder.cli.error_document import ErrorDocument
+from envbuilder.cli.output import ErrorDocument
 from envbuilder.compat.fleet import Fleet
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -48,12 +48,6 @@ from envbuilder.cli.options import (
 @repository_option
 @format_option
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    if values["attach"]:
-        _attach(form, values)
-    _validate(form, values)
-
-
-def _validate(form: str, values: dict[str, Any]) -> NoReturn:
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.errors import UsageError
@@ -62,48 +56,30 @@ def _validate(form: str, values: dict[str, Any]) -> NoReturn:
     from envbuilder.validation.validate_request import as_text, simulation_of, validate_python, validate_target
     from envbuilder.workspace import Workspace
 
-    console, catalog = Console(), load()
-    if values["keys"] or values["keyless"]:
+    console, catalog, workspace = Console(), load(), Workspace(Path.cwd())
+    validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
+    if values["attach"]:
+        from envbuilder.engine.docker import connect
+        from envbuilder.host import describe
+        from envbuilder.publish.attestation import PublishSession, by_digest, validate_and_attach
+        from envbuilder.publish.publish_all import sealer_of
+
+        if values["here"] or values["simulate"]:
+            hint = "omit --here and --simulate, or --attach"
+            raise UsageError("--attach needs an image with a digest and a real driver", hint=hint)
+        reference = by_digest(values["image"])
+        sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=console.say)
+        session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
+        verdict = validate_and_attach(read_options(ValidationRequest, values), reference, session, sealer, validate)
+    elif values["keys"] or values["keyless"]:
         raise UsageError("--key and --keyless need --attach", hint="add --attach, or omit them")
-    if values["here"]:
+    elif values["here"]:
         if values["image"] or values["simulate"]:
             raise UsageError("--here takes no image and no simulated driver", hint="leave one of them out")
-        finish(
-            validate_python(values["python"], values["profile"], console, catalog), form, as_text, allow=values["allow"]
-        )
-    if values["image"] is None:
+        verdict = validate_python(values["python"], values["profile"], console, catalog)
+    elif values["image"] is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
-    request = read_options(ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)})
-    finish(
-        validate_target(request, Workspace(Path.cwd()), console, catalog, matrix=values["matrix"]),
-        form,
-        as_text,
-        allow=values["allow"],
-    )
-
-
-def _attach(form: str, values: dict[str, Any]) -> NoReturn:
-    """Validate the image of a digest and attach the verdict to it."""
-    from envbuilder.catalog.store import load
-    from envbuilder.cli.output import finish
-    from envbuilder.engine.docker import connect
-    from envbuilder.errors import UsageError
-    from envbuilder.host import describe
-    from envbuilder.publish.attestation import PublishSession, by_digest, validate_and_attach
-    from envbuilder.publish.publish_all import sealer_of
-    from envbuilder.support.console import Console
-    from envbuilder.validation.validate import ValidationRequest
-    from envbuilder.validation.validate_request import as_text, validate_target
-    from envbuilder.workspace import Workspace
-
-    if values["here"] or values["simulate"]:
-        raise UsageError(
-            "--attach needs an image with a digest and a real driver", hint="omit --here and --simulate, or --attach"
-        )
-    workspace, console = Workspace(Path.cwd()), Console()
-    reference = by_digest(values["image"])
-    sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=console.say)
-    session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
-    validate = partial(validate_target, workspace=workspace, console=console, catalog=load())
-    request = read_options(ValidationRequest, values)
-    finish(validate_and_attach(request, reference, session, sealer, validate), form, as_text, allow=values["allow"])
+    else:
+        request = read_options(ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)})
+        verdict = validate(request, matrix=values["matrix"])
+    finish(verdict, form, as_text, allow=values["allow"])

@@ -12,7 +12,7 @@ from command_line import WITH_JSON, WITHOUT, ran
 
 from envbuilder.catalog import store
 from envbuilder.cli import root
-from envbuilder.cli.error_document import wants_json
+from envbuilder.cli.output import wants_json
 from envbuilder.cli.schema_command import schema
 
 

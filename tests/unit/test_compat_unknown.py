@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from envbuilder import versions
 from envbuilder.catalog.store import load
-from envbuilder.cli.age import warn_of_age
+from envbuilder.cli.output import warn_of_age
 from envbuilder.compat.check import answer, findings_of
 from envbuilder.compat.question import Question
 from envbuilder.compat.unknown import newer_than, no_release
