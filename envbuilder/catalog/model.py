@@ -13,9 +13,8 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog import gpu_code, image_names
+from envbuilder.catalog import gpu_code
 from envbuilder.catalog.gpu_names import GpuNames
-from envbuilder.catalog.image_names import PlainImage
 from envbuilder.catalog.rows import (
     BaseImage,
     CudaToolkit,
@@ -39,12 +38,27 @@ DISTRIBUTIONS = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu")
 
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.|\Z)")
 
+_VARIANT = re.compile(
+    r"(?P<cuda>nvidia/cuda:[\d.]+)(?P<cudnn>-cudnn\d*)?-(?P<flavor>base|runtime|devel)-(?P<os>ubuntu[\d.]+)"
+)
+_DATED = re.compile(r"\d{8}(?:\.\d+)?")
+"""The build day in a tag: ``bookworm-20260112-slim``."""
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?")
+
 Bounds = tuple[tuple[str, str], ...]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SLICE = re.compile(r"\bMIG[ -]((?:\d+c\.)?\d+g\.\d+gb(?:[.+]me)?)", re.IGNORECASE)
 """A slice of a GPU in NVML (``MIG 1g.5gb``) and in labels of Kubernetes (``-MIG-1g.5gb``)."""
+
+
+class PlainImage(msgspec.Struct, frozen=True):
+    """An image without CUDA: its system, or the system on which no wheel loads, and its Python."""
+
+    system: OperatingSystem | None = None
+    other: OtherSystem | None = None
+    python: str | None = None
 
 
 def _memoized(lookup: Callable[Concatenate[Catalog, P], T]) -> cached_property[Callable[P, T]]:
@@ -93,6 +107,37 @@ def _with_packages(below: OperatingSystem, row: SystemCuda) -> OperatingSystem:
     return msgspec.structs.replace(
         below, name=row.name, short=row.short, source=row.source, verified=row.verified, brings=brings, packages=row
     )
+
+
+def _python(systems: Iterable[OperatingSystem], others: Iterable[OtherSystem], pieces: list[str]) -> PlainImage | None:
+    if not pieces or not _VERSION.fullmatch(pieces[0]):
+        return None
+    python, suite = versions.minor(pieces[0]), "-".join(pieces[1:])
+    other = next((row for row in others if suite.startswith(row.name)), None)
+    if other is not None:
+        return PlainImage(other=other, python=python)
+    row = next((row for row in systems if row.python == python and row.image.startswith("python:")), None)
+    debian = _tagged(systems, "debian", suite)
+    if row is None or (suite and debian is None):
+        return None
+    if debian is not None and suite not in row.image:
+        row = msgspec.structs.replace(row, glibc=debian.glibc)
+    return PlainImage(system=row, python=python)
+
+
+def _tagged(systems: Iterable[OperatingSystem], repository: str, tag: str) -> OperatingSystem | None:
+    for row in systems:
+        name, _, own = row.image.partition(":")
+        if name == repository and tag in (own.removesuffix("-slim"), *row.tags):
+            return row
+    return None
+
+
+def _bare(name: str) -> str:
+    """Remove a registry's host and a digest."""
+    reference = name.strip().split("@")[0]
+    head, _, rest = reference.partition("/")
+    return rest if rest and ("." in head or ":" in head) else reference
 
 
 class Catalog(Tables, frozen=True, kw_only=True, dict=True):
@@ -311,12 +356,38 @@ class Catalog(Tables, frozen=True, kw_only=True, dict=True):
 
     @_memoized
     def image(self, name: str) -> BaseImage | None:
-        """Return a published image with CUDA, by its reference (see `image_names.published`)."""
-        return image_names.published(self.images, name)
+        """Return a published image with CUDA; a registry's host, ``library/`` and a digest are ignored.
+
+        The catalogue has the ``runtime`` images with cuDNN. Their siblings (``base``, ``runtime``, ``devel``) are built
+        from the same base image, which sets the start-up requirement; only flavour and cuDNN differ.
+        """
+        bare = _bare(name)
+        known = {row.name: row for row in self.images}
+        asked = _VARIANT.fullmatch(bare)
+        if bare in known or asked is None:
+            return known.get(bare)
+        start, end = f"{asked['cuda']}{asked['cudnn'] or '-cudnn'}", f"-runtime-{asked['os']}"
+        row = next((row for name, row in known.items() if name.startswith(start) and name.endswith(end)), None)
+        if row is None:
+            return None
+        cudnn = row.cudnn if asked["cudnn"] else None
+        return msgspec.structs.replace(row, name=bare, flavor=asked["flavor"], cudnn=cudnn)
 
     def plain_image(self, name: str) -> PlainImage | None:
-        """Return the system and Python of an official image without CUDA, by its reference (`image_names.plain`)."""
-        return image_names.plain(self.systems, self.other_systems, name)
+        """Return the system and Python of an official image without CUDA; None if its tag does not determine them.
+
+        A tag of Python without a suite means that Python's own row, although later builds are on newer systems.
+        """
+        repository, _, tag = _bare(name).removeprefix("library/").partition(":")
+        pieces = [piece for piece in tag.split("-") if piece and piece != "slim" and not _DATED.fullmatch(piece)]
+        if repository == "python":
+            return _python(self.systems, self.other_systems, pieces)
+        other = next((row for row in self.other_systems if row.name == repository), None)
+        if other is not None:
+            return PlainImage(other=other)
+        tags = (pieces[0], pieces[0].partition(".")[0]) if len(pieces) == 1 else ()
+        found = next((row for tag in tags if (row := _tagged(self.systems, repository, tag))), None)
+        return PlainImage(system=found) if found is not None else None
 
     def flavor(self, image: BaseImage) -> ImageFlavor | None:
         """Return the content of images of this flavour; for an inspected image, its own content."""

@@ -32,8 +32,9 @@ from envbuilder.choice import read_known
 from envbuilder.cli.output import as_json, flattened
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.plan import plan
-from envbuilder.engine import connection, images, layers
+from envbuilder.engine import connection, layers
 from envbuilder.engine.buildkit import Trace
+from envbuilder.engine.docker import HistoryEntry, Inspected, to_image
 from envbuilder.image import build, host_settings, lockfile, removed_files, system_lock, wheel_records
 from envbuilder.image.lockfile import Locked
 from envbuilder.jobs.fleet import hosts as fleet_hosts
@@ -237,8 +238,8 @@ def engine(data: bytes) -> None:
     answer: object = decoding.from_json(data, object)
     inspected = answer.get("inspected", answer) if isinstance(answer, dict) else answer
     history = answer.get("history", []) if isinstance(answer, dict) else []
-    described = decoding.converted(inspected, images.Inspected)
-    images.to_image(described, decoding.converted(history, list[images.HistoryEntry]))
+    described = decoding.converted(inspected, Inspected)
+    to_image(described, decoding.converted(history, list[HistoryEntry]))
 
 
 def build_log(data: bytes) -> None:

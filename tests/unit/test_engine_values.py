@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from envbuilder.engine.archive import MODIFIED, context_entries, stream
 from envbuilder.engine.connection import Connection
 from envbuilder.engine.containers import OutputLimit, gpu_requests
-from envbuilder.engine.docker import DockerEngine
-from envbuilder.engine.images import HistoryEntry, Inspected, to_image, to_layers
+from envbuilder.engine.docker import DockerEngine, HistoryEntry, Inspected, to_image, to_layers
 from envbuilder.engine.port import BuildRequest, ContainerSpec, Image
 from envbuilder.errors import UsageError
 
