@@ -77,15 +77,6 @@ class _Info(msgspec.Struct, rename="pascal"):
     runtimes: dict[str, Any] | None = None
     discovered_devices: list[_Device] | None = None
 
-    @property
-    def gpu_runtime(self) -> bool:
-        """Return True if there is NVIDIA's runtime, a CDI device, or the hook on the host of a local engine."""
-        return (
-            "nvidia" in (self.runtimes or {})
-            or any((device.id or "").startswith("nvidia.com/gpu") for device in self.discovered_devices or ())
-            or shutil.which("nvidia-container-runtime-hook") is not None
-        )
-
 
 class _Config(msgspec.Struct, rename="pascal"):
     labels: dict[str, str] | None = None
@@ -164,7 +155,9 @@ class DockerEngine:
             name="docker",
             version=info.server_version or "",
             builder="buildkit",
-            gpu_runtime=info.gpu_runtime,
+            gpu_runtime="nvidia" in (info.runtimes or {})
+            or any((device.id or "").startswith("nvidia.com/gpu") for device in info.discovered_devices or ())
+            or shutil.which("nvidia-container-runtime-hook") is not None,  # on the host of a local engine
             storage=info.driver or "",
             root=info.docker_root_dir or "",
             memory=max(0, info.mem_total or 0),
@@ -294,22 +287,19 @@ class DockerEngine:
         return found
 
     def _build_query(self, request: BuildRequest) -> dict[str, Any]:
+        # A step cannot reach a proxy on this host's loopback, except from the host's network.
+        loopback = any(_LOOPBACK.search(value) for key, value in self._proxies.items() if key.upper() != "NO_PROXY")
         # Proxies are predefined build arguments: steps see them, but no layer, history or cache key has them.
         return {
             "version": "2",
             "t": request.tag,
             "dockerfile": request.dockerfile,
             "target": request.target,
-            "networkmode": self._network(request),
+            "networkmode": "host" if loopback else "default",
             "nocache": str(request.no_cache).lower(),
             "buildargs": json.dumps({**self._proxies, **request.build_args}),
             "labels": json.dumps(dict(request.labels)),
         }
-
-    def _network(self, request: BuildRequest) -> str:
-        """Return the host's network if its proxy listens on loopback, which a step cannot reach otherwise."""
-        loopback = any(_LOOPBACK.search(value) for key, value in self._proxies.items() if key.upper() != "NO_PROXY")
-        return "host" if loopback and request.network == "default" else request.network
 
     def _post(
         self, action: str, path: str, query: Query, body: object, headers: Mapping[str, str] | None = None

@@ -106,7 +106,6 @@ class BuildRequest:
     build_args: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
-    network: str = "default"
     no_cache: bool = False
 
 

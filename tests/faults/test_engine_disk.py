@@ -70,7 +70,7 @@ def base(small: SmallEngine, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def request(base: str, folder: Path, line: str) -> BuildRequest:
     (folder / "Dockerfile").write_text(f"FROM {base}\nRUN {line}\n")
-    return BuildRequest(context=folder, tag="tiny:built", network="none")
+    return BuildRequest(context=folder, tag="tiny:built")
 
 
 def test_build_that_fills_the_disk_says_so_and_leaves_nothing(small: SmallEngine, base: str, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def run(engine: DockerEngine, line: str = LINE, **given: Any) -> ContainerResult
 
 def build(engine: DockerEngine, folder: Path, line: str) -> str:
     (folder / "Dockerfile").write_text(f"FROM tiny:base\nRUN {line}\n")
-    return engine.build(BuildRequest(folder, "tiny:built", network="none"), lambda _: None).id
+    return engine.build(BuildRequest(folder, "tiny:built"), lambda _: None).id
 
 
 def docker(*words: str) -> Happens:

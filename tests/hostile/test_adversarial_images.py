@@ -122,7 +122,7 @@ def prepare(
 
     def build(image: Image, base: str) -> EngineImage:
         (folder / "Dockerfile").write_text(f"FROM {base}\n{image.steps}")
-        return engine.build(BuildRequest(folder, f"{NAME}:{image.name}", network="none"), lambda _: None)
+        return engine.build(BuildRequest(folder, f"{NAME}:{image.name}"), lambda _: None)
 
     yield prepared
     for tag in engine.names(NAME):

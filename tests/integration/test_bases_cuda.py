@@ -70,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, 
     )
     with docker_registry(folder / "registry") as host:
         name = f"{host}/nvidia/cuda:{CUDA}-cudnn8-runtime"
-        engine.build(BuildRequest(context=folder / "base", tag=name, network="none"), lambda _: None)
+        engine.build(BuildRequest(context=folder / "base", tag=name), lambda _: None)
         engine.push(name)
         engine.remove(name)
         facts = inspect_base(engine, name, catalog, lambda _: None)
