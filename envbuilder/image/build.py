@@ -17,7 +17,7 @@ from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, Image, Layer, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError, redacted
-from envbuilder.image import lockfile, removed_files, system_lock
+from envbuilder.image import lockfile, names, removed_files, system_lock
 from envbuilder.image.bases import NEEDED, Base, ask_for_room, ensure_base
 from envbuilder.image.context import (
     authorities,
@@ -30,15 +30,6 @@ from envbuilder.image.context import (
 )
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.layers import carried_out
-from envbuilder.image.names import (
-    BASE_DIGEST_LABEL,
-    BASE_NAME_LABEL,
-    CREATED_LABEL,
-    REVISION_LABEL,
-    SOURCE_LABEL,
-    TOOLS_SYSTEM,
-    reference,
-)
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import decoding, subprocesses, terminal_text
@@ -161,27 +152,48 @@ def ensure(
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     before = read_document(workspace.image_record(environment.id), ImageRecord)
-    named = before is not None and before.reference == reference(environment.image_tag)
+    named = before is not None and before.reference == names.reference(environment.image_tag)
     if before and named and before.key == key and not options.no_cache and engine.image(before.image) is not None:
         return _built(environment, before, files, workspace, fresh=False)
-    tools = catalog.system(TOOLS_SYSTEM) if environment.on_registry_base else None
-    arguments = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
+    tools = catalog.system(names.TOOLS_SYSTEM) if environment.on_registry_base else None
     repository = environment.packaged_cuda.repository if environment.packaged_cuda else ""
     own = environment.added.indexes
     checkout = _checkout(workspace.images, files)
     request = BuildRequest(
         context=files,
         dockerfile=f"{environment.id}/Dockerfile",
-        tag=reference(environment.image_tag),
+        tag=names.reference(environment.image_tag),
         extra=host_files(wheels=options.wheels, indexes=own, repository=repository, folder="shared/host"),
-        build_args=arguments,
-        labels={BASE_NAME_LABEL: base.reference, BASE_DIGEST_LABEL: base.id}
+        build_args={"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {}),
+        labels={names.BASE_NAME_LABEL: base.reference, names.BASE_DIGEST_LABEL: base.id}
         | {name: value for name, value in checkout.items() if name not in dict(environment.added.labels)},
         no_cache=options.no_cache,
     )
-    record = _build(
-        environment, workspace, engine, on_step, request, files, base, key, checkout.get(REVISION_LABEL, "")
+    ask_for_room(environment.id, NEEDED[environment.flavor], engine)
+    remove(workspace.image_record(environment.id))
+    began = time.monotonic()
+    image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
+    (started, finished), info = span(began), engine.info()
+    record = ImageRecord(
+        environment=environment.id,
+        key=key,
+        image=image.id,
+        reference=request.tag,
+        size=image.size,
+        base=base.reference,
+        base_id=base.id,
+        base_origin=base.origin,
+        builder=f"{info.name} {info.version} {info.builder}",
+        engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
+        seconds=round(time.monotonic() - began, 1),
+        layers=image.layers,
+        context=digests_of(files),
+        revision=checkout.get(names.REVISION_LABEL, ""),
+        started=started,
+        finished=finished,
+        omitted=removed_files.sums(removed_files.parse(carried_out(files, request.dockerfile)).values()),
     )
+    write_document(workspace.image_record(environment.id), record)
     built = _built(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=own)
     wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
@@ -226,46 +238,6 @@ def _built(
     )
 
 
-def _build(
-    environment: Environment,
-    workspace: Workspace,
-    engine: Engine,
-    on_step: Callable[[Step], None],
-    request: BuildRequest,
-    files: Mapping[str, bytes],
-    base: Base,
-    key: str,
-    revision: str,
-) -> ImageRecord:
-    """Build an environment, and write ``out/<id>/build.log`` meanwhile and ``out/<id>/image.json`` at the end."""
-    ask_for_room(environment.id, NEEDED[environment.flavor], engine)
-    remove(workspace.image_record(environment.id))
-    began = time.monotonic()
-    image = build_logged(request, engine, workspace.build_log(environment.id), on_step)
-    seconds, (started, finished), info = time.monotonic() - began, span(began), engine.info()
-    record = ImageRecord(
-        environment=environment.id,
-        key=key,
-        image=image.id,
-        reference=request.tag,
-        size=image.size,
-        base=base.reference,
-        base_id=base.id,
-        base_origin=base.origin,
-        builder=f"{info.name} {info.version} {info.builder}",
-        engine=EngineRef(name=info.name, version=info.version, builder=info.builder),
-        seconds=round(seconds, 1),
-        layers=image.layers,
-        context=digests_of(files),
-        revision=revision,
-        started=started,
-        finished=finished,
-        omitted=removed_files.sums(removed_files.parse(carried_out(files, request.dockerfile)).values()),
-    )
-    write_document(workspace.image_record(environment.id), record)
-    return record
-
-
 def span(began: float) -> tuple[str, str]:
     """Return begin (by the monotonic clock) and end of something that ends now: UTC to the second, as ISO 8601.
 
@@ -296,10 +268,10 @@ def _checkout(images: Path, files: Iterable[str]) -> dict[str, str]:
     commit, _, created = git("log", "-1", "--format=%H %cI", "--", *files).partition(" ")
     if not commit or git("status", "--porcelain", "--ignored", "--", *files):
         return {}
-    labels = {REVISION_LABEL: commit, CREATED_LABEL: created}
+    labels = {names.REVISION_LABEL: commit, names.CREATED_LABEL: created}
     remote = _ADDRESS.fullmatch(git("remote", "get-url", "origin"))
     if remote:
-        labels[SOURCE_LABEL] = f"https://{remote['host']}/{remote['path']}"
+        labels[names.SOURCE_LABEL] = f"https://{remote['host']}/{remote['path']}"
     return labels
 
 
