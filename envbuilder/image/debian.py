@@ -46,16 +46,24 @@ _CLEAN = (
     'mkdir -p "$1/var/lib/apt/lists/partial" "$1/var/cache/apt/archives/partial"; '
     'sed -i -E "s#//[^/@ ]*@#//#" "$1/etc/apt/sources.list"'
 )
-# Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged.
-MERGED_USR = {"bookworm": ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", "--include=usr-is-merged")}
+# Bookworm alone demands a merged /usr and brings perl (55 MB) to merge it with; mmdebstrap can lay it out merged. Then
+# this package says so, without which apt takes usrmerge, and with it perl.
+IS_MERGED = {"bookworm": ("usr-is-merged",)}
 _ROOM = 2 << 30
 _MOST_OF_A_LINE = 1 << 16
 
 
 def recipe(suite: str) -> str:
     """Return a digest of everything that decides a bootstrap's content, except the versions of packages."""
-    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, MERGED_USR.get(suite, ())))
+    text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, _merging(suite)))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _merging(suite: str) -> tuple[str, ...]:
+    """Return mmdebstrap's options for a suite that demands a merged /usr."""
+    packages = IS_MERGED.get(suite, ())
+    hook = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
+    return (hook, *(f"--include={name}" for name in packages)) if packages else ()
 
 
 def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
@@ -115,7 +123,7 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         "mmdebstrap",
         "--variant=minbase",
         f"--include={','.join(PACKAGES)}",
-        *MERGED_USR.get(suite, ()),
+        *_merging(suite),
         *(f"--aptopt={option}" for option in proxies),
         f"--extract-hook={_EXCLUDE}",
         f"--customize-hook={_CLEAN}",

@@ -157,9 +157,7 @@ def resolve(suite: str, packages: Iterable[str], component: str = "", repository
     with temporary_folder("apt") as folder:
         options = _prepared(suite, component, repository, folder)
         _run([*options, "update"], "check the mirror in apt's configuration")
-        # Without this package apt takes usrmerge, and with it perl, which a bootstrapped base lacks.
-        merged = [word.removeprefix("--include=") for word in debian.MERGED_USR.get(suite, ())[1:]]
-        base = (*_BEFORE, *merged)
+        base = (*_BEFORE, *debian.IS_MERGED.get(suite, ()))
         before = {file for file, _ in _printed(options, base)}
         found = [row for row in _printed(options, (*base, *packages)) if row[0] not in before]
     text = "".join(f"{sha256}  {file}\n" for file, sha256 in sorted(found))
