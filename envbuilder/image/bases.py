@@ -34,9 +34,8 @@ class Base:
 def ensure_base(
     engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool = False
 ) -> Base:
-    """Find, pull or bootstrap the base of a system.
+    """Find, pull or bootstrap the base of a system; ``renew`` asks the registry or the package mirror for today's.
 
-    ``renew`` asks the registry or the package mirror for today's; if nothing changed, the base stays the same.
     A bootstrapped root file system stays in ``cache`` (about 150 MB), so that an engine that lost the image gets
     the same bytes again. Raises BaseUnavailableError, or InfrastructureError if a stored base cannot be renewed.
     """
@@ -115,10 +114,9 @@ def _root_files(
     """Return the tar of a system's root files, bootstrapped if it is not there or to be renewed, and if it changed."""
     tar = cache / f"{system.name}-{debian.recipe(system.suite)[:12]}.tar"
     note = tar.with_suffix(".txt")
-    complete = tar.is_file() and note.is_file()
-    if complete and not renew:
+    before = _digest(tar) if tar.is_file() and note.is_file() else ""
+    if before and not renew:
         return tar, False
-    before = _digest(tar) if complete else ""
     remove(note)
     report(f"bootstrapping {system.name} from signed Debian packages, about half a minute")
     write_atomically(note, debian.bootstrap(system.suite, tar, report).encode())

@@ -46,9 +46,6 @@ from envbuilder.workspace import (
     writing,
 )
 
-_INSTALLER = re.compile(rb"(?m)^FROM \S+ AS tools$")
-"""The stage of a template that has the installer."""
-
 _one_installer = threading.Lock()
 
 _LOG_LINES = {
@@ -58,16 +55,14 @@ _LOG_LINES = {
     "cached": "= {0.name} (cached)",
     "failed": "✗ {0.name}: {0.error}",
 }
-"""A log's line by the kind of a build's event."""
 
 
 class ImageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a build: ``out/<id>/image.json``. ``key`` covers the context and the base.
 
-    ``builder`` is ``engine`` as a phrase; a record of an earlier version holds only the phrase. ``context`` is path →
-    digest of the built files, ``revision`` the commit that they were checked out from ('' if there is none, or if they
-    differ from it), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums the files of the lock's packages that
-    the variant lacks; the list is in the context.
+    ``builder`` is ``engine`` as a phrase. ``context`` is path → digest of the built files, ``revision`` the commit that
+    they were checked out from ('' if they differ from any), ``started`` and ``finished`` are ISO 8601. ``omitted`` sums
+    the files of the lock's packages that the variant lacks.
     """
 
     schema: str = "envbuilder/image/v1"
@@ -141,8 +136,7 @@ def ensure(
     """Lock an environment that has no lock, write its files, and build it unless the engine has that image.
 
     Raises InputError for a lock that does not fit the environment, UnsatisfiableError if it cannot be locked,
-    BaseUnavailableError, BuildFailedError, and InfrastructureError. An interrupted build leaves no record, so that
-    the next call builds.
+    BaseUnavailableError, BuildFailedError, and InfrastructureError. Only a complete build leaves a record.
     """
 
     def base_of(system: OperatingSystem) -> Base:
@@ -285,9 +279,8 @@ _ADDRESS = re.compile(
 def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Callable[[Step], None]) -> Image:
     """Build an image and write each step to a log file as it happens, without credentials in addresses.
 
-    The installer's stage is built first, by one build of this process at a time. If builds begin at the same time on a
-    cold builder, BuildKit (20.10) makes their common steps once, and a build that begins meanwhile does not recognise
-    the following steps: it would install a CUDA set again. A template of the user may lack this stage.
+    The installer's stage is built first, by one build at a time. If builds begin together on a cold builder, BuildKit
+    (20.10) does not recognise the steps after those in common: it would install a CUDA set again.
     """
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
@@ -310,5 +303,5 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
 
 def _begins_with_installer(request: BuildRequest) -> bool:
     here, name = request.context, request.dockerfile
-    text = read_kept(here / name) if isinstance(here, Path) else here.get(name)
-    return not (request.no_cache or request.target) and _INSTALLER.search(text or b"") is not None
+    text = (read_kept(here / name) if isinstance(here, Path) else here.get(name)) or b""
+    return not request.no_cache and re.search(rb"(?m)^FROM \S+ AS tools$", text) is not None

@@ -53,6 +53,10 @@ _ROOM = 2 << 30
 _MOST_OF_A_LINE = 1 << 16
 
 
+class _UpdatesError(InfrastructureError):
+    """A bootstrap failed, and the last messages are about the security updates."""
+
+
 def recipe(suite: str) -> str:
     """Return a digest of everything that decides a bootstrap's content, except the versions of packages."""
     text = repr((suite, PACKAGES, _DPKG, _CLEAN, MODIFIED, _merging(suite)))
@@ -61,9 +65,8 @@ def recipe(suite: str) -> str:
 
 def _merging(suite: str) -> tuple[str, ...]:
     """Return mmdebstrap's options for a suite that demands a merged /usr."""
-    packages = IS_MERGED.get(suite, ())
-    hook = "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
-    return (hook, *(f"--include={name}" for name in packages)) if packages else ()
+    includes = tuple(f"--include={name}" for name in IS_MERGED.get(suite, ()))
+    return ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", *includes) if includes else ()
 
 
 def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
@@ -75,7 +78,7 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
         raise InfrastructureError(
             "mmdebstrap is not installed", hint="apt-get install mmdebstrap (scripts/setup does it)"
         )
-    lines, made_from = mirror_lines(suite), f"signed packages of {suite} with its security updates"
+    lines, updates = mirror_lines(suite), " with its security updates"
     with writing(target), temporary_folder("base", within=target.parent) as folder:
         part = folder / "root.part"
         try:
@@ -83,13 +86,9 @@ def bootstrap(suite: str, target: Path, report: Callable[[str], None]) -> str:
         except _UpdatesError:  # a suite out of support may have lost them
             report(f"{suite} cannot be had with its security updates; trying without")
             _mmdebstrap(suite, part, lines[:1], report)
-            made_from = f"signed packages of {suite}, without security updates"
+            updates = ", without security updates"
         part.replace(target)
-    return made_from
-
-
-class _UpdatesError(InfrastructureError):
-    """A bootstrap failed, and the last messages are about the security updates."""
+    return f"signed packages of {suite}{updates}"
 
 
 def mirror_lines(suite: str) -> tuple[str, ...]:
@@ -132,13 +131,12 @@ def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callab
         str(part),
         *mirrors,
     ]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8"}
     last: deque[str] = deque(maxlen=12)
     with temporary_folder("bootstrap", within=place_in_memory(_ROOM)) as folder:
         folder.chmod(0o755)  # mmdebstrap unpacks its tree (240 MB) there, perhaps as another user, in a namespace
         with subprocesses.started(
             command,
-            env={**environment, "TMPDIR": str(folder)},
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(MODIFIED), "LC_ALL": "C.UTF-8", "TMPDIR": str(folder)},
             stdin=subprocesses.NOTHING,
             stdout=subprocesses.PIPE,
             stderr=subprocesses.TO_OUTPUT,
