@@ -54,6 +54,7 @@ class FakeEngine:
 
     script: Callable[[ContainerSpec], Script] = lambda _: Script()
     gpu_runtime: bool = False
+    root: str = ""
     registry: dict[str, Image] = field(default_factory=dict)
     builds: list[BuildRequest] = field(default_factory=list)
     stages: list[BuildRequest] = field(default_factory=list)
@@ -64,7 +65,7 @@ class FakeEngine:
     _store: dict[str, Image] = field(default_factory=dict)
 
     def info(self) -> EngineInfo:
-        return EngineInfo("fake", "1", "fake", self.gpu_runtime)
+        return EngineInfo("fake", "1", "fake", self.gpu_runtime, root=self.root)
 
     def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
         """Put an image into the store; its id depends on its content."""

@@ -19,7 +19,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import BaseUnavailableError, BuildFailedError, InputError, UsageError
+from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import context, debian, lockfile
 from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, standing
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
@@ -72,18 +72,18 @@ def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None 
 def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     engine = engine_with_base()
     steps: list[Step] = []
+    copied(runtime(), workspace)
     before = build_files(vetted().id, workspace)
     built = ensure(vetted(), load(), workspace, engine, steps.append)
     (request,) = engine.builds
     base = engine.image(BASE)
     assert base is not None
+    assert request.context == before
+    assert not [name for name in before if name.startswith(runtime().id)]
     assert request.build_args == {"BASE": BASE}
     assert request.labels == {BASE_NAME_LABEL: BASE, BASE_DIGEST_LABEL: base.id}
-    assert (built.fresh, built.environment, built.lock) == (
-        True,
-        vetted(),
-        before[f"{vetted().id}/{lockfile.LOCK}"].decode(),
-    )
+    assert (built.fresh, built.environment) == (True, vetted())
+    assert built.lock == before[f"{vetted().id}/{lockfile.LOCK}"].decode()
     assert built.record.key == content_key({**before, "base": base.id.encode()})
     assert (built.record.base, built.record.base_id, built.record.base_origin) == (BASE, base.id, "bootstrapped")
     assert built.record.engine == EngineRef(name="fake", version="1", builder="fake")
@@ -174,30 +174,16 @@ def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
     assert standing(vetted(), workspace) == second
 
 
-def test_an_image_that_the_engine_lost_is_built_again(workspace: Workspace) -> None:
+def test_a_lost_or_unwished_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
     engine = engine_with_base()
     engine.remove(made(workspace, engine).record.reference)
     assert made(workspace, engine).fresh
-
-
-def test_another_base_is_another_image(workspace: Workspace) -> None:
-    made(workspace, engine_with_base())
-    assert made(workspace, engine_with_base(b"renewed")).fresh
-
-
-def test_a_record_that_cannot_be_read_is_none(workspace: Workspace) -> None:
-    engine = engine_with_base()
-    made(workspace, engine)
     workspace.image_record(vetted().id).write_text("{")
     assert standing(vetted(), workspace) is None
     assert made(workspace, engine).fresh
-
-
-def test_no_cache_builds_what_stands(workspace: Workspace) -> None:
-    engine = engine_with_base()
-    made(workspace, engine)
     assert made(workspace, engine, BuildOptions(no_cache=True)).fresh
-    assert [request.no_cache for request in engine.builds] == [False, True]
+    assert [request.no_cache for request in engine.builds] == [False] * 3 + [True]
+    assert made(workspace, engine_with_base(b"renewed")).fresh
 
 
 def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None:
@@ -208,18 +194,6 @@ def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> No
     path.write_text(json.dumps(older))
     again = made(workspace, engine)
     assert (again.fresh, again.record.engine, again.record.builder) == (False, None, "fake 1 fake")
-
-
-def test_a_missing_base_is_named(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    engine = FakeEngine()
-    with pytest.raises(BaseUnavailableError) as caught:
-        made(workspace, engine)
-    assert caught.value.system == "debian-bookworm"
-    assert "no such host" in caught.value.registry
-    assert "mmdebstrap" in caught.value.bootstrap
-    assert engine.builds == []
-    assert standing(vetted(), workspace) is None
 
 
 def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,14 +269,6 @@ def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None
     (folder / "Dockerfile").unlink()
     with pytest.raises(UsageError, match="has no Dockerfile"):
         ensure(vetted(), load(), workspace, engine, lambda _: None, options)
-
-
-def test_a_validation_is_asked_for_of_what_was_built(workspace: Workspace) -> None:
-    built = made(workspace, engine_with_base())
-    request = ValidationRequest(gpus="none").of(built)
-    assert (request.image, request.environment, request.lock) == (built.record.image, vetted(), built.lock)
-    assert (request.base, request.base_id, request.gpus) == (BASE, built.record.base_id, "none")
-    assert ValidationRequest().of(built, image="a.b/c@sha256:1").image == "a.b/c@sha256:1"
 
 
 def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace) -> None:
@@ -410,17 +376,6 @@ def test_a_standalone_folder_has_all_that_its_dockerfile_names(workspace: Worksp
     assert files == build_files(vetted().id, workspace)
     with pytest.raises(UsageError, match="not empty"):
         standalone(vetted(), lock, workspace, tmp_path / "alone")
-
-
-def test_a_build_gets_only_the_files_that_it_needs(workspace: Workspace) -> None:
-    copied(runtime(), workspace)
-    engine = engine_with_base()
-    made(workspace, engine)
-    (request,) = engine.builds
-    assert isinstance(request.context, dict)
-    assert request.dockerfile in request.context
-    assert not [name for name in request.context if name.startswith(runtime().id)]
-    assert len(request.context) < 30
 
 
 def test_a_workspace_below_the_users_takes_known_folders_and_makes_the_others(

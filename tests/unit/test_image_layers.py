@@ -7,28 +7,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from factories import lock, pin
+from factories import lock, pin, resolved
 from package_folders import COMMITTED, package_folders
 
-from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment
+from envbuilder.environment import Environment
 from envbuilder.image import lockfile
 from envbuilder.image.context import templates
-from envbuilder.image.layers import DockerfileStep, PackageFolder, PackageLayer, carried_out, package_layers
+from envbuilder.image.layers import carried_out, package_layers
 from envbuilder.image.render import render_context
 
 LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 REMOVED = {"nvidia-cublas-cu12": "nvidia-cublas-cu12==12.5.3.2\ttests\ta\t1\t1000000\tsha256=x\n"}
 
 
-def environment(**given: str) -> Environment:
-    found = resolve(msgspec.convert({"tensorflow": "2.20.0", "os": "debian-bookworm", **given}, Combination), load())
-    assert isinstance(found, Environment)
-    return found
-
-
-GPU, COMPLETE = environment(flavor="gpu", form="runtime"), environment(flavor="gpu")
+GPU, COMPLETE = resolved(flavor="gpu", variant="runtime"), resolved(flavor="gpu")
 
 
 def names(environment: Environment, text: str) -> list[list[str]]:
@@ -130,8 +122,3 @@ def test_each_committed_pin_has_one_hash() -> None:
     for path in COMMITTED.rglob("*.lock"):
         if path.name in {"requirements.lock", "cudnn.lock"}:
             assert all(len(package.hashes) == 1 for package in lockfile.parse(path.read_text())), path
-
-
-def test_a_folder_without_a_header_has_no_size() -> None:
-    layer = PackageLayer("a-1", "a==1\n", "a")
-    assert DockerfileStep(layer, PackageFolder("a==1\n"), complete=True).megabytes == 0

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from factories import resolved
 from index_server import Site, serving, wheel
 
-from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import Resolver
-from envbuilder.environment import Additions, Combination, Environment
+from envbuilder.environment import Additions, Environment
 from envbuilder.errors import UnsatisfiableError
 from envbuilder.image import lockfile
 
@@ -63,12 +62,7 @@ def indexes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def environment(own: Site, *packages: str) -> Environment:
-    additions = Additions(packages=packages, indexes=(own.url,))
-    found = Resolver(load()).resolve(
-        Combination(tensorflow="2.20.0", os="debian-bookworm", additions=additions, variant="runtime")
-    )
-    assert isinstance(found, Environment)
-    return found
+    return resolved(additions=Additions(packages=packages, indexes=(own.url,)), variant="runtime")
 
 
 def test_a_public_package_of_a_higher_version_is_not_taken(indexes: Indexes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from factories import lock
+from factories import environment, gpu_environment, lock
 
 from envbuilder.controls.control import named
 from envbuilder.controls.run import dockerfile
@@ -19,29 +19,7 @@ from envbuilder.reproduce import rebuild
 from envbuilder.workspace import shipped
 
 LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
-GPU = Environment(
-    id="tf2.20.0-py311-cu12.5-cudnn9.3-bookworm",
-    tensorflow="2.20.0",
-    package="tensorflow",
-    python="3.11",
-    os="debian-bookworm",
-    arch="x86_64",
-    flavor="gpu",
-    cuda="12.5",
-    cudnn="9.3",
-    minimum_driver="525.60.13",
-    requirements=("tensorflow==2.20.0",),
-    cuda_wheels=("nvidia-cublas-cu12==12.5.3.2",),
-    constraints=(),
-    libraries=(),
-)
-CPU = msgspec.structs.replace(
-    GPU, id="tf2.20.0-py311-cpu-bookworm", flavor="cpu", cuda=None, cudnn=None, cuda_wheels=()
-)
-
-
-def test_the_same_inputs_give_the_same_bytes() -> None:
-    assert render_context(GPU, LOCK, templates()) == render_context(GPU, LOCK, templates())
+GPU, CPU = gpu_environment(), environment()
 
 
 def test_how_an_environment_was_wished_for_leaves_no_trace() -> None:
