@@ -93,7 +93,7 @@ def _bootstrap(
             hint=f"docker pull {system.image} where a registry has it",
         )
     tar, changed = _root_files(system, cache, report, renew=renew)
-    if renew and not changed and (here := _bootstrapped(engine, system)) is not None:
+    if not changed and (here := _bootstrapped(engine, system)) is not None:
         report("no package has changed")
         return here
     report(f"importing {tar.name}")
@@ -178,16 +178,13 @@ def sources(reference: str, environ: Mapping[str, str] = os.environ) -> tuple[st
 
 
 NEEDED = {"gpu": 12_000_000_000, "cpu": 4_000_000_000}
-"""Bytes that a first build leaves with the engine: the image, and the builder's cache of its layers.
-
-Measured on the shipped images: 6 GB and 1.8 GB for the images, the same again for the cache.
-"""
+"""Bytes that a first build leaves with the engine. Measured: 6 and 1.8 GB for the images, as much for their cache."""
 
 _BASE_SIZE = 1_600_000_000
-"""Bytes for a base: 125 MB of its own, and the layers above it. An eighth of it is not enough for the base itself."""
+"""Bytes for a base: 125 MB of its own, and the layers above it."""
 
 _HOPELESS = 8
-"""With less than this part of it, no build ends, however much of it is cached."""
+"""With less than an eighth of it, no build ends, however much of it is cached."""
 
 _FREE_SPACE = "envbuilder clean --cache 5 frees what builds left, docker system df says what holds the rest"
 

@@ -79,7 +79,7 @@ def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     pairs = (pair.partition("=") for pair in environ.get(_VARIABLE, "").replace(",", " ").split())
     variable = {registry: mirror for registry, _, mirror in pairs}
-    return _table("mirrors", dict[_Registry, _Mirror], environ, variable, _VARIABLE if variable else "")
+    return _table("mirrors", dict[_Registry, _Mirror], environ, variable, _VARIABLE)
 
 
 class _Images(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,9 +94,7 @@ def repository(environ: Mapping[str, str] = os.environ) -> str:
     Raises UsageError for an invalid name.
     """
     given = environ.get(REPOSITORY, "")
-    return _table(
-        "images", _Images, environ, {"repository": given} if given else None, REPOSITORY if given else ""
-    ).repository
+    return _table("images", _Images, environ, {"repository": given} if given else {}, REPOSITORY).repository
 
 
 def apt(environ: Mapping[str, str] = os.environ) -> Apt:
@@ -136,7 +134,7 @@ def _table(
                 raise ValueError(f"larger than {_LARGEST >> 10} kB")
             table = tomllib.loads(text).get(name, {})
             found = {**table, **more} if more else table
-            return decoding.converted(found, kind, f"{path} [{name}] {origin}".rstrip())
+            return decoding.converted(found, kind, f"{path} [{name}] {origin if more else ''}".rstrip())
     except decoding.DamagedError as error:
         message = re.sub(r"Expected `str` matching regex '.*'", "not in the form of the example", str(error))
         raise UsageError(message, hint=f"write {_EXAMPLES[name]}") from error

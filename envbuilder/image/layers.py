@@ -112,9 +112,7 @@ def package_layers(environment: Environment, lock: str) -> tuple[PackageLayer, .
     cuda = pins(environment.cuda_wheels).keys() & pinned.keys()
     arch = "" if environment.arch == "x86_64" else f"-{environment.arch}"
     layers = []
-    for name in sorted(
-        cuda, key=lambda name: (name.startswith(_FOLLOWS_TENSORFLOW), name.startswith(_LAST_OF_CUDA), name)
-    ):
+    for name in sorted(cuda, key=lambda one: (one.startswith(_FOLLOWS_TENSORFLOW), one.startswith(_LAST_OF_CUDA), one)):
         package = pinned[name]
         layers.append(PackageLayer(f"{name}-{package.version}{arch}", f"{package.text}\n", name, package.version))
     if framework in pinned:

@@ -40,9 +40,6 @@ _FIRST_WITHOUT_SDISTS = "2.6"
 
 _TIME_LIMIT_S = 600
 
-_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
-"""What uv takes for yes in a variable."""
-
 _NEWEST_GLIBC = 45
 """The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
 
@@ -65,10 +62,7 @@ def of_context(context: Path) -> str | None:
 
 @lru_cache(maxsize=16)
 def parse(text: str) -> tuple[Locked, ...]:
-    """List a lock's packages in its order. Raises ValueError for a line that pins nothing.
-
-    The last ones are stored, because each part of an image reads the same lock.
-    """
+    """List a lock's packages in its order. Raises ValueError for a line that pins nothing."""
     packages: list[Locked] = []
     for block in re.split(r"(?<!\\)\n(?=\S)", text.strip()):
         if not block or block.startswith("#"):
@@ -88,8 +82,8 @@ def names(requirements: Iterable[str]) -> tuple[str, ...]:
 
 def subset(text: str, names: Container[str]) -> str:
     """Return the packages of these names as a lock of its own, sorted by name."""
-    chosen = sorted((package for package in parse(text) if package.name in names), key=lambda package: package.name)
-    return "".join(f"{package.text}\n" for package in chosen)
+    packages = sorted(parse(text), key=lambda package: package.name)
+    return "".join(f"{package.text}\n" for package in packages if package.name in names)
 
 
 def without(text: str, names: Container[str]) -> str:
@@ -245,19 +239,13 @@ def _target(environment: Environment, glibc: str) -> list[str]:
 
 
 def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | InfrastructureError:
-    if os.environ.get("UV_OFFLINE", "").lower() in _YES:  # then uv treats everything outside of its cache as missing
-        return InfrastructureError(
-            f"{environment.id} cannot be locked: uv may use no network",
-            hint="unset UV_OFFLINE, then run it again",
-        )
+    text = f"{environment.id} cannot be locked"
+    if os.environ.get("UV_OFFLINE", "").lower() in {"1", "true", "t", "yes", "y", "on"}:
+        # Then uv treats everything outside of its cache as missing.
+        return InfrastructureError(f"{text}: uv may use no network", hint="unset UV_OFFLINE, then run it again")
     if "No solution found" in stderr or "no wheels" in stderr:
         reason = " ".join(re.sub(r"[^\x20-\x7e]+", " ", stderr).split())
-        return UnsatisfiableError(
-            f"{environment.id} cannot be locked: {reason}",
-            hint="loosen the packages of the matrix that the resolver names",
-        )
+        return UnsatisfiableError(f"{text}: {reason}", hint="loosen the packages of the matrix that the resolver names")
     last = "\n".join(stderr.strip().splitlines()[-4:])
-    return InfrastructureError(
-        f"uv could not resolve {environment.id}:\n{last}",
-        hint="check the network, the index that uv or pip is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE",
-    )
+    hint = "check the network, the index that uv or pip is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE"
+    return InfrastructureError(f"uv could not resolve {environment.id}:\n{last}", hint=hint)

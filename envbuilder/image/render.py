@@ -29,10 +29,7 @@ WITH_HOST = """\
       export SSL_CERT_FILE=/run/host/ca-certificates.crt PIP_CERT=/run/host/ca-certificates.crt; fi; \\
     if [ -s /run/host/pip.conf ]; then export PIP_CONFIG_FILE=/run/host/pip.conf; fi; \\
     if [ -s /run/host/uv.toml ]; then export UV_CONFIG_FILE=/run/host/uv.toml; fi; \\"""
-"""Text between ``RUN`` and the command of a step that reaches the network, up to the end of a line.
-
-The step, but no layer, gets the build host's files: its certificate bundle and its package index.
-"""
+"""Text between ``RUN`` and the command of a step that gets, but leaves in no layer, the build host's files."""
 
 _ACCOUNT = "envbuilder"
 """The user of an image if the matrix names none."""
@@ -52,11 +49,9 @@ def render_context(
 ) -> dict[str, bytes]:
     """Return every file that a build of an environment needs, by its path below ``images/``.
 
-    ``templates`` are the texts of ``templates/`` by name, and the matrix's own; ``added`` the files that the matrix
-    adds, by their path in the workspace; ``packages`` the folders of the steps by name (a step without one has no size
-    and removes nothing); ``system`` the locks of the system's packages by name.
-    Raises ValueError if a value could end an instruction of the Dockerfile, InputError if the user's template cannot be
-    rendered.
+    ``templates`` are texts by name, the matrix's own too; ``added`` the files that the matrix adds; ``packages`` the
+    folders of the steps (a step without one has no size and removes nothing); ``system`` the system's locks.
+    Raises ValueError if a value could end an instruction of the Dockerfile, InputError for a template of the user.
     """
     steps, system = steps_of(environment, lock, packages or {}), system or {}
     # Two matrices may choose one environment by other axes, and give its image other tags.

@@ -75,7 +75,6 @@ def of_base(text: str) -> set[str]:
 
 
 def digest(system: Mapping[str, str]) -> str:
-    """Return one digest of the system's locks, for an image's label."""
     return lockfile.digest("".join(system[name] for name in sorted(system)))
 
 
@@ -149,9 +148,9 @@ def carry_over(before: Path, context: Path, environment: Environment) -> None:
 def resolve(suite: str, packages: Iterable[str], component: str = "", repository: str = "") -> str:
     """Resolve packages of a Debian suite and their dependencies that a bootstrapped base lacks; return the lock.
 
-    ``component`` is a further part of the archive, ``repository`` the name of a further one of the user's. Takes about
-    10 s. Raises UsageError if the user's configuration has no such repository, InfrastructureError with apt's reason,
-    and InputError for a name that other packages provide: it pins nothing.
+    ``component`` is a further part of the archive, ``repository`` the name of a further one of the user's.
+    Raises UsageError without such a repository, InfrastructureError with apt's reason, and InputError for a name that
+    other packages provide: it pins nothing.
     """
     packages = tuple(packages)
     with temporary_folder("apt") as folder:
@@ -163,11 +162,10 @@ def resolve(suite: str, packages: Iterable[str], component: str = "", repository
     text = "".join(f"{sha256}  {file}\n" for file, sha256 in sorted(found))
     pinned, based = {package.name for package in parse(text)}, {file.partition("_")[0] for file in before}
     others = [one for one in packages if one.partition("=")[0] not in pinned]
-    virtual = [one for one in others if one.partition("=")[0] not in based]
+    message = "no package of this name: others provide it, and one of these is to be named"
+    virtual = [Problem("system_packages", 0, one, message) for one in others if one.partition("=")[0] not in based]
     if virtual:
-        message = "no package of this name: others provide it, and one of these is to be named"
-        problems = tuple(Problem("system_packages", 0, one, message) for one in virtual)
-        raise InputError(problems, hint="apt-cache showpkg NAME, on such a system, says who provides it")
+        raise InputError(tuple(virtual), hint="apt-cache showpkg NAME, on such a system, says who provides it")
     return "".join(f"{_IN_BASE}{one}\n" for one in sorted(others)) + text
 
 
@@ -224,10 +222,8 @@ def _run(words: list[str], hint: str) -> str:
     try:
         done = subprocesses.run(["apt-get", *words], within=_SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8"})
     except subprocesses.ProgramError as error:
-        raise InfrastructureError(
-            f"the system's packages cannot be pinned here: {error.message}",
-            hint="lock on a host with apt, Debian's or Ubuntu's; what is locked is committed, and renders anywhere",
-        ) from error
+        hint = "lock on a host with apt, Debian's or Ubuntu's; what is locked is committed, and renders anywhere"
+        raise InfrastructureError(f"the system's packages cannot be pinned here: {error.message}", hint=hint) from error
     if done.code:
         said = " ".join(line for line in done.error_text.splitlines() if line.startswith("E:"))
         raise InfrastructureError(f"apt cannot resolve the system's packages: {said or 'no reason given'}", hint=hint)

@@ -35,7 +35,7 @@ _BY_INSTALLERS = frozenset({"RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "
 
 Proof = Literal["", "whole", "built"]
 """Why a RECORD is the locked wheel's: '' because the index says so, else because the complete wheel was hashed, here or
-by a build of envbuilder, on this host or on the one that wrote the wheel's pin."""
+by a build of envbuilder."""
 
 _PROOFS: Mapping[str, Proof] = {"whole": "whole", "built": "built"}
 
@@ -78,8 +78,8 @@ def add_pins(workspace: Workspace, proved: Iterable[tuple[str, str, bytes]]) -> 
 def rows_digest(record: bytes) -> str:
     """Return one digest of the files that a RECORD names inside the packages' folder; '' if it cannot tell them.
 
-    It is the same for a wheel's RECORD and for the one that an installer leaves: notes of installers, byte code and
-    files elsewhere are left out. A wheel that brings files of packages by its ``.data`` has none.
+    A wheel's RECORD and the one that an installer leaves have the same: its notes, byte code and files elsewhere are
+    left out. A wheel that brings files of packages by its ``.data`` has none.
     """
     own = _hashed(record)
     return digest("".join(f"{_quoted(path)},{written}\n" for path, written in sorted(own)).encode()) if own else ""

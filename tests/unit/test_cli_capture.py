@@ -39,7 +39,6 @@ def document() -> dict[str, Any]:
 
 
 def test_describes_this_python(document: dict[str, Any]) -> None:
-    """The document names this Python, this machine and the packages that are installed here."""
     assert document["schema"] == "envbuilder/capture/v1"
     assert document["python"] == ".".join(map(str, sys.version_info[:3]))
     assert document["arch"] == os.uname().machine
@@ -77,7 +76,6 @@ def test_documents_are_read_without_loss(document: dict[str, Any], wrapping: str
 
 
 def test_fields_of_a_newer_script_are_passed_over() -> None:
-    """A field that this version does not know costs none of the fields that it knows."""
     parsed = parse(json.dumps({**FULL, "rocm": "6.1", "topology": {"a": [1]}}))
     assert parsed == msgspec.convert(FULL, CaptureDocument)
 
@@ -100,7 +98,6 @@ ODD: tuple[object, ...] = (
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 @pytest.mark.parametrize("field", [name for name in FULL if name != "schema"])
 def test_an_odd_value_costs_its_own_field_alone(field: str, odd: object) -> None:
-    """A field of another type is left at its default or at what of it fits; every other field is read as it stands."""
     parsed = parse(json.dumps({**FULL, field: odd}))
     assert parsed is not None
     whole = msgspec.convert(FULL, CaptureDocument)
@@ -110,7 +107,6 @@ def test_an_odd_value_costs_its_own_field_alone(field: str, odd: object) -> None
 
 
 def test_of_an_odd_list_what_fits_is_kept() -> None:
-    """Entries that are no text are left out of lists and mappings; the rest stays."""
     mixed = {**FULL, "gpus": ["Tesla T4", 3, None], "packages": {"numpy": "2.1.3", "x": 4}, "log": [1, "E0000"]}
     parsed = parse(json.dumps(mixed))
     assert parsed is not None
@@ -133,13 +129,11 @@ def test_of_an_odd_list_what_fits_is_kept() -> None:
     ids=["empty", "a word", "a list", "another", "cut", "deep", "a long number", "turned"],
 )
 def test_a_damaged_document_is_none(text: str) -> None:
-    """What is no such document, or only a part of one, is none, and no error."""
     assert parse(text) is None
 
 
 @pytest.mark.parametrize("python", OLD_PYTHONS or [pytest.param("", marks=pytest.mark.skip(reason="no old Python"))])
 def test_runs_on_old_pythons(python: str) -> None:
-    """The script runs as one copied file on Pythons as old as 3.6."""
     done = subprocess.run([python, "-"], input=SCRIPT.read_text(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
@@ -147,7 +141,6 @@ def test_runs_on_old_pythons(python: str) -> None:
 
 
 def test_needs_the_standard_library_alone() -> None:
-    """The file imports nothing but the standard library, and parses as Python 3.6."""
     tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
     names = {
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
@@ -169,7 +162,6 @@ PRIVATE = (
 
 
 def test_private_data_is_left_out() -> None:
-    """No home folder, name, address, token or serial number stays in a text; versions stay."""
     clean = capture.Redactor("/home/alice.smith", "asmith", "workstation7")
     text = "\n".join(clean(line) for line in PRIVATE)
     for secret in (
@@ -190,7 +182,6 @@ def test_private_data_is_left_out() -> None:
 
 
 def test_this_machine_is_not_in_its_document(document: dict[str, Any]) -> None:
-    """This host's name and this user's home do not appear in its own document."""
     text = json.dumps(document)
     host, home = socket.gethostname(), str(Path.home())
     if host.lower() not in capture.COMMON_NAMES and len(host) > 2:
@@ -205,7 +196,6 @@ def test_table_of_processes_is_cut() -> None:
 
 
 def test_command_prints_the_document_or_the_script() -> None:
-    """``envbuilder capture`` prints JSON; ``--script`` prints the file itself."""
     shown = CliRunner().invoke(command, ["--script"])
     assert shown.exit_code == 0
     assert shown.output == SCRIPT.read_text()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from command_line import ran
 from index_server import wheel
 
-from envbuilder.cli import main
 from envbuilder.cli.schema_command import schema
 
 INFO = b"build_info = {'is_cuda_build': True, 'cuda_version': '11.2', 'cudnn_version': '8'}\n"
@@ -33,33 +33,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main(["catalog", *words])
-    printed = capsys.readouterr()
-    return int(str(left.value.code)), printed.out, printed.err
-
-
 def test_tables_and_documents(capsys: pytest.CaptureFixture[str]) -> None:
     """Every form of ``list`` prints; the JSON follows its schema; a table that there is not is a usage error."""
-    code, out, _ = run(capsys, "list")
+    code, out, _ = ran(capsys, "catalog", "list")
     assert (code, out.split()[0]) == (0, "tensorflow")
-    code, out, _ = run(capsys, "list", "gpus", "--format", "json")
+    code, out, _ = ran(capsys, "catalog", "list", "gpus", "--format", "json")
     assert code == 0
     jsonschema.validate(json.loads(out), schema("catalog"))
     assert {row["name"] for row in json.loads(out)["catalog"]["gpus"]} >= {"A100", "GeForce RTX 5090"}
-    code, _, err = run(capsys, "list", "planets")
+    code, _, err = ran(capsys, "catalog", "list", "planets")
     assert code == 2
     assert "one of: tensorflow" in err
 
 
 def test_a_disagreement_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """An artefact that says something else than its row fails the command, in both forms."""
-    code, out, _ = run(capsys, "verify", "2.20.0")
+    code, out, _ = ran(capsys, "catalog", "verify", "2.20.0")
     assert code == 1
     assert "DISAGREES  tensorflow 2.20.0 cuda: the catalogue has '12.5', the artefact '11.2'" in out
-    code, out, _ = run(capsys, "verify", "2.20.0", "--format", "json")
-    assert run(capsys, "verify", "2.20", "--format", "json")[1] == out, "another spelling of the same version"
+    code, out, _ = ran(capsys, "catalog", "verify", "2.20.0", "--format", "json")
+    same = ran(capsys, "catalog", "verify", "2.20", "--format", "json")
+    assert same[1] == out, "another spelling of the same version"
     document = json.loads(out)
     jsonschema.validate(document, schema("catalog-verify"))
     assert code == 1
@@ -71,19 +64,18 @@ def test_what_cannot_be_answered(capsys: pytest.CaptureFixture[str]) -> None:
 
     Nor is there one where no release of all could be read.
     """
-    assert run(capsys, "verify", "9.9.9")[0] == 2
-    assert run(capsys, "verify", "nightly")[0] == 2
-    assert run(capsys, "verify", "--binary")[0] == 8
-    assert run(capsys, "verify", "2.20.0", "--binary")[0] == 8
-    assert run(capsys, "refresh", "9.9.9")[0] == 8
+    assert ran(capsys, "catalog", "verify", "9.9.9")[0] == 2
+    assert ran(capsys, "catalog", "verify", "nightly")[0] == 2
+    assert ran(capsys, "catalog", "verify", "--binary")[0] == 8
+    assert ran(capsys, "catalog", "verify", "2.20.0", "--binary")[0] == 8
+    assert ran(capsys, "catalog", "refresh", "9.9.9")[0] == 8
 
 
 def test_proposals_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    """A proposal prints as YAML and as a document, marked as not reviewed."""
-    code, out, _ = run(capsys, "refresh", "2.20.0")
+    code, out, _ = ran(capsys, "catalog", "refresh", "2.20.0")
     assert code == 0
     assert "reviewed: false" in out
-    code, out, _ = run(capsys, "refresh", "2.20.0", "--format", "json")
+    code, out, _ = ran(capsys, "catalog", "refresh", "2.20.0", "--format", "json")
     document = json.loads(out)
     jsonschema.validate(document, schema("catalog-refresh"))
     assert (code, document["proposals"][0]["cuda"]) == (0, "11.2")

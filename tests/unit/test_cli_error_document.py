@@ -17,7 +17,6 @@ from envbuilder.cli.schema_command import schema
 
 
 def error(text: str) -> dict[str, Any]:
-    """Read an error document, held to its schema."""
     document: dict[str, Any] = json.loads(text)
     jsonschema.validate(document, schema("error"))
     assert list(document) == ["schema", "exit_code", "message", "next", "where"]
@@ -42,14 +41,12 @@ def test_a_usage_error_is_a_document(
 
 @pytest.mark.parametrize("words", [*WITH_JSON, *((*one, "--format", "json") for one in WITHOUT)], ids=" ".join)
 def test_standard_output_stays_empty_without_json(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """A table that cannot be made, and a command that has no JSON, print nothing on standard output."""
     code, out, err = ran(capsys, *words, "--no-such")
     assert (code, out) == (2, "")
     assert "--" in err
 
 
 def test_an_error_in_a_file_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A problem in a matrix has the file and the line of the first problem; the message holds them all."""
     matrix = tmp_path / "wrong.yaml"
     matrix.write_text("name: wrong\naxes:\n  tensorflow: [2.20.0]\n  colour: [red]\n  taste: [sour]\n")
     code, out, err = ran(capsys, "plan", str(matrix), "--format", "json")
@@ -62,7 +59,6 @@ def test_an_error_in_a_file_says_where(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_each_kind_of_error_keeps_its_code_message_and_next(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing selected is 3, an unknown name 2; both say what to do next, as standard error does."""
     for line, wanted in ((("plan", "-s", "no-such-*"), 3), (("explain", "NO_SUCH_CODE"), 2)):
         code, out, err = ran(capsys, *line, "--format", "json")
         document = error(out)

@@ -33,18 +33,15 @@ NEVER_PRINTED = {"envbuilder/image/v1", "envbuilder/capture/v1"}
 
 
 def run(*codes: int) -> RunDocument:
-    """Make a run with a row for each code."""
     return RunDocument(matrix="m", rows=tuple(RunRow(environment=f"e{code}", exit_code=code) for code in codes))
 
 
 def published(*codes: int) -> PublishDocument:
-    """Make a publish with a row for each code."""
     return PublishDocument(rows=tuple(PublishRow(environment="e", repository="r", exit_code=code) for code in codes))
 
 
 @pytest.mark.parametrize("size", range(1, len(CONTRACT) + 1))
 def test_every_combination_of_rows_ends_in_the_contracts_order(size: int) -> None:
-    """Of any set of codes, in either direction, the first of the contract's order is the command's."""
     for codes in combinations(CONTRACT, size):
         for order in (codes, codes[::-1]):
             assert errors.most_severe(order) == codes[0]
@@ -53,7 +50,6 @@ def test_every_combination_of_rows_ends_in_the_contracts_order(size: int) -> Non
 
 @given(st.lists(st.integers(0, 255)))
 def test_a_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
-    """Whatever the rows' codes, the result is one of them, and 0 only where all are 0; the rows' order is no matter."""
     found = errors.most_severe(codes)
     assert found in (codes or [0])
     assert (found == 0) is not any(codes)
@@ -62,13 +58,11 @@ def test_a_code_that_is_not_zero_is_never_lost(codes: list[int]) -> None:
 
 
 def test_every_document_that_a_command_prints_has_its_code() -> None:
-    """The table has a row for each document's schema and none beside."""
     printed = {schema_of(kind) for kind in DOCUMENTS} - NEVER_PRINTED
     assert set(exit_codes.EXIT_CODES) == printed
 
 
 def test_no_two_errors_share_a_code_but_usage() -> None:
-    """Each kind of error has the contract's code; a mistake in words and one in a file are both 2."""
     every = errors.EnvbuilderError.__subclasses__()
     kinds = {kind.__name__: kind.exit_code for kind in every if kind.__module__ == errors.__name__}
     assert kinds == {
@@ -84,7 +78,6 @@ def test_no_two_errors_share_a_code_but_usage() -> None:
 
 
 def bisection(result: Result | None) -> BisectDocument:
-    """Make a search that came to this."""
     row: Any = {"tensorflow": "2.19.1"}
     asked = msgspec.convert(
         {"axis": "tensorflow", "candidates": ["2.18.1", "2.20.0"], "row": row, "command": ["x"]}, BisectParameters
@@ -93,7 +86,6 @@ def bisection(result: Result | None) -> BisectDocument:
 
 
 def compared(outcome: str) -> VerifyDocument:
-    """Make a comparison of one field."""
     return VerifyDocument(comparisons=(msgspec.convert({"row": "r", "field": "f", "outcome": outcome}, Comparison),))
 
 
@@ -127,7 +119,6 @@ UNTOLD = Result(last_good="2.18.1", first_bad="2.20.0", between=("2.19.1",))
     ids=lambda value: type(value).__name__ if isinstance(value, msgspec.Struct) else str(int(value)),
 )
 def test_what_a_document_says_is_its_code(document: exit_codes.Document, code: int) -> None:
-    """Words, decisions and answers map to the contract's codes."""
     assert exit_codes.of(document) == code
 
 

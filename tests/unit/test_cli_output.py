@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from command_line import WITH_JSON, ran
+from command_line import WITH_JSON
 from factories import failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from msgspec.structs import replace
 
@@ -24,7 +24,6 @@ from envbuilder.catalog.store import load
 from envbuilder.cli.output import as_json, flattened
 from envbuilder.cli.schema_command import DOCUMENTS, schema_of
 from envbuilder.compat import check_text
-from envbuilder.compat.check import CheckDocument
 from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
@@ -50,7 +49,6 @@ KINDS = {schema_of(kind): kind for kind in DOCUMENTS}
 
 
 def sample(name: str) -> Any:
-    """Return a document of `documents.yaml`."""
     return msgspec.convert(SAMPLES[name], KINDS[SAMPLES[name]["schema"]])
 
 
@@ -85,18 +83,15 @@ def refusing(folder: Path) -> plan.PlanDocument:
 
 
 def judged(**given: Any) -> Any:
-    """Judge a combination."""
     return check_question(Question(**given), CATALOG)
 
 
 def predicted(name: str) -> ReproduceDocument:
-    """Follow a report of the corpus as far as a dry run goes."""
     path = next(CORPUS.glob(f"{name}*.txt"))
     return with_command(analyse(path.read_text(), CATALOG).document)
 
 
 def followed(name: str) -> ReproduceDocument:
-    """Follow a report of the corpus through a run and its proof."""
     document = predicted(name)
     assert document.nearest is not None
     proof = Proof(proven=None, needs="a GPU")
@@ -111,7 +106,6 @@ FLEET = tuple(("fleet", child) for child in ("plan", "status", "run", "export"))
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """Yield a document or several for every command that takes ``--format``."""
     yield Case(("run",), sample("run"), run.run_text)
     yield Case(("build",), sample("run"), run.run_text)
     yield Case(("plan",), PLANNED, plan_text.plan_text)
@@ -175,7 +169,6 @@ def cases(folder: Path) -> Iterator[Case]:
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, ...]:
-    """Make every case once."""
     return tuple(cases(tmp_path_factory.mktemp("cases")))
 
 
@@ -188,41 +181,6 @@ def test_the_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
     for case in every:
         read = msgspec.json.decode(as_json(case.document), type=type(case.document))
         assert case.as_text(read) == case.as_text(case.document), case.command
-
-
-COMMANDS: tuple[tuple[str, type[msgspec.Struct], Callable[[Any], str]], ...] = (
-    ("plan tensorflow -s tf2.20.0-py311-*", plan.PlanDocument, plan_text.plan_text),
-    ("plan --newest --driver 470.57.02 --gpu V100", plan.NewestDocument, plan_text.newest_text),
-    ("choose --driver 470.57.02 --gpu V100 --os ubuntu-22.04", choose.ChooseDocument, choose.as_text),
-    ("choose --driver 570.124.06 --gpu Foo", choose.ChooseDocument, choose.as_text),
-    ("check --driver 535.104.05 --gpu T4", CheckDocument, check_text.as_text),
-    ("check --tensorflow 2.20.0 --driver 535.104.05 --gpu H100", CheckDocument, check_text.as_text),
-    ("check --tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090", CheckDocument, check_text.as_text),
-    ("check --tensorflow 9.9.9", CheckDocument, check_text.as_text),
-    ("explain PTX_JIT", explain.ExplainDocument, explain.as_text),
-    ("explain tf2.20.0-py311-cpu-bookworm", explain.ExplainDocument, explain.as_text),
-    ("controls --list", controls_text.ControlListDocument, controls_text.list_text),
-    ("catalog list", listing.CatalogDocument, partial(listing.as_text, table=None)),
-    ("catalog list gpus", listing.CatalogDocument, partial(listing.as_text, table="gpus")),
-    (f"reproduce {next(CORPUS.glob('01-*.txt'))} --dry-run", ReproduceDocument, render.as_text),
-)
-
-
-@pytest.mark.parametrize(("line", "kind", "as_text"), COMMANDS, ids=[line.split("/")[0] for line, _, _ in COMMANDS])
-def test_table_and_json_of_a_command_agree(
-    line: str,
-    kind: type[msgspec.Struct],
-    as_text: Callable[[Any], str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table_code, table, _ = ran(capsys, *line.split())
-    json_code, document, _ = ran(capsys, *line.split(), "--format", "json")
-    written = as_text(msgspec.json.decode(document, type=kind))
-    assert table.rstrip() == written.rstrip()
-    assert table_code == json_code
 
 
 FORGED = "\nFORGED\x1b[2J\u202e and more"
@@ -244,7 +202,6 @@ OF_FACTS = {("catalog", "list"), ("catalog", "table")}
 
 
 def leaves(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the place of every text in a JSON value."""
     match value:
         case dict():
             for key, one in value.items():

@@ -45,7 +45,6 @@ ENDS = {
 
 @pytest.mark.parametrize(("line", "code", "said"), ENDS.values(), ids=ENDS.keys())
 def test_every_end_has_its_code(line: str, code: int, said: str, tmp_path: Path) -> None:
-    """The code is the contract's, never that of a verdict or a bug, and what can be said is said with a next step."""
     done = shell(line, tmp_path)
     assert done.returncode == code, done.stderr
     assert said in done.stderr
@@ -93,7 +92,6 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("cleanup", [0, 60], ids=["clean", "cleaning up hangs"])
 def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
-    """Each signal interrupts, and where cleaning up hangs the command ends all the same."""
     code = SLEEPER.format(support="", cleanup=cleanup)
     # A job in the background ignores SIGINT, and one under nohup SIGHUP.
     unignored = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"
@@ -109,7 +107,6 @@ def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
 
 @pytest.mark.parametrize("number", sorted(errno.errorcode))
 def test_every_trouble_of_the_machine_has_a_next_step(number: int) -> None:
-    """Any errno becomes exit 5 with path, reason and next step; 2 where the path is the user's."""
     ours = errors.of_system(OSError(number, os.strerror(number), "/some/path"))
     assert isinstance(ours, InfrastructureError)
     assert "/some/path" in ours.message

@@ -17,7 +17,6 @@ RECORDED = Path(__file__).parents[1] / "golden" / "buildkit"
 
 
 def replay(name: str) -> tuple[Trace, list[Step]]:
-    """Feed a recorded build's messages to a fresh decoder."""
     steps: list[Step] = []
     trace = Trace()
     for line in (RECORDED / name).read_text().splitlines():
@@ -28,17 +27,14 @@ def replay(name: str) -> tuple[Trace, list[Step]]:
 
 
 def varint(value: int) -> bytes:
-    """Encode as protobuf does."""
     return bytes([value & 0x7F | 0x80]) + varint(value >> 7) if value > 0x7F else bytes([value])
 
 
 def block(number: int, content: bytes) -> bytes:
-    """Encode one length-delimited field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def log(text: str) -> bytes:
-    """Encode a message with one log record of the vertex ``v``."""
     return block(3, block(1, b"v") + block(4, text.encode()))
 
 

@@ -48,11 +48,14 @@ def line(**record: Any) -> bytes:
 
 
 def trace(message: bytes) -> bytes:
-    """Write a record of BuildKit's trace."""
     return line(id="moby.buildkit.trace", aux=base64.b64encode(message).decode())
 
 
-INSPECTED = {"Id": "sha256:1", "Config": {}, "RootFS": {"Layers": ["sha256:2"]}}
+def described(history: object = (), **fields: Any) -> dict[str, Any]:
+    image = {"Id": "sha256:1", "Config": {}, "RootFS": {"Layers": ["sha256:2"]}, **fields}
+    return {"images__a:b__json": image, "images__a:b__history": history}
+
+
 ASK_INFO: Ask = lambda engine, _: engine.info()  # noqa: E731 - rows of a table
 ASK_IMAGE: Ask = lambda engine, _: engine.image("a:b")  # noqa: E731
 STRANGE: dict[str, tuple[dict[str, Any], Ask]] = {
@@ -66,20 +69,11 @@ STRANGE: dict[str, tuple[dict[str, Any], Ask]] = {
     "info cut": ({"info": lambda handler: cut(handler, b'{"a"')}, ASK_INFO),
     "inspect empty": ({"images__a:b__json": {}, "images__a:b__history": []}, ASK_IMAGE),
     "inspect a list": ({"images__a:b__json": [], "images__a:b__history": []}, ASK_IMAGE),
-    "labels a list": (
-        {"images__a:b__json": {**INSPECTED, "Config": {"Labels": []}}, "images__a:b__history": []},
-        ASK_IMAGE,
-    ),
-    "layers numbers": (
-        {"images__a:b__json": {**INSPECTED, "RootFS": {"Layers": [1]}}, "images__a:b__history": []},
-        ASK_IMAGE,
-    ),
-    "history null": ({"images__a:b__json": INSPECTED, "images__a:b__history": b"null"}, ASK_IMAGE),
-    "history of texts": ({"images__a:b__json": INSPECTED, "images__a:b__history": ["x"]}, ASK_IMAGE),
-    "history with a text for a size": (
-        {"images__a:b__json": INSPECTED, "images__a:b__history": [{"Size": "1", "CreatedBy": "x"}]},
-        ASK_IMAGE,
-    ),
+    "labels a list": (described(Config={"Labels": []}), ASK_IMAGE),
+    "layers numbers": (described(RootFS={"Layers": [1]}), ASK_IMAGE),
+    "history null": (described(b"null"), ASK_IMAGE),
+    "history of texts": (described(["x"]), ASK_IMAGE),
+    "history with a text for a size": (described([{"Size": "1", "CreatedBy": "x"}]), ASK_IMAGE),
     "a list of images that is none": ({"images__json": {}}, lambda engine, _: engine.names("a")),
     "containers null": ({"containers__json": b'"x"', "volumes": {}}, lambda engine, _: engine.sweep()),
     "containers without labels or ids": (

@@ -21,7 +21,6 @@ END = bytes(1024)
 
 
 def tarball(*entries: tuple[str, bytes, bytes, str]) -> bytes:
-    """Write a tar: name, type, content, target."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w") as tar:
         for name, kind, content, target in entries:

@@ -13,6 +13,7 @@ import pytest
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.image.context import templates
 from envbuilder.image.removed_files import REMOVED
+from envbuilder.image.render import WITH_HOST
 from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 from envbuilder.workspace import shipped
 
@@ -48,7 +49,7 @@ class Root:
         for name, text in templates().items():
             if name.startswith("steps/"):
                 self.write(
-                    f"run/tools/{name.removeprefix('steps/')}", text if name.endswith(".py") else self._moved(text)
+                    f"run/tools/{name.removeprefix('steps/')}", text if name.endswith(".py") else self.moved(text)
                 )
         self.program("run/tools/uv", UV.format(root=folder, site=self.site, cache=folder / "opt/venv/.uv"))
         (folder / "opt/venv/bin/python").symlink_to(sys.executable)
@@ -56,7 +57,7 @@ class Root:
             "run/package/requirements.lock", "# kept-1.0: 10 bytes, 1 of them removed in runtime images\nkept==1.0\n"
         )
 
-    def _moved(self, text: str) -> str:
+    def moved(self, text: str) -> str:
         moved = re.sub(r"(?<![\w/.}])/(?=(?:opt|run|etc|var|proc|sys)\b)", f"{self.folder}/", text)
         return moved.replace("find / ", f"find {self.folder} ")
 
@@ -163,12 +164,14 @@ def test_add_file_places_a_file_and_its_folders_with_one_time(root: Root) -> Non
         (("uv.toml",), {"UV_CONFIG_FILE": "uv.toml"}),
     ],
 )
+@pytest.mark.parametrize("inline", [False, True])
 def test_host_settings_export_the_files_that_are_there(
-    root: Root, present: tuple[str, ...], told: dict[str, str]
+    root: Root, present: tuple[str, ...], told: dict[str, str], *, inline: bool
 ) -> None:
     for name in ("ca-certificates.crt", "pip.conf", "uv.toml"):
         root.write(f"run/host/{name}", "x" if name in present else "")
-    root.write("run/tools/show", '. "$(dirname "$0")/host-settings"\nenv\n')
+    script = f"{root.moved(WITH_HOST.partition(chr(10))[2])}\n" if inline else '. "$(dirname "$0")/host-settings"\n'
+    root.write("run/tools/show", f"{script}env\n")
     found = dict(line.split("=", 1) for line in root.run("show").stdout.splitlines() if "=" in line)
     expected = {name: str(root.folder / "run/host" / file) for name, file in told.items()}
     assert {name: value for name, value in found.items() if "CERT" in name or "CONFIG" in name} == expected

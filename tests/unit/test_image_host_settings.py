@@ -14,11 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from apt_repository import Archive, Signer, served
+from factories import resolved
 
-from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import Resolver
-from envbuilder.environment import Combination, Environment
-from envbuilder.errors import EnvbuilderError, InfrastructureError, UsageError
+from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, UsageError
 from envbuilder.image import debian, system_lock
 from envbuilder.image.context import templates
 from envbuilder.image.host_settings import REPOSITORY, apt, host_files, repository, repository_files
@@ -26,7 +24,6 @@ from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.index_config import configured
 
-CATALOG = load()
 KEY = bytes([0x99]) + b"\x01key"
 LOCK = f"tensorflow==2.10.1 \\\n    --hash=sha256:{'d' * 64}\n"
 WHEEL = f"nvidia-cudnn-cu11==8.6.0.163 \\\n    --hash=sha256:{'c' * 64}\n"
@@ -161,19 +158,13 @@ def test_a_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
         repository_files("nvidia-bullseye", "/k")
 
 
-def environment(os: str, tensorflow: str) -> Environment:
-    found = Resolver(CATALOG).resolve(Combination(tensorflow=tensorflow, os=os, flavor="gpu"))
-    assert isinstance(found, Environment), found
-    return found
-
-
 @pytest.mark.parametrize(
     ("suite", "tensorflow", "cuda"),
     [("bullseye", "2.10.1", "11.2"), ("bullseye", "2.5.3", "11.2"), ("bookworm", "2.18.1", "12.5")],
 )
 def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow: str, cuda: str) -> None:
     """It comes from the vendor's packages, by their names, and no wheel of CUDA is in the environment."""
-    found = environment(f"debian-{suite}-nvidia", tensorflow)
+    found = resolved(os=f"debian-{suite}-nvidia", tensorflow=tensorflow, flavor="gpu")
     assert found.packaged_cuda is not None
     assert (found.cuda, found.cuda_wheels, found.packaged_cuda.component) == (cuda, (), "")
     assert found.packaged_cuda.repository == f"nvidia-{suite}"
@@ -181,7 +172,7 @@ def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow:
 
 
 def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
-    wanted = environment("debian-bullseye-nvidia", "2.10.1")
+    wanted = resolved(os="debian-bullseye-nvidia", tensorflow="2.10.1", flavor="gpu")
     text = f"{'a' * 64}  cuda-cudart-11-2_11.2.152-1_amd64.deb\n"
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: text, CUDNN_LOCK: WHEEL})
     told = files[f"{wanted.id}/Dockerfile"].decode()
@@ -199,7 +190,7 @@ def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
     "evil", ["/opt/x; reboot", "/opt/$(id)", "/opt/x\nRUN id", "opt/x", "/", "/opt/../etc", "/opt/x y", ""]
 )
 def test_no_folder_of_a_package_reaches_a_shell(evil: str) -> None:
-    wanted = environment("debian-bullseye-nvidia", "2.10.1")
+    wanted = resolved(os="debian-bullseye-nvidia", tensorflow="2.10.1", flavor="gpu")
     cuda = msgspec.structs.replace(wanted.packaged_cuda, folders=(evil,))  # type: ignore[type-var]
     locks = {SYSTEM_LOCK: f"{'a' * 64}  cuda-cudart-11-2_11.2_amd64.deb\n", CUDNN_LOCK: WHEEL}
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
@@ -234,17 +225,23 @@ def sites(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield ours, vendor
 
 
-def test_the_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive]) -> None:
+def test_the_real_apt_pins_the_vendors_packages(
+    sites: tuple[Archive, Archive], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the base has already is not pinned, and noted if it was asked for."""
     ours, vendor = sites
     runtime = vendor.add("cuda-cudart-12-5", "12.5.82-1", more="Depends: cuda-toolkit-config-common, libstdc++6\n")
     shared = vendor.add("cuda-toolkit-config-common", "12.5.82-1", arch="all")
     vendor.add("libstdc++6", "99")
     vendor.add("git", "99")
+    vendor.add("mawk", "1", more="Provides: awk\n")
     git = ours.add("git", "1:2.39")
     for site in sites:
         site.publish()
     standard = ours.held["main"][5][0].read_bytes()
-    text = system_lock.resolve("bookworm", ("cuda-cudart-12-5", "git"), repository="nvidia-bookworm")
+    asked = ("cuda-cudart-12-5", "git", "python3")
+    text = system_lock.resolve("bookworm", asked, repository="nvidia-bookworm")
+    assert text.startswith("# in the base: python3\n")
     found = {package.pin: package.sha256 for package in system_lock.parse(text)}
     assert found == {
         "cuda-cudart-12-5=12.5.82-1": runtime,
@@ -252,6 +249,13 @@ def test_the_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive]) 
         "git=1:2.39": git,
         "libstdc++6=12": hashlib.sha256(standard).hexdigest(),
     }
+    with pytest.raises(InputError, match="awk: no package of this name"):
+        system_lock.resolve("bookworm", ("git", "awk"), repository="nvidia-bookworm")
+    with pytest.raises(InfrastructureError, match="Unable to locate package nowhere"):
+        system_lock.resolve("bookworm", ("nowhere",))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InfrastructureError, match="cannot be pinned here"):
+        system_lock.resolve("bookworm", ("git",))
 
 
 @pytest.mark.parametrize("what", ["another key", "a list that was changed", "no signature", "not there"])
@@ -293,13 +297,6 @@ def test_the_named_bundle_wins(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_bytes(b"-----BEGIN CERTIFICATE-----\n")
     assert host_files({"SSL_CERT_FILE": str(bundle)})["host/ca-certificates.crt"] == bundle.read_bytes()
-
-
-@pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"])
-def test_the_users_index_reaches_both_installers(name: str) -> None:
-    files = host_files({name: "https://index.example/simple", **UNSET})
-    assert b"index-url = https://index.example/simple\n" in files["host/pip.conf"]
-    assert b'url = "https://index.example/simple"\n' in files["host/uv.toml"]
 
 
 @pytest.mark.parametrize("index", ["file:///opt/index", "https://x\n[evil]", 'https://x"', "", "ftp://x"])

@@ -35,7 +35,6 @@ def put(site: Site, name: str, version: str, needs: str = "") -> None:
 
 @pytest.fixture(params=["", "unsafe-best-match", "pip", "UV_INDEX", "uv.toml"])
 def indexes(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Indexes]:
-    """Serve three indexes; the host is set to two of them in each way there is."""
     for name in ("UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     pip, uv = tmp_path / "pip.conf", tmp_path / "uv.toml"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import msgspec
 import pytest
 from factories import environment, gpu_environment, lock
@@ -95,26 +92,6 @@ def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
 def test_nothing_but_a_folder_is_put_on_the_loaders_path(evil: str) -> None:
     with pytest.raises(ValueError, match="not fit for a Dockerfile"):
         render_context(msgspec.structs.replace(GPU, loader_folders=(evil,)), LOCK, templates())
-
-
-@pytest.mark.parametrize(
-    ("present", "told"),
-    [
-        ((), {}),
-        (("ca-certificates.crt",), {"SSL_CERT_FILE": "ca-certificates.crt", "PIP_CERT": "ca-certificates.crt"}),
-        (("pip.conf",), {"PIP_CONFIG_FILE": "pip.conf"}),
-        (("uv.toml",), {"UV_CONFIG_FILE": "uv.toml"}),
-    ],
-)
-def test_the_preamble_exports_what_is_there(present: tuple[str, ...], told: dict[str, str], tmp_path: Path) -> None:
-    for name in ("ca-certificates.crt", "pip.conf", "uv.toml"):
-        (tmp_path / name).write_text("x" if name in present else "")
-    script = WITH_HOST.partition(" \\\n")[2].replace("/run/host", str(tmp_path)) + "\n    env"
-    shown = subprocess.run(["/bin/sh", "-ec", script], env={}, capture_output=True, text=True, check=True).stdout
-    found = dict(line.split("=", 1) for line in shown.splitlines())
-    assert {name: value for name, value in found.items() if "CERT" in name or "CONFIG" in name} == {
-        name: str(tmp_path / file) for name, file in told.items()
-    }
 
 
 def test_certificates_of_the_matrix_are_installed_under_names_that_the_system_reads() -> None:
