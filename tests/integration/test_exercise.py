@@ -12,12 +12,12 @@ from pathlib import Path
 
 import docker
 import pytest
+from factories import resolved
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import FILES_AT, ContainerSpec
-from envbuilder.environment import Combination, Environment, Flavor, Variant
+from envbuilder.environment import Flavor
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import ensure
 from envbuilder.image.context import build_files
@@ -93,13 +93,6 @@ FEWEST = 2_000
 """Files that are opened in any release; fewer, and it was not followed."""
 
 
-def environment(release: str, flavor: Flavor, variant: Variant) -> Environment:
-    wish = Combination(tensorflow=release, os="debian-bookworm", flavor=flavor, variant=variant)
-    found = resolve(wish, load())
-    assert isinstance(found, Environment)
-    return found
-
-
 def goes(name: str) -> Callable[[str], bool]:
     """Tell files that a context's list leaves out whole: programs of the environment too, as RECORD writes them."""
     found = removed_files.parse(carried_out(build_files(name, HERE), f"{name}/Dockerfile"))
@@ -111,7 +104,7 @@ def goes(name: str) -> Callable[[str], bool]:
 @pytest.mark.parametrize(("release", "flavor"), [("2.21.0", "cpu"), ("2.20.0", "gpu")])
 def test_nothing_that_goes_is_opened(release: str, flavor: Flavor, tmp_path: Path) -> None:
     engine, catalog = connect(), load()
-    whole, slim = environment(release, flavor, "devel"), environment(release, flavor, "runtime")
+    whole, slim = (resolved(tensorflow=release, flavor=flavor, variant=one) for one in ("devel", "runtime"))
     images = [ensure(one, catalog, HERE, engine, lambda _: None).record.image for one in (whole, slim)]
     (tmp_path / PROGRAM.name).write_bytes(PROGRAM.read_bytes())
 
