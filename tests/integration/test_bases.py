@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +14,14 @@ import pytest
 from apt_repository import Archive, Signer, served
 from certificates import certificate
 from command_line import ran
+from factories import resolved
 from made_objects import cudnn_part, run_time, shared_object
 from registries import SECRET_BCRYPT, docker_registry, login, own_address
 
 from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import Resolver
 from envbuilder.engine import archive
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
-from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError
 from envbuilder.image import system_lock
 from envbuilder.image.bases import ensure_base
@@ -57,7 +54,6 @@ CUDA: dict[str, archive.Source] = {
         )
     },
 }
-ALPINE: dict[str, archive.Source] = {"etc/os-release": b"ID=alpine\n", "lib/ld-musl-x86_64.so.1": b"x"}
 
 
 @dataclass
@@ -170,44 +166,6 @@ def test_from_a_registry_to_a_plan(desk: Desk) -> None:
     assert [one["code"] for one in planned["findings"] if "libcufft.so.10" in one["message"]] == ["MISSING_LIBRARY"]
 
 
-def test_a_base_that_cannot_work_is_refused(desk: Desk) -> None:
-    with docker_registry(desk.folder / "registry") as host:
-        desk.push(f"{host}/team/alpine:3", ALPINE)
-        code, answer, _ = desk.run("catalog", "look", f"{host}/team/alpine:3", "--format", "json")
-        assert code == 1
-    image = json.loads(answer)["image"]
-    include = [{"tensorflow": "2.13.1", "os": "small"}]
-    text = json.dumps({"name": "ours", "bases": {"small": {"image": image}}, "include": include})
-    (desk.folder / "matrix.yaml").write_text(text)
-    code, _, said = desk.run("plan", "matrix.yaml")
-    assert code == 2
-    assert "its C library is musl" in said
-
-
-def test_podman_s_socket_is_refused_with_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = shutil.which("podman")
-    if program is None:
-        pytest.skip("podman is not installed")
-    with tempfile.TemporaryDirectory(prefix="pod") as short:  # Podman takes no path of more than 50 characters
-        address = Path(short, "sock")
-        words = [program, "--root", f"{short}/store", "--runroot", f"{short}/run", "system", "service", "--time", "60"]
-        process = subprocess.Popen([*words, f"unix://{address}"])
-        try:
-            deadline = time.monotonic() + 20
-            while not address.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            with monkeypatch.context() as there:
-                there.setenv("DOCKER_HOST", f"unix://{address}")
-                code, _, said = desk.run("catalog", "look", "registry.example.org/x/y:1")
-        finally:
-            process.terminate()
-            process.wait(20)
-            subprocess.run(["umount", "-l", f"{short}/store/overlay"], check=False, capture_output=True)
-    assert code == 5
-    assert "Podman" in said
-    assert "BuildKit" in said
-
-
 NVIDIA = (
     *("cuda-cudart-12-5", "libcublas-12-5", "libcufft-12-5", "libcurand-12-5", "libcusolver-12-5"),
     *("libcusparse-12-5", "cuda-cupti-12-5", "libnvjitlink-12-5", "cuda-nvrtc-12-5"),
@@ -224,8 +182,7 @@ def test_cuda_of_a_vendors_repository(desk: Desk) -> None:
         vendor.add(name, "12.5.82-1", {f"{folder}/{name}.so.12": name.encode()}, more=needs)
     vendor.add("cuda-toolkit-config-common", "12.5.82-1", arch="all")
     vendor.publish()
-    found = Resolver(load()).resolve(Combination(tensorflow="2.18.1", os="debian-bookworm-nvidia", flavor="gpu"))
-    assert isinstance(found, Environment)
+    found = resolved(tensorflow="2.18.1", os="debian-bookworm-nvidia", flavor="gpu")
     config = desk.folder / "config/envbuilder/config.toml"
     config.parent.mkdir(parents=True)
     key = vendor.signer.public(desk.folder / "vendor.gpg")

@@ -90,15 +90,6 @@ def test_lines_do_not_depend_on_how_they_are_cut(text: str, size: int) -> None:
     assert [step.text for step in steps] == text.split("\n")[: None if text.rpartition("\n")[2] else -1]
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    try:
-        found = list(fields(data))
-    except ValueError:
-        return
-    assert sum(len(value) for _, value in found if isinstance(value, bytes)) <= len(data)
-
-
 @pytest.mark.parametrize(
     ("data", "found"),
     [
