@@ -12,30 +12,25 @@ import msgspec
 from envbuilder.environment import WHOLE, Additions, Combination, Flavor, Variant
 from envbuilder.versions import DOTTED, RELEASE, SPEC
 
-ReleaseText = Annotated[str, msgspec.Meta(pattern=rf"^{RELEASE}\Z", description="a release, such as 2.20.0")]
-SpecText = Annotated[
-    str,
-    msgspec.Meta(pattern=rf"^{SPEC}\Z", description="a release such as 2.20.0, `latest`, or a range such as ~=2.19"),
-]
-DottedText = Annotated[str, msgspec.Meta(pattern=rf"^{DOTTED}\Z", description="a dotted number, such as 12.5")]
-NameText = Annotated[
-    str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}\Z", description="a short name in lower case")
-]
+
+def _text(pattern: str, description: str) -> msgspec.Meta:
+    return msgspec.Meta(pattern=rf"^{pattern}\Z", description=description)
+
+
+ReleaseText = Annotated[str, _text(RELEASE, "a release, such as 2.20.0")]
+SpecText = Annotated[str, _text(SPEC, "a release such as 2.20.0, `latest`, or a range such as ~=2.19")]
+DottedText = Annotated[str, _text(DOTTED, "a dotted number, such as 12.5")]
+NameText = Annotated[str, _text(r"[a-z0-9][a-z0-9.-]{0,63}", "a short name in lower case")]
 OsText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?:[a-z0-9][a-z0-9.-]{0,63}|[a-z0-9][a-z0-9._/-]{0,127}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})\Z",
-        description="a system such as debian-bookworm, a base of `bases`, or a published image that brings CUDA",
+    _text(
+        r"(?:[a-z0-9][a-z0-9.-]{0,63}|[a-z0-9][a-z0-9._/-]{0,127}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})",
+        "a system such as debian-bookworm, a base of `bases`, or a published image that brings CUDA",
     ),
 ]
 Arch = Literal["x86_64", "aarch64"]
-DriverText = Annotated[
-    str,
-    msgspec.Meta(pattern=rf"^[Rr]?{DOTTED}\Z", description="a driver, such as 535.104.05, or its branch, such as 535"),
-]
-GpuText = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}\Z", description="a GPU, such as H100")
-]
+DriverText = Annotated[str, _text(rf"[Rr]?{DOTTED}", "a driver, such as 535.104.05, or its branch, such as 535")]
+GpuText = Annotated[str, _text(r"[A-Za-z0-9][A-Za-z0-9 .+()/_,:=\u00d7-]{0,254}", "a GPU, such as H100")]
 REQUIREMENT = re.compile(
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\[[a-z0-9_-]+\])?((==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*-]{0,31},?){0,4}\Z"
 )
@@ -48,10 +43,10 @@ Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
 
 BaseImageText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
-        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}\Z",
-        description="an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…; "
+    _text(
+        r"(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
+        r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}",
+        "an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…; "
         "`envbuilder catalog look NAME:TAG` prints it",
     ),
 ]
@@ -64,64 +59,57 @@ class BaseWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     python: DottedText | None = None
 
 
-PrintableText = Annotated[
-    str,
-    msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,4096}\Z", description="a text on one line"),
-]
+PrintableText = Annotated[str, _text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,4096}", "a text on one line")]
 PathText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*\Z",
-        description="a file's path in the workspace, such as files/app.conf",
+    _text(
+        r"(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*",
+        "a file's path in the workspace, such as files/app.conf",
     ),
 ]
 PlaceText = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(?!.*/\.\.?(?:/|\Z))(?:/[A-Za-z0-9_.+-]+)+\Z",
-        description="a path in the image, such as /etc/app.conf",
-    ),
+    str, _text(r"(?!.*/\.\.?(?:/|\Z))(?:/[A-Za-z0-9_.+-]+)+", "a path in the image, such as /etc/app.conf")
 ]
 SystemPackageText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^[a-z0-9][a-z0-9+.-]{1,99}(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99})?\Z",
-        description="a package of the system, such as libgomp1 or libgomp1=12.2.0-14",
+    _text(
+        r"[a-z0-9][a-z0-9+.-]{1,99}(?:=[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99})?",
+        "a package of the system, such as libgomp1 or libgomp1=12.2.0-14",
     ),
 ]
 VariableText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?!(?:PATH|VIRTUAL_ENV|PYTHONHOME|PYTHONPATH|LD_[A-Z_]*|NVIDIA_[A-Z_]*|CUDA_CACHE_[A-Z]*)\Z)[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
-        description="a variable's name, none that decides what is loaded",
+    _text(
+        r"(?!(?:PATH|VIRTUAL_ENV|PYTHONHOME|PYTHONPATH|LD_[A-Z_]*|NVIDIA_[A-Z_]*|CUDA_CACHE_[A-Z]*)\Z)[A-Za-z_][A-Za-z0-9_]{0,127}",
+        "a variable's name, none that decides what is loaded",
     ),
 ]
 LabelText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?!org\.envbuilder\.|org\.opencontainers\.image\.base\.)[a-z0-9][a-z0-9./_-]{0,127}\Z",
-        description="a label's name, none of envbuilder's own",
+    _text(
+        r"(?!org\.envbuilder\.|org\.opencontainers\.image\.base\.)[a-z0-9][a-z0-9./_-]{0,127}",
+        "a label's name, none of envbuilder's own",
     ),
 ]
 UserText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?!root\Z)(?:[a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,8}(?::[1-9][0-9]{0,8})?)\Z",
-        description="a user's name, or numbers such as 1000:1000; root is none",
+    _text(
+        r"(?!root\Z)(?:[a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,8}(?::[1-9][0-9]{0,8})?)",
+        "a user's name, or numbers such as 1000:1000; root is none",
     ),
 ]
 IndexText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*/?\Z",
-        description="an index's address without credentials, such as https://pypi.example.org/simple",
+    _text(
+        r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*/?",
+        "an index's address without credentials, such as https://pypi.example.org/simple",
     ),
 ]
 TemplateText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=r"^(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*\.j2\Z",
-        description="a template's path in the workspace, such as templates/my.Dockerfile.j2",
+    _text(
+        r"(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*\.j2",
+        "a template's path in the workspace, such as templates/my.Dockerfile.j2",
     ),
 ]
 
@@ -204,9 +192,9 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _FIELD = r"\{(?:id|tensorflow|python|os|flavor|cuda|cudnn|form)\}"
 TagText = Annotated[
     str,
-    msgspec.Meta(
-        pattern=rf"^(?:{_FIELD}|[A-Za-z0-9_])(?:{_FIELD}|[A-Za-z0-9_.-]){{0,127}}\Z",
-        description="a pattern of tags such as team-{tensorflow}-{flavor}; also {id}, {python}, {os}, {cuda}, {form}",
+    _text(
+        rf"(?:{_FIELD}|[A-Za-z0-9_])(?:{_FIELD}|[A-Za-z0-9_.-]){{0,127}}",
+        "a pattern of tags such as team-{tensorflow}-{flavor}; also {id}, {python}, {os}, {cuda}, {form}",
     ),
 ]
 
