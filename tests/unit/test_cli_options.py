@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,36 +11,24 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
-from command_line import commands as every_command
-from command_line import ran
+from command_line import commands, ran
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.cli import COMMANDS, COMPLETION, help_texts, main, root
+from envbuilder.cli import COMPLETION, help_texts, main, root
 from envbuilder.cli.options import FilePath, GivenText, moment
 from envbuilder.errors import UsageError
 
-
-def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    command = group.get_command(click.Context(group), name)
-    assert command
-    yield name, command
-    if isinstance(command, click.Group):
-        for child in command.commands:
-            yield from commands(command, child)
-
-
 OPTIONS = [
-    pytest.param(name, command, parameter, id=f"{name} {parameter.opts[-1]}")
-    for top, *_ in COMMANDS
-    for name, command in commands(root, top)
+    pytest.param(" ".join(words), command, parameter, id=f"{' '.join(words)} {parameter.opts[-1]}")
+    for words, command in commands()
     for parameter in command.params
     if isinstance(parameter.type, FilePath | GivenText) and parameter.nargs == 1
 ]
 
 
 def test_every_text_and_path_is_among_them() -> None:
-    every = [one for top, *_ in COMMANDS for _, command in commands(root, top) for one in command.params]
+    every = [one for _, command in commands() for one in command.params]
     texts = [one for one in every if isinstance(one, click.Option) and one.type is click.STRING and not one.multiple]
     paths = [one for one in every if isinstance(one.type, click.Path) and not isinstance(one.type, FilePath)]
     assert (texts, paths) == ([], [])
@@ -103,7 +90,7 @@ def test_since_accepts_dates_and_ages() -> None:
 
 
 def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
-    known = {" ".join(words): command.help for words, command in every_command()}
+    known = {" ".join(words): command.help for words, command in commands()}
     groups = {words.partition(" ")[0] for words in known if " " in words}
     assert all(known.values())
     assert set(help_texts()) <= {"envbuilder", *groups, *known}

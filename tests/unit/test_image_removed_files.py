@@ -14,7 +14,6 @@ from envbuilder.catalog.store import load
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.layers import PackageLayer, make_folder
 from envbuilder.image.removed_files import Omitted, Wheel, parse, removed, sums
-from envbuilder.probes.slimming import remove_files
 from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 
@@ -147,11 +146,6 @@ def test_rows_without_paths_are_about_complete_wheels_of_listed_releases() -> No
     pins = ("nvidia-nccl-cu12==2.25.1", "nvidia-cublas-cu12==12.5.3.2")
     assert list(load().not_installed("2.20.0", pins)) == [pins[0]]
     assert load().not_installed("2.21.0", pins) == {}
-
-
-def test_a_stored_row_is_written_as_it_was_read() -> None:
-    for line in filter(None, LIST.split("\n")):
-        assert remove_files.parse_row(line).line() == line
 
 
 def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
