@@ -214,7 +214,7 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
     """Render all files that an environment's build needs, by their path below ``images/``.
 
     Raises UsageError if a file or template of its matrix cannot be read, or if the versions of the system's packages or
-    the contents of its wheels are not known yet.
+    the contents of its wheels are not known yet; InputError for a lock of them that does not fit.
     """
     added = environment.added
     texts = templates()
@@ -222,16 +222,16 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
         texts[added.template] = users_text(workspace.users(added.template))
     sources = (*(source for source, _ in added.files), *added.certificates)
     files = {source: read_users(workspace.users(source)) for source in sources}
-    system = system_lock.of_context(workspace.context(environment.id), environment)
-    hint = f"envbuilder lock -s {environment.id}"
-    if system is None:
-        raise UsageError(f"{environment.id}: the system's packages are not pinned as it asks for them", hint=hint)
+    context, hint = workspace.context(environment.id), f"envbuilder lock -s {environment.id}"
+    if system_lock.absent(context, environment):
+        raise UsageError(f"{environment.id}: the system's packages are not pinned", hint=hint)
     packages = {}
     for layer, folder in _stored_packages(environment, lock_text, workspace).items():
         if folder is None:
             text = f"{environment.id}: images/{PACKAGES}/{layer.folder} is missing, or of another lock"
             raise UsageError(text, hint=hint)
         packages[layer.folder] = folder
+    system = system_lock.texts(context, environment)
     return render_context(environment, lock_text, texts, files, packages=packages, system=system)
 
 
@@ -301,7 +301,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
     text, wanted, why = lockfile.of_context(context), None, "missing"
     try:
         wanted = rendered(environment, text, workspace) if text is not None else None
-    except UsageError as error:
+    except (InputError, UsageError) as error:
         why = error.message
     if wanted is None:
         return (Difference(str(context / LOCK), f"{why}: run envbuilder lock -s {environment.id}\n"),)

@@ -115,13 +115,6 @@ def texts(context: Path, environment: Environment) -> dict[str, str]:
     return {name: text for name, (text, _) in _stored(context, environment).items()}
 
 
-def of_context(context: Path, environment: Environment) -> dict[str, str] | None:
-    """Read the system's locks of a build context by name; None if one is missing or does not fit the environment."""
-    found = _stored(context, environment)
-    complete = len(found) == len(needed(environment)) and all(fits for _, fits in found.values())
-    return {name: text for name, (text, _) in found.items()} if complete else None
-
-
 def absent(context: Path, environment: Environment) -> tuple[str, ...]:
     """Return the names of the system's locks that a build context lacks.
 

@@ -40,9 +40,9 @@ def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     assert image.labels == {BASE_KEY_LABEL: key, BASE_FROM_LABEL: "signed packages of bookworm"}
 
 
-def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str, end: str = "") -> None:
     program = folder / "mmdebstrap"
-    program.write_text(f'#!/bin/sh\nfor word; do case $word in *.part) echo {content} > "$word";; esac; done\n')
+    program.write_text(f'#!/bin/sh\nfor word; do case $word in *.part) echo {content} > "$word";; esac; done\n{end}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
@@ -90,12 +90,7 @@ def test_what_is_not_debian_cannot_be_bootstrapped(tmp_path: Path) -> None:
 
 
 def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "mmdebstrap"
-    program.write_text(
-        '#!/bin/sh\nfor word; do case $word in *.part) echo half > "$word";; esac; done\necho E: no key; exit 1\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    mirror(tmp_path, monkeypatch, "half", "echo E: no key; exit 1")
     with pytest.raises(InfrastructureError, match="E: no key"):
         debian.bootstrap("bookworm", tmp_path / "cache" / "root.tar", lambda _: None)
     assert list((tmp_path / "cache").iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -66,21 +67,20 @@ def test_what_is_no_line_of_a_lock_is_refused(line: str) -> None:
 def test_a_lock_counts_while_it_pins_what_is_asked_for(
     tmp_path: Path, packages: tuple[str, ...], *, stands: bool
 ) -> None:
-    text = f"# in the base: python3\n{LOCKED}"
-    (tmp_path / SYSTEM_LOCK).write_text(text)
-    found = system_lock.of_context(tmp_path, environment("debian-bookworm", *packages))
-    assert found == ({SYSTEM_LOCK: text} if stands else None)
+    (tmp_path / SYSTEM_LOCK).write_text(f"# in the base: python3\n{LOCKED}")
+    with nullcontext() if stands else pytest.raises(InputError, match="does not pin"):
+        assert system_lock.absent(tmp_path, environment("debian-bookworm", *packages)) == ()
 
 
 def test_an_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> None:
-    assert system_lock.of_context(tmp_path, environment()) == {}
+    assert system_lock.absent(tmp_path, environment()) == ()
     assert environment("python-3.11", "git").pinned_packages == ()
 
 
 def test_a_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
     (tmp_path / SYSTEM_LOCK).write_text("git\n")
     with pytest.raises(InputError, match=SYSTEM_LOCK):
-        system_lock.of_context(tmp_path, environment("debian-bookworm", "git"))
+        system_lock.absent(tmp_path, environment("debian-bookworm", "git"))
 
 
 def test_cuda_of_packages_needs_both_locks(tmp_path: Path) -> None:
@@ -88,11 +88,13 @@ def test_cuda_of_packages_needs_both_locks(tmp_path: Path) -> None:
     assert wanted.packaged_cuda is not None
     lines = [f"{CUDART}  {name}_11.8_amd64.deb\n" for name in wanted.packaged_cuda.packages]
     (tmp_path / SYSTEM_LOCK).write_text("".join(lines))
-    assert system_lock.of_context(tmp_path, wanted) is None
+    assert system_lock.absent(tmp_path, wanted) == (CUDNN_LOCK,)
     (tmp_path / CUDNN_LOCK).write_text(WHEEL.replace("8.6.0.163", "8.5.0.96"))
-    assert system_lock.of_context(tmp_path, wanted) is None
+    with pytest.raises(InputError, match=CUDNN_LOCK):
+        system_lock.absent(tmp_path, wanted)
     (tmp_path / CUDNN_LOCK).write_text(WHEEL)
-    assert system_lock.of_context(tmp_path, wanted) == {SYSTEM_LOCK: "".join(lines), CUDNN_LOCK: WHEEL}
+    assert system_lock.absent(tmp_path, wanted) == ()
+    assert system_lock.texts(tmp_path, wanted) == {SYSTEM_LOCK: "".join(lines), CUDNN_LOCK: WHEEL}
 
 
 def test_nothing_is_installed_that_the_base_has() -> None:

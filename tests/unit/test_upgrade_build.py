@@ -122,7 +122,7 @@ def test_new_image_keeps_the_system_locks_of_the_old_one(workspace: Workspace) -
     lock = pin("tensorflow", "2.13.1")
     side = maker(workspace, lock).lock_new(after, LockedImage(before, lock, committed=True))
     aside = workspace.for_upgrades.context(side.environment.id)
-    assert system_lock.of_context(aside, side.environment) == {SYSTEM_LOCK: text, CUDNN_LOCK: wheel}
+    assert system_lock.texts(aside, side.environment) == {SYSTEM_LOCK: text, CUDNN_LOCK: wheel}
     other = msgspec.structs.replace(cuda, cudnn="nvidia-cudnn-cu11==8.9.6.50")
     (aside / CUDNN_LOCK).unlink()
     system_lock.carry_over(context, aside, msgspec.structs.replace(after, system_cuda=other))
