@@ -252,6 +252,11 @@ def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, roo
     assert [one.line for one in caught.value.problems] == [3]
 
 
+def test_a_requirements_file_that_is_missing_is_named(root: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.txt"):
+        wished(root, {"requirements": "none.txt"})
+
+
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
