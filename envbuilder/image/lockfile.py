@@ -150,23 +150,25 @@ def resolve(
     ``wheels`` a folder of further wheels to choose from; ``refresh`` asks the index again for cached pages. Raises
     UnsatisfiableError with the resolver's reason, InfrastructureError if the index does not answer.
     """
-    pins = _pins(_compiled(environment, glibc, wheels, keep=keep, refresh=refresh))
-    text = with_hashes(pins, environment, glibc, wheels=wheels)
+    local = ("--find-links", str(wheels)) if wheels else ()
+    pins = _pins(_compiled(environment, glibc, *local, *(["--refresh"] if refresh else []), keep=keep))
+    text = with_hashes(pins, environment, glibc, *local)
     framework, *asked_for = environment.requirements
     if not asked_for:
         return with_installer(text, environment)
     alone = msgspec.structs.replace(environment, requirements=(framework,), constraints=pins)
-    required = _pins(_compiled(alone, glibc, wheels, keep=text))
+    required = _pins(_compiled(alone, glibc, *local, keep=text))
     return with_installer(with_added(text, names(set(pins) - set(required))), environment)
 
 
-def with_hashes(pins: tuple[str, ...], environment: Environment, glibc: str, *, wheels: Path | None = None) -> str:
+def with_hashes(pins: tuple[str, ...], environment: Environment, glibc: str, *options: str) -> str:
     """Return a lock of exactly these pins, each with the hash of the file that is installed: the best wheel, or sdist.
 
-    Errors as of `resolve`.
+    ``options`` are uv's. Errors as of `resolve`.
     """
     exact = msgspec.structs.replace(environment, requirements=pins, cuda_wheels=(), constraints=())
-    found = Pylock.from_dict(tomllib.loads(_compiled(exact, glibc, wheels, pylock=True)))
+    options = (*options, "--no-deps", "--format", "pylock.toml")
+    found = Pylock.from_dict(tomllib.loads(_compiled(exact, glibc, *options, name="pylock.toml")))
     tags = supported_tags(environment.python, environment.arch, numbers(glibc)[1])
     target = default_environment()
     target |= {"python_version": environment.python, "python_full_version": f"{environment.python}.0"}
@@ -183,16 +185,8 @@ def _pins(text: str) -> tuple[str, ...]:
     return tuple(f"{package.name}=={package.version}" for package in parse(text))
 
 
-def _compiled(
-    environment: Environment,
-    glibc: str,
-    wheels: Path | None,
-    *,
-    keep: str = "",
-    pylock: bool = False,
-    refresh: bool = False,
-) -> str:
-    """Resolve by uv: a lock with every file's hash, or for exact pins (``pylock``) every file of each package.
+def _compiled(environment: Environment, glibc: str, *options: str, keep: str = "", name: str = LOCK) -> str:
+    """Resolve by uv: a lock with the hash of every file of each package, in the format of its file's ``name``.
 
     The indexes are this host's, after those of the matrix. A package that one of these has is taken only from there,
     whatever the strategy is between others: a package of a team's own name that somebody else published under a higher
@@ -205,18 +199,14 @@ def _compiled(
         environ |= {"UV_INDEX": further, "UV_INDEX_STRATEGY": "first-index"}
     with workspace.temporary_folder("lock") as folder:
         asked, bounds = folder / "requirements.in", folder / "constraints.txt"
-        result = folder / ("pylock.toml" if pylock else "requirements.lock")
+        result = folder / name
         asked.write_text("\n".join((*environment.requirements, *environment.cuda_wheels)) + "\n")
         bounds.write_text("\n".join(environment.constraints) + "\n")
         if keep:
             result.write_text(keep)
         words = [find_uv_bin(), "pip", "compile", str(asked), "--constraints", str(bounds)]
         words += ["--output-file", str(result), "--generate-hashes", "--no-header", "--no-annotate"]
-        words += ["--quiet", "--no-python-downloads"]
-        words += ["--no-deps", "--format", "pylock.toml"] if pylock else []
-        words += ["--find-links", str(wheels)] if wheels else []
-        words += ["--refresh"] if refresh else []
-        words += _target(environment, glibc)
+        words += ["--quiet", "--no-python-downloads", *options, *_target(environment, glibc)]
         try:
             done = subprocesses.run(words, within=_TIME_LIMIT_S, env=environ)
         except subprocesses.ProgramError as error:
