@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Literal
 
-from envbuilder.support import decoding, dpkg_status
+from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions, site_of
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.image_files import is_list
@@ -18,13 +18,6 @@ _Owner = tuple[_Kind, str, str]
 _ORDER: tuple[_Kind, ...] = ("package", "system package", "files")
 _DEEP = 2
 """Number of folders in the name of an area, as in ``/usr/local``."""
-
-
-def system_packages(subject: ImageContext, layers: int) -> Mapping[str, str]:
-    """Return the versions of the system's packages as of the lowest ``layers`` of an image."""
-    records = reversed(subject.files.records[:layers])
-    found = next((content for one in records if (content := one.contents.get(dpkg_status.PATH))), b"")
-    return dpkg_status.versions(decoding.lossy(found))
 
 
 def additions(subject: ImageContext) -> tuple[Addition, ...]:
@@ -45,8 +38,7 @@ def additions(subject: ImageContext) -> tuple[Addition, ...]:
 
 
 def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
-    before = system_packages(subject, subject.own_layers)
-    now = system_packages(subject, len(subject.files.records))
+    before, now = (subject.files.packages(layers) for layers in (subject.own_layers, len(subject.files.records)))
     for path, content in subject.files.kept():
         name = posixpath.basename(path).removesuffix(".list").partition(":")[0]
         if is_list(path) and now.get(name, "") != before.get(name, ""):

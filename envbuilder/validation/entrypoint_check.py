@@ -13,8 +13,8 @@ import msgspec
 from envbuilder.engine.port import ContainerResult, ContainerSpec, Engine, Image
 from envbuilder.finding import Severity
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.check_findings import found
 from envbuilder.validation.checks import Check
+from envbuilder.validation.image_context import found
 from envbuilder.verdict import CheckResult
 
 FRESH_USER = "1000730000:0"

@@ -13,9 +13,8 @@ import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
-from envbuilder.support import terminal_text
 from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
-from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, finding, listed
+from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_user import user_number
 from envbuilder.validation.layer_scan import KEPT, FileRow
@@ -138,12 +137,9 @@ def _reported(subject: ImageContext, row: Area, package: InstalledPackage | None
     area = row.area.format_map(about)
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
     wanted = {"requires" if row.event == "missing" else "found": listed(paths)}
-    one = finding(severity, row.code, terminal_text.line(area), terminal_text.line(text), fix=row.fix, **wanted)
-    return Reported(row.check, one, tuple(there) if row.is_cause else ())
+    one = Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted)
+    return Reported(row.check, one_line(one), tuple(there) if row.is_cause else ())
 
-
-_OF_ENVIRONMENT = re.compile(r"/bin/(?:[Aa]ctivate[^/]*|python[\d.]*)\Z")
-"""Files that every virtual environment has; checks of the interpreter compare those of Python."""
 
 _LISTS_OF_OTHERS = re.compile(r"\A(?:var/lib/rpm|usr/lib/sysimage/rpm)/[^/]+\Z|\Alib/apk/db/installed\Z")
 """Databases of rpm and apk. Their file lists are not read: any file of such a layer may belong to a package."""
@@ -205,7 +201,7 @@ class _Entries:
     def owner(self, path: str) -> Owner | None:
         real = path if path in self._files.paths else self._files.resolve(path)
         if self._subject.is_of_system(real):
-            return Owner("system", self._files.system.layer(real) or 0)
+            return Owner("system", self._files.system.layers.get(real, 0))
         if path in self._packages:
             return Owner("package", self._packages[path])
         entry = self._files.paths.get(path)
@@ -234,7 +230,7 @@ class _Entries:
         if row.kind == "folder":
             return
         owner = self.owner(path)
-        if owner is None and "/__pycache__/" not in path and not _OF_ENVIRONMENT.search(path):
+        if owner is None:
             yield "added"
         if self._is_changed(path, entry, owner):
             yield "changed"
@@ -323,7 +319,7 @@ class _Entries:
     def _is_raised(self, path: str, entry: StackedFile) -> bool:
         """Return True for a program with other rights than its user's, unless a system package brought it so."""
         row = entry.row
-        brought = self._files.system.layer(path)
+        brought = self._files.system.layers.get(path)
         as_packaged = brought is None or entry.layer <= brought
         is_program = row.kind == "file" and (row.mode & 0o111 or (row.has_capabilities and row.binary is not None))
         return bool(is_program) and not (_PRIVILEGED.match(path) and as_packaged)
@@ -392,7 +388,7 @@ class _Entries:
 
     @cached_property
     def _before_system(self) -> frozenset[str]:
-        theirs = (path.rpartition("/") for path, _ in self._files.system.files())
+        theirs = (path.rpartition("/") for path in self._files.system.layers)
         names = {name for folder, _, name in theirs if folder in ("bin", "sbin", "usr/bin", "usr/sbin")}
         own = {posixpath.normpath(f"{one.site}/../../../bin") for one in distributions(self._files)}
         places = {self._files.resolve(folder) for folder in self._subject.entries("PATH")}

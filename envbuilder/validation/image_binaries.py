@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from envbuilder.finding import Finding, Severity
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.check_findings import found, output
-from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, listed
+from envbuilder.validation.image_context import OF_CUDA, CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.layer_scan import Binary
 
 _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
@@ -23,7 +22,6 @@ _CODE_PATH = re.compile(
 _MAJOR = re.compile(r"\.so\.(\d+)")
 _LIBDEVICE = re.compile(r"(?:^|/)libdevice\.10\.bc\Z")
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
-_PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 
 
 def binaries(subject: ImageContext) -> CheckOutput:
@@ -32,7 +30,7 @@ def binaries(subject: ImageContext) -> CheckOutput:
     held = {path: binary for path, binary in rows if binary is not None}
     damaged = {path: binary.damaged for path, binary in held.items() if binary.damaged and _CODE_PATH.search(path)}
     findings = [found("damaged", path=f"/{path}"[:200], shown=listed([path]), why=why) for path, why in damaged.items()]
-    findings += [*_machines(subject, held), *_names(subject), *_cudnn(subject), *_tools(subject)]
+    findings += [*_machines(subject, held), *_names(subject), *_tools(subject)]
     findings += [*build_note(subject), *without_cuda(subject)]
     expected = "complete binaries of the image's architecture, each true to its name"
     result = output(findings, expected, f"{len(held)} binaries", binaries=len(held))
@@ -52,19 +50,11 @@ def _machines(subject: ImageContext, held: Mapping[str, Binary]) -> Iterator[Fin
 
 
 def _names(subject: ImageContext) -> Iterator[Finding]:
-    files = subject.files
-    for path, entry in files.paths.items():
-        if entry.row.kind not in ("file", "link", "same") or not _SOUGHT.search(path):
-            continue
-        name, shown, real = posixpath.basename(path), listed([path]), files.file(path)
-        binary = real.row.binary if real is not None else None
-        if entry.row.kind == "link" and files.resolve(path) not in files.paths:
-            if "site-packages/" in path:
-                yield found("no_library", name=name, shown=shown, what="a link to nothing")
-        elif real is not None and binary is None and real.row.size:
-            yield found("no_library", name=name, shown=shown, what="not a shared object")
-        elif binary is not None and binary.soname and not _same(name, binary.soname) and not _is_behind(subject, path):
-            yield found("other_soname", name=name, shown=shown, soname=binary.soname)
+    for path in filter(_SOUGHT.search, subject.files.paths):
+        name, real = posixpath.basename(path), subject.files.file(path)
+        soname = real.row.binary.soname if real is not None and real.row.binary is not None else ""
+        if soname and not _same(name, soname) and not _is_behind(subject, path):
+            yield found("other_soname", name=name, shown=listed([path]), soname=soname)
 
 
 def _is_behind(subject: ImageContext, path: str) -> bool:
@@ -77,18 +67,6 @@ def _is_behind(subject: ImageContext, path: str) -> bool:
 def _same(name: str, soname: str) -> bool:
     majors = {major[1] for text in (name, soname) if (major := _MAJOR.search(text))}
     return name.partition(".so")[0] == soname.partition(".so")[0] and len(majors) <= 1
-
-
-def _cudnn(subject: ImageContext) -> Iterator[Finding]:
-    """Find missing parts of cuDNN: since 9 the main library opens the others by name.
-
-    In a managed image the wheel's RECORD lists the parts.
-    """
-    mains = () if subject.is_managed else (path for path in subject.files.paths if path.endswith("/libcudnn.so.9"))
-    for folder in map(posixpath.dirname, mains):
-        parts = [f"{folder}/libcudnn_{part}.so.9" for part in _PARTS]
-        if missing := [path for path in parts if subject.files.file(path) is None]:
-            yield found("cudnn_parts", name=posixpath.basename(missing[0]), paths=listed(missing))
 
 
 def _tools(subject: ImageContext) -> Iterator[Finding]:

@@ -10,8 +10,7 @@ from envbuilder.finding import Finding
 from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
-from envbuilder.validation.check_findings import found, output
-from envbuilder.validation.image_context import CheckOutput, ImageContext
+from envbuilder.validation.image_context import CheckOutput, ImageContext, found, output
 from envbuilder.validation.image_files import ImageFiles
 
 ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"

@@ -1,4 +1,4 @@
-"""Input and output of the checks that read an image's files on the host."""
+"""Input and output of the checks that read an image's files on the host, and the texts of their findings."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
+
+import msgspec
 
 from envbuilder.engine.port import Image, Layer
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
-from envbuilder.support import decoding
+from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.file_records import InstalledPackage, distributions
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.image_loader import ImagePython, ImageSearch, LocalPython, LocalSearch
 from envbuilder.validation.secret_scan import INSTRUCTION, secrets_in
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.verdict import Measurement
+from envbuilder.workspace import packaged_yaml
 
 SHOWN = 4
 """Number of paths in a message before the rest is counted."""
@@ -168,12 +173,40 @@ def instruction(layer: Layer) -> str:
     return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")
 
 
-def finding(
-    severity: Severity, code: Code, subject: str, message: str, *, requires: str = "", found: str = "", fix: str = ""
-) -> Finding:
-    return Finding(
-        code=code, severity=severity, subject=subject, message=message, requires=requires, found=found, fix=fix
-    )
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    code: Code
+    subject: str
+    message: str
+    severity: Severity = Severity.ERROR
+    requires: str = ""
+    found: str = ""
+    fix: str = ""
+
+
+@cache
+def texts() -> dict[str, _Text]:
+    return packaged_yaml(resources.files("envbuilder.validation") / "check_findings.yaml", dict[str, _Text])
+
+
+def found(name: str, severity: Severity | None = None, /, **fields: object) -> Finding:
+    """Write a finding with the texts of a row of check_findings.yaml."""
+    text = texts()[name]
+    lines: dict[str, Any] = {part: getattr(text, part).format_map(fields) for part in _TEXTS}
+    return one_line(Finding(code=text.code, severity=severity or text.severity, **lines))
+
+
+_TEXTS = ("subject", "message", "requires", "found", "fix")
+
+
+def one_line(finding: Finding) -> Finding:
+    """Return a finding with every text on one line, so that an image's text starts no line of a report."""
+    return msgspec.structs.replace(finding, **{name: terminal_text.line(getattr(finding, name)) for name in _TEXTS})
+
+
+def output(findings: Iterable[Finding], expected: str, observed: str, **counts: int) -> CheckOutput:
+    told = tuple(findings)
+    measured = tuple((name, Measurement(count, "1")) for name, count in counts.items())
+    return CheckOutput(told, expected, "; ".join(one.message for one in told) or observed, measured)
 
 
 def escaped(text: str) -> str:

@@ -6,9 +6,11 @@ import hashlib
 import posixpath
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib import resources
+from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,6 +42,7 @@ _MOST_LINKS = 40
 ROW = 300
 """Bytes of memory for one file of a list."""
 
+_NOTE = "pyvenv.cfg"
 _LIST = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.list\Z")
 _CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
 _CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
@@ -49,53 +52,21 @@ def is_list(path: str) -> bool:
     return _LIST.match(path) is not None
 
 
-class SystemPackages:
-    """Files by path in the image; ``kept`` yields path, content and layer of the lists, ``resolve`` follows links.
+class SystemPackages(NamedTuple):
+    """The files of system packages by path in the image, with the layer in which their package was last installed.
 
-    ``apart`` are the folders of virtual environments: no system package installs files there, whatever a list says.
+    ``names`` are the paths in a package's list that differ, because a folder became a link.
     """
 
-    def __init__(
-        self,
-        kept: Iterable[tuple[str, bytes, int]],
-        resolve: Callable[[str], str],
-        apart: frozenset[str] = frozenset(),
-        spend: Callable[[int], bool] = lambda _: True,
-    ) -> None:
-        self._layers: dict[str, int] = {}
-        self._names: dict[str, str] = {}
-        self._of_conda: set[str] = set()
-        environments = tuple(f"{one}/" for one in apart if one)
-        folders: dict[str, str] = {}
-        for path, content, layer in kept:
-            for name in _listed(path, content):
-                if not spend(ROW):
-                    break
-                folder, _, leaf = name.rpartition("/")
-                if folder not in folders:
-                    folders[folder] = resolve(folder)
-                placed = f"{folders[folder]}/{leaf}".lstrip("/")
-                if environments and placed.startswith(environments):
-                    continue
-                if not is_list(path):
-                    self._of_conda.add(placed)
-                self._layers[placed] = max(layer, self._layers.get(placed, 0))
-                if placed != name:
-                    self._names[placed] = name
+    layers: dict[str, int]
+    names: dict[str, str]
+    of_conda: set[str]
 
     def owns(self, path: str, *, conda: bool = True) -> bool:
-        return path in self._layers and (conda or path not in self._of_conda)
-
-    def layer(self, path: str) -> int | None:
-        """Return the layer in which the file's package was last installed; None for a file of no package."""
-        return self._layers.get(path)
+        return path in self.layers and (conda or path not in self.of_conda)
 
     def name(self, path: str) -> str:
-        """Return the path of a file in its package's list; it differs if a folder became a link."""
-        return self._names.get(path, path)
-
-    def files(self) -> Iterator[tuple[str, int]]:
-        yield from self._layers.items()
+        return self.names.get(path, path)
 
 
 def _listed(path: str, content: bytes) -> Iterator[str]:
@@ -142,8 +113,26 @@ class ImageFiles:
                 (number, path, text) for number, one in enumerate(self.records) for path, text in one.contents.items()
             )
             lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
-        apart = frozenset(posixpath.dirname(path) for path in self.paths if path.endswith("/pyvenv.cfg"))
-        return SystemPackages(lists, self.resolve, apart, self.budget.spend)
+        # No system package installs files into a virtual environment, whatever a list says.
+        environments = tuple(path.removesuffix(_NOTE) for path in self.paths if path.endswith(f"/{_NOTE}"))
+        found = SystemPackages({}, {}, set())
+        resolved = cache(self.resolve)
+        for path, content, layer in lists:
+            for name in takewhile(lambda _: self.budget.spend(ROW), _listed(path, content)):
+                folder, _, leaf = name.rpartition("/")
+                placed = f"{resolved(folder)}/{leaf}".lstrip("/")
+                if placed.startswith(environments):
+                    continue
+                if not is_list(path):
+                    found.of_conda.add(placed)
+                found.layers[placed] = max(layer, found.layers.get(placed, 0))
+                if placed != name:
+                    found.names[placed] = name
+        return found
+
+    def packages(self, layers: int) -> Mapping[str, str]:
+        """Return the versions of the system's packages as of the lowest ``layers``."""
+        return next((versions for number, versions in reversed(self._status) if number < layers and versions), {})
 
     def _is_installed(self, path: str) -> bool:
         """Return True if dpkg knows the package of this list; lists of unknown packages do not count."""

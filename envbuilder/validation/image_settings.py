@@ -17,9 +17,8 @@ from envbuilder.compat.rules.driver import requirement_met
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
-from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, finding
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, output
 from envbuilder.validation.image_user import can_start, home, scratch
 from envbuilder.validation.installed_files import blamed, reported
 from envbuilder.workspace import packaged_yaml
@@ -110,7 +109,8 @@ def configuration(subject: ImageContext) -> CheckOutput:
     return replace(result, blamed=blamed(subject, "configuration"), follow=follow)
 
 
-def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
+def _by_table(subject: ImageContext, env: Mapping[str, str], place: str = "") -> Iterator[_Setting]:
+    """Judge variables of the image, or those that a file or an instruction (``place``) sets later."""
     table = _table()
     for name, value in env.items():
         rules = [rule for names, rule in _rules() if names.match(name)]
@@ -120,10 +120,11 @@ def _by_table(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Settin
             continue
         weight = rule.severity or table.effects[rule.effect].severity
         severity = subject.severity if weight == "managed" else Severity(weight)
-        code = Code.GPU_NOT_VISIBLE if rule.effect == "devices" and weight == "error" else Code.IMAGE_CONFIGURATION
-        shown = escaped(name)
-        text = rule.message.format(name=shown, value=escaped(value))
-        yield finding(severity, code, shown, text, fix=f"leave {shown} out of the image"), rule.effect
+        row = "setting_of_devices" if rule.effect == "devices" and severity is Severity.ERROR else "setting"
+        text, shown = rule.message.format(name=escaped(name), value=escaped(value)), escaped(name)
+        if place:
+            row, severity, text, shown = "setting_of_place", Severity.WARNING, f"{place}: {text}", f"{place}: {shown}"
+        yield found(row, severity, name=shown, text=text, place=place), rule.effect
 
 
 _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
@@ -135,13 +136,8 @@ def _in_files(subject: ImageContext) -> Iterator[_Setting]:
     words = [str(one).partition(" ") for one in onbuild] if isinstance(onbuild, list | tuple) else []
     texts["ONBUILD"] = "\n".join(rest for instruction, _, rest in words if instruction.upper() == "ENV")
     for place, text in texts.items():
-        env = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(re.sub(r"(?m)^\s*#.*", "", text))}
-        for one, effect in _by_table(subject, env):
-            name, message = f"{place}: {one.subject}", f"{place}: {one.message}"
-            yield (
-                finding(Severity.WARNING, Code.IMAGE_CONFIGURATION, name, message, fix=f"leave it out of {place}"),
-                effect,
-            )
+        assigned = _ASSIGNED.findall(re.sub(r"(?m)^\s*#.*", "", text))
+        yield from _by_table(subject, {name: value.strip("\"'") for name, value in assigned}, place)
 
 
 def _instructions(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:

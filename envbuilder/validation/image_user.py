@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from envbuilder.finding import Finding
 from envbuilder.support import decoding
-from envbuilder.validation.check_findings import found
-from envbuilder.validation.image_context import ImageContext, escaped
+from envbuilder.validation.image_context import ImageContext, escaped, found
 from envbuilder.validation.image_files import StackedFile
 
 _COMPLETE = 1000

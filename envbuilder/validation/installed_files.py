@@ -16,7 +16,6 @@ from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.probes.suite import tensorflow_install
 from envbuilder.validation.additions import hidden_modules
-from envbuilder.validation.check_findings import found
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.file_records import (
     InstalledPackage,
@@ -26,7 +25,7 @@ from envbuilder.validation.file_records import (
     of_wheel,
 )
 from envbuilder.validation.image_claims import carried_list
-from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, listed
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed
 from envbuilder.validation.python_environment import environments, hiding_modules
 from envbuilder.validation.static_checks import cudnn_distributions
 from envbuilder.verdict import Measurement

@@ -12,8 +12,8 @@ import msgspec
 from envbuilder.environment import Flavor
 from envbuilder.finding import Code, Finding, Severity, worst_first
 from envbuilder.matrix import Budgets
-from envbuilder.validation.check_findings import found
 from envbuilder.validation.checks import Check
+from envbuilder.validation.image_context import found
 from envbuilder.verdict import (
     CheckLevel,
     CheckResult,

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from envbuilder.finding import Finding, Severity
 from envbuilder.support import decoding
-from envbuilder.validation.check_findings import found
-from envbuilder.validation.image_context import ImageContext, listed
+from envbuilder.validation.image_context import ImageContext, found, listed
 from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 

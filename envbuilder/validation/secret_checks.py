@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from envbuilder.engine.port import Image
 from envbuilder.finding import Finding, Severity
 from envbuilder.support import pem
-from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import digest_of, distributions, site_of
-from envbuilder.validation.image_context import CheckOutput, ImageContext, listed
+from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.image_user import user_number
 from envbuilder.validation.installed_files import reported
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in

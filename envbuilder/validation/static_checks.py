@@ -20,10 +20,8 @@ from envbuilder.probes.suite.loader import Search
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.additions import system_packages
-from envbuilder.validation.check_findings import found, output
 from envbuilder.validation.file_records import InstalledPackage, distributions
-from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, listed
+from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.image_loader import STUB_AT_MOST, Unmet, unmet
 from envbuilder.versions import key_or_none, minor
 
@@ -71,10 +69,10 @@ def _unlocked(subject: ImageContext) -> list[Finding]:
     wanted |= {name: version or there.get(name, "") for name, _, version in asked}
     if wanted and status is None:
         return [found("no_dpkg_status", path=dpkg_status.PATH, lock=SYSTEM_LOCK)]
-    of_base = system_packages(subject, subject.locked_above)
+    of_base = subject.files.packages(subject.locked_above)
     of_base = of_base if "python3" in of_base else {}  # a base without Python gets it from the packages of its day
     wanted = {**of_base, **wanted}
-    before = system_packages(subject, subject.own_layers) if subject.own_layers else there
+    before = subject.files.packages(subject.own_layers) if subject.own_layers else there
     known = wanted.keys() | (before if of_base else ())  # others may be installed above an unlocked base
     findings = _unlike(wanted, {name: version for name, version in there.items() if name in known})
     if len(findings) > SHOWN:

@@ -21,8 +21,8 @@ from envbuilder.probes.suite.channel import Reader
 from envbuilder.probes.suite.drawn_product import SHAPE, SIZES, drawn
 from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.support import decoding, terminal_text
-from envbuilder.validation.check_findings import found
 from envbuilder.validation.checks import HOST_GROUPS, Check
+from envbuilder.validation.image_context import found, one_line
 from envbuilder.verdict import CheckLevel, CheckResult, GpuSeen, HostRef, Outcome, Phase, every_on
 
 SILENCE_S = 60.0
@@ -288,12 +288,6 @@ def check_protocol(session: Session, why: Unfinished | None, check: Check) -> Ch
     )
 
 
-def plain_finding(finding: Finding) -> Finding:
-    """Return a finding with every text on one line, so that an image's text starts no line of a report."""
-    texts = ("subject", "message", "requires", "fix", "found")
-    return msgspec.structs.replace(finding, **{name: terminal_text.line(getattr(finding, name)) for name in texts})
-
-
 def _unanswered(check: Check, why: Unfinished) -> CheckResult:
     outcome: Outcome = "timeout" if why.code is Code.PROBE_TIMEOUT else "error"
     finding = Finding(code=why.code, severity=Severity.ERROR, subject=check.name, message=why.why)
@@ -306,7 +300,7 @@ def _checked(result: _Result, check: Check) -> CheckResult:
         terminal_text.line(result.observed),
         expected=terminal_text.line(result.expected),
         duration_s=round(result.duration_s, 4),
-        findings=tuple(map(plain_finding, result.findings)),
+        findings=tuple(map(one_line, result.findings)),
         measurements=result.measurements,
         log=result.log,
     )

@@ -32,10 +32,9 @@ from envbuilder.support import decoding
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import image_claims, known_image, suite_plan
 from envbuilder.validation.additions import additions
-from envbuilder.validation.check_findings import unread
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
-from envbuilder.validation.image_context import CheckOutput, ImageContext
+from envbuilder.validation.image_context import CheckOutput, ImageContext, found
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import InstalledFramework, LocalPython
 from envbuilder.validation.judge import Causes, assemble, judge
@@ -415,8 +414,10 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
 
 
 def output_of(check: Check, subject: ImageContext) -> CheckOutput:
-    if subject.files.budget.reached:
-        return unread(subject, check.name)
+    if subject.files.budget.reached:  # the check `files` reports it
+        why = f"the image cannot be checked: {subject.files.budget.reached}"
+        findings = (found("unread", subject.severity, why=why),) if check.name == "files" else ()
+        return CheckOutput(findings, "files that can be read", why, undecided=why)
     module, _, name = check.probe.partition(":")
     output: CheckOutput = getattr(import_module(f"envbuilder.validation.{module}"), name)(subject)
     return output

@@ -23,7 +23,7 @@ from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageErro
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.simulated import profile as profiles
-from envbuilder.validation.check_findings import texts
+from envbuilder.validation.image_context import texts
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuilder.validation import check_findings
-from envbuilder.validation.check_findings import found, texts
+from envbuilder.validation import image_context
+from envbuilder.validation.image_context import found, texts
 
 PARTIAL = {"found": set[str](), "about": {"name", "value", "built"}}
 """Functions that write a finding, and the fields that they give by themselves."""
@@ -22,7 +22,7 @@ def strings(node: ast.AST) -> set[str]:
 
 def calls() -> Iterator[tuple[set[str], set[str]]]:
     """Yield the strings that may be the row's name, and the fields, of each call that writes a finding."""
-    for module in (ast.parse(path.read_text()) for path in Path(check_findings.__file__).parent.glob("*.py")):
+    for module in (ast.parse(path.read_text()) for path in Path(image_context.__file__).parent.glob("*.py")):
         for node in ast.walk(module):
             function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and function in PARTIAL and node.args:
