@@ -33,7 +33,7 @@ Event = Literal[
     "missing",
     "unhashed",
 ]
-Within = Literal["", "python", "loader", "path", "system", "packages", "sites"]
+Within = Literal["", "python", "interpreter", "loader", "path", "system", "packages", "sites"]
 Reporter = Literal["files", "configuration", "secrets"]
 
 
@@ -150,7 +150,10 @@ _STARTED = re.compile(
 )
 """Modules that every Python imports when it starts, and an archive that it searches before its own library."""
 
-_ROOT = re.compile(r"(?:^|/)lib(?:64)?/python3\.\d+/")
+_INTERPRETER = re.compile(r"(?:^|/)bin/python[\d.]*\Z")
+_ROOT = re.compile(r"(?:^|/)(?:lib(?:64)?/python3\.\d+/|bin/(?=python[\d.]*\Z))")
+"""Folders of a Python: its own library, and its interpreter."""
+
 _LOADER = re.compile(
     r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?"
     r"(?:[^/]+\.so(?:\.[\w.]+)?|gconv/gconv-modules(?:\.d/.+)?|(?:gconv|ossl-modules|engines-[\d.]+)/.+\.so)\Z"
@@ -184,6 +187,7 @@ class _Entries:
         self._places: Mapping[Within, Callable[[str, StackedFile], bool]] = {
             "": lambda *_: True,
             "python": self._is_python,
+            "interpreter": lambda path, _: self._is_other_interpreter(path),
             "loader": self._is_loaded,
             "path": lambda path, _: path in self._before_system and self._is_started(path),
             "system": lambda path, _: (owner := self.owner(path)) is not None and owner.kind == "system",
@@ -326,18 +330,34 @@ class _Entries:
 
     @cached_property
     def _roots(self) -> Mapping[str, int]:
-        """Every folder with a Python's own library, and the layer that brought it; -1 if system packages did."""
+        """Every folder of a Python, and the layer that brought its own library; -1 if system packages did."""
         found: dict[str, int] = {}
         for path, entry in self._files.paths.items():
             root = self._root(path) if path.endswith("/os.py") else ""
             if root and path == f"{root}os.py":
                 since = self._files.hidden.get(path, (entry,))[0].layer
                 found[root] = -1 if self._subject.is_of_system(path) else since
+                programs = posixpath.normpath(f"{root}/../../bin") + "/"
+                found[programs] = max(found[root], found.get(programs, -1))
         return found
 
     def _root(self, path: str) -> str:
-        root = _ROOT.search(path) if "/python3." in path else None
+        root = _ROOT.search(path) if "/python" in path else None
         return path[: root.end()] if root is not None and not site_of(path) else ""
+
+    def _is_other_interpreter(self, path: str) -> bool:
+        """Return True if it changed, or if an environment's is neither a link to a known Python nor a copy of one."""
+        real = self._files.file(path)
+        if real is None or self._files.is_changed(path):
+            return real is not None
+        is_known = self.owner(real.row.path) is not None or real.row.digest in self._interpreters
+        is_python = is_known and _INTERPRETER.search(real.row.path) is not None
+        return posixpath.normpath(f"{path}/../../pyvenv.cfg") in self._files.paths and not is_python
+
+    @cached_property
+    def _interpreters(self) -> frozenset[bytes]:
+        paths = (path for path in self._files.paths if _INTERPRETER.search(path) and self.owner(path) is not None)
+        return frozenset(self._files.paths[path].row.digest for path in paths) - {b""}
 
     def _is_python(self, path: str, entry: StackedFile) -> bool:
         """Return True for a file that Python would import, of no package; also for a link to a package."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from envbuilder.finding import Finding, Severity
 from envbuilder.support import decoding
 from envbuilder.validation.image_context import ImageContext, found, listed
-from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 
 _NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
@@ -18,67 +17,28 @@ _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
 
 
 def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Find an interpreter that an environment was not made with, and settings that send it elsewhere.
+    """Find settings that send an interpreter elsewhere, and libraries that it lacks.
 
     A Python looks for ``pyvenv.cfg`` in its own folder, then one folder up; ``home`` there names the folder of its
     library. With ``pybuilddir.txt`` in its folder it takes itself for a Python under construction.
     """
     for prefix in sorted({posixpath.normpath(f"{site}/../../..") for site in sites}):
-        pythons = _pythons(subject, prefix)
-        for path in pythons:
-            entry = subject.files.file(path)
-            if entry is not None and entry.row.binary is None:
-                yield found("no_interpreter", path=path, shown=listed([path]))
-        wrong = ""
-        if f"{prefix}/{_NOTE}" in subject.files.paths:
-            wrong = next(filter(None, (_replaced(subject, prefix, path) for path in pythons)), "")
+        python = next((path for path in _pythons(subject, prefix) if path.endswith(("/python", "/python3"))), "")
+        if not python:
+            continue
         # A system's Python searches dist-packages, and below /usr/local, without a pyvenv.cfg.
         is_noted = prefix != "usr/local" and any(
             re.fullmatch(rf"{re.escape(prefix)}/[^/]+/[^/]+/site-packages", one) for one in sites
         )
-        python = next((path for path in pythons if path.endswith(("/python", "/python3"))), "")
-        elsewhere = _wrong_home(subject, prefix, python, is_noted=is_noted) if python else ""
-        for text in filter(None, (wrong, elsewhere)):
+        if text := _wrong_home(subject, prefix, python, is_noted=is_noted):
             yield found("other_python", subject.severity, text=text, prefix=prefix)
-        for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}") if python else ():
+        for name, _, tried in unmet(subject.search, f"/{subject.files.resolve(python)}"):
             yield found("interpreter_needs", name=name, tried=", ".join(tried[:6]))
 
 
 def _pythons(subject: ImageContext, prefix: str) -> list[str]:
     names = sorted(filter(_PYTHON.match, subject.search.names(f"{prefix}/bin")), key=len)
     return [path for path in (f"{prefix}/bin/{name}" for name in names) if subject.files.file(path) is not None]
-
-
-def _replaced(subject: ImageContext, prefix: str, path: str) -> str:
-    """Describe an interpreter that replaced the original one; '' if none did.
-
-    The python of a virtual environment is a link to the system's Python in the same or a lower layer, or a copy of it.
-    """
-    files = subject.files
-    real = files.resolve(path)
-    for changed in dict.fromkeys((path, real)):
-        if files.is_changed(changed) and not subject.is_of_system(changed):
-            return f"{listed([changed])} replaced the file that the environment was made with"
-    entry, made = files.paths.get(real), files.paths.get(f"{prefix}/{_NOTE}")
-    if entry is None or made is None or entry.row.binary is None:
-        return ""
-    if not _PYTHON.match(posixpath.basename(real)):
-        return f"{listed([path])} leads to {listed([real])}, which is not a Python"
-    if subject.is_of_system(real) or entry.layer < subject.of_base:
-        return ""
-    home = homes(files.content(f"{prefix}/{_NOTE}") or b"")[:1]
-    if entry.layer > made.layer or (posixpath.dirname(real) == f"{prefix}/bin" and not _is_copy(subject, home, entry)):
-        return f"{listed([real])} replaced the Python that the environment was made with"
-    return ""
-
-
-def _is_copy(subject: ImageContext, home: list[str], entry: StackedFile) -> bool:
-    """Return True if an interpreter in an environment equals that of its home, byte for byte."""
-    folder = subject.files.resolve(home[0]) if home else ""
-    if not folder.endswith("/bin") or f"{folder}/" == posixpath.dirname(entry.row.path) + "/":
-        return False
-    own = (subject.files.file(path) for path in _pythons(subject, posixpath.dirname(folder)))
-    return any(one is not None and one.row.digest == entry.row.digest for one in own)
 
 
 def homes(note: bytes) -> list[str]:
