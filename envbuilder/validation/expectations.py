@@ -27,7 +27,8 @@ def installed_framework(files: ImageFiles, image: Image, gpus: str) -> Installed
     return msgspec.structs.replace(found, is_for_gpus=is_for_gpus)
 
 
-def of_environment(environment: Environment, lock: str) -> Facts:
+def of_environment(environment: Environment, lock: str, host: Environment | None) -> Facts:
+    """Return an environment's facts. Only ``host``, this host's record of it, says that its base has no XLA tools."""
     shared = {name: getattr(environment, name) for name in _SHARED}
     shared["built_cuda"] = environment.built_cuda or environment.cuda
     shared["built_cudnn"] = environment.built_cudnn or environment.cudnn
@@ -37,19 +38,14 @@ def of_environment(environment: Environment, lock: str) -> Facts:
         locked=_pins(lock),
         environment=environment.id,
         lock=lockfile.digest(lock) if lock else "",
+        without_tools=host is not None
+        and (host.on_registry_base or host.packaged_cuda)
+        and any(finding.code is Code.XLA_TOOLS_MISSING for finding in host.findings),
     )
 
 
 def _pins(lock: str) -> tuple[tuple[str, str], ...]:
     return tuple((package.name, package.version) for package in lockfile.parse(lock))
-
-
-def with_base(facts: Facts, environment: Environment | None) -> Facts:
-    """Add whether the base, or its packages, was accepted without the tools of XLA."""
-    if environment is None or not (environment.on_registry_base or environment.packaged_cuda):
-        return facts
-    known = any(finding.code is Code.XLA_TOOLS_MISSING for finding in environment.findings)
-    return msgspec.structs.replace(facts, without_tools=known)
 
 
 def of_claimed(facts: Facts, files: ImageFiles, image: Image) -> Facts:
@@ -89,12 +85,6 @@ def of_foreign(installed: InstalledFramework, catalog: Catalog, image: Image | N
         ptx=row.ptx if row else (),
         place="container" if image else "here",
     )
-
-
-def with_gpus(facts: Facts, gpus: str) -> Facts:
-    """Add the number of GPUs of the container; ``all`` means at least one."""
-    expected = 0 if gpus == "none" else 1 if gpus == "all" else len(gpus.split(","))
-    return msgspec.structs.replace(facts, gpus_expected=expected)
 
 
 def _row(installed: InstalledFramework, catalog: Catalog) -> TensorflowRelease | None:

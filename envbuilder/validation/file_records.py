@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from envbuilder.support import decoding
+from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.image_files import ROW, ImageFiles
 from envbuilder.versions import distribution
 
@@ -78,9 +78,9 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
 
 def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> InstalledPackage:
     name, _, version = folder.removesuffix(".dist-info").partition("-")
-    fields = _fields(kept.get("METADATA", b""))
+    fields = dpkg_status.fields(decoding.lossy(kept.get("METADATA", b"")).partition("\n\n")[0])
     name = distribution(fields.get("Name", name))
-    scripts = _scripts(kept.get("entry_points.txt", b"").decode("utf-8", "replace"))
+    scripts = _scripts(decoding.lossy(kept.get("entry_points.txt", b"")))
     python = re.search(r"/python(3\.[0-9]+)/", f"{site}/")
     if name == "pip" and python:  # its wheel names pip and pip3; pip and uv add the name with Python's version
         scripts |= {f"pip{python[1]}"}
@@ -89,17 +89,11 @@ def _distribution(site: str, folder: str, kept: Mapping[str, bytes]) -> Installe
         folder=folder,
         name=name,
         version=fields.get("Version", version),
-        tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", kept.get("WHEEL", b"").decode("utf-8", "replace"))),
+        tags=frozenset(re.findall(r"(?m)^Tag:\s*(\S+)", decoding.lossy(kept.get("WHEEL", b"")))),
         rows=dict(parse(kept["RECORD"], site)) if "RECORD" in kept else None,
         editable=re.search(rb'"editable"\s*:\s*true', kept.get("direct_url.json", b"")) is not None,
         scripts=scripts,
     )
-
-
-def _fields(metadata: bytes) -> dict[str, str]:
-    head = metadata.decode("utf-8", "replace").partition("\n\n")[0]
-    pairs = (line.partition(":") for line in head.splitlines() if line[:1].isalpha())
-    return {key: value.strip() for key, _, value in reversed(list(pairs))}
 
 
 def _scripts(entry_points: str) -> frozenset[str]:

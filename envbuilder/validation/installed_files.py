@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,7 +28,7 @@ from envbuilder.validation.file_records import (
 from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed
 from envbuilder.validation.python_environment import environments, hiding_modules
-from envbuilder.validation.static_checks import cudnn_distributions
+from envbuilder.validation.static_checks import UNLOCKED, cudnn_distributions
 from envbuilder.verdict import Measurement
 
 
@@ -207,33 +208,23 @@ def _owned(
     They are those of its RECORD and wheel, and the programs that its installer made.
     """
     is_known = is_locked or is_added or not subject.is_managed
-    tops = _OF_TOOLS.get(one.name) if subject.is_managed and not is_locked else None
+    is_tool = one.name in UNLOCKED and subject.is_managed and not is_locked
     entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
     layer = entry.layer if entry is not None else 0
     for path in compared.brought.union(one.rows or ()):
         if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
             continue
-        if tops is None or _is_own(one, path, tops):
+        if not is_tool or _OF_TOOLS.match(path[len(one.site) + 1 :]):
             yield path, layer
     for name in one.scripts:
         yield posixpath.normpath(f"{one.site}/../../../bin/{name}"), layer
 
 
-_SETUPTOOLS = frozenset(
-    ("setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence.pth", "easy_install.py")
+_OF_TOOLS = re.compile(
+    r"(?:pip|wheel|setuptools|distribute)(?:-[^/]+\.dist-info)?/|(?:pkg_resources|_distutils_hack)/"
+    r"|(?:distutils-precedence\.pth|easy_install\.py)\Z"
 )
-_OF_TOOLS: Mapping[str, frozenset[str]] = {
-    "pip": frozenset({"pip"}),
-    "wheel": frozenset({"wheel"}),
-    "setuptools": _SETUPTOOLS,
-    "distribute": _SETUPTOOLS,
-}
-"""Tools that create an environment: no lock has to name them, and their RECORD may list only these files."""
-
-
-def _is_own(one: InstalledPackage, path: str, tops: frozenset[str]) -> bool:
-    top = path[len(one.site) + 1 :].partition("/")[0]
-    return top in tops or top == one.folder
+"""Files of the tools that create an environment: no lock has to name them, and their RECORD may list no others."""
 
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:

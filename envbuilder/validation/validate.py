@@ -297,8 +297,9 @@ class _Target:
             self.environment = found if is_claimed else None
             self.lock = image_claims.carried_lock(self.files) if label else ""
         facts = self._of_foreign(label) if self.environment is None else self._of_environment(self.environment)
-        facts = facts_of.with_gpus(facts, self.spec.gpus)
-        self.facts = msgspec.structs.replace(facts, profile=request.profile, simulated=request.simulate is not None)
+        gpus = {"none": 0, "all": 1}.get(self.spec.gpus, len(self.spec.gpus.split(",")))  # all: at least one
+        is_simulated = request.simulate is not None
+        self.facts = msgspec.structs.replace(facts, gpus_expected=gpus, profile=request.profile, simulated=is_simulated)
 
     @cached_property
     def files(self) -> ImageFiles:
@@ -306,8 +307,7 @@ class _Target:
 
     def _of_environment(self, environment: Environment) -> Facts:
         by_host, removed = self.request.environment, self.request.removed
-        # Only this host's record of an environment may say that a base has no tools, never the image's document.
-        facts = facts_of.with_base(facts_of.of_environment(environment, self.lock), by_host)
+        facts = facts_of.of_environment(environment, self.lock, by_host)
         if by_host is not None or removed:
             left_out = image_claims.libraries_left_out(removed)
         else:

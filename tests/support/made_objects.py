@@ -7,10 +7,10 @@ import struct
 _HEAD = 64 + 2 * 56
 
 
-def shared_object(soname: str, symbol: str = "nothing", code: bytes = b"\xc3") -> bytes:
-    """Make a shared object that is called so and exports one symbol with this code."""
+def shared_object(soname: str, symbol: str = "nothing", code: bytes = b"\xc3", section: bytes = b".text") -> bytes:
+    """Make a shared object that is called so and exports one symbol with this code, in this section."""
     texts = b"\0" + soname.encode() + b"\0" + symbol.encode() + b"\0"
-    table = b"\0.dynsym\0.dynstr\0.text\0.shstrtab\0"
+    table = b"\0.dynsym\0.dynstr\0" + section + b"\0.shstrtab\0"
     at = _HEAD
     places = {}
     dynamic_size = 48
@@ -30,7 +30,7 @@ def shared_object(soname: str, symbol: str = "nothing", code: bytes = b"\xc3") -
     for name, kind, place, size in (
         (b".dynsym", 11, symbols_at, 48),
         (b".dynstr", 3, texts_at, len(texts)),
-        (b".text", 1, code_at, len(code)),
+        (section, 1, code_at, len(code)),
         (b".shstrtab", 3, code_at + len(code), len(table)),
     ):
         rows.append(struct.pack("<IIQQQQIIQQ", table.index(name), kind, 0, place, place, size, 0, 0, 1, 0))

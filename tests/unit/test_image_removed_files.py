@@ -42,6 +42,7 @@ def test_a_list_is_read_and_added_up() -> None:
         "a==1\tnone\tp\t1\t1\td",
         "a==1\ttests\tp\t-1\t1\td",
         "a==1\ttests\tp\t1\tx\td",
+        *(f"a==1\ttests\tp\t1\t{size}\td" for size in (-1, 1 << 60, 10**400)),
         "a==1\tsymbols\tp\t1\t1\td\tx\te",
     ],
 )

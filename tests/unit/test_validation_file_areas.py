@@ -130,6 +130,7 @@ def test_file_that_nothing_accounts_for_is_reported(path: str, context: dict[str
         (entry(f"{SITE}/numpy/data.bin", 0o600), "configuration", Code.USER_START, "data.bin"),
         (entry("usr/lib/x86_64-linux-gnu/libssl.so.3", 0o640 - 0o040), "configuration", Code.USER_START, "libssl.so.3"),
         (folder("usr/lib", 0o700), "configuration", Code.USER_START, "/usr/lib"),
+        (entry("etc/ssl/certs/ca-certificates.crt", 0o600), "configuration", Code.USER_START, "ca-certificates.crt"),
         (entry("usr/local/cuda-12.5/bin/ptxas", 0o700), "configuration", Code.USER_START, "/bin/ptxas"),
     ],
 )

@@ -23,7 +23,6 @@ from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
 from envbuilder.pypi.pages import DistFile
-from envbuilder.support import decoding
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_context import ImageContext
 from envbuilder.validation.installed_files import files
@@ -93,9 +92,6 @@ def test_missing_library_or_tool_has_its_own_code(gone: str, code: Code) -> None
 @pytest.mark.parametrize(
     ("layer", "env", "workdir", "named"),
     [
-        ({"opt/vendor/numpy/__init__.py": b"x"}, {"PYTHONPATH": "/opt/vendor"}, "", "opt/vendor"),
-        ({"srv/numpy.py": b"x"}, {}, "/srv", "srv"),
-        ({"vendor/numpy.py": b"x"}, {"PYTHONPATH": "/opt/venv:../vendor"}, "/srv", "vendor"),
         ({"opt/m.zip": b"PK"}, {"PYTHONPATH": "/opt/m.zip:/opt/nothing"}, "", "/opt/m.zip"),
         ({"etc/ld.so.preload": b"/opt/x.so\n"}, {}, "", "ld.so.preload"),
         ({"etc/ld.so.preload": "/opt/preload", "opt/preload": b"/opt/x.so\n"}, {}, "", "ld.so.preload"),
@@ -256,14 +252,6 @@ def test_wheel_without_an_index_is_unknown_unless_cached(tmp_path: Path) -> None
     assert held_against(None, tmp_path / "b", INSTALLED) == []
 
 
-def test_records_of_a_build_serve_validation_without_an_index(tmp_path: Path) -> None:
-    locked = lockfile.parse(LOCK)
-    assert WheelRecords(Index(None), Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 0
-    assert WheelRecords(None, Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 0
-    assert WheelRecords(Index(wheel()), Cache(tmp_path)).keep(locked, "3.11", "x86_64") == 1
-    assert held_against(None, tmp_path, INSTALLED) == []
-
-
 @cache
 def packed() -> bytes:
     made = io.BytesIO()
@@ -315,11 +303,6 @@ def test_interpreter_replaced_by_a_later_layer_is_reported() -> None:
     for changed in ({"opt/venv/bin/python": ELF + b"x"}, {"usr/local/bin/python3.11": ELF + b"x"}):
         (one,) = errors(there, venv, changed)
         assert (one.code, one.subject) == (Code.FILES_DIFFER, "python")
-
-
-def test_path_with_line_breaks_stays_within_its_message(tmp_path: Path) -> None:
-    (one,) = errors(INSTALLED, {f"{SITE}/a\n::error::x.pth": b"x"})
-    assert "\n" not in one.message
 
 
 LIST_AT = f"{removed_files.CARRIED}numpy-2.4.6.tsv"
@@ -415,12 +398,6 @@ def test_differences_beyond_the_images_own_list_are_errors(
     assert {one.code for one in files(subject).findings if one.severity is Severity.ERROR} == {Code.FILES_DIFFER}
 
 
-@pytest.mark.parametrize("size", [-1, 1 << 60, 10**400])
-def test_sizes_in_a_list_are_bounded(size: int) -> None:
-    with pytest.raises(decoding.DamagedError):
-        removed_files.parse(omitted(size=size))
-
-
 PYTHON: Layer = {
     "usr/bin/python3.11": ELF,
     "opt/venv/bin/python": "/usr/bin/python3.11",
@@ -435,8 +412,6 @@ PYTHON: Layer = {
     ("layer", "named"),
     [
         ({"opt/venv/pyvenv.cfg": None}, "pyvenv.cfg is missing"),
-        ({"opt/venv/pyvenv.cfg": b"version = 3.11\n"}, "names no home"),
-        ({"opt/venv/pyvenv.cfg": b"home = /opt/other/bin\n"}, "/opt/other/bin"),
         ({"opt/venv/bin/pyvenv.cfg": b"home = /usr/bin\n"}, "next to the interpreter"),
         ({"usr/bin/pyvenv.cfg": b"home = /opt\n"}, "next to the interpreter"),
         ({"usr/bin/pybuilddir.txt": b"/opt/build"}, "pybuilddir.txt"),
@@ -543,21 +518,14 @@ def test_lock_inside_the_image_is_compared_with_the_index(hashes: str, tmp_path:
     assert [one.code for one in silent] == [Code.UNKNOWN if hashes else Code.FILES_DIFFER]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_cuda"),
-    [
-        *(
-            (f"lib{stem}.so.11", True)
-            for stem in ("cudart", "cublasLt", "cusolverMg", "cupti", "cuinj64", "nvrtc", "nccl")
-        ),
-        *((f"lib{stem}.so.11", True) for stem in ("nvJitLink", "nvToolsExt", "nppial", "cufile", "cudnn_ops_infer")),
-        *((f"lib{stem}.so.4", False) for stem in ("curl", "curl-gnutls", "cups", "cue", "culmus", "nv", "ncurses")),
-    ],
-)
-def test_curl_without_a_package_is_reported_and_cuda_is_left_to_other_checks(name: str, *, is_cuda: bool) -> None:
-    there = {f"usr/lib/x86_64-linux-gnu/{name}": b"\x7fELF"}
-    said = [one.message for one in files(context_of(image_of(there))).findings if one.severity is Severity.ERROR]
-    assert any(name in text for text in said) is not is_cuda
+CUDA_NAMES = "cudart cublasLt cusolverMg cupti cuinj64 nvrtc nccl nvJitLink nvToolsExt nppial cufile cudnn_ops_infer"
+OTHER_NAMES = "curl curl-gnutls cups cue culmus nv ncurses"
+
+
+@pytest.mark.parametrize(("stems", "reported"), [(CUDA_NAMES, 0), (OTHER_NAMES, 1)])
+def test_curl_without_a_package_is_reported_and_cuda_is_left_to_other_checks(stems: str, reported: int) -> None:
+    for stem in stems.split():
+        assert len(errors({f"usr/lib/x86_64-linux-gnu/lib{stem}.so.11": b"\x7fELF"})) == reported, stem
 
 
 def test_program_of_an_installer_must_not_change_in_a_later_layer() -> None:

@@ -14,7 +14,7 @@ from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.validation.installed_files import files
 from envbuilder.validation.layer_scan import Binary
-from envbuilder.validation.python_environment import hiding_modules, homes
+from envbuilder.validation.python_environment import hiding_modules
 from envbuilder.validation.secret_checks import secrets
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"
@@ -367,10 +367,6 @@ def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
     assert named in message
 
 
-def test_homes_in_pyvenv_cfg_are_read_as_python_reads_them() -> None:
-    assert homes(b"Home=/a\n home = /a \nversion = 3\nhomely = /b\nHOME\t=\t/c") == ["/a", "/c"]
-
-
 @pytest.mark.parametrize(
     ("layer", "env", "workdir", "named"),
     [
@@ -406,8 +402,3 @@ def test_module_that_hides_an_installed_one_is_reported(layer: Layer, env: str, 
 def test_module_that_hides_nothing_is_not_reported(layer: Layer, env: str, workdir: str) -> None:
     subject = context_of(image_of(GOOD, layer), env={"PYTHONPATH": env}, workdir=workdir)
     assert list(hiding_modules(subject, {SITE})) == []
-
-
-def test_relative_path_entry_starts_at_the_working_folder() -> None:
-    subject = context_of(image_of(GOOD), env={"PYTHONPATH": "a::/b/../c"}, workdir="/srv")
-    assert subject.entries("PYTHONPATH") == ["srv/a", "srv", "c"]

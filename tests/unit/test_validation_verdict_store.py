@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import multiprocessing
 import random
@@ -198,18 +197,6 @@ def test_a_cause_is_never_its_own_excuse() -> None:
     cause = error(Code.MISSING_LIBRARY, "libcufft.so.11")
     (told,) = mark_consequences([failed_result(cause, name="files")], Causes((cause,), frozenset({"libcufft.so.11"})))
     assert told.findings == (cause,)
-
-
-def test_no_verdict_becomes_better() -> None:
-    codes = (Code.PROBE_CRASHED, Code.USER_START, Code.FILES_DIFFER, Code.IMAGE_CONFIGURATION, Code.MISSING_LIBRARY)
-    for one, other in itertools.product(codes, repeat=2):
-        cause = error(other, "WORKDIR")
-        named = msgspec.structs.replace(failed_result(cause, name="files"), level="static")
-        results = (named, failed_result(error(one, "WORKDIR")))
-        told = mark_consequences(results, Causes((cause,), frozenset({"WORKDIR"})))
-        before, after = judge(results, flavor="cpu"), judge(told, flavor="cpu")
-        assert (before.verdict, before.level) == (after.verdict, after.level)
-        assert any(found.severity is Severity.ERROR for found in after.findings)
 
 
 @dataclass
