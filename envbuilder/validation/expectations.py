@@ -39,7 +39,7 @@ def of_environment(environment: Environment, lock: str, host: Environment | None
         environment=environment.id,
         lock=lockfile.digest(lock) if lock else "",
         without_tools=host is not None
-        and (host.on_registry_base or host.packaged_cuda)
+        and bool(host.on_registry_base or host.packaged_cuda)
         and any(finding.code is Code.XLA_TOOLS_MISSING for finding in host.findings),
     )
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -136,7 +136,7 @@ def _reported(subject: ImageContext, row: Area, package: InstalledPackage | None
     }
     area = row.area.format_map(about)
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
-    wanted = {"requires" if row.event == "missing" else "found": listed(paths)}
+    wanted: dict[str, Any] = {"requires" if row.event == "missing" else "found": listed(paths)}
     one = Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted)
     return Reported(row.check, one_line(one), tuple(there) if row.is_cause else ())
 

@@ -16,7 +16,6 @@ from envbuilder.image.removed_files import Removed
 from envbuilder.image.wheel_records import WheelRecord
 from envbuilder.probes.slimming.remove_files import digest_of_rows, is_below
 from envbuilder.probes.suite import tensorflow_install
-from envbuilder.validation.additions import hidden_modules
 from envbuilder.validation.file_areas import Difference, Event, Reported, Reporter, report
 from envbuilder.validation.file_records import (
     InstalledPackage,
@@ -27,7 +26,7 @@ from envbuilder.validation.file_records import (
 )
 from envbuilder.validation.image_claims import carried_list
 from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed
-from envbuilder.validation.python_environment import environments, hiding_modules
+from envbuilder.validation.python_environment import environments, hidden_modules, hiding_modules
 from envbuilder.validation.static_checks import UNLOCKED, cudnn_distributions
 from envbuilder.verdict import Measurement
 

@@ -1,13 +1,15 @@
-"""Check the Python of an image: its interpreter, its home, and modules that hide installed ones."""
+"""Check the Python of an image: its home, and modules that hide installed ones."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from envbuilder.finding import Finding, Severity
 from envbuilder.support import decoding
+from envbuilder.validation.file_records import site_of
 from envbuilder.validation.image_context import ImageContext, found, listed
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 
@@ -131,3 +133,31 @@ def _modules(subject: ImageContext, folder: str) -> set[str]:
     tops = (path for path in inside if "/" not in path)
     linked = {top for top in tops if f"{subject.files.resolve(f'{folder}/{top}')}/__init__.py" in subject.files.paths}
     return loose | linked | {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}
+
+
+def hidden_modules(subject: ImageContext) -> list[str]:
+    """Return code of added packages that Python imports in place of a module next to it, in a lower layer."""
+    paths, below = subject.files.paths, subject.own_layers
+    files = [
+        path for path, entry in paths.items() if subject.added and entry.row.kind != "folder" and entry.layer < below
+    ]
+    folders = set(map(posixpath.dirname, files))
+    for folder in tuple(folders):
+        folders.update(map(str, PurePosixPath(folder).parents))
+    own = {(posixpath.dirname(path), _module(path, is_folder=path in folders)) for path in (*files, *folders)}
+    found = set[str]()
+    for path in (path for one in subject.added for path in one.rows or () if subject.is_added(path)):
+        top = path
+        while top and posixpath.dirname(top) not in folders:
+            top = posixpath.dirname(top)
+        name = _module(top, is_folder=top != path)
+        if site_of(top) and name and (posixpath.dirname(top), name) in own:
+            found.add(top)
+    return sorted(found)
+
+
+def _module(path: str, *, is_folder: bool) -> str:
+    name, dot, end = posixpath.basename(path).partition(".")
+    if is_folder:
+        return "" if dot else name
+    return name if end.endswith(("py", "pyc", "so")) else ""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+import posixpath
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
@@ -31,11 +32,11 @@ from envbuilder.simulated.compiler import Simulation
 from envbuilder.support import decoding
 from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import image_claims, known_image, suite_plan
-from envbuilder.validation.additions import additions
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
+from envbuilder.validation.file_records import distributions, site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found
-from envbuilder.validation.image_files import ImageFiles, read_image
+from envbuilder.validation.image_files import ImageFiles, is_list, read_image
 from envbuilder.validation.image_loader import InstalledFramework, LocalPython
 from envbuilder.validation.judge import Causes, assemble, judge
 from envbuilder.validation.known_image import KnownImage
@@ -421,3 +422,42 @@ def output_of(check: Check, subject: ImageContext) -> CheckOutput:
     module, _, name = check.probe.partition(":")
     output: CheckOutput = getattr(import_module(f"envbuilder.validation.{module}"), name)(subject)
     return output
+
+
+_Kind = Literal["package", "system package", "files"]
+_Owner = tuple[_Kind, str, str]
+_ORDER: tuple[_Kind, ...] = ("package", "system package", "files")
+_DEEP = 2
+"""Number of folders in the name of an area, as in ``/usr/local``."""
+
+
+def additions(subject: ImageContext) -> tuple[Addition, ...]:
+    """List everything that came in a layer above envbuilder's own; nothing if these layers are unknown."""
+    if not subject.own_layers:
+        return ()
+    owner = dict(_owners(subject))
+    found: dict[_Owner, list[int]] = {}
+    for path, entry in subject.files.paths.items():
+        if entry.layer >= subject.own_layers and entry.row.kind in ("file", "link"):
+            area = "/" + "/".join(posixpath.dirname(path).split("/")[:_DEEP])
+            sizes = found.setdefault(owner.get(path, ("files", area, "")), [])
+            sizes.append(entry.row.size)
+    return tuple(
+        Addition(kind=kind, name=name, version=version, files=len(sizes), size=sum(sizes))
+        for (kind, name, version), sizes in sorted(found.items(), key=lambda one: (_ORDER.index(one[0][0]), one[0]))
+    )
+
+
+def _owners(subject: ImageContext) -> Iterator[tuple[str, _Owner]]:
+    before, now = (subject.files.packages(layers) for layers in (subject.own_layers, len(subject.files.records)))
+    for path, content in subject.files.kept():
+        name = posixpath.basename(path).removesuffix(".list").partition(":")[0]
+        if is_list(path) and now.get(name, "") != before.get(name, ""):
+            lines = (subject.files.resolve(line) for line in decoding.lossy(content).splitlines())
+            yield from ((line, ("system package", name, now.get(name, ""))) for line in lines)
+    records = (
+        path for path, _ in subject.files.kept() if path.endswith(".dist-info/RECORD") and subject.is_later(path)
+    )
+    apart = {posixpath.dirname(posixpath.dirname(path)) for path in records if not site_of(path)}  # pip's --target
+    for one in (*subject.added, *(one for folder in apart for one in distributions(subject.files, folder))):
+        yield from ((path, ("package", one.name, one.version)) for path in one.rows or ())

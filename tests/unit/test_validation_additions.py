@@ -9,8 +9,8 @@ from made_images import SITE, SYSTEM, Layer, cache_of, context_of, findings_of, 
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Severity
-from envbuilder.validation.additions import additions
 from envbuilder.validation.image_context import ImageContext
+from envbuilder.validation.validate import additions
 
 NUMPY = {"numpy/__init__.py": b"version = 2\n", "numpy/core.so": b"code"}
 OWN: Layer = {
