@@ -114,7 +114,7 @@ def report(
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
                 shown = image.closed(path, entry.row) if row.event == "closed" else path
-                found.setdefault((row.area, ""), _Found(row, None, {})).paths[path] = shown
+                found.setdefault((row.area, row.text), _Found(row, None, {})).paths[path] = shown
     return tuple(_reported(subject, *one) for one in found.values() if one.area.severity != "none")
 
 

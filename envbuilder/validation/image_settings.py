@@ -146,8 +146,6 @@ def _instructions(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Fin
         folder = f"{subject.files.resolve(str(volume))}/"
         if any("-packages/" in path and path.startswith(folder) for path in subject.files.paths):
             yield found("volume", volume=escaped(str(volume)))
-    if subject.files.file("etc/ld.so.preload") is not None and not subject.is_managed:
-        yield found("preloaded")
     if check := subject.image.settings.get("healthcheck"):
         yield found("health_check", check=escaped(str(check)))
     encoding = env.get("PYTHONIOENCODING", "").partition(":")[0]

@@ -13,7 +13,7 @@ from envbuilder.validation.file_records import site_of
 from envbuilder.validation.image_context import ImageContext, found, listed
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 
-_NOTE, _BUILD = "pyvenv.cfg", "pybuilddir.txt"
+_NOTE = "pyvenv.cfg"
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
 """File names of a Python interpreter."""
 
@@ -21,8 +21,7 @@ _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
 def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
     """Find settings that send an interpreter elsewhere, and libraries that it lacks.
 
-    A Python looks for ``pyvenv.cfg`` in its own folder, then one folder up; ``home`` there names the folder of its
-    library. With ``pybuilddir.txt`` in its folder it takes itself for a Python under construction.
+    A Python looks for ``pyvenv.cfg`` one folder up; ``home`` there names the folder of its library.
     """
     for prefix in sorted({posixpath.normpath(f"{site}/../../..") for site in sites}):
         python = next((path for path in _pythons(subject, prefix) if path.endswith(("/python", "/python3"))), "")
@@ -61,13 +60,9 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
     """
     files, note = subject.files, f"{prefix}/{_NOTE}"
     real = posixpath.dirname(files.resolve(python))
-    beside = [f"{folder}/{name}" for folder in (f"{prefix}/bin", real) for name in (_NOTE, _BUILD)]
-    entries = [(files.paths.get(path), path in files.hidden) for path in (note, *beside, python, files.resolve(python))]
+    entries = [(files.paths.get(path), path in files.hidden) for path in (note, python, files.resolve(python))]
     if not any(entry.layer >= subject.of_base if entry is not None else was_there for entry, was_there in entries):
         return ""
-    for path in beside:
-        if files.file(path) is not None:
-            return f"{listed([path])} next to the interpreter sends Python elsewhere for its own library"
     if (real == f"{prefix}/bin" or not is_noted) and files.file(note) is None:
         return ""  # not an environment: its library is at its default place
     named = [one for one in homes(files.content(note) or b"") if one]

@@ -23,8 +23,8 @@ from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageErro
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.simulated import profile as profiles
-from envbuilder.validation.image_context import texts
 from envbuilder.validation.checks import CHECKS
+from envbuilder.validation.image_context import texts
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
 
 LOCK = "absl-py==2.1.0 \\\n    --hash=sha256:" + "a" * 64 + "\nnumpy==1.26.4 \\\n    --hash=sha256:" + "b" * 64 + "\n"

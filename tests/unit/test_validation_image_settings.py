@@ -226,12 +226,6 @@ def test_volume_over_packages_is_a_warning_and_a_health_check_is_said() -> None:
     assert [(one.severity.value, one.subject) for one in found] == [("warning", "VOLUME"), ("info", "HEALTHCHECK")]
 
 
-def test_library_that_every_process_loads_is_a_warning_in_a_foreign_image() -> None:
-    there = context_of(image_of(ROOT, {"etc/ld.so.preload": b"/opt/libx.so"}), env=PATH, facts={"environment": ""})
-    (one,) = configuration(there).findings
-    assert (one.severity, one.subject) == (Severity.WARNING, "/etc/ld.so.preload")
-
-
 def test_folder_of_byte_code_that_replaces_sources_is_an_error() -> None:
     cached: Layer = {**ROOT, f"opt/cache/{SITE}/six.cpython-311.pyc": b"x"}
     (one,) = configured(cached, env={"PYTHONPYCACHEPREFIX": "/opt/cache"})

@@ -217,6 +217,11 @@ def test_layer_with_rpm_or_apk_may_change_the_system_s_python() -> None:
     assert library_errors({**changed, "var/lib/rpm/rpmdb.sqlite": b"1"}, base=base) == []
 
 
+def test_library_that_every_process_loads_is_a_warning_in_a_foreign_image() -> None:
+    found = told({"etc/ld.so.preload": b"/opt/libx.so"}, facts=OTHERS)
+    assert [one.severity for one in found if "ld.so.preload" in one.message] == [Severity.WARNING]
+
+
 ZLIB = f"{ARCH}/libz.so.1.2"
 NEWER: Layer = {ZLIB: b"newer", "var/lib/dpkg/info/zlib.list": f"/{ZLIB}\n".encode()}
 ETC = {f"opt/{path}": content for path, content in SYSTEM.items() if path.startswith("etc/")}
