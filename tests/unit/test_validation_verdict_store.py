@@ -387,29 +387,17 @@ def test_record_without_a_checksum_runs_again(kept: Workspace) -> None:
 ALL = (verdict(), failed_verdict(finished="2026-11-20T11:00:00+02:00"), gpu_verdict(), inconclusive_verdict())
 
 
-def test_history_returns_verdicts_unchanged_in_order(tmp_path) -> None:
+def test_history_returns_each_verdict_once_unchanged_and_in_order(tmp_path) -> None:
     history = History(tmp_path / "sub" / "history.sqlite3")
     assert history.since() == ()
-    history.add(ALL)
-    found = history.since()
-    assert all(one in found for one in ALL)
-    assert len(found) == len(ALL)
-    assert found[0].finished == "2026-11-20T11:00:00+02:00"
-
-
-def test_history_stores_a_verdict_once(tmp_path) -> None:
-    history = History(tmp_path / "h")
     for verdicts in (ALL, ALL, ()):
         history.add(verdicts)
-    assert len(history.since()) == len(ALL)
-
-
-def test_since_includes_its_own_time(tmp_path) -> None:
-    history = History(tmp_path / "h")
-    history.add([verdict()])
+    found = history.since()
+    assert (len(found), all(one in found for one in ALL)) == (len(ALL), True)
+    assert found[0].finished == "2026-11-20T11:00:00+02:00"
     at = datetime(2026, 11, 20, 10, 3, tzinfo=UTC)
-    assert len(history.since(at)) == 1
-    assert history.since(at + timedelta(seconds=1)) == ()
+    assert verdict() in history.since(at)
+    assert history.since(at + timedelta(days=9)) == ()
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM verdicts", "UPDATE verdicts SET verdict = 'PASSED'"])
