@@ -236,7 +236,7 @@ class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder upgrade``: decision, clauses and differences.
 
     ``row`` names the Python and system of the comparison, ``matrix`` the matrix that offers the version (or '');
-    ``not_judged`` are the new version's environments in other rows.
+    ``not_judged`` are the new version's environments in other rows; ``simulated`` if a simulated driver was used.
     """
 
     schema: str = "envbuilder/upgrade/v1"

@@ -80,7 +80,7 @@ def sentence(document: UpgradeDocument) -> str:
     slower = [row for row in document.differences.timings or () if row.change == "slower" and not _speed(row)]
     sides = document.old.image, document.new.image
     same = sides[0] is not None and sides[1] is not None and sides[0].id == sides[1].id
-    parts = ["both sides are the same image"] * same
+    parts = ["the driver was simulated"] * document.simulated + ["both sides are the same image"] * same
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
     if not document.rounds:
         parts += [
@@ -182,7 +182,7 @@ def _sides(document: UpgradeDocument) -> Rows:
         (
             name,
             side.environment.id,
-            side.verdict or "none",
+            f"{side.verdict or 'none'}{' (simulated)' * document.simulated}",
             side.level,
             f"{side.image.size / 1e6:.0f} MB" if side.image else "-",
             side.image.id[:19] if side.image else "-",

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from factories import failed_verdict, verdict
 from fake_engine import FakeEngine, Script
@@ -164,7 +165,12 @@ def test_failing_test_is_repeated_and_a_hanging_one_is_not(
     assert {test.name for test in found.new.observed.tests or ()} == {"test_a.py::test_x", "test_a.py::test_y"}
 
 
-@pytest.mark.parametrize(("found", "decision"), [(verdict(), "ADOPT"), (failed_verdict(), "REJECT")])
+SIMULATED = msgspec.structs.replace(verdict(), simulated=True, verdict="INCONCLUSIVE")
+
+
+@pytest.mark.parametrize(
+    ("found", "decision"), [(verdict(), "ADOPT"), (failed_verdict(), "REJECT"), (SIMULATED, "UNDECIDED")]
+)
 def test_same_image_on_both_sides_is_judged_by_its_validation_and_not_measured(
     world: World, found: Verdict, decision: str
 ) -> None:
@@ -174,7 +180,9 @@ def test_same_image_on_both_sides_is_judged_by_its_validation_and_not_measured(
     document = compare_images(tools, both, (one, one), SUITE, asked, 0.0)
     assert not world.asked
     assert (document.decision, [clause.clause for clause in document.clauses]) == (decision, ["verdict"])
-    assert as_text(document).startswith(f"{decision}: both sides are the same image")
+    assert document.simulated is found.simulated
+    simulated = "the driver was simulated; " if found.simulated else ""
+    assert as_text(document).startswith(f"{decision}: {simulated}both sides are the same image")
 
 
 def test_tests_without_suite_are_none(world: World) -> None:
