@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -66,36 +66,28 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     doubt: str = ""
 
 
-class InvalidEnds(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a search is impossible: an end contradicts its name."""
-
-    candidate: str
-    why: str
-
-
-class NextCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    candidate: str
-
-
-def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> NextCandidate | Result | InvalidEnds:
+def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> str | Result:
     """Return the next version or the result; only the answers matter, so an interrupted search can continue.
 
     ``candidates`` (at least two) lead from the good end to the bad end. Both ends run first. A version that is
     unbuildable, or fails for another reason than the bad end, moves neither bound: its neighbours follow.
+
+    Raises UsageError if an end contradicts its name: then a search is impossible.
     """
     known = {answer.candidate: answer for answer in answers}
     for end, wanted in ((0, "good"), (-1, "bad")):
         answer = known.get(candidates[end])
         if answer is None:
-            return NextCandidate(candidate=candidates[end])
+            return candidates[end]
         if answer.outcome != wanted:
-            return InvalidEnds(candidate=answer.candidate, why=_why(answer, wanted))
+            hint = "choose ends that differ in the command's success"
+            raise UsageError(f"{answer.candidate}: {_why(answer, wanted)}", hint=hint)
     low, high = _bounds(candidates, known)
     open_places = [place for place in range(low + 1, high) if candidates[place] not in known]
     if not open_places:
         return Result(last_good=candidates[low], first_bad=candidates[high], between=tuple(candidates[low + 1 : high]))
     middle = (low + high) / 2
-    return NextCandidate(candidate=candidates[min(open_places, key=lambda place: (abs(place - middle), place))])
+    return candidates[min(open_places, key=lambda place: (abs(place - middle), place))]
 
 
 def _bounds(candidates: Sequence[str], known: dict[str, Answer]) -> tuple[int, int]:
@@ -111,32 +103,11 @@ def _why(answer: Answer, wanted: str) -> str:
         case "good":
             return "said to be bad, but the command succeeds there"
         case "unbuildable":
-            return f"cannot be built: {answer.reason}"
+            return answer.skipped_for
         case "unstable":
             return f"said to be {wanted}, but the command is not stable there: {answer.skipped_for}"
         case "bad" | "other":
             return f"said to be {wanted}, but the command fails there (exit code {answer.exit_code}): {answer.line}"
-
-
-def judged(candidate: str, bad_end: Answer | None, *, is_bad_end: bool, exit_code: int, line: str) -> Answer:
-    """Turn a run into an answer: bad only with the exit code and the last line of the bad end."""
-    if not exit_code:
-        return Answer(candidate=candidate, outcome="good")
-    reason = normalised(line)
-    same = bad_end is not None and (bad_end.exit_code, bad_end.reason) == (exit_code, reason)
-    outcome: Outcome = "bad" if is_bad_end or same else "other"
-    return Answer(candidate=candidate, outcome=outcome, exit_code=exit_code, reason=reason, line=line)
-
-
-def together(answers: Sequence[Answer]) -> Answer:
-    """Combine several runs of one version: the common answer, or ``unstable``."""
-    first = answers[0]
-    failed = sum(answer.exit_code != 0 for answer in answers)
-    counted = {"runs": len(answers), "failed": failed}
-    if all(answer.outcome == first.outcome for answer in answers):
-        return msgspec.structs.replace(first, **counted)
-    said = next(answer for answer in answers if answer.exit_code)
-    return msgspec.structs.replace(said, outcome="unstable", **counted)
 
 
 _NORMAL = (
@@ -188,23 +159,19 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     most_images: int = 0
 
 
-@dataclass(frozen=True)
-class CommandResult:
+class CommandResult(NamedTuple):
     """The exit code of the command in one version's image, and its last line."""
 
     exit_code: int
     line: str
 
 
-@dataclass(frozen=True)
-class Unbuildable:
-    """The reason why a version has no image."""
+CandidateRunner = Callable[[str], CommandResult]
+"""Runs the command with one version.
 
-    why: str
-
-
-CandidateRunner = Callable[[str], CommandResult | Unbuildable]
-"""Runs the command with one version. Raises InfrastructureError if the engine fails: that decides nothing."""
+Raises UnsatisfiableError or BuildFailedError if the version has no image, InfrastructureError if the engine fails: that
+decides nothing.
+"""
 
 
 def path_of(asked: BisectParameters, folder: Path) -> Path:
@@ -228,48 +195,54 @@ def bisect(
     if document.answers:
         say(f"continuing with {len(document.answers)} answers from {path}")
     while True:
-        step = advance(asked.candidates, document.answers)
-        match step:
-            case Result():
-                if document.result is not None:
-                    return document  # confirmed before
+        try:
+            step = advance(asked.candidates, document.answers)
+        except UsageError:
+            remove(path)
+            raise
+        if isinstance(step, Result):
+            if document.result is None:  # otherwise it was confirmed before
                 doubt = _doubt(step, document, trial, confirm)
                 document = msgspec.structs.replace(document, result=msgspec.structs.replace(step, doubt=doubt))
                 write_document(path, document)
-                return document
-            case InvalidEnds():
-                remove(path)
-                raise UsageError(
-                    f"{step.candidate}: {step.why}", hint="choose ends that differ in the command's success"
-                )
-            case NextCandidate():
-                answer = _run_candidate(step.candidate, document, trial)
-                say(f"{answer.candidate}: {answer.outcome}{': ' + answer.line if answer.line else ''}")
-                images = document.images + (answer.outcome != "unbuildable")
-                answers = (*document.answers, answer)
-                document = msgspec.structs.replace(document, answers=answers, images=images)
-                write_document(path, document)
-            case _:
-                assert_never(step)
+            return document
+        answer = _run_candidate(step, document, trial)
+        say(f"{answer.candidate}: {answer.outcome}{': ' + answer.line if answer.line else ''}")
+        images = document.images + (answer.outcome != "unbuildable")
+        document = msgspec.structs.replace(document, answers=(*document.answers, answer), images=images)
+        write_document(path, document)
 
 
 def _run_candidate(candidate: str, document: BisectDocument, trial: CandidateRunner) -> Answer:
-    """Run one version the requested number of times; one without an image is not tried again."""
+    """Run one version the requested number of times: the common answer, or ``unstable``.
+
+    One without an image is not tried again.
+    """
     answers: list[Answer] = []
     while len(answers) < document.asked.repeat:
         answers.append(_once(candidate, document, trial))
         if answers[-1].outcome == "unbuildable":
             return answers[-1]
-    return together(answers)
+    failed = [answer for answer in answers if answer.exit_code]
+    counted = {"runs": len(answers), "failed": len(failed)}
+    if len({answer.outcome for answer in answers}) == 1:
+        return msgspec.structs.replace(answers[0], **counted)
+    return msgspec.structs.replace(failed[0], outcome="unstable", **counted)
 
 
 def _once(candidate: str, document: BisectDocument, trial: CandidateRunner) -> Answer:
-    ran = trial(candidate)
-    if isinstance(ran, Unbuildable):
-        return Answer(candidate=candidate, outcome="unbuildable", reason=ran.why)
-    bad = document.asked.candidates[-1]
-    known = next((answer for answer in document.answers if answer.candidate == bad), None)
-    return judged(candidate, known, is_bad_end=candidate == bad, exit_code=ran.exit_code, line=ran.line)
+    """Turn a run into an answer: bad only with the exit code and the last line of the bad end."""
+    try:
+        exit_code, line = trial(candidate)
+    except (UnsatisfiableError, BuildFailedError) as error:
+        return Answer(candidate=candidate, outcome="unbuildable", reason=error.message.splitlines()[0])
+    if not exit_code:
+        return Answer(candidate=candidate, outcome="good")
+    end, reason = document.asked.candidates[-1], normalised(line)
+    bad = next((answer for answer in document.answers if answer.candidate == end), None)
+    same = bad is not None and (bad.exit_code, bad.reason) == (exit_code, reason)
+    outcome: Outcome = "bad" if candidate == end or same else "other"
+    return Answer(candidate=candidate, outcome=outcome, exit_code=exit_code, reason=reason, line=line)
 
 
 def _doubt(result: Result, document: BisectDocument, trial: CandidateRunner, confirm: int) -> str:
@@ -315,17 +288,17 @@ def as_markdown(document: BisectDocument) -> str:
     return f"### Bisection over {document.asked.axis}\n\n{command}\n\n```\n{as_text(document)}\n```\n"
 
 
-def ordered(candidates: Sequence[str], good: str, bad: str, key: Callable[[str], object]) -> tuple[str, ...]:
+def ordered(candidates: Sequence[str], good: str, bad: str) -> tuple[str, ...]:
     """Return the versions from the good end to the bad end, both included, in either direction.
 
     Raises UsageError if they are the same.
     """
-    if key(good) == key(bad):
+    every = {versions.key(name): name for name in (*candidates, good, bad)}
+    low, high = sorted((versions.key(good), versions.key(bad)))
+    if low == high:
         raise UsageError(f"{good} and {bad} are the same version", hint="give two ends")
-    every = {key(name): name for name in (*candidates, good, bad)}
-    low, high = sorted((key(good), key(bad)))  # type: ignore[type-var]
-    inside = [every[place] for place in sorted(every) if low <= place <= high]  # type: ignore[type-var, operator]
-    return tuple(inside if key(good) == low else reversed(inside))
+    inside = [every[place] for place in sorted(every) if low <= place <= high]
+    return tuple(inside if versions.key(good) == low else reversed(inside))
 
 
 _KEPT = 64_000
@@ -349,24 +322,16 @@ class ImageRunner:
     options: UpgradeOptions
     files: Mapping[str, bytes] = field(default_factory=dict)
 
-    def __call__(self, candidate: str) -> CommandResult | Unbuildable:
+    def __call__(self, candidate: str) -> CommandResult:
         good, check = self.options.old, self.options.check
         end, wanted = (resolved(self.row, self.options.axis, each, self.maker.catalog) for each in (good, candidate))
-        if isinstance(end, Unbuildable):
-            return end
-        if isinstance(wanted, Unbuildable):
-            return wanted
-        try:
-            side = self.maker.lock_old(end)
-            if candidate != good:
-                side = self.maker.lock_new(wanted, side)
-            built = self.maker.build(side)
-        except (UnsatisfiableError, BuildFailedError) as error:
-            return Unbuildable(error.message.splitlines()[0])
+        side = self.maker.lock_old(end)
+        if candidate != good:
+            side = self.maker.lock_new(wanted, side)
+        built = self.maker.build(side)
         if check is None:
             return self._run(built.record.image)
-        verdict = self.maker.validate(side, built, self.options)
-        return result_of_check(verdict.checks, check)
+        return result_of_check(self.maker.validate(side, built, self.options).checks, check)
 
     def _run(self, image: str) -> CommandResult:
         stdout, stderr = bytearray(), bytearray()
@@ -394,29 +359,30 @@ def _last(printed: bytearray) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def result_of_check(checks: Sequence[CheckResult], name: str) -> CommandResult | Unbuildable:
+def result_of_check(checks: Sequence[CheckResult], name: str) -> CommandResult:
     """Convert a check's outcome: passed is 0, skipped decides nothing, anything else is a failure."""
     found = next((check for check in checks if check.name == name), None)
     if found is None:
         raise UsageError(f"the suite has no check {name!r}", hint="one of: " + ", ".join(c.name for c in checks))
     if found.outcome == "skipped":
-        return Unbuildable(f"{name} was not run: {found.observed}")
+        raise UnsatisfiableError(f"{name} was not run: {found.observed}")
     reason = "; ".join(sorted({finding.code for finding in found.findings})) or found.observed
     return CommandResult(0, "") if found.outcome == "passed" else CommandResult(1, f"{found.outcome}: {reason}")
 
 
-def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> Environment | Unbuildable:
+def resolved(row: Combination, axis: Axis, version: str, catalog: Catalog) -> Environment:
     """Resolve the combination with one version of the axis.
 
     A CUDA or cuDNN that does not fit is built as well: the search looks for the first such version. A version without
-    wheels is not built, nor replaced.
+    wheels is not built, nor replaced: it raises UnsatisfiableError.
     """
     wish = msgspec.structs.replace(row, **{axis: version})
     found = resolve(wish, catalog, as_reported=axis != "tensorflow")
     if not isinstance(found, Environment):
-        return Unbuildable(found.sentence)
+        raise UnsatisfiableError(found.sentence)
     if axis != "tensorflow" and not versions.is_prefix(version, getattr(found, axis) or ""):
-        return Unbuildable(f"no wheels of {_TITLES[axis]} {version} are known for {found.package} {found.tensorflow}")
+        part = f"{_TITLES[axis]} {version}"
+        raise UnsatisfiableError(f"no wheels of {part} are known for {found.package} {found.tensorflow}")
     return found
 
 

@@ -278,7 +278,7 @@ def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[Bi
     files = read_files(options.suite) if options.suite else {}
     asked = BisectParameters(
         axis=axis,
-        candidates=bisecting.ordered(candidates(axis, row, maker.catalog), options.old, options.new, versions.key),
+        candidates=bisecting.ordered(candidates(axis, row, maker.catalog), options.old, options.new),
         row=row,
         command=options.command or ("check", options.check or ""),
         files=content_key(files) if files else "",
