@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Literal
 
@@ -61,6 +61,10 @@ class UpgradeOptions:
     command: tuple[str, ...] = ()
 
     @property
+    def versions(self) -> tuple[str, str]:
+        return self.old, self.new
+
+    @property
     def budgets(self) -> Budgets:
         """The budgets of the matrix, for both images."""
         return self.matrix.budgets if self.matrix else Budgets()
@@ -108,10 +112,6 @@ class Pair:
         return f"Python {self.old.python} on {self.old.os}"
 
 
-def pair(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> Pair:
-    return pairs(options, catalog, propose)[0]
-
-
 def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[Pair, ...]:
     """Resolve both versions in every row that serves both, the row to compare first.
 
@@ -122,17 +122,19 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     Raises UnsatisfiableError with the rules' findings if there is none, NothingSelectedError if the selectors exclude
     all.
     """
-    proposed = tuple(propose(version, options.package or "tensorflow") for version in _unknown(options, catalog))
+    package = options.package or "tensorflow"
+    wanted = [version for version in options.versions if catalog.release(version, package) is None]
+    proposed = tuple(propose(version, package) for version in dict.fromkeys(wanted))
     known = catalog.with_releases(proposed)
-    offered = _with_packaged_matrix(options, known)
+    offered = _offered(options, known)
     names = tuple(f"{made.package} {made.version}" for made in proposed)
     rejected: list[Rejection] = []
-    ids = frozenset(one.id for one in offered)
-    stages = (_in_rows(rows, options, known, rejected) for rows in _kinds(options))
-    for stage in chain([_both_offered(options, offered)], stages):
-        found = [Pair(old, new, known, names, ids & {old.id, new.id}) for old, new in stage]
+    ids = frozenset(one.id for side in offered for one in side)
+    whole = (both for both in product(*offered) if same_except_release(*both) and options.wheel is None)
+    for stage in chain([whole], (_in_rows(rows, options, known, rejected) for rows in _kinds(options))):
+        found = {(old.id, new.id): Pair(old, new, known, names, ids & {old.id, new.id}) for old, new in stage}
         if found:
-            return _in_order(_selected(found, options), known)
+            return _in_order(_selected(list(found.values()), options), known)
     raise UnsatisfiableError(
         f"{options.old} and {options.new} cannot be built from the same row\n"
         + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
@@ -140,28 +142,25 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     )
 
 
-def _with_packaged_matrix(options: UpgradeOptions, catalog: Catalog) -> tuple[Environment, ...]:
-    """Return the matrix rows with both versions; nothing for a release from a local wheel file."""
-    wanted = {versions.key(version) for version in (options.old, options.new)}
-    found = [resolve(row, catalog) for row in _rows(options) if versions.key(row.tensorflow) in wanted]
-    package = options.package
-    return tuple(one for one in found if isinstance(one, Environment) and package in {None, one.package})
-
-
 def _rows(options: UpgradeOptions) -> list[Combination]:
     rows = expand(options.matrix)[0] if options.matrix else ()
     return [row for row in rows if row.flavor == options.flavor and not row.controls]
 
 
-def _both_offered(options: UpgradeOptions, offered: Iterable[Environment]) -> Iterator[tuple[Environment, Environment]]:
-    """Yield pairs of matrix environments that differ only in their release."""
-    if options.wheel is not None:
-        return
-    sides = tuple(
-        [one for one in offered if versions.key(one.tensorflow) == versions.key(version)]
-        for version in (options.old, options.new)
+def _rows_of(options: UpgradeOptions) -> tuple[list[Combination], ...]:
+    """Return the matrix rows of each version."""
+    rows = _rows(options)
+    keys = map(versions.key, options.versions)
+    return tuple([row for row in rows if versions.key(row.tensorflow) == key] for key in keys)
+
+
+def _offered(options: UpgradeOptions, catalog: Catalog) -> tuple[list[Environment], ...]:
+    """Return the matrix's environments of each version, with the distribution of the wheel file if there is one."""
+    sides = ([resolve(row, catalog) for row in rows] for rows in _rows_of(options))
+    package = options.package
+    return tuple(
+        [one for one in side if isinstance(one, Environment) and package in {None, one.package}] for side in sides
     )
-    yield from ((old, new) for old in sides[0] for new in sides[1] if same_except_release(old, new))
 
 
 def same_except_release(old: Environment, new: Environment) -> bool:
@@ -175,12 +174,7 @@ def _kinds(options: UpgradeOptions) -> Iterator[list[Combination]]:
 
     The packaged matrix forbids nothing: a version without a row in it gets a plain one.
     """
-    rows = _rows(options)
-    kinds = [
-        [row for row in rows if versions.key(row.tensorflow) == versions.key(version)]
-        for version in (options.old, options.new)
-    ]
-    first = kinds[0] or kinds[1] or (rows[:1] if options.matrix_given else [])
+    first = next(filter(None, _rows_of(options)), _rows(options)[:1] if options.matrix_given else [])
     yield first
     if not (first and options.matrix_given):
         variants: tuple[Variant, ...] = ("runtime", WHOLE)
@@ -191,25 +185,14 @@ def _in_rows(
     rows: Iterable[Combination], options: UpgradeOptions, catalog: Catalog, rejected: list[Rejection]
 ) -> Iterator[tuple[Environment, Environment]]:
     """Yield both versions in each row with its open fields resolved; impossible ones are added to ``rejected``."""
-    seen: set[tuple[str, str]] = set()
     for row in rows:
         named = msgspec.structs.replace(row, package=options.package or row.package)
         for wish in _completed_rows(named, catalog):
-            match _resolved(wish, options, catalog, rejected):
-                case [Environment() as old, Environment() as new] if (old.id, new.id) not in seen:
-                    seen.add((old.id, new.id))
+            sides = [resolve(msgspec.structs.replace(wish, tensorflow=one), catalog) for one in options.versions]
+            rejected += [side for side in sides if isinstance(side, Rejection)]
+            match sides:
+                case [Environment() as old, Environment() as new] if same_except_release(old, new):
                     yield old, new
-
-
-def _resolved(
-    wish: Combination, options: UpgradeOptions, catalog: Catalog, rejected: list[Rejection]
-) -> tuple[Environment, ...]:
-    sides = [resolve(msgspec.structs.replace(wish, tensorflow=v), catalog) for v in (options.old, options.new)]
-    rejected += [side for side in sides if isinstance(side, Rejection)]
-    match sides:
-        case [Environment() as old, Environment() as new] if same_except_release(old, new):
-            return old, new
-    return ()
 
 
 def _completed_rows(row: Combination, catalog: Catalog) -> Iterator[Combination]:
@@ -244,35 +227,24 @@ def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
         return -len(each.offered), not smaller, not each.old.variant, each.old.os not in bootstrapped, python
 
     ordered = sorted(found, key=rank)
-    names = [each.new.id for each in ordered]
+    others = tuple(dict.fromkeys(each.new.id for each in ordered))
     return tuple(
-        replace(each, others=tuple(dict.fromkeys(name for name in names if name != each.new.id)))
-        if each.offered
-        else each
-        for each in ordered
+        replace(each, others=tuple(name for name in others if each.offered and name != each.new.id)) for each in ordered
     )
 
 
 def pinned_row(options: UpgradeOptions, catalog: Catalog) -> Combination:
     """Return the common row of both versions, with a Python and a system that serve both."""
-    old = pair(options, catalog, no_row).old
-    rows = [row for row in _rows(options) if resolved_on(row, old, catalog)]
-    row = next(iter(rows), Combination(tensorflow=options.old, flavor=options.flavor, package=options.package))
+    old = pairs(options, catalog, no_row)[0].old
+    plain = Combination(tensorflow=options.old, flavor=options.flavor, package=options.package)
+    for row in _rows(options):
+        found = resolve(msgspec.structs.replace(row, tensorflow=old.tensorflow), catalog)
+        if isinstance(found, Environment) and found.id == old.id:
+            plain = row
+            break
     fixed = {"python": old.python, "os": old.os, "variant": old.variant or WHOLE}
-    return msgspec.structs.replace(row, tensorflow=options.old, **fixed)
-
-
-def resolved_on(row: Combination, environment: Environment, catalog: Catalog) -> bool:
-    """Return True if the row with this release describes this environment."""
-    found = resolve(msgspec.structs.replace(row, tensorflow=environment.tensorflow), catalog)
-    return isinstance(found, Environment) and found.id == environment.id
+    return msgspec.structs.replace(plain, tensorflow=options.old, **fixed)
 
 
 def no_row(version: str, package: str) -> TensorflowRelease:
     raise UsageError(f"the catalogue has no {package} {version}", hint=f"envbuilder catalog refresh {version} --write")
-
-
-def _unknown(options: UpgradeOptions, catalog: Catalog) -> tuple[str, ...]:
-    wanted = dict.fromkeys((options.old, options.new))
-    package = options.package or "tensorflow"
-    return tuple(version for version in wanted if catalog.release(version, package) is None)
