@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -55,15 +55,12 @@ class ImageBuilder:
     wheels: Path | None = None
 
     def lock_old(self, environment: Environment) -> LockedImage:
-        offered = self.committed_image(environment)
-        if offered is not None:
-            return offered
         kept = lockfile.of_context(self.workspace.for_upgrades.context(environment.id))
-        return self._store_lock(environment, self._lock(environment, "") if kept is None else kept)
+        return self.committed_image(environment) or self._store_lock(environment, kept or self._lock(environment, ""))
 
     def committed_image(self, environment: Environment) -> LockedImage | None:
         """Return an image that the matrix offers, with its committed lock; None without one."""
-        committed = self._committed(environment)
+        committed = lockfile.of_context(self.workspace.context(environment.id))
         return None if committed is None else LockedImage(environment, committed, committed=True)
 
     def base(self, environment: Environment) -> Base:
@@ -78,18 +75,15 @@ class ImageBuilder:
         If that equals the committed lock, the committed context is used; otherwise the id names the old image.
         """
         text = self._lock(environment, old.lock)
-        committed = self._committed(environment)
-        if committed is not None and lockfile.parse(committed) == lockfile.parse(text):
-            return LockedImage(environment, committed, committed=True)
+        offered = self.committed_image(environment)
+        if offered is not None and lockfile.parse(offered.lock) == lockfile.parse(text):
+            return offered
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
-        written = self._store_lock(named, text)
+        written = self._store_lock(named, text, proposed=True)
         system_lock.carry_over(
             self._place(old).context(old.environment.id), self._place(written).context(named.id), named
         )
-        return replace(written, proposed=True)
-
-    def _committed(self, environment: Environment) -> str | None:
-        return lockfile.of_context(self.workspace.context(environment.id))
+        return written
 
     def _lock(self, environment: Environment, keep: str) -> str:
         with self.console.task(environment.id) as task:
@@ -98,10 +92,10 @@ class ImageBuilder:
                 environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels
             )
 
-    def _store_lock(self, environment: Environment, text: str) -> LockedImage:
+    def _store_lock(self, environment: Environment, text: str, *, proposed: bool = False) -> LockedImage:
         """Store a lock immediately: later steps may fail, and the next search starts from the same lock."""
         write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
-        return LockedImage(environment, text, committed=False)
+        return LockedImage(environment, text, committed=False, proposed=proposed)
 
     def build(self, side: LockedImage) -> Built:
         with self.console.task(side.environment.id) as task:
@@ -140,19 +134,34 @@ def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
     )
 
 
-def describe_image(side: LockedImage, built: Built, verdict: Verdict, catalog: Catalog) -> ComparedImage:
-    return msgspec.structs.replace(
-        describe(built.environment, catalog),
-        image=ImageRef(
-            id=built.record.image, size=built.record.size, reference=built.record.reference, base=built.record.base
-        ),
-        layers=tuple(SizedLayer(created_by=layer.created_by, size=layer.size) for layer in built.record.layers),
-        lock=lockfile.digest(built.lock),
-        verdict=verdict.verdict,
-        level=verdict.level,
-        reasons=reasons(verdict),
-        lock_is="committed" if side.committed else "proposed" if side.proposed else "made",
-    )
+@dataclass(frozen=True)
+class ValidatedImage:
+    """One image, locked, built and validated."""
+
+    side: LockedImage
+    built: Built
+    verdict: Verdict
+
+    @property
+    def environment(self) -> Environment:
+        return self.built.environment
+
+    @property
+    def image(self) -> str:
+        return self.built.record.image
+
+    def described(self, catalog: Catalog) -> ComparedImage:
+        record = self.built.record
+        return msgspec.structs.replace(
+            describe(self.environment, catalog),
+            image=ImageRef(id=record.image, size=record.size, reference=record.reference, base=record.base),
+            layers=tuple(SizedLayer(created_by=layer.created_by, size=layer.size) for layer in record.layers),
+            lock=lockfile.digest(self.built.lock),
+            verdict=self.verdict.verdict,
+            level=self.verdict.level,
+            reasons=reasons(self.verdict),
+            lock_is="committed" if self.side.committed else "proposed" if self.side.proposed else "made",
+        )
 
 
 SHOWN = 6

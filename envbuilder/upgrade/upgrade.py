@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from envbuilder.choice import find_matrix, read_fleet, read_known, read_matrix
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
-from envbuilder.environment import Combination, Environment
+from envbuilder.engine.port import Engine
+from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, UsageError
 from envbuilder.image import lockfile
 from envbuilder.image.build import span
@@ -31,50 +34,61 @@ from envbuilder.support.console import Console
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, ImageRunner, candidates
-from envbuilder.upgrade.build import ImageBuilder, describe, describe_image
-from envbuilder.upgrade.compare import ImageEvidence, differences
-from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
-from envbuilder.upgrade.observed import Observations
+from envbuilder.upgrade.build import ImageBuilder, ValidatedImage, describe
+from envbuilder.upgrade.compare import THE_RUN, ImageEvidence, differences, hanging, to_run_again
+from envbuilder.upgrade.document import ModelExchange, UpgradeDocument
+from envbuilder.upgrade.observe import AnswerCache, ProbeTarget, exchange, key_of, measure, observe
+from envbuilder.upgrade.observed import Observations, UserTest
 from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row, pairs, pinned_row
 from envbuilder.upgrade.policy import BY_FACTS, ComparedImages, Policy, judge, would_decide
+from envbuilder.upgrade.statistics import Samples
 from envbuilder.upgrade.text import as_markdown
-from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite
+from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite, run_again, run_suite
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
+SIDES = ("old", "new")
+DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
+CONFIRM = 2
+"""Runs of each bound after a search, to find an unstable command."""
+OFFERED = "tensorflow"
+"""The default of --matrix."""
 
-def upgrade(options: UpgradeOptions, tools: UpgradeTools) -> UpgradeDocument:
-    """Compare two versions and decide.
 
-    Writes ``out/upgrades/<old>_<new>_<flavor>/upgrade.json`` and ``upgrade.md``. Raises UnsatisfiableError if no row
-    serves both, BuildFailedError, and InfrastructureError.
-    """
-    began = time.monotonic()
-    limits = options.test_limit, options.suite_limit
-    suite = read_suite(options.suite, *limits) if options.suite else None
-    rows = pairs(options, tools.catalog, tools.propose)
-    with _wheels(options.wheel) as wheels, tools.console.live():
-        tools.engine.sweep()
-        maker = ImageBuilder(tools.workspace, tools.engine, tools.console, rows[0].catalog, wheels)
-        both = first_buildable(rows, maker)
-        tools.console.say(f"comparing {both.old.id} → {both.new.id} ({both.row})")
-        made = _make(maker, both, options)
-        return compare_images(tools, both, made, suite, options, began)
+@dataclass(frozen=True)
+class UpgradeTools:
+    """The dependencies of the stage."""
+
+    workspace: Workspace
+    engine: Engine
+    console: Console
+
+
+@dataclass(frozen=True)
+class CollectedEvidence:
+    """The evidence about each image, what needs both (measurements, exchanged models), and unanswered questions."""
+
+    old: ImageEvidence
+    new: ImageEvidence
+    samples: tuple[Samples, ...] = ()
+    models: tuple[ModelExchange, ...] | None = None
+    gaps: tuple[str, ...] = ()
 
 
 def compare_images(
     tools: UpgradeTools,
     both: Pair,
-    made: tuple[ValidatedImage, ValidatedImage],
+    made: Sequence[ValidatedImage],
     suite: UserSuite | None,
     options: UpgradeOptions,
     began: float,
 ) -> UpgradeDocument:
-    """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock."""
-    if made[0].built.record.image == made[1].built.record.image:
+    """Compare two built images, decide, and write the document; ``began`` is the start by the monotonic clock.
+
+    The document is ``out/upgrades/<old>_<new>_<flavor>/upgrade.json``, its text ``upgrade.md``.
+    """
+    if made[0].image == made[1].image:
         options = replace(options, policy=options.policy.only("verdict"))
-        sides = (describe_image(one.side, one.built, one.verdict, both.catalog) for one in made)
-        old, new = (ImageEvidence(side, Observations()) for side in sides)
+        old, new = (ImageEvidence(one.described(both.catalog), Observations()) for one in made)
         found = CollectedEvidence(old, new, gaps=("the same image: nothing was measured, its validation is judged",))
     else:
         found = gather(tools, made, suite, both.catalog, options)
@@ -122,7 +136,7 @@ def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
     return rows[-1]
 
 
-def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> tuple[ValidatedImage, ValidatedImage]:
+def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> list[ValidatedImage]:
     """Build both images before validating either: a concurrent build would disturb timings.
 
     Versions in the matrix are built from their own locks; others are locked close to the old image.
@@ -133,11 +147,8 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> tuple[Val
     if new.proposed:
         where = maker.workspace.for_upgrades.context(new.environment.id)
         maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
-    images = maker.build(old), maker.build(new)
-    return (
-        ValidatedImage(old, images[0], maker.validate(old, images[0], options)),
-        ValidatedImage(new, images[1], maker.validate(new, images[1], options)),
-    )
+    built = [(side, maker.build(side)) for side in (old, new)]
+    return [ValidatedImage(side, image, maker.validate(side, image, options)) for side, image in built]
 
 
 def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) -> UpgradeDocument:
@@ -170,11 +181,86 @@ def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) 
     )
 
 
-DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
-CONFIRM = 2
-"""Runs of each bound after a search, to find an unstable command."""
-OFFERED = "tensorflow"
-"""The default of --matrix."""
+def gather(
+    tools: UpgradeTools,
+    made: Sequence[ValidatedImage],
+    suite: UserSuite | None,
+    catalog: Catalog,
+    options: UpgradeOptions,
+) -> CollectedEvidence:
+    """Collect all evidence about two images; every answer is cached immediately."""
+    folder = f"{made[0].environment.os}-{made[0].environment.package}"
+    cache = AnswerCache(tools.workspace.upgrade(options.name).parent / "kept" / folder, options.fresh)
+    places = [_place(tools, each, options) for each in made]
+    observed = []
+    for name, place, each in zip(SIDES, places, made, strict=True):
+        with tools.console.task(each.environment.id) as task:
+            ask = partial(observe, place, task)
+            observed.append(
+                cache.answer(f"observed-{name}", key_of(place), Observations, ask, lambda seen: not seen.gaps)
+            )
+    if suite is not None:
+        observed = _tested(tools, made, places, observed, suite, cache)
+    with tools.console.task("both images in turn") as task:
+        task.update("loading models of the other image")
+        models, gaps = cache.answer(
+            "models",
+            key_of(*places),
+            tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]],
+            lambda: exchange(*places),
+            lambda found: found[0] is not None,
+        )
+        samples, wrong = measure(*places, options.rounds, task, cache)
+    sides = zip(made, observed, strict=True)
+    old, new = (ImageEvidence(each.described(catalog), seen, each.verdict.checks) for each, seen in sides)
+    return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
+
+
+def _place(tools: UpgradeTools, made: ValidatedImage, options: UpgradeOptions) -> ProbeTarget:
+    wanted = options.gpus
+    if wanted == "auto":
+        seen = bool(made.verdict.host.gpus) and not made.verdict.simulated
+        wanted = "all" if seen and made.environment.flavor == "gpu" else "none"
+    return ProbeTarget(tools.engine, made.image, wanted)
+
+
+Tests = tuple[UserTest, ...]
+
+
+def _tested(
+    tools: UpgradeTools,
+    made: Sequence[ValidatedImage],
+    places: Sequence[ProbeTarget],
+    observed: Sequence[Observations],
+    suite: UserSuite,
+    cache: AnswerCache,
+) -> list[Observations]:
+    """Add the user's tests to the observations; the files in which a test fails run again.
+
+    A test that hangs is stopped once: it runs neither again nor on the other image.
+    """
+    tests: list[Tests] = []
+    again: list[tuple[Tests, ...]] = [(), ()]
+    for name, place, each in zip(SIDES, places, made, strict=True):
+        hung = hanging(chain(*tests))
+        with tools.console.task(each.environment.id) as task:
+            task.update(f"your tests (each at most {suite.test_limit} s, together {suite.limit} s)")
+            wanted = suite.without(hung)
+            key = key_of(place, more={"suite": wanted.digest.encode()})
+            run = partial(run_suite, place, wanted, each.environment.python)
+            found = cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in {t.name for t in found})
+        left = [UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung)]
+        tests.append((*found, *left))
+    failed = to_run_again(*tests)
+    for number, (place, each) in enumerate(zip(places, made, strict=True) if failed else ()):
+        with tools.console.task(each.environment.id) as task:
+            task.update(f"{len(failed)} of your tests again")
+            part = suite.without(hanging(chain(*tests)))
+            again[number] = run_again(place, part, each.environment.python, failed, tests[number])
+    return [
+        msgspec.structs.replace(seen, tests=ran, again=repeated)
+        for seen, ran, repeated in zip(observed, tests, again, strict=True)
+    ]
 
 
 def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tuple[UpgradeOptions, Catalog]:
@@ -207,7 +293,11 @@ def _named_host(values: Mapping[str, Any]) -> tuple[FleetHost, ...]:
 
 
 def compare_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> UpgradeDocument:
-    """Compare two versions. Raises UsageError if the options contradict each other."""
+    """Build two versions, compare them and decide.
+
+    Raises UsageError if the options contradict each other, UnsatisfiableError if no row serves both, BuildFailedError,
+    and InfrastructureError.
+    """
     if options.command:
         raise UsageError("a command requires --bisect", hint="envbuilder upgrade --bisect GOOD BAD -- CMD")
     if options.repeat > 1:
@@ -216,14 +306,16 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
         options = replace(options, matrix=read_matrix(find_matrix(OFFERED, root)), matrix_given=False)
     if options.dry_run:
         return predict(options, catalog)
-    tools = UpgradeTools(
-        workspace=Workspace(root),
-        engine=connect(),
-        console=console,
-        catalog=catalog,
-        propose=lambda version, package: _propose(version, package, options, console, catalog),
-    )
-    return upgrade(options, tools)
+    began = time.monotonic()
+    tools = UpgradeTools(Workspace(root), connect(), console)
+    suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
+    rows = pairs(options, catalog, partial(_propose, options, console, catalog))
+    with _wheels(options.wheel) as wheels, console.live():
+        tools.engine.sweep()
+        maker = ImageBuilder(tools.workspace, tools.engine, console, rows[0].catalog, wheels)
+        both = first_buildable(rows, maker)
+        console.say(f"comparing {both.old.id} → {both.new.id} ({both.row})")
+        return compare_images(tools, both, _make(maker, both, options), suite, options, began)
 
 
 def _version(text: str, catalog: Catalog) -> str:
@@ -239,7 +331,7 @@ def read_policy(name: str | None, root: Path) -> Policy:
 
 
 def _propose(
-    version: str, package: str, options: UpgradeOptions, console: Console, catalog: Catalog
+    options: UpgradeOptions, console: Console, catalog: Catalog, version: str, package: str
 ) -> TensorflowRelease:
     """Build the row of a release that the catalogue lacks, from the user's wheel or from the index."""
     console.say(f"{package} {version} is not in the catalogue: reading its wheel")
@@ -275,6 +367,8 @@ def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[Bi
         )
     kept = options if axis == "tensorflow" or release is None else replace(options, old=release, new=release)
     row = pinned_row(kept, maker.catalog)
+    end = resolve(row, maker.catalog)
+    offered = maker.committed_image(end) if isinstance(end, Environment) else None
     files = read_files(options.suite) if options.suite else {}
     asked = BisectParameters(
         axis=axis,
@@ -282,15 +376,8 @@ def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[Bi
         row=row,
         command=options.command or ("check", options.check or ""),
         files=content_key(files) if files else "",
-        lock=_committed(row, maker),
+        lock=lockfile.digest(offered.lock) if offered else "",
         gpus=options.gpus,
         repeat=options.repeat,
     )
     return asked, ImageRunner(maker, row, options, files)
-
-
-def _committed(row: Combination, maker: ImageBuilder) -> str:
-    """Return the digest of the good end's committed lock, '' for none."""
-    end = resolve(row, maker.catalog)
-    side = maker.committed_image(end) if isinstance(end, Environment) else None
-    return lockfile.digest(side.lock) if side else ""

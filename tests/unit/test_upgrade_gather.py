@@ -22,7 +22,7 @@ from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.build import LockedImage
-from envbuilder.upgrade.gather import CollectedEvidence, UpgradeTools, ValidatedImage, gather
+from envbuilder.upgrade.upgrade import CollectedEvidence, UpgradeTools, ValidatedImage, gather
 from envbuilder.upgrade.pairs import Pair, UpgradeOptions
 from envbuilder.upgrade.text import as_text
 from envbuilder.upgrade.upgrade import compare_images
