@@ -18,6 +18,7 @@ ClauseState = Literal["ok", "violated", "unknown", "not asked"]
 LockIs = Literal["committed", "made", "proposed"]
 """The origin of a lock: committed in ``images/``, made for this row, or proposed close to the old image's."""
 Otherwise = Literal["reject", "note"]
+SavedBy = Literal["old", "new"]
 
 
 class SizedLayer(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +134,7 @@ class ModelExchange(msgspec.Struct, frozen=True, kw_only=True):
     """One format of a model saved by one image and loaded by the other; ``wrong`` is the failure, or ''."""
 
     name: str
-    saved_by: Literal["old", "new"]
+    saved_by: SavedBy
     wrong: str = ""
 
 

@@ -18,7 +18,7 @@ import msgspec
 from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
 from envbuilder.support import decoding
 from envbuilder.support.console import Task
-from envbuilder.upgrade.document import ModelExchange
+from envbuilder.upgrade.document import ModelExchange, SavedBy
 from envbuilder.upgrade.observed import (
     Inventory,
     LoadOutcomes,
@@ -30,7 +30,7 @@ from envbuilder.upgrade.observed import (
     WarningLines,
 )
 from envbuilder.upgrade.statistics import Samples
-from envbuilder.workspace import content_key, packaged, packaged_in, read_document, write_atomically, write_document
+from envbuilder.workspace import content_key, packaged, packaged_in, read_document, write_atomically
 
 PROBES = "probes"
 _SHARED = "__init__ channel cuda_timeline elf host installed loader tensorflow_install watchdog"
@@ -163,15 +163,6 @@ def observe(place: ProbeTarget, task: Task) -> Observations:
 _Value = TypeVar("_Value")
 
 
-class Rounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The measured rounds of two images on one machine: ``old[i]`` and ``new[i]`` are round i."""
-
-    schema: str = "envbuilder/rounds/v1"
-    key: str
-    old: tuple[TimingSample, ...] = ()
-    new: tuple[TimingSample, ...] = ()
-
-
 class _StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer as JSON, and its question."""
 
@@ -188,19 +179,22 @@ def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Cached answers in a folder; ``fresh`` ignores them."""
+    """Cached answers in a folder, by name; ``fresh`` ignores them."""
 
     folder: Path
     fresh: bool = False
 
-    def rounds(self, key: str) -> Rounds:
-        """Return the rounds measured before for this question."""
-        found = None if self.fresh else read_document(self.folder / "rounds.json", Rounds)
-        return found if found is not None and found.key == key else Rounds(key=key)
+    def get(self, name: str, key: str, kind: type[_Value]) -> _Value | None:
+        """Return the answer of that name; None if there is none to this question."""
+        kept = None if self.fresh else read_document(self.folder / f"{name}.json", _StoredAnswer)
+        if kept is not None and kept.key == key:
+            with suppress(decoding.DamagedError):  # written by another version of envbuilder
+                return decoding.from_json(bytes(kept.value), kind)
+        return None
 
-    def add(self, rounds: Rounds) -> None:
-        """Store rounds atomically."""
-        write_document(self.folder / "rounds.json", rounds)
+    def put(self, name: str, key: str, value: object) -> None:
+        stored = _StoredAnswer(key=key, value=msgspec.Raw(msgspec.json.encode(value)))
+        write_atomically(self.folder / f"{name}.json", msgspec.json.encode(stored))
 
     def answer(
         self,
@@ -210,55 +204,45 @@ class AnswerCache:
         make: Callable[[], _Value],
         whole: Callable[[_Value], bool] = lambda _: True,
     ) -> _Value:
-        """Return the cached answer of that name, or compute it; only a ``whole`` (complete) answer is stored."""
-        path = self.folder / f"{name}.json"
-        kept = None if self.fresh else read_document(path, _StoredAnswer)
-        if kept is not None and kept.key == key:
-            with suppress(decoding.DamagedError):  # written by another version of envbuilder
-                return decoding.from_json(bytes(kept.value), kind)
-        value = make()
-        if whole(value):
-            raw = msgspec.Raw(msgspec.json.encode(value))
-            write_atomically(path, msgspec.json.encode(_StoredAnswer(key=key, value=raw)))
-        return value
+        """Return the cached answer, or compute it; only a ``whole`` (complete) answer is stored."""
+        found = self.get(name, key, kind)
+        if found is None:
+            found = make()
+            if whole(found):
+                self.put(name, key, found)
+        return found
 
 
-Arguments = Mapping[str, object]
+Round = tuple[TimingSample, TimingSample]
+"""A measurement of the old and of the new image, one directly after the other."""
 
 
 def measure(
-    old: ProbeTarget,
-    new: ProbeTarget,
-    rounds: int,
-    task: Task,
-    arguments: tuple[Arguments, Arguments] = ({}, {}),
-    cache: AnswerCache | None = None,
+    old: ProbeTarget, new: ProbeTarget, rounds: int, task: Task, cache: AnswerCache
 ) -> tuple[tuple[Samples, ...], tuple[str, ...]]:
-    """Measure both images ``rounds`` times, one directly after the other; return samples and failures.
+    """Measure both images ``rounds`` times; return samples and failures.
 
     A first round, which fills the page cache, does not count. The order alternates. The measurement ends if an image
     does not answer. Cached rounds are reused; a round is cached when both images have answered.
     """
-    sides = (old, new)
-    key = key_of(old, new, more={"arguments": json.dumps(arguments, sort_keys=True).encode()})
-    taken = cache.rounds(key) if cache else Rounds(key=key)
-    known = len(taken.old)
+    key = key_of(old, new)
+    taken = cache.get("rounds", key, tuple[Round, ...]) or ()
+    known = len(taken)
     if known:
         task.update(f"measured before (--fresh measures again): {min(known, rounds)} of {rounds} rounds")
     for round_ in range(known - 1, rounds) if known < rounds else ():
-        counted = round_ >= known
-        task.update(f"round {round_ + 1} of {rounds}" if counted else "warming up")
-        answers: dict[int, TimingSample] = {}
-        for side in (0, 1) if round_ % 2 == 0 else (1, 0):
-            found = ask(sides[side], "timing", TimingSample, arguments[side])
+        task.update(f"round {round_ + 1} of {rounds}" if round_ >= known else "warming up")
+        answers: dict[str, TimingSample] = {}
+        sides = {"old": old, "new": new}
+        for name in sides if round_ % 2 == 0 else reversed(sides):
+            found = ask(sides[name], "timing", TimingSample)
             if isinstance(found, Gap):
-                return (), (f"measurement of the {('old', 'new')[side]} image: {found.why}",)
-            answers[side] = found
-        if counted:
-            taken = msgspec.structs.replace(taken, old=(*taken.old, answers[0]), new=(*taken.new, answers[1]))
-            if cache:
-                cache.add(taken)
-    return samples(taken.old[:rounds], taken.new[:rounds]), ()
+                return (), (f"measurement of the {name} image: {found.why}",)
+            answers[name] = found
+        if round_ >= known:
+            taken = (*taken, (answers["old"], answers["new"]))
+            cache.put("rounds", key, taken)
+    return samples([one for one, _ in taken[:rounds]], [other for _, other in taken[:rounds]]), ()
 
 
 def samples(old: Sequence[TimingSample], new: Sequence[TimingSample]) -> tuple[Samples, ...]:
@@ -283,15 +267,16 @@ def exchange(old: ProbeTarget, new: ProbeTarget) -> tuple[tuple[ModelExchange, .
     A format that the saving image cannot load itself is omitted.
     """
     rows: list[ModelExchange] = []
-    for writer, reader, saved_by in ((old, new, "old"), (new, old, "new")):
-        found = _exchanged(writer, reader, saved_by)
+    ways: tuple[tuple[ProbeTarget, ProbeTarget, SavedBy], ...] = ((old, new, "old"), (new, old, "new"))
+    for writer, reader, saved_by in ways:
+        found = _failures(writer, reader)
         if isinstance(found, Gap):
             return None, (f"models saved by the {saved_by} image: {found.why}",)
-        rows += found
+        rows += [ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in found.items()]
     return tuple(rows), ()
 
 
-def _exchanged(writer: ProbeTarget, reader: ProbeTarget, saved_by: str) -> list[ModelExchange] | Gap:
+def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str] | Gap:
     saved = ask(writer, "models", SavedModels)
     if isinstance(saved, Gap):
         return saved
@@ -307,13 +292,7 @@ def _exchanged(writer: ProbeTarget, reader: ProbeTarget, saved_by: str) -> list[
         return own
     if isinstance(other, Gap):
         return other
-    return [
-        ModelExchange(
-            name=name, saved_by="old" if saved_by == "old" else "new", wrong=other.loaded.get(name, "no answer")
-        )
-        for name in formats
-        if not own.loaded.get(name)
-    ]
+    return {name: other.loaded.get(name, "no answer") for name in formats if not own.loaded.get(name)}
 
 
 def _files(saved: SavedModels, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
