@@ -1,40 +1,60 @@
-"""Differences between the observations of the old and the new image."""
+"""Differences between two images: contents, platform, hosts, outcomes, numerics and results."""
 
 from __future__ import annotations
 
 import base64
 import math
+import re
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
 from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 
+from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat.fleet import FleetHost, findings_on
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, compatible, is_condition
 from envbuilder.support import decoding
-from envbuilder.upgrade import inventory, statistics, surface
+from envbuilder.upgrade import statistics, surface
 from envbuilder.upgrade.document import (
     ComparedImage,
     Differences,
+    FactChange,
     HostChange,
     HostState,
+    LayerChange,
     MemoryChange,
     ModelExchange,
     NumericChange,
     OutcomeChange,
     OutputChange,
+    PackageChange,
+    SetChange,
     TestCounts,
 )
-from envbuilder.upgrade.observed import Numerics, Observations, Operation, Precision, UserTest, WarningLines, paired
+from envbuilder.upgrade.observed import (
+    Inventory,
+    Numerics,
+    Observations,
+    Operation,
+    Package,
+    Precision,
+    UserTest,
+    WarningLines,
+    paired,
+)
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import CheckResult
+from envbuilder.workspace import packaged_yaml
 
 _Evidence = TypeVar("_Evidence")
 _Found = TypeVar("_Found")
@@ -62,26 +82,27 @@ def differences(
     one, other = old.observed, new.observed
     warned = _both(warnings, one.printed, other.printed)
     outputs, compared = _both(compare_outputs, one.numerics, other.numerics) or (None, 0)
+    tests = compare_tests(one.tests or (), other.tests or (), one.again, other.again)
+    counted = _both(partial(count_tests, changes=tests), one.tests, other.tests)
+    sizes = [side.image.size for side in (old.side, new.side) if side.image and side.image.size]
     gpu = new.side.environment.flavor == "gpu"
-    tested = one.tests is not None and other.tests is not None
-    tests = compare_tests(one.tests or (), other.tests or (), one.again, other.again) if tested else None
     return Differences(
-        packages=_both(inventory.packages, one.inventory, other.inventory),
-        requirements=_both(inventory.requirements, one.inventory, other.inventory),
-        platform=inventory.platform(old.side, new.side, one.inventory, other.inventory),
-        sets=inventory.sets(old.side, new.side),
+        packages=_both(packages, one.inventory, other.inventory),
+        requirements=_both(requirements, one.inventory, other.inventory),
+        platform=platform(old.side, new.side, one.inventory, other.inventory),
+        sets=sets(old.side, new.side),
         hosts=compare_hosts(old.side.environment, new.side.environment, fleet, catalog) if fleet and gpu else None,
-        size_ratio=inventory.size_ratio(old.side, new.side),
-        layers=inventory.layers(old.side, new.side),
+        size_ratio=sizes[1] / sizes[0] if len(sizes) == 2 else None,  # noqa: PLR2004 - both images
+        layers=layers(old.side, new.side),
         timings=statistics.compare([one for one in samples if one.unit == "s"], settings) if samples else None,
         numerics=_both(numerics, one.numerics, other.numerics),
         warnings_new=warned[0] if warned else None,
         warnings_gone=warned[1] if warned else (),
         surface=_both(surface.compare_surfaces, one.surface, other.surface),
         checks=_both(checks, old.checks, new.checks),
-        tests=tests,
-        tests_run=_run(one, other),
-        tests_counted=count_tests(one.tests or (), other.tests or (), tests or ()) if tested else None,
+        tests=tests if counted else None,
+        tests_run=counted.total if counted else None,
+        tests_counted=counted,
         outputs=outputs,
         outputs_compared=compared,
         streams_changed=_both(streams, one.numerics, other.numerics),
@@ -104,11 +125,134 @@ def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChang
     return tuple(found) or None
 
 
-def _run(one: Observations, other: Observations) -> int | None:
-    """Count the tests that ran on either image; None if none were requested."""
-    if one.tests is None and other.tests is None:
-        return None
-    return len({test.name for test in (*(one.tests or ()), *(other.tests or ()))} - {THE_RUN})
+LIBRARIES: tuple[tuple[str, str], ...] = (
+    ("NCCL", r"nvidia-nccl(-cu\d+)?"),
+    ("cuBLAS", r"nvidia-cublas(-cu\d+)?"),
+    ("NumPy", r"numpy"),
+    ("Keras", r"keras"),
+    ("protobuf", r"protobuf"),
+)
+"""Distributions whose versions are platform facts, by name pattern."""
+
+
+def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
+    """List the distributions that were added, removed, or changed in version or licence, by name."""
+    every = (_package(*each) for each in sorted(paired(old.packages, new.packages), key=itemgetter(0)))
+    return tuple(
+        row for row in every if row.old != row.new or spdx(row.old_licence or "") != spdx(row.new_licence or "")
+    )
+
+
+def _package(name: str, old: Package | None, new: Package | None) -> PackageChange:
+    return PackageChange(
+        name=name,
+        change="added" if old is None else "removed" if new is None else "changed",
+        old=old.version if old else None,
+        new=new.version if new else None,
+        old_licence=old.licence if old else None,
+        new_licence=new.licence if new else None,
+        old_size=old.size if old else None,
+        new_size=new.size if new else None,
+    )
+
+
+@cache
+def _licences() -> dict[str, str]:
+    return packaged_yaml(resources.files("envbuilder.upgrade") / "licences.yaml", dict[str, str])
+
+
+def spdx(licence: str) -> str:
+    """Return the SPDX identifier of a common licence text, else the text."""
+    plain = " ".join(licence.split()).lower()
+    return next((name for name, pattern in _licences().items() if re.fullmatch(pattern, plain)), licence)
+
+
+def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
+    """List changed requirements of TensorFlow by package and extra: ``numpy <2.1.0,>=1.26.0``."""
+    before, after = _requirements(old.requires), _requirements(new.requires)
+    every = (FactChange(name=name, old=before.get(name), new=after.get(name)) for name in sorted(before | after))
+    return tuple(change for change in every if change.old != change.new)
+
+
+def _requirements(stated: Iterable[str]) -> dict[str, str]:
+    """Index requirements by package and condition; the bounds are sorted."""
+    found: dict[str, str] = {}
+    for text in stated:
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        name = f"{wanted.name.lower()} ({wanted.marker})" if wanted.marker else wanted.name.lower()
+        found[name] = ",".join(sorted(map(str, wanted.specifier))) or "any"
+    return found
+
+
+def platform(
+    old: ComparedImage, new: ComparedImage, old_inventory: Inventory | None, new_inventory: Inventory | None
+) -> tuple[FactChange, ...]:
+    """List the platform facts of both images, changed or not; facts that neither has are omitted."""
+    before, after = _facts(old, old_inventory), _facts(new, new_inventory)
+    rows = (FactChange(name=name, old=value, new=after[name]) for name, value in before.items())
+    return tuple(row for row in rows if row.old is not None or row.new is not None)
+
+
+def _facts(side: ComparedImage, inventory: Inventory | None) -> dict[str, str | None]:
+    environment = side.environment
+    return {
+        "TensorFlow": side.tensorflow,
+        "Python": inventory.python if inventory else environment.python,
+        "CUDA": environment.cuda,
+        "cuDNN": environment.cudnn,
+        "minimum driver": environment.minimum_driver,
+        "CUDA built with": _built(inventory, "cuda"),
+        "cuDNN built with": _built(inventory, "cudnn"),
+        **{name: _version(inventory, pattern) for name, pattern in LIBRARIES},
+    }
+
+
+def _built(inventory: Inventory | None, library: str) -> str | None:
+    value = inventory.build.get(f"{library}_version") if inventory else None
+    return value if isinstance(value, str) and value else None
+
+
+def _version(inventory: Inventory | None, pattern: str) -> str | None:
+    held = inventory.packages if inventory else ()
+    return next((package.version for package in held if re.fullmatch(pattern, package.name)), None)
+
+
+PYTHONS = "Python versions"
+CUBINS = "compute capabilities (machine code)"
+PTX = "compute capabilities (PTX)"
+
+
+def sets(old: ComparedImage, new: ComparedImage) -> tuple[SetChange, ...]:
+    """List changed Python versions, and compute capabilities with machine code and PTX."""
+    pythons = [(PYTHONS, old.pythons, new.pythons)] if old.pythons and new.pythons else []
+    before, after = old.environment, new.environment
+    return tuple(
+        SetChange(name=name, gained=_sorted({*theirs} - {*mine}), lost=_sorted({*mine} - {*theirs}))
+        for name, mine, theirs in (*pythons, (CUBINS, before.cubins, after.cubins), (PTX, before.ptx, after.ptx))
+    )
+
+
+def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(texts, key=versions.key))
+
+
+def layers(old: ComparedImage, new: ComparedImage) -> tuple[LayerChange, ...]:
+    """Match layers by their instruction, in the new image's order; removed ones come last."""
+    before, after = _by_instruction(old), _by_instruction(new)
+    every = (LayerChange(created_by=name[0], old=before.get(name), new=after.get(name)) for name in after | before)
+    return tuple(layer for layer in every if layer.old or layer.new)
+
+
+def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
+    """Index layers by instruction and occurrence number."""
+    found: dict[tuple[str, int], int] = {}
+    for layer in side.layers:
+        place = sum(name == layer.created_by for name, _ in found)
+        found[layer.created_by, place] = layer.size
+    return found
 
 
 def compare_hosts(
@@ -296,15 +440,13 @@ def warnings(old: WarningLines, new: WarningLines) -> tuple[tuple[str, ...], tup
 
 
 def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, ...], int]:
-    """List the operations with different results on the same inputs, and count the comparable ones."""
-    both = paired(old.operations, new.operations)
-    rows = [_change(before, after) for _, before, after in both if before and after and comparable(before, after)]
+    """List the operations with different results on the same inputs, and count those with results of both images."""
+    rows = [
+        _change(before, after)
+        for _, before, after in paired(old.operations, new.operations)
+        if before and after and before.values and after.values and before.inputs == after.inputs
+    ]
     return tuple(row for row in rows if row is not None), len(rows)
-
-
-def comparable(old: Operation, new: Operation) -> bool:
-    """Return True if both images have results for the same inputs; `numeric_changes` reports raised errors."""
-    return bool(old.values and new.values and old.inputs == new.inputs)
 
 
 def _change(old: Operation, new: Operation) -> OutputChange | None:

@@ -14,7 +14,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.matrix import NameText
-from envbuilder.upgrade import compare, inventory
+from envbuilder.upgrade import compare
 from envbuilder.upgrade.document import (
     Clause,
     ClauseState,
@@ -129,28 +129,28 @@ def _verdict(images: ComparedImages) -> QuantityValue:
 def _failed_tests(images: ComparedImages) -> QuantityValue:
     """Count the user's tests that newly fail; a suite without a pass on the old image proves nothing."""
     changes, counted = images.differences.tests, images.differences.tests_counted
-    total = images.differences.tests_run
-    if total is None:
+    if changes is None or counted is None:
         return not_requested("no --suite given")
-    if changes is None or not total:
+    if not counted.total:
         return unknown("no test gave an answer")
+    both = f", {counted.passed_both} of {counted.total} pass on both"
     failed = details("outcome", (row for row in changes if compare.newly_failed(row)))
-    both = f", {counted.passed_both} of {total} pass on both" if counted else ""
     if failed:
-        return QuantityValue(len(failed), len(failed), f"{len(failed)} of {total} tests{both}", failed)
-    if counted is not None and not counted.passed_old:
-        return QuantityValue(None, None, f"none of {total} passed on the old image", counted.failed_before)
-    if counted is not None and not counted.ended:
-        return QuantityValue(None, None, f"the run did not finish{both}", counted.failed_before)
-    return QuantityValue(0, 0, f"none of {total}{both}")
+        return QuantityValue(len(failed), len(failed), f"{len(failed)} of {counted.total} tests{both}", failed)
+    if counted.passed_old and counted.ended:
+        return QuantityValue(0, 0, f"none of {counted.total}{both}")
+    none = f"none of {counted.total} passed on the old image"
+    return QuantityValue(
+        None, None, f"the run did not finish{both}" if counted.passed_old else none, counted.failed_before
+    )
 
 
 def _failed_before(images: ComparedImages) -> QuantityValue:
     """Count the user's tests that did not run and pass on the old image: they prove nothing."""
     counted = images.differences.tests_counted
-    if counted is not None:
-        return count(counted.failed_before, nothing=f"none of {counted.total}")
-    return not_requested("no --suite given") if images.differences.tests_run is None else unknown("nothing was counted")
+    if counted is None:
+        return not_requested("no --suite given")
+    return count(counted.failed_before, nothing=f"none of {counted.total}")
 
 
 def _flaky(images: ComparedImages) -> QuantityValue:
@@ -185,13 +185,13 @@ def _lost(images: ComparedImages, *names: str) -> QuantityValue:
 
 
 def _capabilities(images: ComparedImages) -> QuantityValue:
-    return _lost(images, inventory.CUBINS, inventory.PTX)
+    return _lost(images, compare.CUBINS, compare.PTX)
 
 
 def _pythons(images: ComparedImages) -> QuantityValue:
     if not images.old.pythons or not images.new.pythons:
         return not_requested("unknown for a local wheel file")
-    return _lost(images, inventory.PYTHONS)
+    return _lost(images, compare.PYTHONS)
 
 
 def _driver(images: ComparedImages) -> QuantityValue:

@@ -24,7 +24,6 @@ from envbuilder.upgrade.document import (
     PackageChange,
     UpgradeDocument,
 )
-from envbuilder.upgrade.inventory import spdx
 from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.upgrade.surface import without_aliases
 from envbuilder.workspace import packaged_yaml
@@ -318,7 +317,7 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _same_licence(row: PackageChange) -> bool:
-    return row.new is not None and spdx(row.old_licence or "") == spdx(row.new_licence or "")
+    return row.new is not None and compare.spdx(row.old_licence or "") == compare.spdx(row.new_licence or "")
 
 
 def _licence(row: PackageChange) -> str:

@@ -210,7 +210,7 @@ def gather(
             lambda: exchange(*places),
             lambda found: found[0] is not None,
         )
-        samples, wrong = measure(*places, options.rounds, task, cache)
+        samples, wrong = measure(places[0], places[1], options.rounds, task, cache)
     sides = zip(made, observed, strict=True)
     old, new = (ImageEvidence(each.described(catalog), seen, each.verdict.checks) for each, seen in sides)
     return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import connect
 from envbuilder.image.build import ensure
-from envbuilder.upgrade.observe import Arguments, Gap, ProbeTarget, ask, samples
+from envbuilder.upgrade.observe import Gap, ProbeTarget, ask, samples
 from envbuilder.upgrade.observed import TimingSample
 from envbuilder.upgrade.statistics import Settings, compare
 from envbuilder.workspace import Workspace
@@ -22,7 +23,7 @@ PROBE_ROUNDS = 12
 """Fewer than an upgrade's own 15, and enough for one process of a comparison to be disturbed all the time."""
 
 ROOT = Path(__file__).parents[2]
-SLOWED: Arguments = {"matmul": {"calls": 13}, "convolution": {"calls": 13}, "step": {"calls": 26}}
+SLOWED: Mapping[str, object] = {"matmul": {"calls": 13}, "convolution": {"calls": 13}, "step": {"calls": 26}}
 """30 % more work in each workload of the upgrade's own probe."""
 
 
@@ -36,7 +37,7 @@ def place() -> ProbeTarget:
     return ProbeTarget(engine, built.record.image)
 
 
-def timed(place: ProbeTarget, arguments: Arguments) -> TimingSample:
+def timed(place: ProbeTarget, arguments: Mapping[str, object]) -> TimingSample:
     found = ask(place, "timing", TimingSample, arguments)
     assert not isinstance(found, Gap), found.why
     return found

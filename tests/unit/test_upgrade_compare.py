@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.environment import Flavor
-from envbuilder.upgrade import compare, inventory, surface
+from envbuilder.upgrade import compare, surface
 from envbuilder.upgrade.document import ComparedImage, SignatureChange, SizedLayer
 from envbuilder.upgrade.observed import (
     Inventory,
@@ -49,7 +49,7 @@ def test_packages_are_listed_as_added_removed_or_changed() -> None:
             replace(relicensed, licence="GPL-3.0"),
         )
     )
-    found = {row.name: row for row in inventory.packages(old, new)}
+    found = {row.name: row for row in compare.packages(old, new)}
     assert {name: (row.change, row.old, row.new) for name, row in found.items()} == {
         "gone": ("removed", "1", None),
         "numpy": ("changed", "1.26.4", "2.1.0"),
@@ -64,7 +64,7 @@ def test_platform_contains_cuda_and_minimum_driver() -> None:
         Inventory(build={"cuda_version": cuda}, packages=(Package(name="nvidia-nccl-cu12", version=nccl),))
         for cuda, nccl in (("12.2", "2.16.5"), ("12.5.1", "2.23.4"))
     )
-    found = inventory.platform(side("2.15.1", flavor="gpu"), side("2.18.1", flavor="gpu"), old, new)
+    found = compare.platform(side("2.15.1", flavor="gpu"), side("2.18.1", flavor="gpu"), old, new)
     rows = {row.name: (row.old, row.new) for row in found}
     assert rows["CUDA built with"] == ("12.2", "12.5.1")
     assert rows["NCCL"] == ("2.16.5", "2.23.4")
@@ -75,7 +75,7 @@ def test_platform_contains_cuda_and_minimum_driver() -> None:
 def test_layers_are_matched_by_instruction() -> None:
     old = side("2.15.1", ("RUN a", 10), ("RUN b", 5), ("RUN a", 7))
     new = side("2.16.2", ("RUN a", 12), ("COPY c", 1), ("RUN a", 8))
-    found = {(row.created_by, row.old, row.new) for row in inventory.layers(old, new)}
+    found = {(row.created_by, row.old, row.new) for row in compare.layers(old, new)}
     assert found == {("RUN a", 10, 12), ("RUN a", 7, 8), ("COPY c", None, 1), ("RUN b", 5, None)}
 
 
@@ -312,7 +312,7 @@ def test_hosts_change_to_ptx_or_are_lost() -> None:
 def test_requirements_are_compared_in_any_order() -> None:
     old = Inventory(requires=("numpy<2.1.0,>=1.26.0", "keras>=3.5.0", "wheel", 'x==1; extra == "and-cuda"'))
     new = Inventory(requires=("numpy>=1.26.0,<2.2.0", "keras>=3.5.0", 'x==2; extra == "and-cuda"'))
-    found = {row.name: (row.old, row.new) for row in inventory.requirements(old, new)}
+    found = {row.name: (row.old, row.new) for row in compare.requirements(old, new)}
     assert found == {
         "numpy": ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0"),
         "wheel": ("any", None),
@@ -333,4 +333,4 @@ def test_requirements_are_compared_in_any_order() -> None:
     ],
 )
 def test_licence_spellings_are_equal(one: str, other: str, *, same: bool) -> None:
-    assert (inventory.spdx(one) == inventory.spdx(other)) is same
+    assert (compare.spdx(one) == compare.spdx(other)) is same

@@ -14,18 +14,17 @@ import msgspec
 import pytest
 from factories import failed_verdict, verdict
 from fake_engine import FakeEngine, Script
-from upgrades import never, options, side
+from upgrades import options, side
 
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
-from envbuilder.upgrade.build import LockedImage
-from envbuilder.upgrade.upgrade import CollectedEvidence, UpgradeTools, ValidatedImage, gather
+from envbuilder.upgrade.build import LockedImage, ValidatedImage
 from envbuilder.upgrade.pairs import Pair, UpgradeOptions
 from envbuilder.upgrade.text import as_text
-from envbuilder.upgrade.upgrade import compare_images
+from envbuilder.upgrade.upgrade import CollectedEvidence, UpgradeTools, compare_images, gather
 from envbuilder.upgrade.user_tests import UserSuite
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace
@@ -72,7 +71,7 @@ class World:
 
     def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> CollectedEvidence:
         made, tools, asked = self.made(("2.19.1", "2.20.0"), **more)
-        return gather(tools, (made[0], made[1]), suite, tools.catalog, asked)
+        return gather(tools, made, suite, load(), asked)
 
     def made(self, sides: tuple[str, str], **more: Any) -> tuple[list[ValidatedImage], UpgradeTools, UpgradeOptions]:
         self.asked.clear()
@@ -85,7 +84,7 @@ class World:
             locked = LockedImage(environment, "", committed=True)
             made.append(ValidatedImage(locked, Built(environment, cast("ImageRecord", record), ""), verdict()))
         asked = options("2.19.1", "2.20.0", rounds=ROUNDS, **more)
-        return made, UpgradeTools(Workspace(self.folder), engine, Console(), load(), never), asked
+        return made, UpgradeTools(Workspace(self.folder), engine, Console()), asked
 
 
 @pytest.fixture
@@ -176,7 +175,7 @@ def test_same_image_on_both_sides_is_judged_by_its_validation_and_not_measured(
 ) -> None:
     (one,), tools, asked = world.made(("2.20.0", "2.20.0"))
     one = replace(one, verdict=found)
-    both = Pair(one.environment, one.environment, tools.catalog)
+    both = Pair(one.environment, one.environment, load())
     document = compare_images(tools, both, (one, one), SUITE, asked, 0.0)
     assert not world.asked
     assert (document.decision, [clause.clause for clause in document.clauses]) == (decision, ["verdict"])

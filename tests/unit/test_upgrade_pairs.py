@@ -32,7 +32,7 @@ from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.matrix import Axes, Matrix, Targets
 from envbuilder.support.console import Console
 from envbuilder.upgrade.build import ImageBuilder
-from envbuilder.upgrade.pairs import Pair, hosts, pair, pairs, pinned_row
+from envbuilder.upgrade.pairs import Pair, hosts, pairs, pinned_row
 from envbuilder.upgrade.policy import BY_FACTS
 from envbuilder.upgrade.text import as_text
 from envbuilder.upgrade.upgrade import compare_versions, first_buildable, read_upgrade
@@ -111,7 +111,7 @@ def test_release_outside_the_catalogue_is_proposed_and_sets_the_distribution_of_
         asked.append((version, package))
         return msgspec.structs.replace(known, version="2.99.0", reviewed=False)
 
-    both = pair(options("2.20.0", "2.99.0"), CATALOG, propose)
+    both, *_ = pairs(options("2.20.0", "2.99.0"), CATALOG, propose)
     assert asked == [("2.99.0", "tensorflow")]
     assert (both.new.tensorflow, both.proposed) == ("2.99.0", ("tensorflow 2.99.0",))
     assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
@@ -180,7 +180,7 @@ def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str =
     values = {"old": "2.12.1", "new": "2.13.1", "matrix": "ours.yaml", "flavor": flavor}
     wanted, known = read_upgrade(values | dict.fromkeys(("fleet", "policy", "rounds")), root, CATALOG)
     assert pinned_row(wanted, known).os == os
-    return pair(wanted, known, never)
+    return pairs(wanted, known, never)[0]
 
 
 @pytest.mark.parametrize(

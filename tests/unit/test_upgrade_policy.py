@@ -21,6 +21,7 @@ from envbuilder.upgrade.document import (
     OutcomeChange,
     OutputChange,
     SurfaceChange,
+    TestCounts,
 )
 from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Surface, WarningLines
 from envbuilder.upgrade.policy import COMPUTED, ClauseName, ClauseRule, ComparedImages, Policy, decide, judge
@@ -39,6 +40,7 @@ def test_equal_images_are_adopted() -> None:
 
 
 FAILED = OutcomeChange(name="t", old="passed", new="failed", message="no")
+RAN = TestCounts(total=3, passed_both=2, passed_old=3)
 
 
 def host(new: Any) -> tuple[HostChange]:
@@ -53,7 +55,7 @@ def unread(saved_by: Literal["old", "new"]) -> tuple[ModelExchange]:
     ("changed", "clause", "decision"),
     [
         ({"checks": (replace(FAILED, name="matmul"),)}, "checks-newly-failed", "REJECT"),
-        ({"tests": (FAILED,), "tests_run": 3}, "tests-newly-failed", "REJECT"),
+        ({"tests": (FAILED,), "tests_counted": RAN}, "tests-newly-failed", "REJECT"),
         ({"size_ratio": 1.2}, "size-ratio", "REJECT"),
         ({"timings": timed(1.4)}, "start-up-ratio", "REJECT"),
         (
@@ -88,7 +90,7 @@ def test_violated_clause_gives_its_decision(changed: dict[str, Any], clause: str
         ({"checks": None}, "checks-newly-failed"),
         ({"size_ratio": None}, "size-ratio"),
         ({"numerics": None}, "numerics-outside"),
-        ({"tests": None, "tests_run": 0}, "tests-newly-failed"),
+        ({"tests": (), "tests_counted": replace(RAN, total=0)}, "tests-newly-failed"),
         ({"hosts": host("unknown")}, "hosts-lost"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
