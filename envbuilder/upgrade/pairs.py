@@ -132,7 +132,9 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     ids = frozenset(one.id for side in offered for one in side)
     whole = (both for both in product(*offered) if same_except_release(*both) and options.wheel is None)
     for stage in chain([whole], (_in_rows(rows, options, known, rejected) for rows in _kinds(options))):
-        found = {(old.id, new.id): Pair(old, new, known, names, ids & {old.id, new.id}) for old, new in stage}
+        found: dict[tuple[str, str], Pair] = {}  # systems with one id are one image: the first counts
+        for old, new in stage:
+            found.setdefault((old.id, new.id), Pair(old, new, known, names, ids & {old.id, new.id}))
         if found:
             return _in_order(_selected(list(found.values()), options), known)
     raise UnsatisfiableError(
