@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -51,20 +53,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("workspace")
     for name in (OLD, NEW, "shared"):
         shutil.copytree(ROOT / "images" / name, root / "images" / name)
-    (root / "users").mkdir()
-    (root / "users" / "test_users.py").write_text(USERS_TESTS)
+    (root / "our_tests").mkdir()
+    (root / "our_tests" / "test_users.py").write_text(USERS_TESTS)
     for name, body in MISBEHAVING.items():
         lines = ["from importlib.metadata import version", "NEW = version('keras') >= '3'", f"def test_{name}():"]
         lines += [f"    {line}" for line in body.splitlines()]
-        (root / "users" / f"test_{name}.py").write_text("\n".join(lines))
+        (root / "our_tests" / f"test_{name}.py").write_text("\n".join(lines))
     return root
 
 
 @pytest.fixture(scope="module")
 def answer(folder: Path) -> Any:
-    """Compare 2.15.1 with 2.16.2 once; three rounds, since durations are not what this is about."""
-    words = ("upgrade", "2.15.1", "2.16.2", "--suite", "users", "--test-limit", "30", "--rounds", "3")
-    code, out, err = ended(start(folder, *words, "--format", "json"))
+    """Run README's example once; three rounds, since durations are not what this is about."""
+    (written,) = re.findall(r"`envbuilder (upgrade [0-9][^`\n]*)", (ROOT / "README.md").read_text())
+    assert written.startswith("upgrade 2.15.1 2.16.2 --suite our_tests/ ")
+    words = (*shlex.split(written), "--test-limit", "30", "--rounds", "3", "--format", "json")
+    code, out, err = ended(start(folder, *words))
     assert code == 1, err
     return json.loads(out)
 
@@ -74,7 +78,8 @@ def clause(answer: Any, name: str) -> Any:
 
 
 def test_newly_failing_user_tests_reject_with_their_messages(answer: Any) -> None:
-    assert answer["decision"] == "REJECT"
+    assert (answer["decision"], answer["gaps"]) == ("REJECT", [])
+    assert answer["row"] == "Python 3.11 on debian-bookworm"
     broken = clause(answer, "tests-newly-failed")
     assert broken["state"] == "violated"
     crash, hang, missing = broken["details"]
@@ -111,6 +116,7 @@ def test_upgrade_writes_below_out_and_not_to_images(answer: Any, folder: Path) -
 
 
 def test_durations_after_three_rounds_are_unknown(answer: Any) -> None:
+    assert len(answer["differences"]["timings"]) >= 9
     assert {row["change"] for row in answer["differences"]["timings"]} == {"unclear"}
     assert clause(answer, "start-up-ratio")["state"] == "unknown"
 
