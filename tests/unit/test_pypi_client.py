@@ -8,7 +8,6 @@ import struct
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -180,18 +179,6 @@ def test_members_are_those_of_the_archive(members: dict[str, bytes], *, stored: 
     assert [info.file_size for info in infos] == list(map(len, members.values()))
 
 
-@given(st.binary(max_size=300), st.booleans())
-def test_noise_is_not_a_wheel(noise: bytes, has_end: bool) -> None:  # noqa: FBT001 - drawn
-    """Even with a valid end record, noise is an empty directory, or the index's failure."""
-    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(noise), 0, 0) if has_end else b""
-    index, file = served(noise + end)
-    try:
-        assert isinstance(index.members(file), tuple)
-    except IndexUnavailableError:
-        return
-    assert b"PK\x05\x06" in noise + end
-
-
 def zipped(content: bytes, *, states: int | None = None) -> bytes:
     """Write an archive of one deflated file; ``states`` replaces its size in the directory."""
     packed = BytesIO()
@@ -221,15 +208,6 @@ def test_directory_beyond_the_limits_is_refused(length: int, offset: int) -> Non
     index, file = served(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, length, offset, 0))
     with pytest.raises(IndexUnavailableError):
         index.members(file)
-
-
-def test_damaged_wheel_is_the_indexs_failure() -> None:
-    """If any byte of a wheel is wrong, reading raises IndexUnavailableError or returns bytes."""
-    whole = wheel("demo", "1.0", {"demo/a.txt": b"text " * 50})
-    for place in range(0, len(whole), 7):
-        index, file = served(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
-        with suppress(IndexUnavailableError):
-            assert isinstance(index.member(file, "demo/a.txt"), bytes | None)
 
 
 def test_endless_page_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

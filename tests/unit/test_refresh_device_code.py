@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from device_code import container, elf, fat_binary
+from device_code import elf, fat_binary
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.catalog.rows import KernelOrigin, Kernels, Ptx
 from envbuilder.refresh.device_code import Group, Origin, groups, kernels
+from envbuilder.refresh.section_table import Section, SectionWatch
 
 DATA = Path(__file__).parents[1] / "data" / "device_code"
 LIBRARY = (DATA / "libkernels.so").read_bytes()
@@ -130,12 +131,6 @@ def test_hostile_bytes_do_not_raise(data: st.DataObject) -> None:
     assert sum(group.fat_binaries for group in found) <= len(content) // 48
 
 
-@given(st.lists(st.binary(max_size=80), max_size=12))
-def test_fat_binaries_of_noise_do_not_raise(bodies: list[bytes]) -> None:
-    content = b"".join(container(struct.pack("<HHI", 1, 0, 64) + body) + body for body in bodies)
-    assert len(groups(pieces(content, 50))) <= len(bodies) * 2
-
-
 def test_a_file_of_nothing_but_different_fat_binaries_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 1024 kinds"):
         groups(fat_binary(number) for number in range(2000))
@@ -153,3 +148,37 @@ def test_memory_stays_at_a_few_pieces() -> None:
         tracemalloc.stop()
     assert [group.fat_binaries for group in found] == [1024]
     assert peak < 4 << 20
+
+
+def sections(content: bytes, size: int) -> tuple[Section, ...]:
+    """Read a file's sections in pieces of one size; the pieces pass unchanged."""
+    watch = SectionWatch()
+    assert b"".join(watch.over(pieces(content, size))) == content
+    return watch.sections()
+
+
+def with_one_section(*, names_first: bool, decoys: int = 0, filling: int = 0) -> bytes:
+    """Make a file with one section ``.code`` of 32 bytes; the names stand before or behind the other contents."""
+    names = b"\0.shstrtab\0.code\0"
+    body = b"".join(b"\0.shstrtab\0" + b"x" * filling for _ in range(decoys)) + b"c" * 32
+    content = names + b"\0" * 7 + body if names_first else body + names
+    names_at = 64 + content.rfind(names) if not names_first else 64
+    code_at = 64 + content.find(b"c" * 32)
+    rows = [(0, 0, 0, 0, 0, 0), (1, 3, 0, 0, names_at, len(names)), (11, 1, 2, 0, code_at, 32), (11, 8, 2, 0, 64, 999)]
+    table = b"".join(struct.pack("<IIQQQQIIQQ", *row, 0, 0, 1, 0) for row in rows)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 3, 62, 1, 0, 0, 64 + len(content), 0, 64, 0, 0, 64, 4, 1
+    )
+    return header + content + table
+
+
+@given(names_first=st.booleans(), size=st.integers(1, 700))
+def test_names_of_sections_may_stand_before_or_behind_the_contents(*, names_first: bool, size: int) -> None:
+    found = sections(with_one_section(names_first=names_first), size)
+    assert [section.name for section in found if section.size == 32] == [".code"]
+    assert 999 not in {section.size for section in found}
+
+
+def test_names_of_other_files_within_are_not_taken() -> None:
+    content = with_one_section(names_first=False, decoys=40, filling=70_000)
+    assert ".code" in {section.name for section in sections(content, 50_000)}
