@@ -12,12 +12,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bare_machine
 import docker
 import pytest
 from upgrades import USERS_TESTS
+
+from envbuilder.engine.docker import connect
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm-runtime", "tf2.16.2-py311-cpu-bookworm-runtime"
@@ -29,21 +33,22 @@ MISBEHAVING = {
 }
 """Bodies of user tests; NEW is true on the new image."""
 
+Process = subprocess.Popen[str]
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+def start(folder: Path, *words: str, program: tuple[str, ...] = ("-m", "envbuilder"), **env: str) -> Process:
     return subprocess.Popen(
-        [sys.executable, "-m", "envbuilder", *words],
+        [sys.executable, *program, *words],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
     )
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def ended(process: Process) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=1800)
     return process.returncode, out, err
 
@@ -63,14 +68,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answer(folder: Path) -> Any:
-    """Run README's example once; three rounds, since durations are not what this is about."""
+def answer(folder: Path) -> Iterator[Any]:
+    """Run README's example once, on a machine without registry, base and cache.
+
+    It has three rounds, since durations are not what this is about.
+    """
     (written,) = re.findall(r"`envbuilder (upgrade [0-9][^`\n]*)", (ROOT / "README.md").read_text())
     assert written.startswith("upgrade 2.15.1 2.16.2 --suite our_tests/ ")
     words = (*shlex.split(written), "--test-limit", "30", "--rounds", "3", "--format", "json")
-    code, out, err = ended(start(folder, *words))
+    cache = str(folder / "cache")
+    code, out, err = ended(start(folder, *words, program=(bare_machine.__file__,), XDG_CACHE_HOME=cache))
     assert code == 1, err
-    return json.loads(out)
+    yield json.loads(out)
+    engine = connect()
+    for name in ("tensorflow", "base"):
+        for tag in engine.names(f"{bare_machine.PREFIX}/{name}"):
+            engine.remove(tag)
 
 
 def clause(answer: Any, name: str) -> Any:

@@ -45,6 +45,7 @@ def test_html_and_json_pages_have_the_same_files(site: Site, tmp_path: Path, *, 
     site.json = json
     with serving(site) as here:
         (file,) = client(here.url, tmp_path).files("thing")
+        assert client(here.url, tmp_path).files("nothing") == ()
     assert (file.filename, file.requires_python) == (NAME, ">=3.9")
     assert len(file.sha256) == 64
     assert file.url.endswith(f"/files/{NAME}")
@@ -116,11 +117,6 @@ def test_answer_that_breaks_off_is_continued(site: Site, tmp_path: Path) -> None
         assert b"".join(index.stream(file, big)) == FILLER
         starts = [ranges for path, ranges in here.asked if path.endswith(".whl") and ranges]
     assert len(starts) > big.compress_size // 150_000
-
-
-def test_unknown_project_has_no_files(site: Site, tmp_path: Path) -> None:
-    with serving(site) as here:
-        assert client(here.url, tmp_path).files("nothing") == ()
 
 
 def test_index_that_is_down_is_an_error_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from envbuilder.image import context, debian, lockfile, system_lock
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
-from envbuilder.upgrade.build import ImageBuilder, LockedImage
+from envbuilder.upgrade.build import ImageBuilder, LockedImage, reasons
+from envbuilder.verdict import CheckResult, Verdict
 from envbuilder.workspace import Workspace, folder_contents, write_atomically
 
 
@@ -59,6 +60,8 @@ def test_committed_image_is_built_from_its_context(workspace: Workspace, old: En
     before = folder_contents(workspace.images)
     made = maker(workspace)
     side = made.lock_old(old)
+    assert made.committed_image(old) == side
+    assert made.committed_image(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
     built = made.build(side)
     assert (side.committed, built.fresh, built.lock) == (True, True, side.lock)
     assert folder_contents(workspace.images) == before
@@ -99,14 +102,6 @@ def test_lock_is_stored_before_the_build(workspace: Workspace, old: Environment)
     assert not workspace.images.exists()
 
 
-def test_image_in_the_matrix_uses_its_committed_lock(workspace: Workspace, old: Environment) -> None:
-    made = maker(workspace)
-    side = made.committed_image(old)
-    assert side == LockedImage(old, lockfile.of_context(workspace.context(old.id)) or "", committed=True)
-    assert made.committed_image(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
-    assert not made.asked
-
-
 def test_new_image_keeps_the_system_locks_of_the_old_one(workspace: Workspace) -> None:
     before, after = (
         factories.resolved(tensorflow=version, os="debian-bookworm-cuda", flavor="gpu")
@@ -130,3 +125,19 @@ def test_new_image_keeps_the_system_locks_of_the_old_one(workspace: Workspace) -
     (aside / SYSTEM_LOCK).write_text("# mine\n")
     system_lock.carry_over(context, aside, after)
     assert (aside / SYSTEM_LOCK).read_text() == "# mine\n"
+
+
+def test_skipped_checks_are_one_reason() -> None:
+    names = [f"c{number}" for number in range(9)]
+    checks = (
+        *(CheckResult(name=name, level="cpu", outcome="skipped", observed="needs matmul") for name in names),
+        CheckResult(name="matmul", level="cpu", outcome="failed", observed="wrong"),
+    )
+    told = (*(f"cpu: {name} was not run: needs matmul" for name in names), "cpu: matmul failed: wrong")
+    verdict: Verdict = msgspec.structs.replace(
+        factories.failed_verdict(), checks=checks, requires=("static", "load", "cpu"), reasons=told
+    )
+    assert reasons(verdict) == (
+        "cpu: matmul failed: wrong",
+        "not run because of these: c0, c1, c2, c3, c4, c5 and 3 more",
+    )

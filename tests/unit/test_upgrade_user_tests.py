@@ -15,7 +15,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.errors import UsageError
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.observe import Output, ProbeTarget
-from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, results, run_again, run_suite
+from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, results, run_again
 
 FILES = {"test_a.py": b"def test_x(): pass", "test_b.py": b"def test_y(): pass", "job.sh": b"true", "data.txt": b"1"}
 X = "test_a.py::test_x"
@@ -56,13 +56,6 @@ def test_only_files_of_failing_tests_run_again(suite: UserSuite) -> None:
     runs = run_again(side.place, suite, "3.11", {X})
     assert side.ran == [["test_a.py"]] * AGAIN
     assert len(runs) == AGAIN
-
-
-def test_test_that_passed_and_failed_is_not_repeated(suite: UserSuite) -> None:
-    side = ComparedImage(iter(["failed", "passed"]))
-    assert len(run_again(side.place, suite, "3.11", {X})) == 2
-    side = ComparedImage(iter(["failed", "failed", "passed"]))
-    assert len(run_again(side.place, suite, "3.11", {X}, run_suite(side.place, suite, "3.11"))) == 2
 
 
 def test_slow_test_runs_once_more(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
