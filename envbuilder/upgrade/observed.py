@@ -44,10 +44,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     build: dict[str, str | tuple[str, ...]] = {}
     requires: tuple[str, ...] = ()
 
-    def version(self, name: str) -> str | None:
-        """Return the version of a distribution by its normalised name, or None."""
-        return next((package.version for package in self.packages if package.name == name), None)
-
 
 class Parameter(msgspec.Struct, frozen=True, array_like=True):
     """One parameter: ``p`` positional only, ``a`` any, ``v`` variadic, ``k`` by keyword, ``w`` further keywords.

@@ -73,12 +73,16 @@ def _counted(images: ComparedImages, clause: ClauseName) -> QuantityValue:
     return count(lines)
 
 
-def _duration(images: ComparedImages, prefix: str) -> QuantityValue:
-    return _worst([row for row in images.differences.timings or () if row.name.startswith(prefix)], "timing")
+DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
+"""The durations of a clause, by the beginning of their names."""
 
 
-def _memory(images: ComparedImages) -> QuantityValue:
-    return _worst(images.differences.memory or (), "memory")
+def _duration(images: ComparedImages, clause: ClauseName) -> QuantityValue:
+    return _worst(_durations(images, clause), "timing")
+
+
+def _durations(images: ComparedImages, clause: str) -> list[RatioResult]:
+    return [row for row in images.differences.timings or () if row.name.startswith(DURATIONS[clause])]
 
 
 def _worst(measured: Sequence[RatioResult | MemoryChange], template: str) -> QuantityValue:
@@ -86,9 +90,9 @@ def _worst(measured: Sequence[RatioResult | MemoryChange], template: str) -> Qua
     if not measured:
         return unknown("not measured")
     worst = max(measured, key=lambda row: row.ratio.value)
-    highs = [row.ratio.high for row in measured]
+    highs = [row.ratio.high for row in measured if row.ratio.high is not None]
     lows = [row.ratio.low for row in measured if row.ratio.low is not None and row.change == "slower"]
-    high = None if None in highs else max(high for high in highs if high is not None)
+    high = max(highs) if len(highs) == len(measured) else None
     found = f"{ratio_text(worst.ratio)} {worst.name}"
     return QuantityValue(max(lows, default=None), high, found, details(template, measured))
 
@@ -104,15 +108,11 @@ def _slower(images: ComparedImages) -> QuantityValue:
     return count(details("timing", slower), nothing=f"none of {len(timings)}")
 
 
-def _sizes(old: float, new: float) -> str:
-    return f"{old / 1e6:.0f} MB → {new / 1e6:.0f} MB"
-
-
 def _image_size(images: ComparedImages) -> QuantityValue:
-    ratio = images.differences.size_ratio
-    if ratio is None or images.old.image is None or images.new.image is None:
+    ratio, old, new = images.differences.size_ratio, images.old.image, images.new.image
+    if ratio is None or old is None or new is None:
         return unknown("an image is missing")
-    return QuantityValue(ratio, ratio, f"{ratio:.3f} x ({_sizes(images.old.image.size, images.new.image.size)})")
+    return QuantityValue(ratio, ratio, f"{ratio:.3f} x ({old.size / 1e6:.0f} MB → {new.size / 1e6:.0f} MB)")
 
 
 _VERDICT_BOUNDS = {"PASSED": 0, "FAILED": 1, "INCONCLUSIVE": None}
@@ -180,18 +180,14 @@ def _hosts(images: ComparedImages, wanted: str, before: tuple[str, ...]) -> Quan
     return QuantityValue(len(changed), len(changed) + len(unclear), found, details("host", (*changed, *unclear)))
 
 
-def _lost(images: ComparedImages, *names: str) -> QuantityValue:
+def _lost(images: ComparedImages, names: tuple[str, ...]) -> QuantityValue:
     return count([text for change in images.differences.sets if change.name in names for text in change.lost])
-
-
-def _capabilities(images: ComparedImages) -> QuantityValue:
-    return _lost(images, compare.CUBINS, compare.PTX)
 
 
 def _pythons(images: ComparedImages) -> QuantityValue:
     if not images.old.pythons or not images.new.pythons:
         return not_requested("unknown for a local wheel file")
-    return _lost(images, compare.PYTHONS)
+    return _lost(images, (compare.PYTHONS,))
 
 
 def _driver(images: ComparedImages) -> QuantityValue:
@@ -229,25 +225,20 @@ COMPUTED: dict[ClauseName, Callable[[ComparedImages], QuantityValue]] = {
     "tests-newly-failed": _failed_tests,
     "hosts-lost": partial(_hosts, wanted="lost", before=("native", "ptx")),
     "hosts-falling-to-ptx": partial(_hosts, wanted="ptx", before=("native",)),
-    "capabilities-lost": _capabilities,
+    "capabilities-lost": partial(_lost, names=(compare.CUBINS, compare.PTX)),
     "pythons-lost": _pythons,
     "minimum-driver-raised": _driver,
-    "start-up-ratio": partial(_duration, prefix="start.total"),
-    "work-ratio": partial(_duration, prefix="work."),
+    "start-up-ratio": partial(_duration, clause="start-up-ratio"),
+    "work-ratio": partial(_duration, clause="work-ratio"),
     "size-ratio": _image_size,
     "outputs-outside": _outputs,
     "durations-slower": _slower,
-    "memory-ratio": _memory,
+    "memory-ratio": lambda images: _worst(images.differences.memory or (), "memory"),
     "models-not-loading": partial(_models, saved_by="old"),
     "models-not-loading-back": partial(_models, saved_by="new"),
     "tests-failed-before": _failed_before,
     "tests-flaky": _flaky,
 }
-
-
-def quantity(clause: ClauseName, images: ComparedImages) -> QuantityValue:
-    computed = COMPUTED.get(clause)
-    return computed(images) if computed else _counted(images, clause)
 
 
 class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -293,7 +284,8 @@ def decide(clauses: Sequence[Clause]) -> Decision:
 
 
 def _clause(rule: ClauseRule, sides: ComparedImages) -> Clause:
-    figures = quantity(rule.clause, sides)
+    computed = COMPUTED.get(rule.clause)
+    figures = computed(sides) if computed else _counted(sides, rule.clause)
     return Clause(
         clause=rule.clause,
         says=wording().clauses[rule.clause].says,
@@ -318,7 +310,6 @@ FEWEST = 8
 """The fewest rounds that can prove a change of any duration."""
 MOST = 200
 """Rounds beyond which another machine is the better advice."""
-DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
 
 
 def would_decide(clauses: Sequence[Clause], sides: ComparedImages, rounds: int) -> tuple[str, ...]:
@@ -343,7 +334,7 @@ def _said(clause: Clause, sides: ComparedImages, rounds: int) -> Iterator[str]:
         case "hosts-lost":
             yield "a run on the hosts without a claim in the catalogue: " + "; ".join(clause.details[:3])
         case "start-up-ratio" | "work-ratio":
-            rows = [row for row in sides.differences.timings or () if row.name.startswith(DURATIONS[clause.clause])]
+            rows = _durations(sides, clause.clause)
             yield _more_rounds(rows, clause.limit, rounds) if rows else "a measurement of both images: see gaps"
         case _:
             yield f"an answer of both images ({clause.found}): see gaps"

@@ -12,15 +12,12 @@ from typing import Any
 import msgspec
 
 from envbuilder import versions
-from envbuilder.finding import Finding
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
 from envbuilder.upgrade import compare
 from envbuilder.upgrade.document import (
     Clause,
     Differences,
-    LayerChange,
-    NumericChange,
     PackageChange,
     UpgradeDocument,
 )
@@ -137,19 +134,29 @@ def _short(text: str) -> str:
     return plain if len(plain) <= _WIDTH else plain[: _WIDTH - 1] + "…"
 
 
-def sections(document: UpgradeDocument) -> Iterator[Section]:
-    """Yield every section with content, the reasons of the decision first."""
-    differences = document.differences
-    for title, state in ((REJECTS, "violated"), (OPEN, "unknown")):
-        details = _details(document.clauses, "reject", state)
-        if details:
-            yield title, ("clause", "detail"), details
-    if document.would_decide:
-        yield DECIDES, ("what",), [(line,) for line in document.would_decide]
-    yield "Sides", ("side", "environment", "verdict", "level", "size", "image"), _sides(document)
-    yield "Policy", ("clause", "state", "limit", "found", "otherwise"), _clauses(document.clauses)
-    yield "Platform", ("fact", "old", "new"), _platform(differences)
-    yield from (section for section in _rest(document.clauses, differences) if section[2])
+def sections(document: UpgradeDocument) -> list[Section]:
+    """Return every section with content, the reasons of the decision first."""
+    clauses, differences = document.clauses, document.differences
+    judged = [(c.says, _MARK[c.state], f"{c.limit:g}", c.found, c.otherwise) for c in clauses]
+    every: tuple[Section, ...] = (
+        (REJECTS, ("clause", "detail"), _details(clauses, "reject", "violated")),
+        (OPEN, ("clause", "detail"), _details(clauses, "reject", "unknown")),
+        (DECIDES, ("what",), [(line,) for line in document.would_decide]),
+        ("Sides", ("side", "environment", "verdict", "level", "size", "image"), _sides(document)),
+        ("Policy", ("clause", "state", "limit", "found", "otherwise"), judged),
+        ("Platform", ("fact", "old", "new"), _platform(differences)),
+        ("Notes", ("clause", "detail"), _details(clauses, "note", "violated", "unknown")),
+        *((title, text.headers, _written(text, differences)) for title, text in wording().sections.items()),
+    )
+    return [section for section in every if section[2]]
+
+
+def _written(section: SectionText, differences: Differences) -> Rows:
+    return [
+        tuple(write(cell, row) for cell in each.cells)
+        for each in section.rows
+        for row in rows_of(differences, each) or ()
+    ]
 
 
 def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
@@ -160,20 +167,6 @@ def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
         if clause.otherwise == otherwise and clause.state in states
         for line in (clause.details or (f"{clause.found} (limit {clause.limit:g})",))
     ]
-
-
-def _rest(clauses: Sequence[Clause], differences: Differences) -> Iterator[Section]:
-    yield "Notes", ("clause", "detail"), _details(clauses, "note", "violated", "unknown")
-    for title, section in wording().sections.items():
-        yield (
-            title,
-            section.headers,
-            [
-                tuple(write(cell, row) for cell in each.cells)
-                for each in section.rows
-                for row in rows_of(differences, each) or ()
-            ],
-        )
 
 
 def _sides(document: UpgradeDocument) -> Rows:
@@ -190,18 +183,12 @@ def _sides(document: UpgradeDocument) -> Rows:
     ]
 
 
-def _clauses(clauses: Sequence[Clause]) -> Rows:
-    return [(c.says, _MARK[c.state], f"{c.limit:g}", c.found, c.otherwise) for c in clauses]
-
-
 def _platform(differences: Differences) -> Rows:
     changed = [row for row in differences.sets if row.gained or row.lost]
-    sets = [(row.name, _listed("lost", row.lost), _listed("gained", row.gained)) for row in changed]
-    return [*((row.name, row.old or "-", row.new or "-") for row in differences.platform), *sets]
-
-
-def _listed(word: str, texts: Sequence[str]) -> str:
-    return f"{word} {', '.join(texts)}" if texts else f"{word} none"
+    return [
+        *((row.name, row.old or "-", row.new or "-") for row in differences.platform),
+        *((c.name, f"lost {', '.join(c.lost) or 'none'}", f"gained {', '.join(c.gained) or 'none'}") for c in changed),
+    ]
 
 
 class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -312,22 +299,16 @@ def _tidy(text: str) -> str:
     return re.sub(r"(?:/[\w.@+-]+){3,}(/[\w.@+-]+)", r"…\1", re.sub(r"0x[0-9a-fA-F]{6,}", "0x…", text))
 
 
-def _findings(findings: Sequence[Finding]) -> str:
-    return "; ".join(f"{finding.code}: {finding.message}" for finding in findings)
-
-
-def _same_licence(row: PackageChange) -> bool:
-    return row.new is not None and compare.spdx(row.old_licence or "") == compare.spdx(row.new_licence or "")
-
-
 def _licence(row: PackageChange) -> str:
-    if row.old is None or _same_licence(row):
+    if row.old is None or not _relicensed(row):
         return row.new_licence or "-"
     return f"{row.old_licence or '-'} → {row.new_licence or '-'}"
 
 
 def _relicensed(row: PackageChange) -> bool:
-    return row.new is not None and (row.old is None or not _same_licence(row))
+    if row.old is None or row.new is None:
+        return row.new is not None
+    return compare.spdx(row.old_licence or "") != compare.spdx(row.new_licence or "")
 
 
 def _new_major(row: PackageChange) -> bool:
@@ -339,14 +320,6 @@ def _major(version: str) -> int | None:
         return versions.major(version)
     except ValueError:
         return None
-
-
-def _numeric(row: NumericChange) -> str:
-    return row.message or ("outside tolerance" if row.outside else "within tolerance")
-
-
-def _resized(row: LayerChange) -> bool:
-    return row.old != row.new
 
 
 def _drift(drift: float | None) -> str:
@@ -362,13 +335,13 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "difference": lambda drift: _drift(drift) if drift is None else f"differs by {drift:.1e} of the largest result",
     "drift": _drift,
     "error": lambda error: "raises" if error is None else f"{error:.2e}",
-    "findings": _findings,
+    "findings": lambda findings: "; ".join(f"{finding.code}: {finding.message}" for finding in findings),
     "first_two": lambda texts: ", ".join(texts[:2]),
     "flaky": lambda flaky: "FLAKY: " * flaky,
     "licence": _licence,
     "listed": ", ".join,
     "medians": _medians,
-    "numeric": _numeric,
+    "numeric": lambda row: row.message or ("outside tolerance" if row.outside else "within tolerance"),
     "old_licence": lambda row: "absent" if row.old is None else row.old_licence or "none stated",
     "or_dash": lambda text: text or "-",
     "outside": lambda outside: "outside" if outside else "within",
@@ -384,7 +357,7 @@ CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
     "newly_outside": compare.newly_outside,
     "new_major": _new_major,
     "relicensed": _relicensed,
-    "resized": _resized,
+    "resized": lambda layer: layer.old != layer.new,
 }
 SOURCES: Mapping[str, Callable[[Differences], Iterable[Any] | None]] = {
     "calls": lambda found: without_aliases(found.surface.signatures) if found.surface else None,

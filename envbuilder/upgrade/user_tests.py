@@ -30,6 +30,8 @@ AGAIN = 5
 AGAIN_S = 60.0
 """After this time no further run of an image begins."""
 
+_UNWANTED = {"__pycache__", ".git", ".pytest_cache", ".venv"}
+_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
 _MAIN = re.compile(rb"^if __name__ == ['\"]__main__['\"]:", re.MULTILINE)
 
 
@@ -71,8 +73,8 @@ def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_
     block. Raises UsageError if there is neither, or if the folder is too large.
     """
     files = read_files(folder)
-    tests = tuple(name for name in files if _is_test(name))
-    scripts = tuple(name for name, data in files.items() if name not in tests and _is_script(name, data))
+    tests = tuple(name for name in files if _TEST.search(name))
+    scripts = tuple(name for name in sorted(files.keys() - {*tests}) if _is_script(name, files[name]))
     if not tests and not scripts:
         raise UsageError(
             f"{folder}: holds no tests", hint="name pytest files test_*.py; give scripts a __main__ block or end in .sh"
@@ -84,19 +86,10 @@ def read_files(folder: Path) -> dict[str, bytes]:
     """Read a folder of input files for containers. Raises UsageError if it is not a folder, or too large."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="--suite takes a folder of pytest files or scripts")
-    files = {name: data for name, data in folder_contents(folder).items() if not _unwanted(name)}
+    files = {name: data for name, data in folder_contents(folder).items() if _UNWANTED.isdisjoint(name.split("/"))}
     if sum(map(len, files.values())) > MAX_BYTES:
         raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="move data sets out of the folder")
     return files
-
-
-def _unwanted(name: str) -> bool:
-    return any(part in {"__pycache__", ".git", ".pytest_cache", ".venv"} for part in name.split("/"))
-
-
-def _is_test(name: str) -> bool:
-    base = name.rpartition("/")[2]
-    return base.endswith(".py") and (base.startswith("test_") or base.endswith("_test.py"))
 
 
 def _is_script(name: str, data: bytes) -> bool:
@@ -121,18 +114,14 @@ def pytest_files(python: str) -> dict[str, bytes]:
 
 def _fetch_pytest(python: str, folder: Path) -> None:
     words = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
+    failed, hint = f"cannot fetch pytest for Python {python}", "check the index that uv is configured for, or try again"
     try:
         done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
     except subprocesses.ProgramError as error:
-        raise InfrastructureError(
-            f"cannot fetch pytest for Python {python}: {error.message}", hint="try again"
-        ) from error
+        raise InfrastructureError(f"{failed}: {error.message}", hint=hint) from error
     if done.code:
         last = "\n".join(done.error_text.strip().splitlines()[-3:])
-        raise InfrastructureError(
-            f"cannot fetch pytest for Python {python}: {last}",
-            hint="check the index that uv is configured for, or write the tests as scripts",
-        )
+        raise InfrastructureError(f"{failed}: {last}", hint=f"{hint}; tests can be scripts, too")
 
 
 class _Mark(msgspec.Struct, frozen=True):
