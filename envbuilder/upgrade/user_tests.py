@@ -74,7 +74,7 @@ def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_
     """
     files = read_files(folder)
     tests = tuple(name for name in files if _TEST.search(name))
-    scripts = tuple(name for name in sorted(files.keys() - {*tests}) if _is_script(name, files[name]))
+    scripts = tuple(name for name, data in files.items() if name not in tests and _is_script(name, data))
     if not tests and not scripts:
         raise UsageError(
             f"{folder}: holds no tests", hint="name pytest files test_*.py; give scripts a __main__ block or end in .sh"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
-from envbuilder.environment import Combination, Environment
+from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.upgrade import statistics
 from envbuilder.upgrade.document import Clause, ComparedImage, Differences, MemoryChange, SurfaceChange, TestCounts
 from envbuilder.upgrade.pairs import UpgradeOptions
@@ -41,8 +41,8 @@ def never(version: str, package: str) -> NoReturn:
     raise AssertionError(f"{package} {version} is in the catalogue")
 
 
-def side(version: str, **more: object) -> ComparedImage:
-    environment = resolve(Combination(tensorflow=version, python="3.11"), store.load())
+def side(version: str, flavor: Flavor = "cpu", **more: Any) -> ComparedImage:
+    environment = resolve(Combination(tensorflow=version, python="3.11", flavor=flavor), store.load())
     assert isinstance(environment, Environment)
     made = ComparedImage(
         tensorflow=version,
@@ -83,12 +83,12 @@ CALM = Differences(
 )
 
 
-def judged(differences_: Differences, **new: object) -> tuple[str, dict[str, Clause]]:
+def judged(differences_: Differences, **new: Any) -> tuple[str, dict[str, Clause]]:
     decision, clauses = judge(ComparedImages(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
     return decision, {clause.clause: clause for clause in clauses}
 
 
-def suite(passed_both: int, total: int, **more: object) -> Differences:
+def suite(passed_both: int, total: int, **more: Any) -> Differences:
     """Make calm differences with a suite that was run."""
     counts = TestCounts(total=total, passed_both=passed_both, passed_old=passed_both)
     return replace(CALM, tests=(), tests_run=total, tests_counted=replace(counts, **more))

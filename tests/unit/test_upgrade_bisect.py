@@ -117,9 +117,12 @@ def test_unbuildable_versions_are_skipped(tmp_path: Path) -> None:
 
 
 def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
-    found = search(World(asked(5), 3, other={2}), tmp_path)
-    assert found.result == Result(last_good="2.1.0", first_bad="2.3.0", between=("2.2.0",))
-    assert {answer.candidate: answer.outcome for answer in found.answers}["2.2.0"] == "other"
+    found = search(World(asked(6), 3, unbuildable={2}, other={3}), tmp_path)
+    assert found.result == Result(last_good="2.1.0", first_bad="2.4.0", between=("2.2.0", "2.3.0"))
+    assert {answer.candidate: answer.outcome for answer in found.answers}["2.3.0"] == "other"
+    text = as_text(found)
+    assert "2.2.0: cannot be built: no wheel" in text
+    assert "2.3.0: fails differently (exit code 1): ImportError: something else" in text
 
 
 @pytest.mark.parametrize(
@@ -212,13 +215,6 @@ def test_bound_with_another_result_in_a_further_run_is_in_doubt(tmp_path: Path) 
 )
 def test_whatever_the_answer_depends_on_makes_another_search(tmp_path: Path, change: dict[str, Any]) -> None:
     assert path_of(asked(5), tmp_path) != path_of(replace(asked(5), **change), tmp_path)
-
-
-def test_text_gives_the_reasons_of_skipped_versions(tmp_path: Path) -> None:
-    found = search(World(asked(6), 3, unbuildable={2}, other={3}), tmp_path)
-    text = as_text(found)
-    assert "2.2.0: cannot be built: no wheel" in text
-    assert "2.3.0: fails differently (exit code 1): ImportError: something else" in text
 
 
 GPU_ROW = Combination(tensorflow="2.20.0", flavor="gpu", os="debian-bookworm", python="3.11")

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import check, resolved
+from factories import check
 from msgspec.structs import replace
+from upgrades import side
 
 from envbuilder.catalog import store
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.environment import Flavor
 from envbuilder.upgrade import compare, surface
-from envbuilder.upgrade.document import ComparedImage, SignatureChange, SizedLayer
+from envbuilder.upgrade.document import SignatureChange, SizedLayer
 from envbuilder.upgrade.observed import (
     Inventory,
     Numerics,
@@ -30,13 +30,6 @@ from envbuilder.upgrade.observed import (
     UserTest,
     WarningLines,
 )
-
-
-def side(version: str, *layers: tuple[str, int], flavor: Flavor = "cpu") -> ComparedImage:
-    seen = tuple(SizedLayer(created_by=name, size=size) for name, size in layers)
-    return ComparedImage(
-        tensorflow=version, environment=resolved(tensorflow=version, python="3.11", flavor=flavor), layers=seen
-    )
 
 
 def test_packages_are_listed_as_added_removed_or_changed() -> None:
@@ -73,8 +66,9 @@ def test_platform_contains_cuda_and_minimum_driver() -> None:
 
 
 def test_layers_are_matched_by_instruction() -> None:
-    old = side("2.15.1", ("RUN a", 10), ("RUN b", 5), ("RUN a", 7))
-    new = side("2.16.2", ("RUN a", 12), ("COPY c", 1), ("RUN a", 8))
+    before = (("RUN a", 10), ("RUN b", 5), ("RUN a", 7)), (("RUN a", 12), ("COPY c", 1), ("RUN a", 8))
+    layers = [tuple(SizedLayer(created_by=name, size=size) for name, size in each) for each in before]
+    old, new = (side("2.15.1", layers=each) for each in layers)
     found = {(row.created_by, row.old, row.new) for row in compare.layers(old, new)}
     assert found == {("RUN a", 10, 12), ("RUN a", 7, 8), ("COPY c", None, 1), ("RUN b", 5, None)}
 

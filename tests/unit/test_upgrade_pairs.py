@@ -54,6 +54,11 @@ def test_published_variant_of_the_matrix_comes_first_with_the_newest_python() ->
     others = ("tf2.20.0-py39-cpu-bullseye-runtime", "tf2.20.0-py311-cpu-bookworm", "tf2.20.0-py39-cpu-bullseye")
     assert first.others == tuple(each.new.id for each in rest) == others
     assert first.row == "Python 3.11 on debian-bookworm"
+    assert all(each.old.variant == each.new.variant for each in (first, *rest))
+    devel, *_ = rows("2.19.1", "2.20.0", selectors=("form=devel",))
+    assert (f"{devel.old.id}-runtime", f"{devel.new.id}-runtime") == ids
+    gpu, *_ = rows("2.19.1", "2.20.0", flavor="gpu")
+    assert (gpu.new.id, len(gpu.offered)) == ("tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime", 2)
 
 
 def test_selector_chooses_the_row() -> None:
@@ -62,13 +67,6 @@ def test_selector_chooses_the_row() -> None:
         assert (first.old.os, first.others) == ("debian-bullseye", (second.new.id,))
     with pytest.raises(NothingSelectedError, match="no environment matches"):
         rows("2.19.1", "2.20.0", selectors=("os=debian-trixie",))
-
-
-def test_pair_has_one_variant() -> None:
-    found = rows("2.19.1", "2.20.0")
-    assert all(each.old.variant == each.new.variant for each in found)
-    first, *_ = rows("2.19.1", "2.20.0", selectors=("form=devel",))
-    assert (f"{first.old.id}-runtime", f"{first.new.id}-runtime") == (found[0].old.id, found[0].new.id)
 
 
 @pytest.mark.parametrize(("old", "new"), [("2.19.1", "2.19.0"), ("2.19.0", "2.19.1")])
@@ -90,12 +88,6 @@ def test_versions_without_matrix_row_get_a_plain_row_unless_the_matrix_is_given(
     assert first.offered == frozenset()
 
 
-def test_gpu_pairs_are_chosen_like_cpu_pairs() -> None:
-    first, *_ = rows("2.19.1", "2.20.0", flavor="gpu")
-    assert first.new.id == "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime"
-    assert len(first.offered) == 2
-
-
 def test_pair_without_common_python_raises_with_the_reason() -> None:
     matrix = Matrix(name="m", axes=Axes(tensorflow=("2.15.1",), os=("debian-bookworm",)))
     with pytest.raises(UnsatisfiableError, match=re.escape("2.6.5")):
@@ -115,9 +107,6 @@ def test_release_outside_the_catalogue_is_proposed_and_sets_the_distribution_of_
     assert asked == [("2.99.0", "tensorflow")]
     assert (both.new.tensorflow, both.proposed) == ("2.99.0", ("tensorflow 2.99.0",))
     assert (both.old.package, both.new.package) == ("tensorflow", "tensorflow")
-
-
-def test_wheel_file_sets_the_distribution_of_both_images() -> None:
     wheel = Path("tensorflow_cpu-2.20.0-cp311-cp311-manylinux_2_17_x86_64.whl")
     first, *_ = rows("2.19.1", "2.20.0", wheel=wheel)
     assert (first.old.package, first.new.package) == ("tensorflow-cpu", "tensorflow-cpu")
@@ -170,6 +159,11 @@ def test_row_with_an_available_base_is_chosen(tmp_path: Path) -> None:
         first_buildable(found, ImageBuilder(Workspace(tmp_path), on(), Console(), found[0].catalog))
 
 
+def given(old: str, new: str, **more: Any) -> dict[str, Any]:
+    """Make the values of a command line."""
+    return {"old": old, "new": new, **dict.fromkeys(("matrix", "fleet", "policy", "rounds")), **more}
+
+
 def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str = "") -> Pair:
     """Find the two images of 2.12.1 and 2.13.1 that a matrix offers on a system or on a base of its own."""
     text = f"axes: {{tensorflow: [2.12.1, 2.13.1], os: [{os}], flavor: [{flavor}]}}\n{more}"
@@ -177,8 +171,7 @@ def asked(root: Path, facts: BaseFacts | None, os: str, flavor: str, more: str =
         keep(root, facts)
         text = f"bases:\n  corp: {{image: '{IMAGE}'}}\n{text}"
     (root / "ours.yaml").write_text(f"name: ours\n{text}")
-    values = {"old": "2.12.1", "new": "2.13.1", "matrix": "ours.yaml", "flavor": flavor}
-    wanted, known = read_upgrade(values | dict.fromkeys(("fleet", "policy", "rounds")), root, CATALOG)
+    wanted, known = read_upgrade(given("2.12.1", "2.13.1", matrix="ours.yaml", flavor=flavor), root, CATALOG)
     assert pinned_row(wanted, known).os == os
     return pairs(wanted, known, never)[0]
 
@@ -229,8 +222,7 @@ def test_dry_run_answers_from_facts_and_never_adopts(
     old: str, host: tuple[str, str], decision: str, sentence: str
 ) -> None:
     gpu, driver = host
-    values: dict[str, Any] = {"old": old, "new": "2.20.0", "gpu": (gpu,) if gpu else (), "driver": driver}
-    values |= {"dry_run": True} | dict.fromkeys(("matrix", "fleet", "policy", "rounds", "flavor"))
+    values = given(old, "2.20.0", gpu=(gpu,) if gpu else (), driver=driver, dry_run=True, flavor=None)
     asked, known = read_upgrade(values, ROOT, CATALOG)
     found = compare_versions(asked, ROOT, Console(), known)
     assert (found.decision, found.flavor) == (decision, "gpu" if gpu else "cpu")
@@ -240,21 +232,14 @@ def test_dry_run_answers_from_facts_and_never_adopts(
     assert bool(found.would_decide) is (decision == "UNDECIDED")
 
 
-@pytest.mark.parametrize("given", [{"gpu": ("T4",)}, {"driver": "535"}, {"gpu": ("T4",), "driver": "new"}])
-def test_host_that_is_not_a_gpu_with_a_driver_is_a_usage_error(given: dict[str, Any]) -> None:
-    values = {"old": "2.15.1", "new": "2.20.0", **dict.fromkeys(("matrix", "fleet", "policy", "rounds")), **given}
+@pytest.mark.parametrize("host", [{"gpu": ("T4",)}, {"driver": "535"}, {"gpu": ("T4",), "driver": "new"}])
+def test_host_that_is_not_a_gpu_with_a_driver_is_a_usage_error(host: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"host together|not a GPU with a driver"):
-        read_upgrade(values, ROOT, CATALOG)
+        read_upgrade(given("2.15.1", "2.20.0", **host), ROOT, CATALOG)
 
 
 def test_versions_may_be_ranges() -> None:
-    values = {
-        "old": "~=2.12.0",
-        "new": "latest",
-        "tensorflow": "<2.19",
-        **dict.fromkeys(("matrix", "fleet", "policy", "rounds")),
-    }
-    wanted, _ = read_upgrade(values, Path("/nonexistent"), CATALOG)
+    wanted, _ = read_upgrade(given("~=2.12.0", "latest", tensorflow="<2.19"), ROOT, CATALOG)
     assert (wanted.old, wanted.new, wanted.tensorflow) == ("2.12.1", CATALOG.final_versions[-1], "2.18.1")
     with pytest.raises(UsageError, match=">=9: not a version"):
-        read_upgrade(values | {"new": ">=9"}, Path("/nonexistent"), CATALOG)
+        read_upgrade(given("2.12.1", ">=9"), ROOT, CATALOG)

@@ -208,7 +208,7 @@ def test_flaky_test_is_a_note() -> None:
     assert "failed 2 of 6 runs on the new image" in clauses["tests-flaky"].details[0]
 
 
-def said(differences_: Differences, rounds: int = 15, **new: object) -> tuple[str, ...]:
+def said(differences_: Differences, rounds: int = 15, **new: Any) -> tuple[str, ...]:
     _, clauses = judged(differences_, **new)
     return would_decide(
         tuple(clauses.values()), ComparedImages(side("2.15.1"), side("2.16.2", **new), differences_), rounds

@@ -9,9 +9,8 @@ from factories import upgrade
 from msgspec.structs import replace
 from upgrades import CALM, side, timed
 
-from envbuilder.upgrade.document import Clause, OutcomeChange, SignatureChange, SurfaceChange, UpgradeDocument
+from envbuilder.upgrade.document import Clause, OutcomeChange, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval
-from envbuilder.upgrade.surface import without_aliases
 from envbuilder.upgrade.text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
 
 LONG = [f"operation-{number}: {'x' * 150}" for number in range(40)]
@@ -105,24 +104,9 @@ def test_undecided_answer_begins_with_open_clauses_and_advice() -> None:
     assert "about 45 rounds" in as_text(found)
 
 
-def test_aliases_are_one_line() -> None:
-    change = SignatureChange(name="nn.conv", old="(a, b)", new="(a)", breaks="b is gone")
-    twins = tuple(replace(change, name=name) for name in ("compat.v1.nn.conv", "nn.conv", "raw_ops.Conv"))
-    assert len(list(without_aliases(twins))) <= 2
-    found = replace(REJECTED, differences=replace(CALM, surface=SurfaceChange(signatures=twins)))
-    rows = next(rows for title, _, rows in sections(found) if title == "Calls that can break")
-    assert len(rows) == len(list(without_aliases(twins)))
-    assert any("nn.conv" in row[0] for row in rows)
-
-
 def test_markdown_escapes_bars_and_tags() -> None:
     text = as_markdown(upgrade("no | estimator <b>"))
     assert "no \\| estimator &lt;b&gt;" in text
     bars = re.compile(r"(?<!\\)\|")
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({len(bars.findall(line)) for line in block.splitlines()}) == 1
-
-
-def test_text_contains_packages_and_gaps() -> None:
-    text = as_text(upgrade())
-    assert all(part in text for part in ("numpy", "1.26.4", "2.1.3", "gap: a note"))
