@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shlex
@@ -156,18 +155,6 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     assert found["answers"][: len(before["answers"])] == before["answers"]
     assert found["images"] <= found["most_images"]
     assert "continuing with" in err
-
-
-@pytest.mark.timeout(3600)
-def test_a_bisection_over_four_minor_releases(tmp_path: Path) -> None:
-    words = ("upgrade", "--bisect", "2.14.1", "2.17.1", "--format", "json", "--")
-    code, out, err = ended(start(tmp_path, *words, "python", "-c", "import tensorflow as tf; tf.estimator"))
-    assert code == 0, err
-    found = json.loads(out)
-    assert found["result"] == {"last_good": "2.15.1", "first_bad": "2.16.1", "between": [], "doubt": ""}
-    releases = len(found["asked"]["candidates"])
-    assert releases >= 7
-    assert found["images"] <= math.ceil(math.log2(releases)) + 2
 
 
 def test_a_minor_upgrade_is_undecided_after_three_rounds(tmp_path: Path) -> None:
