@@ -44,11 +44,8 @@ _LIMIT_S = 900.0
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True)
-class Gap:
-    """The reason of a missing answer."""
-
-    why: str
+class NoAnswerError(ValueError):
+    """A probe gave no answer, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -126,16 +123,16 @@ def ask(
     kind: type[_Answer],
     arguments: Mapping[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
-) -> _Answer | Gap:
-    """Run a probe with input files, and decode its last line as ``kind``."""
+) -> _Answer:
+    """Run a probe with input files, and decode its last line as ``kind``. Raises NoAnswerError."""
     output = run_probe(place, probe, arguments or {}, files=files)
     lines = output.stdout.splitlines()
     if output.wrong or not lines:
-        return Gap(output.wrong or "it printed no answer")
+        raise NoAnswerError(output.wrong or "it printed no answer")
     try:
         return decoding.from_json(lines[-1], kind)
     except decoding.DamagedError as error:
-        return Gap(f"its output is not an answer: {error}")
+        raise NoAnswerError(f"its output is not an answer: {error}") from error
 
 
 ANSWERS = (
@@ -152,11 +149,10 @@ def observe(place: ProbeTarget, task: Task) -> Observations:
     found: dict[str, Any] = {}
     for name, what, probe, kind in ANSWERS:
         task.update(what)
-        answer = ask(place, probe, kind)
-        if isinstance(answer, Gap):
-            gaps.append(f"{what}: {answer.why}")
-        else:
-            found[name] = answer
+        try:
+            found[name] = ask(place, probe, kind)
+        except NoAnswerError as error:
+            gaps.append(f"{what}: {error}")
     return msgspec.structs.replace(Observations(gaps=tuple(gaps)), **found)
 
 
@@ -235,10 +231,10 @@ def measure(
         answers: dict[str, TimingSample] = {}
         sides = {"old": old, "new": new}
         for name in sides if round_ % 2 == 0 else reversed(sides):
-            found = ask(sides[name], "timing", TimingSample)
-            if isinstance(found, Gap):
-                return (), (f"measurement of the {name} image: {found.why}",)
-            answers[name] = found
+            try:
+                answers[name] = ask(sides[name], "timing", TimingSample)
+            except NoAnswerError as error:
+                return (), (f"measurement of the {name} image: {error}",)
         if round_ >= known:
             taken = (*taken, (answers["old"], answers["new"]))
             cache.put("rounds", key, taken)
@@ -269,30 +265,22 @@ def exchange(old: ProbeTarget, new: ProbeTarget) -> tuple[tuple[ModelExchange, .
     rows: list[ModelExchange] = []
     ways: tuple[tuple[ProbeTarget, ProbeTarget, SavedBy], ...] = ((old, new, "old"), (new, old, "new"))
     for writer, reader, saved_by in ways:
-        found = _failures(writer, reader)
-        if isinstance(found, Gap):
-            return None, (f"models saved by the {saved_by} image: {found.why}",)
-        rows += [ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in found.items()]
+        try:
+            failures = _failures(writer, reader)
+        except (NoAnswerError, decoding.DamagedError) as error:
+            return None, (f"models saved by the {saved_by} image: {error}",)
+        rows += [ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in failures.items()]
     return tuple(rows), ()
 
 
-def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str] | Gap:
+def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:
     saved = ask(writer, "models", SavedModels)
-    if isinstance(saved, Gap):
-        return saved
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
     order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
-    try:
-        with decoding.damaged("its answer contains other values than files"):
-            files = dict(_files(saved, formats))
-    except decoding.DamagedError as error:
-        return Gap(str(error))
-    own, other = (ask(place, "models", LoadOutcomes, order, files) for place in (writer, reader))
-    if isinstance(own, Gap):
-        return own
-    if isinstance(other, Gap):
-        return other
-    return {name: other.loaded.get(name, "no answer") for name in formats if not own.loaded.get(name)}
+    with decoding.damaged("its answer contains other values than files"):
+        files = dict(_files(saved, formats))
+    own, other = (ask(place, "models", LoadOutcomes, order, files).loaded for place in (writer, reader))
+    return {name: other.get(name, "no answer") for name in formats if not own.get(name)}
 
 
 def _files(saved: SavedModels, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
