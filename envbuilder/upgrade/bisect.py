@@ -283,7 +283,6 @@ def _line(name: str, answer: Answer | None) -> str:
 
 
 def as_markdown(document: BisectDocument) -> str:
-    """Write a search for an issue or a pull request."""
     command = terminal_text.code(" ".join(document.asked.command))
     return f"### Bisection over {document.asked.axis}\n\n{command}\n\n```\n{as_text(document)}\n```\n"
 

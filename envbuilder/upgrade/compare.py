@@ -226,7 +226,6 @@ PTX = "compute capabilities (PTX)"
 
 
 def sets(old: ComparedImage, new: ComparedImage) -> tuple[SetChange, ...]:
-    """List changed Python versions, and compute capabilities with machine code and PTX."""
     pythons = [(PYTHONS, old.pythons, new.pythons)] if old.pythons and new.pythons else []
     before, after = old.environment, new.environment
     return tuple(
@@ -247,7 +246,6 @@ def layers(old: ComparedImage, new: ComparedImage) -> tuple[LayerChange, ...]:
 
 
 def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
-    """Index layers by instruction and occurrence number."""
     found: dict[tuple[str, int], int] = {}
     for layer in side.layers:
         place = sum(name == layer.created_by for name, _ in found)
@@ -258,7 +256,6 @@ def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
 def compare_hosts(
     old: Environment, new: Environment, fleet: Iterable[FleetHost], catalog: Catalog
 ) -> tuple[HostChange, ...]:
-    """List every GPU of every fleet host with its support in both images."""
     rows = []
     for host, gpu in ((each, gpu) for each in fleet for gpu in dict.fromkeys(each.gpus)):
         before, after = (findings_on(side, host.driver, (gpu,), catalog, host.arch) for side in (old, new))
@@ -296,7 +293,6 @@ RELEVANT = 2.0
 
 
 def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
-    """List the checks with different outcomes, in the new image's order."""
     every = paired(old, new)
     changes = (OutcomeChange(name=n, old=_outcome(a), new=_outcome(b), message=_said(b)) for n, a, b in every)
     return tuple(change for change in changes if change.old != change.new)
@@ -434,7 +430,6 @@ def newly_outside(change: NumericChange) -> bool:
 
 
 def warnings(old: WarningLines, new: WarningLines) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the new lines and the removed lines."""
     before, after = {*old.imported, *old.used}, {*new.imported, *new.used}
     return tuple(sorted(after - before)), tuple(sorted(before - after))
 

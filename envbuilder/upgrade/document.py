@@ -22,8 +22,6 @@ SavedBy = Literal["old", "new"]
 
 
 class SizedLayer(msgspec.Struct, frozen=True, kw_only=True):
-    """The size of one image layer in bytes, and the instruction that created it."""
-
     created_by: str
     size: int
 
@@ -222,8 +220,6 @@ class Differences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clause(msgspec.Struct, frozen=True, kw_only=True):
-    """One clause of the policy with its value and its state."""
-
     clause: str
     says: str
     otherwise: Otherwise

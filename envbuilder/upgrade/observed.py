@@ -95,8 +95,6 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WarningLines(msgspec.Struct, frozen=True, kw_only=True):
-    """The warnings that an import, and common use, print."""
-
     imported: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
 

@@ -42,8 +42,6 @@ class QuantityValue(NamedTuple):
 
 
 class ComparedImages(NamedTuple):
-    """The inputs of the quantities."""
-
     old: ComparedImage
     new: ComparedImage
     differences: Differences
@@ -154,7 +152,6 @@ def _failed_before(images: ComparedImages) -> QuantityValue:
 
 
 def _flaky(images: ComparedImages) -> QuantityValue:
-    """Count the user's flaky tests, found by further runs."""
     changes = images.differences.tests
     if changes is None:
         return not_requested("no --suite given")
@@ -258,7 +255,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     description: str = ""
 
     def only(self, *names: ClauseName) -> Policy:
-        """Return the policy with these of its clauses."""
         return msgspec.structs.replace(self, clauses=tuple(each for each in self.clauses if each.clause in names))
 
 
@@ -313,7 +309,6 @@ MOST = 200
 
 
 def would_decide(clauses: Sequence[Clause], sides: ComparedImages, rounds: int) -> tuple[str, ...]:
-    """Return a sentence for each unknown clause that would reject."""
     return tuple(
         f"{clause.clause}: {said}"
         for clause in clauses

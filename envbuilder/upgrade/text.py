@@ -192,8 +192,6 @@ def _platform(differences: Differences) -> Rows:
 
 
 class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the rows of one list are written; the file's first lines explain the fields."""
-
     of: str
     condition: str = msgspec.field(default="", name="if")
     text: str = ""

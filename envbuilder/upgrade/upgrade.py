@@ -56,8 +56,6 @@ OFFERED = "tensorflow"
 
 @dataclass(frozen=True)
 class UpgradeTools:
-    """The dependencies of the stage."""
-
     workspace: Workspace
     engine: Engine
     console: Console
