@@ -332,16 +332,23 @@ def _pairs(old: Sequence[UserTest], new: Sequence[UserTest]) -> Iterator[Outcome
 
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
     """Return how often a test fails on the image where it fails, its first run included."""
-    sides = [
-        [first, *(_outcome(_named(run, change.name)) for run in runs if _named(run, change.name) or _complete(run))]
-        for first, runs in ((change.old, old_again), (change.new, new_again))
-    ]
-    if len(sides[0]) + len(sides[1]) == 2:  # noqa: PLR2004 - one run of each image: never run again
+    old, new = (
+        [first, *_outcomes(change.name, runs)] for first, runs in ((change.old, old_again), (change.new, new_again))
+    )
+    if len(old) == len(new) == 1:  # never run again
         return change
-    bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in sides]
-    flaky = any("passed" in outcomes and set(outcomes) != {"passed"} for outcomes in sides)
-    said = f"failed {bad[1]} of {len(sides[1])} runs on the new image, {bad[0]} of {len(sides[0])} on the old"
+    bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in (old, new)]
+    flaky = any("passed" in outcomes and set(outcomes) != {"passed"} for outcomes in (old, new))
+    said = f"failed {bad[1]} of {len(new)} runs on the new image, {bad[0]} of {len(old)} on the old"
     return msgspec.structs.replace(change, flaky=flaky, again=said)
+
+
+def _outcomes(name: str, runs: Runs) -> Iterator[str]:
+    """Yield a test's outcomes; only in a run that finished, without a hang, is a missing test one that failed."""
+    for run in runs:
+        found = {test.name: test.outcome for test in run}
+        if name in found or (THE_RUN not in found and "timeout" not in found.values()):
+            yield found.get(name, "")
 
 
 def to_run_again(old: Sequence[UserTest], new: Sequence[UserTest]) -> frozenset[str]:
@@ -354,15 +361,6 @@ def to_run_again(old: Sequence[UserTest], new: Sequence[UserTest]) -> frozenset[
 def hanging(tests: Iterable[UserTest]) -> frozenset[str]:
     """Return the tests that were stopped at their limit; a file hangs before its first test."""
     return frozenset(test.name for test in tests if test.outcome == "timeout")
-
-
-def _complete(run: Sequence[UserTest]) -> bool:
-    """Return True if no test hangs and the run finished: only then is a test without an outcome one that failed."""
-    return not hanging(run) and _named(run, THE_RUN) is None
-
-
-def _named(run: Sequence[UserTest], name: str) -> UserTest | None:
-    return next((test for test in run if test.name == name), None)
 
 
 def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()) -> TestCounts:
