@@ -21,7 +21,6 @@ from envbuilder.choice import find_matrix, read_fleet, read_known, read_matrix
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.resolve import resolve
 from envbuilder.engine.docker import connect
-from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, UsageError
 from envbuilder.image import lockfile
@@ -55,13 +54,6 @@ OFFERED = "tensorflow"
 
 
 @dataclass(frozen=True)
-class UpgradeTools:
-    workspace: Workspace
-    engine: Engine
-    console: Console
-
-
-@dataclass(frozen=True)
 class CollectedEvidence:
     """The evidence about each image, what needs both (measurements, exchanged models), and unanswered questions."""
 
@@ -73,7 +65,7 @@ class CollectedEvidence:
 
 
 def compare_images(
-    tools: UpgradeTools,
+    maker: ImageBuilder,
     both: Pair,
     made: Sequence[ValidatedImage],
     suite: UserSuite | None,
@@ -89,12 +81,12 @@ def compare_images(
         old, new = (ImageEvidence(one.described(both.catalog), Observations()) for one in made)
         found = CollectedEvidence(old, new, gaps=("the same image: nothing was measured, its validation is judged",))
     else:
-        found = gather(tools, made, suite, both.catalog, options)
+        found = gather(maker, made, suite, options)
     document = _document(options, both, found)
     started, finished = span(began)
     simulated = any(one.verdict.unreal for one in made)
     document = msgspec.structs.replace(document, simulated=simulated, started=started, finished=finished)
-    path = tools.workspace.upgrade(options.name)
+    path = maker.workspace.upgrade(options.name)
     write_document(path, document)
     write_atomically(path.with_suffix(".md"), as_markdown(document).encode())
     return document
@@ -180,26 +172,22 @@ def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) 
 
 
 def gather(
-    tools: UpgradeTools,
-    made: Sequence[ValidatedImage],
-    suite: UserSuite | None,
-    catalog: Catalog,
-    options: UpgradeOptions,
+    maker: ImageBuilder, made: Sequence[ValidatedImage], suite: UserSuite | None, options: UpgradeOptions
 ) -> CollectedEvidence:
     """Collect all evidence about two images; every answer is cached immediately."""
     folder = f"{made[0].environment.os}-{made[0].environment.package}"
-    cache = AnswerCache(tools.workspace.upgrade(options.name).parent / "kept" / folder, options.fresh)
-    places = [_place(tools, each, options) for each in made]
+    cache = AnswerCache(maker.workspace.upgrade(options.name).parent / "kept" / folder, options.fresh)
+    places = [_place(maker, each, options) for each in made]
     observed = []
     for name, place, each in zip(SIDES, places, made, strict=True):
-        with tools.console.task(each.environment.id) as task:
+        with maker.console.task(each.environment.id) as task:
             ask = partial(observe, place, task)
             observed.append(
                 cache.answer(f"observed-{name}", key_of(place), Observations, ask, lambda seen: not seen.gaps)
             )
     if suite is not None:
-        observed = _tested(tools, made, places, observed, suite, cache)
-    with tools.console.task("both images in turn") as task:
+        observed = _tested(maker, made, places, observed, suite, cache)
+    with maker.console.task("both images in turn") as task:
         task.update("loading models of the other image")
         models, gaps = cache.answer(
             "models",
@@ -210,23 +198,23 @@ def gather(
         )
         samples, wrong = measure(places[0], places[1], options.rounds, task, cache)
     sides = zip(made, observed, strict=True)
-    old, new = (ImageEvidence(each.described(catalog), seen, each.verdict.checks) for each, seen in sides)
+    old, new = (ImageEvidence(each.described(maker.catalog), seen, each.verdict.checks) for each, seen in sides)
     return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
 
 
-def _place(tools: UpgradeTools, made: ValidatedImage, options: UpgradeOptions) -> ProbeTarget:
+def _place(maker: ImageBuilder, made: ValidatedImage, options: UpgradeOptions) -> ProbeTarget:
     wanted = options.gpus
     if wanted == "auto":
-        seen = bool(made.verdict.host.gpus) and not made.verdict.simulated
+        seen = bool(made.verdict.host.gpus) and not made.verdict.unreal
         wanted = "all" if seen and made.environment.flavor == "gpu" else "none"
-    return ProbeTarget(tools.engine, made.image, wanted)
+    return ProbeTarget(maker.engine, made.image, wanted)
 
 
 Tests = tuple[UserTest, ...]
 
 
 def _tested(
-    tools: UpgradeTools,
+    maker: ImageBuilder,
     made: Sequence[ValidatedImage],
     places: Sequence[ProbeTarget],
     observed: Sequence[Observations],
@@ -241,7 +229,7 @@ def _tested(
     again: list[tuple[Tests, ...]] = [(), ()]
     for name, place, each in zip(SIDES, places, made, strict=True):
         hung = hanging(chain(*tests))
-        with tools.console.task(each.environment.id) as task:
+        with maker.console.task(each.environment.id) as task:
             task.update(f"your tests (each at most {suite.test_limit} s, together {suite.limit} s)")
             wanted = suite.without(hung)
             key = key_of(place, more={"suite": wanted.digest.encode()})
@@ -251,7 +239,7 @@ def _tested(
         tests.append((*found, *left))
     failed = to_run_again(*tests)
     for number, (place, each) in enumerate(zip(places, made, strict=True) if failed else ()):
-        with tools.console.task(each.environment.id) as task:
+        with maker.console.task(each.environment.id) as task:
             task.update(f"{len(failed)} of your tests again")
             part = suite.without(hanging(chain(*tests)))
             again[number] = run_again(place, part, each.environment.python, failed, tests[number])
@@ -305,15 +293,15 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     if options.dry_run:
         return predict(options, catalog)
     began = time.monotonic()
-    tools = UpgradeTools(Workspace(root), connect(), console)
+    engine = connect()
     suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
     rows = pairs(options, catalog, partial(_propose, options, console, catalog))
     with _wheels(options.wheel) as wheels, console.live():
-        tools.engine.sweep()
-        maker = ImageBuilder(tools.workspace, tools.engine, console, rows[0].catalog, wheels)
+        engine.sweep()
+        maker = ImageBuilder(Workspace(root), engine, console, rows[0].catalog, wheels)
         both = first_buildable(rows, maker)
         console.say(f"comparing {both.old.id} → {both.new.id} ({both.row})")
-        return compare_images(tools, both, _make(maker, both, options), suite, options, began)
+        return compare_images(maker, both, _make(maker, both, options), suite, options, began)
 
 
 def _version(text: str, catalog: Catalog) -> str:

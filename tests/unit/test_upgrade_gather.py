@@ -21,10 +21,10 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
-from envbuilder.upgrade.build import LockedImage, ValidatedImage
+from envbuilder.upgrade.build import ImageBuilder, LockedImage, ValidatedImage
 from envbuilder.upgrade.pairs import Pair, UpgradeOptions
 from envbuilder.upgrade.text import as_text
-from envbuilder.upgrade.upgrade import CollectedEvidence, UpgradeTools, compare_images, gather
+from envbuilder.upgrade.upgrade import CollectedEvidence, compare_images, gather
 from envbuilder.upgrade.user_tests import UserSuite
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace
@@ -70,10 +70,10 @@ class World:
         return Script(stdout=json.dumps(answer).encode())
 
     def gather(self, suite: UserSuite | None = SUITE, **more: Any) -> CollectedEvidence:
-        made, tools, asked = self.made(("2.19.1", "2.20.0"), **more)
-        return gather(tools, made, suite, load(), asked)
+        made, maker, asked = self.made(("2.19.1", "2.20.0"), **more)
+        return gather(maker, made, suite, asked)
 
-    def made(self, sides: tuple[str, str], **more: Any) -> tuple[list[ValidatedImage], UpgradeTools, UpgradeOptions]:
+    def made(self, sides: tuple[str, str], **more: Any) -> tuple[list[ValidatedImage], ImageBuilder, UpgradeOptions]:
         self.asked.clear()
         engine = FakeEngine(script=self.answer)
         made = []
@@ -84,7 +84,7 @@ class World:
             locked = LockedImage(environment, "", committed=True)
             made.append(ValidatedImage(locked, Built(environment, cast("ImageRecord", record), ""), verdict()))
         asked = options("2.19.1", "2.20.0", rounds=ROUNDS, **more)
-        return made, UpgradeTools(Workspace(self.folder), engine, Console()), asked
+        return made, ImageBuilder(Workspace(self.folder), engine, Console(), load()), asked
 
 
 @pytest.fixture
@@ -169,10 +169,10 @@ SIMULATED = msgspec.structs.replace(verdict(), simulated=True, verdict="INCONCLU
 def test_same_image_on_both_sides_is_judged_by_its_validation_and_not_measured(
     world: World, found: Verdict, decision: str
 ) -> None:
-    (one,), tools, asked = world.made(("2.20.0", "2.20.0"))
+    (one,), maker, asked = world.made(("2.20.0", "2.20.0"))
     one = replace(one, verdict=found)
-    both = Pair(one.environment, one.environment, load())
-    document = compare_images(tools, both, (one, one), SUITE, asked, 0.0)
+    both = Pair(one.environment, one.environment, maker.catalog)
+    document = compare_images(maker, both, (one, one), SUITE, asked, 0.0)
     assert not world.asked
     assert (document.decision, [clause.clause for clause in document.clauses]) == (decision, ["verdict"])
     assert document.simulated is found.simulated
