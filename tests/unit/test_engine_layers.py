@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import os
-import tarfile
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -20,22 +18,36 @@ WANTED = "opt/six.py"
 END = bytes(1024)
 
 
-def tarball(*entries: tuple[str, bytes, bytes, str]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as tar:
-        for name, kind, content, target in entries:
-            info = tarfile.TarInfo(name)
-            info.type, info.size, info.linkname, info.mode = kind, len(content), target, 0o4755
-            tar.addfile(info, io.BytesIO(content))
-    return written.getvalue()
+def header(name: str, kind: bytes = b"0", size: int = 0, **fields: bytes) -> bytes:
+    """Write one header of 512 bytes, by the POSIX form's places unless a field says otherwise, with its sum."""
+    raw = bytearray(512)
+    places = {"magic": (257, b"ustar\x0000"), "prefix": (345, b""), "tail": (508, b""), "linkname": (157, b"")}
+    raw[0 : len(name)] = name.encode()
+    for at, value in ((100, b"0000644\0"), (108, b"0000000\0"), (116, b"0000000\0"), (136, b"00000000000\0")):
+        raw[at : at + len(value)] = value
+    raw[124:136] = f"{size:011o}\0".encode()
+    raw[156:157] = kind
+    for field, (at, default) in places.items():
+        value = fields.get(field, default)
+        raw[at : at + len(value)] = value
+    raw[148:156] = b" " * 8
+    raw[148:156] = f"{sum(raw):06o}\0 ".encode()
+    return bytes(raw)
+
+
+def padded(content: bytes) -> bytes:
+    return content.ljust(-(-len(content) // 512) * 512, b"\0")
+
+
+def entry(name: str, content: bytes = b"", kind: bytes = b"0", **fields: bytes) -> bytes:
+    return header(name, kind, len(content), **fields) + padded(content)
 
 
 def archive(*layers: bytes, manifest: bool = True, name: str = "{0}/layer.tar") -> list[bytes]:
     """Write what an engine saves, in chunks of odd sizes."""
-    entries = [(name.format(number), tarfile.REGTYPE, content, "") for number, content in enumerate(layers)]
-    entries += [("blobs/sha256/config", tarfile.REGTYPE, b"{}" * 600, "")]
-    entries += [("manifest.json", tarfile.REGTYPE, b"[]", "")] if manifest else []
-    saved = tarball(*entries)
+    entries = [entry(name.format(number), content) for number, content in enumerate(layers)]
+    entries += [entry("blobs/sha256/config", b"{}" * 600), entry("manifest.json", b"[]") if manifest else b"", END]
+    saved = b"".join(entries)
     return [saved[at : at + 7777] for at in range(0, len(saved), 7777)]
 
 
@@ -50,13 +62,14 @@ def read(layer: bytes) -> dict[str, tuple[str, bytes]]:
     return {path: (kind, content or target.encode()) for path, (kind, target, content) in rows}
 
 
-LAYER = tarball(
-    ("./etc", tarfile.DIRTYPE, b"", ""),
-    ("./etc/a", tarfile.REGTYPE, b"content", ""),
-    ("etc/b", tarfile.LNKTYPE, b"", "./etc/a"),
-    ("etc/c", tarfile.SYMTYPE, b"", "/etc/a"),
-    ("etc/.wh.gone", tarfile.REGTYPE, b"", ""),
-    ("var/.wh..wh..opq", tarfile.REGTYPE, b"", ""),
+LAYER = (
+    entry("./etc", kind=b"5")
+    + entry("./etc/a", b"content")
+    + entry("etc/b", kind=b"1", linkname=b"./etc/a")
+    + entry("etc/c", kind=b"2", linkname=b"/etc/a")
+    + entry("etc/.wh.gone")
+    + entry("var/.wh..wh..opq")
+    + END
 )
 EXPECTED = {
     "etc": ("folder", "", b""),
@@ -114,27 +127,6 @@ def test_capabilities_of_a_program_are_read() -> None:
     assert [[one.has_capabilities for one in stream.files] for stream in layers(archive(layer))] == [[True, False]]
 
 
-def header(name: str, kind: bytes = b"0", size: int = 0, **fields: bytes) -> bytes:
-    """Write one header of 512 bytes, by the POSIX form's places unless a field says otherwise, with its sum."""
-    raw = bytearray(512)
-    places = {"magic": (257, b"ustar\x0000"), "prefix": (345, b""), "tail": (508, b""), "linkname": (157, b"")}
-    raw[0 : len(name)] = name.encode()
-    for at, value in ((100, b"0000644\0"), (108, b"0000000\0"), (116, b"0000000\0"), (136, b"00000000000\0")):
-        raw[at : at + len(value)] = value
-    raw[124:136] = f"{size:011o}\0".encode()
-    raw[156:157] = kind
-    for field, (at, default) in places.items():
-        value = fields.get(field, default)
-        raw[at : at + len(value)] = value
-    raw[148:156] = b" " * 8
-    raw[148:156] = f"{sum(raw):06o}\0 ".encode()
-    return bytes(raw)
-
-
-def padded(content: bytes) -> bytes:
-    return content.ljust(-(-len(content) // 512) * 512, b"\0")
-
-
 def pax(**records: str) -> bytes:
     """Write a header of further fields; ``_`` in a name stands for a point."""
     text = b""
@@ -149,10 +141,6 @@ def pax(**records: str) -> bytes:
 
 def long_name(name: str, kind: bytes = LONG) -> bytes:
     return header("././@LongLink", kind, len(name) + 1, magic=b"ustar  \0") + padded(name.encode() + b"\0")
-
-
-def entry(name: str, content: bytes = b"", kind: bytes = b"0", **fields: bytes) -> bytes:
-    return header(name, kind, len(content), **fields) + padded(content)
 
 
 def test_forms_that_all_readers_read_alike_are_read() -> None:
