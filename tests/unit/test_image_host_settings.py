@@ -19,7 +19,7 @@ from factories import resolved
 from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, UsageError
 from envbuilder.image import debian, system_lock
 from envbuilder.image.context import templates
-from envbuilder.image.host_settings import REPOSITORY, apt, host_files, repository, repository_files
+from envbuilder.image.host_settings import REPOSITORY, apt, host_files, mirrors, repository, repository_files
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.index_config import configured
@@ -107,6 +107,12 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
 
 
 TABLES = [
+    "mirrors = 5",
+    '[mirrors]\n"docker.io" = 5',
+    '[mirrors]\n"docker.io" = "https://mirror.example.org"',
+    '[mirrors]\n"docker.io" = "user:secret@mirror.example.org"',
+    '[mirrors]\n"docker.io" = "mirror.example.org/../x"',
+    '[mirrors]\n"https://docker.io" = "mirror.example.org"',
     "apt = 5",
     "[apt]\nrepositories = 5",
     '[apt]\nmirror = "https://m.example.org"',
@@ -145,8 +151,8 @@ TABLES = [
 @pytest.mark.parametrize("text", TABLES)
 def test_a_table_of_another_form_is_refused(config: Path, text: str) -> None:
     config.write_bytes(text.encode("latin-1"))
-    with pytest.raises(EnvbuilderError) as failed:
-        apt()
+    with pytest.raises(EnvbuilderError, match=r"config\.toml") as failed:
+        (mirrors if "mirrors" in text else apt)()
     assert failed.value.hint
     assert "secret" not in str(failed.value) + failed.value.hint
 
