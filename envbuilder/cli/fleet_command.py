@@ -85,8 +85,8 @@ def status(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
 
 
 def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -> None:
-    from envbuilder.jobs.fleet.document import as_text
-    from envbuilder.jobs.fleet.request import FleetOptions, show
+    from envbuilder.jobs.fleet.run import FleetOptions, show
+    from envbuilder.jobs.fleet.survey import as_text
 
     finish(show(asked, read_options(FleetOptions, values), load()), form, as_text)
 
@@ -111,35 +111,37 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
     help="With --dask: how long a host class may lack workers.",
 )
 @_insecure
-def run(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet import request
-    from envbuilder.jobs.fleet.document import as_text
+def run_command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+    from envbuilder.jobs.fleet.run import FleetRunOptions, run
+    from envbuilder.jobs.fleet.survey import as_text
 
-    finish(request.run(read_options(request.FleetRunOptions, values), load()), form, as_text)
+    finish(run(read_options(FleetRunOptions, values), load()), form, as_text)
+
+
+_spec = click.argument("spec", type=click.File("rb"), metavar="FILE|-")
 
 
 @command.command("prove")
-@click.argument("spec", type=click.File("rb"), metavar="FILE|-")
+@_spec
 @_signers
 @keyless_option
 @format_option
-def prove(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.prove import as_text
-    from envbuilder.jobs.fleet.request import Signing, prove_spec
+def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
+    from envbuilder.jobs.fleet.prove import Signing, as_text, prove
 
-    finish(prove_spec(spec.read(), read_options(Signing, signing), load()), form, as_text)
+    finish(prove(spec.read(), read_options(Signing, signing), load()), form, as_text)
 
 
 @command.command("make")
-@click.argument("spec", type=click.File("rb"), metavar="FILE|-")
+@_spec
 @_signers
 @keyless_option
 @format_option
-def make(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.request import Signing, make_spec
+def make_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
+    from envbuilder.jobs.fleet.prove import Signing, make
     from envbuilder.publish.results import as_text
 
-    finish(make_spec(spec.read(), read_options(Signing, signing), load()), form, as_text)
+    finish(make(spec.read(), read_options(Signing, signing), load()), form, as_text)
 
 
 @command.command("check")
@@ -147,9 +149,9 @@ def make(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - c
 @_signers
 @keyless_option
 def check(spec: BinaryIO | None, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.request import Signing, check_spec
+    from envbuilder.jobs.fleet.prove import Signing, check_host
 
-    check_spec(spec.read() if spec else None, read_options(Signing, signing), load())
+    check_host(spec.read() if spec else None, read_options(Signing, signing), load())
     click.echo("this host can run jobs of a fleet")
 
 
@@ -159,14 +161,15 @@ def check(spec: BinaryIO | None, **signing: Any) -> None:  # noqa: ANN401 - clic
 @_insecure
 def worker(address: str, name: str, *, insecure: bool) -> None:
     from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet.dask_engine import check_address, check_installed, worker_command
-    from envbuilder.jobs.fleet.request import SIGNING_KEY, Signing, check_spec, host_classes
+    from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, check_host
+    from envbuilder.jobs.fleet.run import host_classes
+    from envbuilder.jobs.fleet.workers import check_address, check_installed, worker_command
 
     if not os.environ.get(SIGNING_KEY):
         raise UsageError("this worker has no signing key", hint=f"set {SIGNING_KEY} to the path of its key")
     check_installed()
     check_address(address, insecure=insecure)
-    check_spec(None, Signing(), load())
+    check_host(None, Signing(), load())
     advertised = host_classes(load())
     Console().say(f"this host is {', '.join(advertised)}")
     words = worker_command(address, advertised, name)
@@ -193,9 +196,9 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
     "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
 )
 def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.document import as_text
     from envbuilder.jobs.fleet.export import ClusterOptions, export_jobs
-    from envbuilder.jobs.fleet.request import FleetOptions, pending_jobs
+    from envbuilder.jobs.fleet.run import FleetOptions, pending_jobs
+    from envbuilder.jobs.fleet.survey import as_text
 
     cluster = read_options(ClusterOptions, values)
     document, jobs = pending_jobs(read_options(FleetOptions, values), load())
@@ -208,12 +211,13 @@ def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # n
 @click.argument("cluster", type=click.Choice(["kubernetes", "slurm", "dask"]))
 @click.argument("source", metavar="FILE|ADDRESS")
 def hosts(cluster: str, source: str) -> None:
-    from envbuilder.jobs.fleet.dask_engine import advertised_classes
     from envbuilder.jobs.fleet.hosts import as_yaml, of_dask, of_kubernetes, of_slurm
+    from envbuilder.jobs.fleet.workers import DaskEngine
     from envbuilder.workspace import read_users
 
     if cluster == "dask":
-        found = of_dask(advertised_classes(source))
+        with DaskEngine(source) as engine:
+            found = of_dask(worker.classes for worker in engine.workers())
     else:
         data = sys.stdin.buffer.read() if source == "-" else read_users(Path(source))
         found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)

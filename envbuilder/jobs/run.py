@@ -117,7 +117,7 @@ class _Runner:
         """Remove the containers of interrupted runs, then build several environments at a time."""
         self.engine.sweep()
         self.prepare_bases()
-        return dict(_in_threads(self.options.jobs, self.choice.environments, self.build))
+        return dict(in_threads(self.options.jobs, self.choice.environments, self.build))
 
     def prepare_bases(self) -> None:
         """Prepare each base once, before parallel builds need it."""
@@ -221,7 +221,7 @@ def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:
     )
 
 
-def _in_threads(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterator[_Result]:
+def in_threads(jobs: int, items: Sequence[_Item], work: Callable[[_Item], _Result]) -> Iterator[_Result]:
     """Run ``work`` in daemon threads: an interrupt does not wait for them, and closed connections end the builds."""
     slots = threading.Semaphore(jobs)
     done: queue.SimpleQueue[_Result | BaseException] = queue.SimpleQueue()

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet_commands import command, states, until
-from fleet_world import FleetWorld, fleet_world, manifest_of
+from fleet_world import FleetWorld, command, fleet_world, manifest_of, states, until
 from registries import SECRET_BCRYPT, docker_registry, login
 from slurm_cluster import MISSING, Cluster, slurm_cluster
 

@@ -35,7 +35,7 @@ from envbuilder.validation import suite_plan
 from envbuilder.verdict import HostRef, ImageRef, Verdict
 
 
-class _AnyImage(FakeEngine):
+class AnyImage(FakeEngine):
     """An engine that has every image that it is asked for."""
 
     def image(self, reference: str) -> Image | None:
@@ -74,7 +74,7 @@ def run(world: Path, words: list[str]) -> None:
     def connect(*_: Any) -> FakeEngine:
         if (world / f"broken-{node()}").exists():
             raise InfrastructureError("no container engine answers", hint="start it")
-        return _AnyImage()
+        return AnyImage()
 
     def described(*_: Any, **__: Any) -> HostRef:
         return msgspec.json.decode((world / f"host-{node()}.json").read_bytes(), type=HostRef)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+from registries import free_port
 
 MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name) is None]
 """The programs that `scripts/setup slurm` would install."""
@@ -74,17 +76,16 @@ class Cluster:
 
     def lose(self, name: str) -> None:
         """Lose a node in mid-work: its daemon and all that runs on it, at once and for good."""
-        steps = [pid for pid in _processes() if "slurmstepd: [" in _command(pid) and self._is_on(pid, name)]
-        for pid in steps:
-            for child in (*_below(pid), pid):
-                _kill(child)
+
+        def is_step(one: psutil.Process) -> bool:
+            below = one.children(recursive=True) if "slurmstepd: [" in " ".join(one.cmdline()) else ()
+            return any(child.environ().get("SLURMD_NODENAME") == name for child in below)
+
+        for step in _processes(is_step):
+            _kill([*step.children(recursive=True), step])
         process = self.processes.pop(name)
         process.kill()
         process.wait(timeout=20)
-
-    def _is_on(self, pid: int, name: str) -> bool:
-        """Return True if a step belongs to a node, by what its job sees."""
-        return any(f"SLURMD_NODENAME={name}\0" in _variables(child) for child in _below(pid))
 
     def ask(self, *command: str) -> str:
         return subprocess.run(
@@ -113,16 +114,12 @@ def slurm_cluster(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
     (folder / "munge.key").chmod(0o400)
     (folder / "state").mkdir()
     host = socket.gethostname().partition(".")[0]
-    ports = _free_ports(len(nodes) + 1)
-    lines = [
-        _CONFIG.format(
-            folder=folder, port=ports[0], user="root" if os.geteuid() == 0 else os.environ["USER"], host=host
-        )
-    ]
-    for (name, features), port in zip(nodes.items(), ports[1:], strict=True):
+    user = "root" if os.geteuid() == 0 else os.environ["USER"]
+    lines = [_CONFIG.format(folder=folder, port=free_port(), user=user, host=host)]
+    for name, features in nodes.items():
         (folder / f"spool-{name}").mkdir()
         lines.append(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=500 "
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=1 RealMemory=500 "
             f"Feature={features} Gres=gpu:1 State=UNKNOWN\n"
         )
     lines.append(f"PartitionName=all Nodes={','.join(nodes)} Default=YES MaxTime=INFINITE State=UP\n")
@@ -140,9 +137,7 @@ def slurm_cluster(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
             cluster.wait_for("idle", "sinfo", "-h", "-n", name, "-N", "-o", "%T")
         yield cluster
     finally:
-        for pid in _processes():
-            if pid != os.getpid() and str(folder) in _variables(pid):
-                _kill(pid)
+        _kill(_processes(lambda one: one.pid != os.getpid() and str(folder) in str(one.environ())))
         for process in cluster.processes.values():
             process.kill()
             process.wait()
@@ -155,46 +150,16 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def _processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-
-
-def _read(pid: int, name: str) -> str:
-    try:
-        return (Path("/proc") / str(pid) / name).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def _command(pid: int) -> str:
-    return _read(pid, "cmdline").replace("\0", " ")
-
-
-def _variables(pid: int) -> str:
-    return _read(pid, "environ")
-
-
-def _below(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for one in _processes():
-        fields = _read(one, "stat").rpartition(")")[2].split()
-        if fields:
-            children.setdefault(int(fields[1]), []).append(one)
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in children.get(parent, ())]
-        found += new
+def _processes(holds: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    """Return the processes for which something holds; one that has ended is none of them."""
+    found = []
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            found += [one] if holds(one) else []
     return found
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+def _kill(processes: list[psutil.Process]) -> None:
+    for one in processes:
+        with suppress(psutil.Error):
+            one.kill()

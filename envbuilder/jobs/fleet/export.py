@@ -6,8 +6,9 @@ The results return through the registry: each job attaches its verdict to the im
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,6 @@ SLURM, KUBERNETES = "slurm", "kubernetes"
 
 _TEMPLATES = {SLURM: "slurm.sbatch.j2", KUBERNETES: "kubernetes-job.yaml.j2"}
 _SUFFIXES = {SLURM: ".sbatch", KUBERNETES: ".yaml"}
-_KUBERNETES_ARCHS: dict[str, str] = {arch: name for name, arch in ARCHS.items()}
 
 _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 """Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
@@ -83,30 +83,21 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
     template = templates.get_template(_TEMPLATES[scheduler])
     files = {}
     for host_class, same in by_class.items():
-        name = f"{_file_stem(host_class)}{_SUFFIXES[scheduler]}"
-        nodes = _slurm_nodes(same[0]) if scheduler == SLURM else _kubernetes_nodes(same[0])
+        name = f"{'-'.join(re.findall(r'[a-zA-Z0-9.]+', host_class))}{_SUFFIXES[scheduler]}"
+        # Named by its content: a scheduler that does not change a job takes the next export as well.
+        key = hashlib.sha256("\n".join(job.name for job in same).encode()).hexdigest()[:12]
         files[name] = template.render(
             file=name,
-            job_name=_job_name(same),
+            job_name=f"envbuilder-{name_part(same[0].gpu)}-{key}",
             host_class=host_class,
             matrix=matrix,
             specs=[decoding.lossy(job.spec) for job in same],
             gpu=bool(same[0].gpu),
-            nodes=nodes,
+            nodes=_slurm_nodes(same[0]) if scheduler == SLURM else _kubernetes_nodes(same[0]),
             cluster=cluster,
             answers=_ANSWERS,
         )
     return files
-
-
-def _file_stem(host_class: str) -> str:
-    return "-".join("".join(char if char.isalnum() or char == "." else " " for char in host_class).split())
-
-
-def _job_name(jobs: Sequence[Job]) -> str:
-    """Name an array of jobs by its content: a scheduler that does not change a job takes the next export as well."""
-    key = hashlib.sha256("\n".join(job.name for job in jobs).encode()).hexdigest()[:12]
-    return f"envbuilder-{name_part(jobs[0].gpu)}-{key}"
 
 
 def _slurm_nodes(job: Job) -> str:
@@ -133,4 +124,5 @@ def _kubernetes_nodes(job: Job) -> dict[str, str]:
             f"no row of the fleet file has Kubernetes labels for {job.host_class}",
             hint="`kubectl get nodes -o json | envbuilder fleet hosts kubernetes -` writes rows with labels",
         )
-    return {"kubernetes.io/arch": _KUBERNETES_ARCHS[job.arch], **(labels if job.gpu else {})}
+    arch = next(name for name, arch in ARCHS.items() if arch == job.arch)
+    return {"kubernetes.io/arch": arch, **(labels if job.gpu else {})}

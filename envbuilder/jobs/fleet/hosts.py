@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,17 +80,17 @@ def of_slurm(data: bytes) -> Discovered:
     return _gathered((name, _of_words(*words)) for name, words in nodes.items())
 
 
-def of_dask(workers: Iterable[Mapping[str, float]]) -> Discovered:
+def of_dask(workers: Iterable[Collection[str]]) -> Discovered:
     """Read the host classes that a scheduler's workers advertise; other workers are left out."""
-    return _gathered((f"worker-{number}", _of_resources(resources)) for number, resources in enumerate(workers))
+    return _gathered((f"worker-{number}", _of_classes(classes)) for number, classes in enumerate(workers))
 
 
-def _of_resources(resources: Mapping[str, float]) -> FleetHost | str:
+def _of_classes(classes: Collection[str]) -> FleetHost | str:
     """Read a worker's host classes, of which the one with the longest driver is the exact one."""
-    arch = next((machine for machine in ARCHS.values() if asked_of("", "", machine) in resources), None)
+    arch = next((machine for machine in ARCHS.values() if asked_of("", "", machine) in classes), None)
     if arch is None:
         return "it advertises no host class; start it with `envbuilder fleet worker`"
-    kinds = [kind.rpartition("/")[::2] for kind in resources if kind != asked_of("", "", arch)]
+    kinds = [kind.rpartition("/")[::2] for kind in sorted(classes) if kind != asked_of("", "", arch)]
     driver = max((driver for _, driver in kinds), key=len, default="")
     gpus = tuple(dict.fromkeys(gpu.replace("_", " ") for gpu, _ in kinds))
     return FleetHost(name="x", driver=driver or None, gpus=gpus, arch=arch)

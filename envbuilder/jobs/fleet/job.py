@@ -52,6 +52,10 @@ class ValidationSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=
     suite: str
     record: bytes = b""
 
+    @property
+    def host_class(self) -> str:
+        return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
+
 
 class BuildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One image to build, validate and publish: the input of `envbuilder fleet make`.
@@ -68,37 +72,85 @@ class BuildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     gpus: str = "auto"
 
 
+class HostSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker has to fit: the input of `envbuilder fleet check`. ``now`` is the time in seconds since 1970."""
+
+    schema: str = "envbuilder/host-order/v1"
+    repository: str
+    suite: str
+    now: float
+    worker: str
+
+
 @dataclass(frozen=True)
 class Job:
-    """``envbuilder ARGUMENTS`` with ``spec`` on its standard input, on a host of a class.
+    """``envbuilder fleet COMMAND -`` with ``spec`` on its standard input, on a host of a class.
 
     ``name`` depends only on the work: two controllers give the same work the same name. ``hosts`` are the fleet
     file's rows of the class.
     """
 
     name: str
-    arguments: tuple[str, ...]
+    command: str
     spec: bytes
     environment: str
     gpu: str = ""
-    driver: str = ""
+    host_class: str = "any host"
+    worker_class: str = ""
     arch: str = ""
     hosts: tuple[FleetHost, ...] = ()
 
     @property
-    def host_class(self) -> str:
-        return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
-
-    @property
-    def worker_class(self) -> str:
-        """The name under which a worker advertises the class."""
-        return asked_of(self.gpu, self.driver, self.arch)
+    def arguments(self) -> tuple[str, ...]:
+        return ("fleet", self.command, "-", *(("--format", "json") if self.command != "check" else ()))
 
     @property
     def title(self) -> str:
         """The work in words, for lines of progress."""
-        work = "build of " if self.arguments[1] == "make" else ""
+        work = "build of " if self.command == "make" else ""
         return f"{work}{self.environment} for {self.host_class}"
+
+
+def job_of(spec: ValidationSpec | BuildSpec | HostSpec, arch: str, hosts: Iterable[FleetHost] = ()) -> Job:
+    """Return the job of a specification, named by all of it: other terms or another record are other work."""
+    content = msgspec.json.encode(spec, order="deterministic")
+    key = hashlib.sha256(content).hexdigest()[:16]
+    any_host = asked_of("", "", arch)
+    if isinstance(spec, HostSpec):
+        return Job(f"envbuilder-check-{key}", "check", content, "")
+    if isinstance(spec, BuildSpec):
+        name = f"envbuilder-make-{key}"
+        return Job(name, "make", content, spec.environment, worker_class=any_host, arch=arch)
+    return Job(
+        name=f"envbuilder-{name_part(spec.gpu)}-{key}",
+        command="prove",
+        spec=content,
+        environment=spec.environment,
+        gpu=spec.gpu,
+        host_class=spec.host_class,
+        worker_class=asked_of(spec.gpu, spec.driver, arch),
+        arch=arch,
+        hosts=tuple(hosts),
+    )
+
+
+def name_part(text: str) -> str:
+    """Return a text as part of a name that every scheduler accepts: lower case, digits, dashes, at most 20."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:20].rstrip("-") or "any"
+
+
+class _Row(msgspec.Struct, frozen=True):
+    error: str = ""
+
+
+class JobAnswer(msgspec.Struct, frozen=True):
+    """Fields of the documents of `fleet prove`, `fleet make` and of an error; empty if it has none."""
+
+    did: str = ""
+    reasons: tuple[str, ...] = ()
+    rows: tuple[_Row, ...] = ()
+    message: str = ""
+    next: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,79 +168,27 @@ class JobEnd:
         except decoding.DamagedError:
             return JobAnswer()
 
+    @property
+    def reason(self) -> str:
+        """Why it ended as it did: the reason of its document, else the last error that it printed."""
+        answer = self.answer
+        reasons = (*answer.reasons, *(row.error for row in answer.rows if row.error))
+        text, hint = "; ".join(reasons), ""
+        if not text:
+            text, hint = answer.message, answer.next
+        if not text:  # a job without a document
+            text, _, hint = self.errors.rpartition("error: ")[2].strip().partition("\n  next: ")
+        return terminal_text.line(
+            f"{text} (next: {hint})" if text and hint else text or f"ended with exit code {self.code}"
+        )
 
-class _Row(msgspec.Struct, frozen=True):
-    error: str = ""
-
-
-class JobAnswer(msgspec.Struct, frozen=True):
-    """Fields of the documents of `fleet prove`, `fleet make` and of an error; empty if it has none."""
-
-    did: str = ""
-    reasons: tuple[str, ...] = ()
-    rows: tuple[_Row, ...] = ()
-    message: str = ""
-    next: str = ""
-
-
-def reason_of(end: JobEnd) -> str:
-    """Return the reason why a job ended as it did: its document's, else the last error that it printed."""
-    answer = end.answer
-    reasons = (*answer.reasons, *(row.error for row in answer.rows if row.error))
-    text = "; ".join(reasons) or answer.message + (f" (next: {answer.next})" if answer.message and answer.next else "")
-    if not text:  # a job without a document
-        printed, _, hint = end.errors.rpartition("error: ")[2].strip().partition("\n  next: ")
-        text = f"{printed} (next: {hint})" if hint else printed
-    return terminal_text.line(text or f"ended with exit code {end.code}")
+    @property
+    def is_lost(self) -> bool:
+        """True for a process without an answer: a broken host, no envbuilder, or a signal."""
+        return self.code in _REPEATABLE or self.code < 0 or self.code >= _FIRST_SIGNAL
 
 
-_REPEATABLE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED)
-"""Exit codes that say nothing about an image."""
-
-_NOT_STARTED = (126, 127)
-"""A shell's exit codes for a program that is missing or not executable: another host may have envbuilder."""
+_REPEATABLE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED, 126, 127)
+"""Exit codes that say nothing about an image; the last two are a shell's for a program that it cannot start."""
 
 _FIRST_SIGNAL = 129
-
-
-def is_lost(code: int) -> bool:
-    """Return True if a process ended without an answer: a broken host, no envbuilder, or a signal."""
-    return code in (*_REPEATABLE, *_NOT_STARTED) or code < 0 or code >= _FIRST_SIGNAL
-
-
-class HostSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker has to fit: the input of `envbuilder fleet check`. ``now`` is the time in seconds since 1970."""
-
-    schema: str = "envbuilder/host-order/v1"
-    repository: str
-    suite: str
-    now: float
-    worker: str
-
-
-def job_of(spec: ValidationSpec | BuildSpec | HostSpec, arch: str, hosts: Iterable[FleetHost] = ()) -> Job:
-    """Return the job of a specification, named by all of it: other terms or another record are other work."""
-    content = msgspec.json.encode(spec, order="deterministic")
-    key = hashlib.sha256(content).hexdigest()[:16]
-    if isinstance(spec, BuildSpec):
-        return Job(
-            f"envbuilder-make-{key}", ("fleet", "make", "-", "--format", "json"), content, spec.environment, arch=arch
-        )
-    if isinstance(spec, HostSpec):
-        return Job(f"envbuilder-check-{key}", ("fleet", "check", "-"), content, "", arch=arch)
-    name = f"envbuilder-{name_part(spec.gpu)}-{key}"
-    return Job(
-        name,
-        ("fleet", "prove", "-", "--format", "json"),
-        content,
-        spec.environment,
-        spec.gpu,
-        spec.driver,
-        arch=arch,
-        hosts=tuple(hosts),
-    )
-
-
-def name_part(text: str) -> str:
-    """Return a text as part of a name that every scheduler accepts: lower case, digits, dashes, at most 20."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:20].rstrip("-") or "any"

@@ -1,82 +1,244 @@
-"""Run a fleet's pending validations: on this host, or as jobs on the workers of a scheduler."""
+"""Plan, show, export and run a fleet's pending validations: on this host, or on the workers of a Dask scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import cache
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from envbuilder.errors import EnvbuilderError, ExitCode
-from envbuilder.jobs.fleet.dispatch import Dispatcher, Outcome, with_patience
-from envbuilder.jobs.fleet.document import FleetDocument, FleetRow
-from envbuilder.jobs.fleet.job import Job, JobEnd, JobTerms, ValidationSpec, job_of, reason_of
+from envbuilder.catalog.model import Catalog
+from envbuilder.choice import choose, read_fleet
+from envbuilder.compat.fleet import advertised
+from envbuilder.errors import EnvbuilderError, ExitCode, UsageError
+from envbuilder.host import describe
+from envbuilder.jobs.fleet.job import BuildSpec, HostSpec, Job, JobEnd, JobTerms, ValidationSpec, job_of
+from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
 from envbuilder.jobs.fleet.record import required
-from envbuilder.jobs.fleet.survey import FleetQuery, Lookup, is_pending, level_of, survey
+from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, is_pending, level_of, survey
+from envbuilder.jobs.fleet.workers import (
+    LOCAL,
+    Attempts,
+    DaskEngine,
+    Dispatcher,
+    Worker,
+    check_address,
+    with_patience,
+)
+from envbuilder.publish.tags import destination
+from envbuilder.publish.verify_request import Registrar, duration, openers_of, registrar_of, trusting
 from envbuilder.support import decoding
-from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace
+from envbuilder.support.console import Console
+from envbuilder.validation import suite_plan
+from envbuilder.validation.checks import Profile
+from envbuilder.verdict import ImageStanding, Level
+from envbuilder.workspace import Workspace, users_text
+
+Execute = Callable[[Iterable[Job]], Mapping[str, Attempts]]
+"""Runs jobs and returns their attempts by name."""
 
 
-def run_here(query: FleetQuery, lookup: Lookup, attach: Callable[[FleetRow], Verdict]) -> FleetDocument:
-    """Run the pending validations that fit this host, each digest once, and return the resulting state.
+class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of every command that reads a fleet's state."""
 
-    ``attach`` validates a row's digest and attaches the verdict. Its error is reported on the rows of that digest.
-    """
-    before = survey("run", query, lookup)
-    outcomes: dict[tuple[str, str], Outcome] = {}
-    for row in {row.digest: row for row in before.rows if row.left and row.here}.values():
-        try:
-            answer: object = {"did": "attached", "reasons": attach(row).reasons}
-            end = JobEnd(ExitCode.DONE, msgspec.json.encode(answer))
-        except EnvbuilderError as error:
-            end = JobEnd(error.exit_code, errors=f"error: {error}")
-        outcomes |= {
-            (one.digest, one.kind): Outcome(end) for one in before.rows if one.here and one.digest == row.digest
-        }
-    return _with_outcomes(survey("run", query, lookup), outcomes, {})
+    matrix: str | None = None
+    selectors: tuple[str, ...] = ()
+    fleet: Path
+    repository: str
+    keys: tuple[Path, ...] = ()
+    identity: str | None = None
+    issuer: str | None = None
+    max_age: str = "90d"
+    again: bool = False
+    profile: Profile = "quick"
+    gpus: str = "auto"
+
+    @property
+    def terms(self) -> JobTerms:
+        """The terms of each job: they include public keys, never a private one."""
+        return JobTerms(
+            max_age_s=duration(self.max_age),
+            trusted=tuple(sorted(users_text(path) for path in self.keys)),
+            identity=self.identity or "",
+            issuer=self.issuer or "",
+            profile=self.profile,
+            gpus=self.gpus,
+            again=self.again,
+        )
+
+
+class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
+    """Options of `fleet run`."""
+
+    signers: tuple[Path, ...] = ()
+    keyless: bool = False
+    dask: str | None = None
+    build: bool = False
+    timeout: str = "10m"
+    insecure: bool = False
+
+
+def show(asked: Literal["plan", "status"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
+    return _with_next(survey(asked, opened(options, catalog)[0]), options)
+
+
+def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument, tuple[Job, ...]]:
+    """Return a fleet's state and the jobs of its pending validations, for export."""
+    query, _ = opened(options, catalog)
+    document = _with_next(survey("plan", query), options)
+    return document, tuple(jobs_of(document, query, options.terms).values())
+
+
+def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
+    """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
+    if options.dask is not None:
+        return _run_with_dask(options, options.dask, catalog)
+    if options.build:
+        raise UsageError(
+            "--build needs --dask", hint="use --dask local, or run `envbuilder build` and `envbuilder publish`"
+        )
+    query, registrar = opened(options, catalog)
+    signing = Signing(options.signers, options.keyless)
+    trusting(signing.sealer(), registrar.openers)
+
+    def execute(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
+        return {job.name: Attempts(job, end=_end_here(job, signing, catalog)) for job in jobs}
+
+    return run_jobs(options, query, execute, partial(survey, "run", query), local=True)
+
+
+def _end_here(job: Job, signing: Signing, catalog: Catalog) -> JobEnd:
+    try:
+        document = prove(job.spec, signing, catalog)
+    except EnvbuilderError as error:
+        return JobEnd(error.exit_code, errors=f"error: {error}")
+    return JobEnd(document.exit_code, msgspec.json.encode(document))
+
+
+def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
+    if options.signers or options.keyless:
+        raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
+    if address == LOCAL and not os.environ.get(SIGNING_KEY):
+        raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
+    check_address(address, insecure=options.insecure)
+    query, _ = opened(options, catalog)
+    terms, say, local = options.terms, Console().say, address == LOCAL
+
+    def check(worker: Worker) -> Job:
+        """Return the job that a worker has to pass before its first other job, with the time of now."""
+        spec = HostSpec(
+            repository=query.repository,
+            suite=query.suite,
+            now=time.time(),
+            worker=worker.address,
+            **msgspec.structs.asdict(terms),
+        )
+        return job_of(spec, query.arch)
+
+    with DaskEngine(address, host_classes(catalog) if local else {}) as engine:
+        pending = partial(is_still_pending, query=query)
+        dispatcher = Dispatcher(engine, pending, check, say, duration(options.timeout))
+        look = partial(with_patience, partial(survey, "run", query), say)
+        return run_jobs(options, query, dispatcher.run, look, local=local)
+
+
+def host_classes(catalog: Catalog) -> dict[str, int]:
+    host = describe()
+    return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
+
+
+def opened(options: FleetOptions, catalog: Catalog) -> tuple[FleetQuery, Registrar]:
+    to = destination(options.repository)
+    openers = openers_of(options.keys, options.identity, options.issuer)
+    registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age))
+    choice = choose(options.matrix, options.selectors, Workspace(Path.cwd()), catalog)
+    tags = {environment.id: environment.image_tag for environment in choice.environments}
+
+    def lookup(environment: str, level: Level, kinds: Iterable[tuple[str, str]]) -> ImageStanding | None:
+        return registrar.standing(environment, level, kinds, tags[environment])
+
+    fleet = read_fleet(options.fleet, catalog)
+    query = FleetQuery(
+        choice, fleet, to.name, suite_plan.digest(), describe(), platform.machine(), lookup, options.again
+    )
+    return query, registrar
+
+
+def _with_next(document: FleetDocument, options: FleetOptions) -> FleetDocument:
+    """Add the commands that publish what is not published yet."""
+    if not document.states.get("unpublished"):
+        return document
+    matrix = f" {options.matrix}" if options.matrix else ""
+    text = f"envbuilder run{matrix}, then envbuilder publish{matrix} --to {document.repository} --key PRIVATE_KEY"
+    return msgspec.structs.replace(document, next=f"{text}; or fleet run with --dask ADDRESS --build")
 
 
 def run_jobs(
-    dispatcher: Dispatcher,
+    options: FleetRunOptions,
     query: FleetQuery,
-    lookup: Lookup,
-    terms: JobTerms,
-    workspace: Workspace,
+    execute: Execute,
+    look: Callable[[], FleetDocument],
     *,
-    build_jobs: Callable[[FleetDocument], Iterable[Job]] = lambda _: (),
-    local: bool = False,
+    local: bool,
 ) -> FleetDocument:
     """Run the pending validations, with ``local`` those for this host, as jobs and return the resulting state.
 
-    ``build_jobs`` returns the jobs that build and publish missing images; they run first.
+    Missing images are built and published before if that is wanted. ``look`` returns the state.
     """
-
-    def state() -> FleetDocument:
-        return with_patience(lambda: survey("run", query, lookup), dispatcher.say)
-
-    before = state()
-    builds = tuple(build_jobs(before))
-    built = dispatcher.run(builds)
-    before = state() if builds else before
-    jobs = jobs_of(before, query, terms, workspace, local=local)
-    ended = dispatcher.run(jobs.values())
-    return _with_outcomes(
-        state(),
-        {place: ended[job.name] for place, job in jobs.items()},
-        {job.environment: built[job.name] for job in builds},
-    )
+    state, outcomes = look(), dict[_Place, Attempts]()
+    if options.build:
+        builds = {job.environment: job for job in build_jobs(state, query, options, local=local)}
+        ended = execute(builds.values())
+        outcomes |= {
+            _place(row): ended[builds[row.environment].name] for row in state.rows if row.environment in builds
+        }
+        state = look() if builds else state
+    jobs = jobs_of(state, query, options.terms, local=local)
+    ended = execute(jobs.values())
+    outcomes |= {place: ended[job.name] for place, job in jobs.items()}
+    return _with_next(_with_outcomes(look(), outcomes), options)
 
 
-def jobs_of(
-    document: FleetDocument, query: FleetQuery, terms: JobTerms, workspace: Workspace, *, local: bool = False
-) -> dict[tuple[str, str], Job]:
-    """Return the job of each pending validation, by digest and host class; with ``local`` only those for this host.
+_Place = tuple[str, str, str]
 
-    The records of the environments are those of the workspace. Raises UsageError if it lacks one that is necessary.
+
+def _place(row: FleetRow) -> _Place:
+    return row.environment, row.kind, row.digest
+
+
+def build_jobs(
+    document: FleetDocument, query: FleetQuery, options: FleetOptions, *, local: bool = False
+) -> Iterable[Job]:
+    """Yield a job for each environment that some host can run and that the repository lacks.
+
+    Raises UsageError as `required` does: the hosts that validate the image later need the same record.
+    """
+    missing = {row.environment for row in document.rows if row.state == "unpublished"}
+    for environment in query.choice.environments:
+        if environment.id in missing and (not local or environment.arch == query.arch):
+            spec = BuildSpec(
+                repository=query.repository,
+                environment=environment.id,
+                matrix=query.choice.matrix,
+                record=required(environment, Workspace(Path.cwd())),
+                profile=options.profile,
+                gpus=options.gpus,
+            )
+            yield job_of(spec, environment.arch)
+
+
+def jobs_of(document: FleetDocument, query: FleetQuery, terms: JobTerms, *, local: bool = False) -> dict[_Place, Job]:
+    """Return the job of each pending validation; with ``local`` only those for this host.
+
+    The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
     """
     environments = {environment.id: environment for environment in query.choice.environments}
-    record = cache(lambda name: required(environments[name], workspace))
+    record = cache(lambda name: required(environments[name], Workspace(Path.cwd())))
     jobs = {}
     for row in document.rows:
         if not row.left or (local and not row.here):
@@ -94,42 +256,37 @@ def jobs_of(
             record=record(row.environment),
             **msgspec.structs.asdict(terms),
         )
-        hosts = (host for host in query.fleet if host.name in row.hosts)
-        jobs[row.digest, row.kind] = job_of(spec, environment.arch, hosts)
+        jobs[_place(row)] = job_of(spec, environment.arch, (host for host in query.fleet if host.name in row.hosts))
     return jobs
 
 
-def is_still_pending(job: Job, query: FleetQuery, lookup: Lookup) -> bool:
+def is_still_pending(job: Job, query: FleetQuery) -> bool:
     """Return True if a job's result is not in the registry; False if the tag names another digest by now."""
-    if job.arguments[1] == "make":
-        return lookup(job.environment, "none", [("", "")]) is None
+    if job.command == "make":
+        return query.lookup(job.environment, "none", [("", "")]) is None
     spec = decoding.from_json(job.spec, ValidationSpec)
-    image = lookup(spec.environment, spec.level, [(spec.gpu, spec.driver)])
+    image = query.lookup(spec.environment, spec.level, [(spec.gpu, spec.driver)])
     if image is None or image.digest != spec.digest:
         return False
     return is_pending(image.kinds[0], query.suite, again=query.again)
 
 
-def _with_outcomes(
-    document: FleetDocument, proven: dict[tuple[str, str], Outcome], built: dict[str, Outcome]
-) -> FleetDocument:
+def _with_outcomes(document: FleetDocument, outcomes: Mapping[_Place, Attempts]) -> FleetDocument:
     """Report why jobs reached no verdict, and which digests were validated."""
-    rows = []
-    for row in document.rows:
-        is_missing = row.state == "unpublished"
-        outcome = built.get(row.environment) if is_missing else proven.get((row.digest, row.kind))
-        rows.append(_with_outcome(row, outcome) if outcome is not None and (row.left or is_missing) else row)
-    ran = (digest for (digest, _), one in proven.items() if one.end is not None and one.end.answer.did == "attached")
+    rows = (_with_outcome(row, outcomes.get(_place(row))) for row in document.rows)
+    ran = (digest for (*_, digest), one in outcomes.items() if one.end is not None and one.end.answer.did == "attached")
     return msgspec.structs.replace(document, rows=tuple(rows), ran=tuple(dict.fromkeys(ran)))
 
 
-def _with_outcome(row: FleetRow, outcome: Outcome) -> FleetRow:
+def _with_outcome(row: FleetRow, outcome: Attempts | None) -> FleetRow:
     """Report on a pending row why its job changed nothing: the reasons of a verdict, or an error."""
+    if outcome is None or not (row.left or row.state == "unpublished"):
+        return row
     end = outcome.end
     if end is not None and end.answer.did:
         return msgspec.structs.replace(row, why="; ".join((*end.answer.reasons, row.why)))
     if end is not None and end.code == ExitCode.DONE:
         return row
-    error = outcome.error or (reason_of(end) if end is not None else "nothing is known about its end")
+    error = outcome.error or (end.reason if end is not None else "nothing is known about its end")
     code = end.code if end is not None and end.code in set(ExitCode) else ExitCode.INFRASTRUCTURE
     return msgspec.structs.replace(row, error=error, exit_code=code)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,14 +14,65 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice
 from envbuilder.compat.fleet import Cell, FleetHost, HostKind, is_of_kind, kinds_of, place
 from envbuilder.environment import Environment
-from envbuilder.jobs.fleet.document import FleetDocument, FleetRow, code_of
-from envbuilder.verdict import HostRef, ImageStanding, KindStanding, Level
+from envbuilder.errors import ExitCode
+from envbuilder.support.console import table
+from envbuilder.verdict import HostRef, ImageStanding, KindStanding, KindState, Level
 
 Lookup = Callable[[str, Level, Iterable[tuple[str, str]]], ImageStanding | None]
 """Returns the state of an environment's published image, at a level, on each (GPU, driver); None: not published."""
 
 PARALLEL_LOOKUPS = 8
 """Lookups in the registry at the same time; each one mostly waits."""
+
+RowState = KindState | Literal["unpublished", "impossible"]
+"""``unpublished``: the registry has no such image. ``impossible``: the compatibility rules say no."""
+
+
+class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One environment on one host class (``any host`` if it needs no GPU).
+
+    ``hosts`` are names in the fleet file, ``count`` is how many hosts they are. ``left``: a validation is pending.
+    ``here``: this host belongs to the class. ``level``, ``ran_on``, ``finished`` and ``age_s`` (seconds) describe the
+    accepted PASSED; without one, ``why`` is the reason. ``error`` is why a run reached no verdict.
+    """
+
+    environment: str
+    kind: str
+    gpu: str = ""
+    driver: str = ""
+    hosts: tuple[str, ...]
+    count: int
+    digest: str = ""
+    state: RowState
+    left: bool = False
+    here: bool = False
+    level: Level | None = None
+    ran_on: str | None = None
+    finished: str = ""
+    age_s: float | None = None
+    why: str = ""
+    error: str = ""
+    exit_code: int = 0
+
+
+class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of `fleet plan`, `fleet status` and `fleet run`; ``suite`` is the digest of the installed suite.
+
+    ``states`` counts the rows by state, ``left`` the pending validations, ``left_here`` those for this host. ``ran``
+    are the digests that `fleet run` validated, in order. ``next`` is what to do about images that are not published.
+    """
+
+    schema: str = "envbuilder/fleet/v1"
+    asked: Literal["plan", "status", "run"]
+    matrix: str
+    repository: str
+    suite: str
+    rows: tuple[FleetRow, ...]
+    states: dict[str, int] = {}
+    left: int = 0
+    left_here: int = 0
+    ran: tuple[str, ...] = ()
+    next: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,22 +88,16 @@ class FleetQuery:
     suite: str
     host: HostRef
     arch: str
+    lookup: Lookup
     again: bool = False
 
 
-class _HostClass(NamedTuple):
-    """Hosts for which one validation counts: a GPU model and a driver, or any host if no GPU is used."""
-
-    gpu: str = ""
-    driver: str = ""
-
-
-def survey(asked: Literal["plan", "status", "run"], query: FleetQuery, lookup: Lookup) -> FleetDocument:
+def survey(asked: Literal["plan", "status", "run"], query: FleetQuery) -> FleetDocument:
     kinds = kinds_of(query.fleet)
 
     def rows_of(environment: Environment) -> tuple[FleetRow, ...]:
         cells = place((environment,), tuple(kinds.values()), query.choice.catalog)
-        return tuple(_rows(environment, tuple(zip(kinds, cells, strict=True)), query, lookup))
+        return tuple(_rows(environment, tuple(zip(kinds, cells, strict=True)), query))
 
     pool = ThreadPoolExecutor(PARALLEL_LOOKUPS)
     try:
@@ -71,30 +116,38 @@ def survey(asked: Literal["plan", "status", "run"], query: FleetQuery, lookup: L
     )
 
 
-def _rows(
-    environment: Environment, cells: tuple[tuple[HostKind, Cell], ...], query: FleetQuery, lookup: Lookup
-) -> Iterator[FleetRow]:
+def _rows(environment: Environment, cells: tuple[tuple[HostKind, Cell], ...], query: FleetQuery) -> Iterator[FleetRow]:
     """Yield one row for each host class: first the compatible ones, then the impossible ones."""
-    catalog = query.choice.catalog
-    compatible: dict[_HostClass, list[HostKind]] = {}
-    impossible: dict[_HostClass, list[tuple[HostKind, Cell]]] = {}
+    by_class: dict[tuple[str, str], list[tuple[HostKind, Cell]]] = {}
     for host, cell in cells:
-        for host_class in _classes(environment, host, catalog):
-            if cell.compatible is False:
-                impossible.setdefault(host_class, []).append((host, cell))
-            else:
-                compatible.setdefault(host_class, []).append(host)
-    image = lookup(environment.id, level_of(environment), list(compatible)) if compatible else None
+        for host_class in _classes(environment, host, query.choice.catalog):
+            by_class.setdefault(host_class, []).append((host, cell))
+    works = {name: [host for host, cell in found if cell.compatible is not False] for name, found in by_class.items()}
+    wanted = [host_class for host_class, hosts in works.items() if hosts]
+    image = query.lookup(environment.id, level_of(environment), wanted) if wanted else None
     standings = {(one.gpu, one.driver): one for one in image.kinds} if image else {}
-    for host_class, hosts in compatible.items():
-        row = _unpublished(environment, host_class, hosts, here=_is_here(environment, host_class, query))
-        standing = standings.get(host_class)
-        yield _published(row, image.digest, standing, query) if image and standing else row
-    for host_class, refused in impossible.items():
-        if host_class not in compatible:
-            row = _unpublished(environment, host_class, [host for host, _ in refused], here=False)
-            code = code_of("impossible")
-            yield msgspec.structs.replace(row, state="impossible", why=refused[0][1].why, exit_code=code)
+    for gpu, driver in sorted(by_class, key=lambda host_class: host_class not in wanted):
+        found = by_class[gpu, driver]
+        hosts = works[gpu, driver] or [host for host, _ in found]
+        state: dict[str, Any] = {"state": "unpublished", "here": _is_here(environment, gpu, driver, query)}
+        if not works[gpu, driver]:
+            state = {"state": "impossible", "why": found[0][1].why}
+        elif image is not None and (standing := standings.get((gpu, driver))):
+            state |= {
+                name: getattr(standing, name) for name in ("state", "level", "ran_on", "finished", "age_s", "why")
+            }
+            state |= {"digest": image.digest, "left": is_pending(standing, query.suite, again=query.again)}
+        any_host = "any host" if environment.flavor == "cpu" else "no GPU"
+        yield FleetRow(
+            environment=environment.id,
+            kind=f"{gpu}/{driver}" if gpu else any_host,
+            gpu=gpu,
+            driver=driver,
+            hosts=tuple(name for host in hosts for name in host.hosts),
+            count=sum(host.count for host in hosts),
+            exit_code=code_of(state["state"]),
+            **state,
+        )
 
 
 def level_of(environment: Environment) -> Level:
@@ -102,42 +155,12 @@ def level_of(environment: Environment) -> Level:
     return "cpu" if environment.flavor == "cpu" else "gpu"
 
 
-def _classes(environment: Environment, host: HostKind, catalog: Catalog) -> tuple[_HostClass, ...]:
-    """Return the host classes of a host for an environment: one for each GPU model, named as in the catalogue."""
+def _classes(environment: Environment, host: HostKind, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    """Return the classes (GPU, driver) of a host: one for each GPU model, or any host if no GPU is used."""
     if environment.flavor == "cpu" or host.driver is None or not host.gpus:
-        return (_HostClass(),)
+        return (("", ""),)
     driver = host.driver.lstrip("Rr")
-    return tuple(dict.fromkeys(_HostClass(catalog.gpu_model(gpu) or gpu, driver) for gpu in host.gpus))
-
-
-def _unpublished(environment: Environment, host_class: _HostClass, hosts: list[HostKind], *, here: bool) -> FleetRow:
-    name = f"{host_class.gpu}/{host_class.driver}" if host_class.gpu else "any host"
-    return FleetRow(
-        environment=environment.id,
-        kind="no GPU" if environment.flavor != "cpu" and not host_class.gpu else name,
-        gpu=host_class.gpu,
-        driver=host_class.driver,
-        hosts=tuple(name for host in hosts for name in host.hosts),
-        count=sum(host.count for host in hosts),
-        state="unpublished",
-        here=here,
-        exit_code=code_of("unpublished"),
-    )
-
-
-def _published(row: FleetRow, digest: str, standing: KindStanding, query: FleetQuery) -> FleetRow:
-    return msgspec.structs.replace(
-        row,
-        digest=digest,
-        state=standing.state,
-        left=is_pending(standing, query.suite, again=query.again),
-        level=standing.level,
-        ran_on=standing.ran_on,
-        finished=standing.finished,
-        age_s=standing.age_s,
-        why=standing.why,
-        exit_code=code_of(standing.state),
-    )
+    return tuple(dict.fromkeys((catalog.gpu_model(gpu) or gpu, driver) for gpu in host.gpus))
 
 
 def is_pending(standing: KindStanding, suite: str, *, again: bool) -> bool:
@@ -156,11 +179,46 @@ def is_pending(standing: KindStanding, suite: str, *, again: bool) -> bool:
             return again or suite not in standing.suites
 
 
-def _is_here(environment: Environment, host_class: _HostClass, query: FleetQuery) -> bool:
+def _is_here(environment: Environment, gpu: str, driver: str, query: FleetQuery) -> bool:
     """Return True if this host belongs to a class, by its own driver and GPUs."""
     if environment.arch != query.arch:
         return False
-    if not host_class.gpu:
+    if not gpu:
         return environment.flavor == "cpu"
-    gpus = [gpu.name for gpu in query.host.gpus]
-    return is_of_kind(host_class.gpu, host_class.driver, query.host.driver, gpus, query.choice.catalog)
+    return is_of_kind(gpu, driver, query.host.driver, [one.name for one in query.host.gpus], query.choice.catalog)
+
+
+def code_of(state: RowState) -> int:
+    """Return a row's exit code: an impossible combination is not a failure, a pending one is inconclusive."""
+    match state:
+        case "passed" | "impossible":
+            return ExitCode.DONE
+        case "failed":
+            return ExitCode.FAILED
+        case _:
+            return ExitCode.NO_CLAIM
+
+
+def as_text(document: FleetDocument) -> str:
+    rows = [
+        (row.environment, row.kind, f"{row.count}", row.state, _pending(row), row.error or row.why or _since(row))
+        for row in document.rows
+    ]
+    counted = [f"{number} {state}" for state, number in document.states.items()]
+    counted += [f"{document.left} left, {document.left_here} of them for this host"]
+    lines = [
+        table(("environment", "host class", "hosts", "state", "left", "since or why"), rows),
+        "",
+        f"{document.matrix} in {document.repository}: {'; '.join(counted)}",
+    ]
+    lines += [f"ran: {', '.join(document.ran)}"] if document.ran else []
+    lines += [f"next: {document.next}"] if document.next else []
+    return "\n".join(lines)
+
+
+def _pending(row: FleetRow) -> str:
+    return ("here" if row.here else "there") if row.left else "-"
+
+
+def _since(row: FleetRow) -> str:
+    return f"{row.finished} at level {row.level}" if row.finished else "-"

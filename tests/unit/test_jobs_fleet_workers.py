@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
 
 import msgspec
 import pytest
@@ -12,31 +12,37 @@ from fleet_jobs import job
 
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.jobs.fleet import dispatch
-from envbuilder.jobs.fleet.dask_engine import check_address
-from envbuilder.jobs.fleet.dispatch import ATTEMPTS, Dispatcher, Event, Outcome, Worker, with_patience
-from envbuilder.jobs.fleet.job import Job, JobEnd, reason_of
+from envbuilder.jobs.fleet import workers as module
+from envbuilder.jobs.fleet.job import Job, JobEnd
+from envbuilder.jobs.fleet.workers import (
+    ATTEMPTS,
+    DIED,
+    Attempts,
+    Dispatcher,
+    LostError,
+    Worker,
+    check_address,
+    with_patience,
+)
 
 A, B = job("a"), job("b")
 GPU = job("gpu", "A100/550")
-CPU_CLASS = A.worker_class
 
 
 def worker(name: str, *classes: str) -> Worker:
-    return Worker(f"tcp://{name}", name, frozenset(classes or (CPU_CLASS,)))
+    return Worker(f"tcp://{name}", name, frozenset(classes or (A.worker_class,)))
 
 
 @dataclass
 class Workers:
-    """A pool whose workers end each job as listed, attempt by attempt; a text is a lost worker, None no end at all.
+    """A scheduler whose workers end each job as listed, attempt by attempt; a text is a lost worker, None no end.
 
-    With ``by_worker`` the end depends on the worker's name only.
+    With ``by_worker`` the end depends on the worker's name only. Checks pass, unless listed.
     """
 
     there: list[Worker]
     ends: Mapping[str, list[int | str | None]] = field(default_factory=dict)
     by_worker: Mapping[str, int | str | None] = field(default_factory=dict)
-    events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
     started: list[tuple[str, str]] = field(default_factory=list)
     looks: int = 0
     at_look: Callable[[int], None] = lambda _: None
@@ -46,17 +52,20 @@ class Workers:
         self.at_look(self.looks)
         return tuple(self.there)
 
-    def start(self, key: str, one: Job, to: Worker) -> None:
+    def run(self, _: str, one: Job, to: Worker, say: Callable[[str], None], is_gone: Callable[[], bool]) -> JobEnd:
+        say("checking")
         self.started.append((one.name, to.name))
         ends = self.ends.get(one.name, [0])
         times = sum(name == one.name for name, _ in self.started)
-        end = self.by_worker.get(to.name, ends[min(times, len(ends)) - 1])
+        end = ends[min(times, len(ends)) - 1]
+        if one.command != "check":
+            end = self.by_worker.get(to.name, end)
+        while end is None:
+            end = DIED if is_gone() else None
+            time.sleep(0.01)
         if isinstance(end, str):
-            self.events.put(Event(key, lost=end))
-        elif end is not None:
-            self.events.put(Event(key, end=JobEnd(end, errors="error: broken" if end else "")))
-
-    def forget(self, key: str) -> None: ...
+            raise LostError(end)
+        return JobEnd(end, errors="error: broken" if end else "")
 
     def names(self, one: Job) -> list[str]:
         return [name for started, name in self.started if started == one.name]
@@ -65,44 +74,44 @@ class Workers:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"LOOK_S": 0.02, "SILENT_S": 0.02, "AGAIN_S": 0.05, "PAUSE_S": 0.0, "PATIENCE_S": 0.1}.items():
-        monkeypatch.setattr(dispatch, name, value)
+        monkeypatch.setattr(module, name, value)
 
 
-def run(workers: Workers, *jobs: Job, **how: object) -> tuple[Mapping[str, Outcome], list[str]]:
+def check_of(to: Worker) -> Job:
+    return Job(f"check-{to.name}", "check", b"", "")
+
+
+def run(workers: Workers, *jobs: Job, **how: object) -> tuple[Mapping[str, Attempts], list[str]]:
     said: list[str] = []
     values = {"is_pending": lambda _: True, "timeout_s": 0.2, **how}
-    return Dispatcher(workers, say=said.append, **values).run(jobs), said  # type: ignore[arg-type]
+    return Dispatcher(workers, check=check_of, say=said.append, **values).run(jobs), said  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4, 6, 8, 70])
 def test_an_answer_is_not_repeated(code: int) -> None:
     """PASSED, FAILED, INCONCLUSIVE, a failed build, a mistake and a bug are answers."""
     workers = Workers([worker("w1")], {A.name: [code, 0]})
-    outcomes, _ = run(workers, A)
+    outcomes, said = run(workers, A)
     assert workers.names(A) == ["w1"]
-    end = outcomes[A.name].end
-    assert end is not None
-    assert end.code == code
+    assert outcomes[A.name].end == JobEnd(code, errors="error: broken" if code else "")
+    assert [line.removeprefix(A.title) for line in said] == [": started on w1", " on w1: checking", ": ended on w1"]
 
 
-@pytest.mark.parametrize("lost", ["the worker died", 5, 7, 126, 127, 130, 137, -9])
+@pytest.mark.parametrize("lost", [DIED, 5, 7, 126, 127, 130, 137, -9])
 def test_a_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int | str) -> None:
     """A lost worker, a broken host, no envbuilder there, and a killed process say nothing about an image."""
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost, lost, 1]})
     outcomes, _ = run(workers, A)
-    assert outcomes[A.name].end == JobEnd(1, errors="error: broken")
+    assert (outcomes[A.name].end, outcomes[A.name].error) == (JobEnd(1, errors="error: broken"), "")
     assert workers.names(A) == ["w1", "w2", "w1"], "never again on the worker that just lost it"
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost]})
     outcomes, _ = run(workers, A)
     assert workers.names(A) == ["w1", "w2", "w1", "w2"]
+    assert len(workers.names(A)) == ATTEMPTS
     assert outcomes[A.name].is_lost
-    why = outcomes[A.name].error
-    assert why == (
-        "4 workers died while they ran it (w1, w2, w1, w2)"
-        if isinstance(lost, str)
-        else "; ".join(f"{name}: broken" for name in ("w1", "w2", "w1", "w2"))
-    )
-    assert len(workers.started) == ATTEMPTS
+    died = "4 workers died while they ran it (w1, w2, w1, w2)"
+    broken = "; ".join(f"{name}: broken" for name in ("w1", "w2", "w1", "w2"))
+    assert outcomes[A.name].error == (died if lost == DIED else broken)
 
 
 def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
@@ -114,7 +123,7 @@ def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
 
     workers.at_look = disappear
     outcomes, said = run(workers, A)
-    assert outcomes[A.name].workers == ("w1", "w2")
+    assert outcomes[A.name].workers == ["w1", "w2"]
     assert any("lost on w1: the worker died" in line for line in said)
     assert any("started on w2, attempt 2 of 4" in line for line in said)
 
@@ -130,39 +139,35 @@ def test_one_worker_has_one_job_at_a_time_and_a_job_of_another_run_is_joined() -
     busy = replace(worker("w1"), keys=frozenset({A.name}))
     workers = Workers([busy, worker("w2")], {A.name: [0], B.name: [0]})
     _, said = run(workers, A, B)
-    assert dict(workers.started) == {A.name: "w1", B.name: "w2"}
+    assert (workers.names(A), workers.names(B)) == (["w1"], ["w2"])
     assert any("joined on w1" in line for line in said)
-
-
-def check_of(to: Worker) -> Job:
-    return Job(f"check-{to.name}", ("fleet", "check", "-"), b"", "")
 
 
 def test_a_worker_that_fails_its_check_gets_no_job() -> None:
     """It is named once, with the reason; with no other worker the job is given up, and the reason is its error."""
     workers = Workers([worker("bad"), worker("good")], {"check-bad": [5], "check-good": [0]})
-    outcomes, said = run(workers, A, B, check=check_of)
+    outcomes, said = run(workers, A, B)
     assert set(workers.names(A) + workers.names(B)) == {"good"}
     assert [line for line in said if "bad" in line] == ["bad is not used: broken"]
     assert not any(one.is_lost for one in outcomes.values())
-    outcomes, said = run(Workers([worker("bad")], {"check-bad": [2]}), A, check=check_of)
+    outcomes, said = run(Workers([worker("bad")], {"check-bad": [2]}), A)
     assert outcomes[A.name].error == "no usable worker of host class any host: bad: broken in 0 s"
 
 
 def test_a_worker_that_was_repaired_is_checked_again_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "_REPEAT_S", 0.05)
+    monkeypatch.setattr(module, "REPEAT_S", 0.05)
     workers = Workers([worker("bad")], {"check-bad": [5, 5, 0]})
-    outcomes, said = run(workers, A, check=check_of, timeout_s=5.0)
+    outcomes, said = run(workers, A, timeout_s=5.0)
     assert not outcomes[A.name].is_lost
     assert said.count("bad is not used: broken") == 2
     workers = Workers([worker("bad")], {"check-bad": [5]})
-    assert run(workers, A, check=check_of, timeout_s=0.3)[0][A.name].is_lost, "it is given up in the end"
+    assert run(workers, A, timeout_s=0.3)[0][A.name].is_lost, "it is given up in the end"
 
 
 def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
     outcomes, said = run(Workers([worker("w1"), worker("w2")]), GPU, A)
     text = "no worker of host class A100/550; there are: 2 of host/x86_64"
-    assert f"{text}; 1 job waits" in said
+    assert f"{text}; waiting" in said
     assert outcomes[GPU.name].error == f"{text} in 0 s"
     assert not outcomes[A.name].is_lost
 
@@ -174,16 +179,16 @@ def test_a_worker_that_comes_late_gets_the_job() -> None:
 
 
 def test_a_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
-    """It is waited for; what ended before is kept."""
-    workers = Workers([worker("w1")], by_worker={"w1": 0})
+    """It is waited for; what ended before is kept, what runs and what waits is given up."""
+    workers = Workers([worker("w1"), worker("w2")], {B.name: [None], GPU.name: [0]})
 
     def away(look: int) -> None:
-        if look > 2:
+        if look > 4:
             raise InfrastructureError("the scheduler tcp://x does not answer")
 
     workers.at_look = away
-    outcomes, said = run(workers, A, B, job("c"))
-    assert [one.is_lost for one in outcomes.values()].count(False) >= 1
+    outcomes, said = run(workers, A, B, GPU)
+    assert [outcomes[one.name].is_lost for one in (A, B, GPU)] == [False, True, True]
     assert {one.error for one in outcomes.values() if one.is_lost} == {"the scheduler tcp://x does not answer"}
     assert any("asking again" in line for line in said)
 
@@ -197,8 +202,8 @@ def test_a_lost_job_is_not_repeated_if_its_verdict_is_attached_or_unknown() -> N
         raise UsageError("an error that waiting does not change")
 
     outcomes, _ = run(workers, A, B, A, is_pending=is_pending)
-    assert sorted(workers.started) == sorted([(A.name, "w1"), (B.name, "w2")])
-    assert outcomes[A.name].error == "w1: lost"
+    assert (len(workers.names(A)), len(workers.names(B))) == (1, 1)
+    assert outcomes[A.name].error == f"{workers.names(A)[0]}: lost"
 
 
 @pytest.mark.parametrize("address", ["local", "tls://a:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1"])
@@ -224,55 +229,45 @@ def test_an_address_that_anybody_may_listen_to_is_refused_unless_on_purpose(addr
     ],
 )
 def test_the_reason_is_that_of_the_document_or_the_last_error(end: JobEnd, reason: str) -> None:
-    assert reason_of(end) == reason
+    assert end.reason == reason
 
 
 def test_a_lookup_is_repeated_while_the_registry_is_away() -> None:
     calls: list[int] = []
 
-    def returning() -> str:
+    def lookup(error: Exception, until: int = 1000) -> str:
         calls.append(1)
-        if len(calls) < 4:
-            raise InfrastructureError("away")
+        if len(calls) < until:
+            raise error
         return "here"
 
-    assert with_patience(returning, lambda _: None) == "here"
+    assert with_patience(lambda: lookup(InfrastructureError("away"), 4), lambda _: None) == "here"
     assert len(calls) == 4
-
-    def raising(error: Exception) -> Callable[[], str]:
-        def lookup() -> str:
-            calls.append(1)
-            raise error
-
-        return lookup
-
-    with pytest.raises(InfrastructureError, match="gone"):
-        with_patience(raising(InfrastructureError("gone")), lambda _: None, patience_s=-1.0)
-    before = len(calls)
-    with pytest.raises(UsageError):
-        with_patience(raising(UsageError("wrong")), lambda _: None)
-    assert len(calls) == before + 1
+    for error in (InfrastructureError("gone"), UsageError("wrong")):
+        with pytest.raises(type(error)):
+            with_patience(lambda: lookup(error), lambda _: None, patience_s=-1.0)  # noqa: B023 - called at once
+    assert len(calls) == 6
 
 
 def test_a_jobs_name_depends_on_all_that_it_does() -> None:
     """Digest, host class, suite, machine, record and terms: the same work has the same name, whoever starts it."""
-    hosts = (FleetHost(name="a"),)
-    same = job("a", "H100/535", hosts).name
+    same = job("a", "H100/535", (FleetHost(name="a"),)).name
     assert job("a", "H100/535").name == same
-    others = {
-        job("b", "H100/535").name,
-        job("a", "A100/535").name,
-        job("a", "H100/550").name,
-        job("a", "H100/535", suite="t").name,
-        job("a", "H100/535", arch="aarch64").name,
-        job("a", "H100/535", record=b"r").name,
-        job("a", "H100/535", profile="full").name,
-        job("a", "H100/535", gpus="none").name,
-        job("a", "H100/535", again=True).name,
-        job("a", "H100/535", max_age_s=2.0).name,
-        job("a", "H100/535", trusted=("k",)).name,
-        job("a", "H100/535", identity="i").name,
-        job("a", "H100/535", issuer="i").name,
-    }
-    assert len(others | {same}) == 14
-    assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) < 60 for name in others)
+    others: tuple[dict[str, object], ...] = (
+        {"image": "b"},
+        {"host_class": "A100/535"},
+        {"host_class": "H100/550"},
+        {"suite": "t"},
+        {"arch": "aarch64"},
+        {"record": b"r"},
+        {"profile": "full"},
+        {"gpus": "none"},
+        {"again": True},
+        {"max_age_s": 2.0},
+        {"trusted": ("k",)},
+        {"identity": "i"},
+        {"issuer": "i"},
+    )
+    names = {same, *(job(**{"image": "a", "host_class": "H100/535", **one}).name for one in others)}  # type: ignore[arg-type]
+    assert len(names) == len(others) + 1
+    assert all(name.replace("-", "").isalnum() and name == name.lower() and len(name) < 60 for name in names)
