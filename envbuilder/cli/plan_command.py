@@ -32,8 +32,7 @@ def command(form: str, *, everything: bool, newest: bool, **values: Any) -> None
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish, warn_of_age
-    from envbuilder.jobs.plan import NewestOptions, PlanOptions, newest_for, plan_matrix
-    from envbuilder.jobs.plan_text import newest_text, plan_text
+    from envbuilder.jobs.plan import NewestOptions, PlanOptions, newest_for, newest_text, plan_matrix, plan_text
     from envbuilder.workspace import Workspace
 
     catalog = warn_of_age(load())

@@ -1,8 +1,10 @@
-"""Resolve a matrix for the hosts of a fleet, without building anything."""
+"""Resolve a matrix for the hosts of a fleet, without building anything, and write the plan as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -12,16 +14,18 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import read_fleet, read_known
 from envbuilder.compat.check import EnvironmentImage
+from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.choose import choose_for
 from envbuilder.compat.fleet import FleetHost, HostKind, kinds_of, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select, select_wishes
-from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection, Resolved
+from envbuilder.environment import WHOLE, Change, Combination, Environment, Predicate, Rejection, Resolved
 from envbuilder.errors import NothingSelectedError, UsageError
-from envbuilder.finding import Finding
+from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
+from envbuilder.support.console import table
 from envbuilder.workspace import Workspace
 
 Indices = tuple[int, ...]
@@ -106,6 +110,7 @@ class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Row = TypeVar("_Row", PlannedEnvironment, PlannedRejection, PlannedCell)
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -213,3 +218,249 @@ def _selected(
         if not rejected:
             raise
         return (), rejected
+
+
+WIDTH = 120
+"""Maximum length of a line: a wider grid is printed in parts, a longer sentence is wrapped."""
+
+FEW = 50
+"""Maximum number of rejections and exclusions to list; more are counted by reason."""
+
+_EXAMPLES = 3
+
+
+def plan_text(document: PlanDocument, *, everything: bool = False) -> str:
+    """Write environments, rejections with the closest combination that works, exclusions, and hosts.
+
+    More than `FEW` rejections or exclusions are counted by reason, unless ``everything`` is set.
+    """
+    limit = max(FEW, len(document.rejections), len(document.excluded)) if everything else FEW
+    parts = [_environments(document)] if document.environments else ["no environment"]
+    if any(row.findings for row in document.environments):
+        parts.append("\n".join(_warnings(document, everything=everything)))
+    if document.rejections:
+        parts.append("\n".join(_rejections(document, limit)))
+    if document.excluded:
+        parts.append("\n".join(_excluded(document, limit)))
+    if document.hosts:
+        parts += [_grid(document), newest_text(document)]
+    return "\n\n".join(parts)
+
+
+def _environments(document: PlanDocument) -> str:
+    rows = [
+        (row.id, row.package, row.python, row.cuda or "-", row.cudnn or "-", row.minimum_driver or "-", row.os)
+        for row in document.environments
+    ]
+    return table(("environment", "package", "python", "cuda", "cudnn", "driver from", "system"), rows)
+
+
+def _warnings(document: PlanDocument, *, everything: bool) -> Iterator[str]:
+    """Write each warning of accepted environments once, with the environments that have it."""
+    by_finding: dict[int, list[str]] = {}
+    for row in document.environments:
+        for index in row.findings:
+            by_finding.setdefault(index, []).append(row.id)
+    shown = list(by_finding.items())[: None if everything else FEW]
+    yield "to know:"
+    for index, ids in shown:
+        finding = document.findings[index]
+        names = "every environment" if len(ids) == len(document.environments) > 1 else _some(ids)
+        yield from _wrapped(f"{finding.severity.value} {finding.code.value} ({names}): {finding.message}", "  ")
+    if len(by_finding) > len(shown):
+        yield f"  and {len(by_finding) - len(shown)} more (--all lists them)"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:_EXAMPLES]) + (f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else "")
+
+
+def _rejections(document: PlanDocument, limit: int) -> Iterator[str]:
+    """List rejections; more than ``limit`` are counted by code and reason, the most common reasons first."""
+    if len(document.rejections) <= limit:
+        yield "rejected:"
+        alike = _grouped(((_reason(document, row), _nearest(row)), row.id) for row in document.rejections)
+        for (reason, near), ids in alike.items():
+            text = f"{', '.join(ids)}: {reason}"
+            yield from _wrapped(text, "  ") if len(ids) > 1 else (f"  {text}",)
+            yield f"    {near}"
+        return
+    yield f"rejected: {len(document.rejections)} combinations by their first finding (--all lists them):"
+    by_code: dict[str, list[PlannedRejection]] = {}
+    for row in document.rejections:
+        code = document.findings[row.findings[0]].code if row.findings else Code.NOT_INSTALLABLE
+        by_code.setdefault(code.value, []).append(row)
+    for name, rows in sorted(by_code.items(), key=lambda pair: -len(pair[1])):
+        yield f"  {name}: {len(rows)}"
+        reasons = Counter(_reason(document, row) for row in rows)
+        for reason, number in reasons.most_common(_EXAMPLES):
+            first = next(row for row in rows if _reason(document, row) == reason)
+            yield from _wrapped(f"{number} x {first.id}: {reason}", "    ")
+            yield f"      {_nearest(first)}"
+        if len(reasons) > _EXAMPLES:
+            yield f"    and {len(reasons) - _EXAMPLES} more reasons"
+
+
+def _reason(document: PlanDocument, row: PlannedRejection) -> str:
+    return document.findings[row.findings[0]].message if row.findings else "It cannot be built."
+
+
+def _nearest(row: PlannedRejection) -> str:
+    if row.predicate is None:
+        hosts = " with these drivers and GPUs" if row.combination.flavor == "gpu" else ""
+        return f"nearest that can be built here: none{hosts}"
+    return nearest_line(row.predicate, row.changes)
+
+
+def _excluded(document: PlanDocument, limit: int) -> Iterator[str]:
+    if len(document.excluded) > limit:
+        yield f"excluded: {len(document.excluded)} combinations by reason (--all lists them):"
+        for reason, number in Counter(row.reason for row in document.excluded).most_common():
+            yield from _wrapped(f"{number} x {reason}", "  ")
+        return
+    yield "excluded:"
+    variants: dict[tuple[Combination, str], list[str]] = {}
+    for row in document.excluded:
+        combination = msgspec.structs.replace(row.combination, variant=WHOLE)
+        variants.setdefault((combination, row.reason), []).append(row.combination.variant)
+    for (combination, reason), found in variants.items():
+        variant = f" variant={found[0]}" if len(found) == 1 and found[0] != WHOLE else ""
+        yield f"  {_axes(combination)}{variant}: {reason}"
+
+
+def _axes(combination: Combination) -> str:
+    fields = ("tensorflow", "package", "python", "os", "flavor", "cuda", "cudnn")
+    return " ".join(f"{name}={value}" for name in fields if (value := getattr(combination, name)))
+
+
+def _wrapped(text: str, indent: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+_KEY = "yes: uses the GPU, slow: compiles kernels first, if: on a condition, cpu, ?: no claim"
+
+
+def _grid(document: PlanDocument) -> str:
+    """Write a column for each group of host classes with equal answers, in parts of at most `WIDTH` characters."""
+    marks = _marks(document)
+    rows = list(_rows(document, marks))
+    groups: dict[tuple[str, ...], list[HostKind]] = {}
+    for kind in document.kinds:
+        groups.setdefault(tuple(marks[id_, kind.host] for _, id_ in rows), []).append(kind)
+    columns = [(_name(kinds), *answers) for answers, kinds in groups.items()]
+    first = ("environment", *(name for name, _ in rows))
+    parts = [table(part[0], part[1:]) for part in _parts(first, columns)]
+    hosts = [line for kinds in groups.values() for line in _members(kinds)]
+    why = [line for kinds in groups.values() for line in _why_not(kinds, document)]
+    return "\n".join(
+        ["\n\n".join(parts), _KEY, *(["", "hosts:", *hosts] if hosts else []), *(["", "why not:", *why] if why else [])]
+    )
+
+
+def _parts(first: tuple[str, ...], columns: list[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    """Yield tables, as rows, that repeat the first column and fit `WIDTH`."""
+    part, width = [first], max(map(len, first))
+    for column in columns:
+        needed = max(map(len, column)) + 2
+        if len(part) > 1 and width + needed > WIDTH:
+            yield list(zip(*part, strict=True))
+            part, width = [first], max(map(len, first))
+        part.append(column)
+        width += needed
+    yield list(zip(*part, strict=True))
+
+
+def _rows(document: PlanDocument, marks: dict[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    """Yield a name and an id for each row of a grid: variants of one environment with equal answers share a row."""
+    ids = {row.id: None for row in document.environments}
+    joined, also = set[str](), dict[str, str]()
+    for row in document.environments:
+        whole = row.other_variants[-1] if row.variant else ""
+        if whole in ids and all(marks[row.id, kind.host] == marks[whole, kind.host] for kind in document.kinds):
+            joined.add(row.id)
+            also[whole] = also.get(whole, "") + f"[{row.id.removeprefix(whole)}]"
+    yield from ((one + also.get(one, ""), one) for one in ids if one not in joined)
+
+
+def _marks(document: PlanDocument) -> dict[tuple[str, str], str]:
+    cpu = {row.id for row in document.environments if row.flavor == "cpu"}
+    return {
+        (cell.environment, cell.host): "cpu" if cell.environment in cpu else mark(_findings(document, cell))
+        for cell in document.cells
+    }
+
+
+def _findings(document: PlanDocument, cell: PlannedCell) -> tuple[Finding, ...]:
+    return tuple(document.findings[index] for index in cell.findings)
+
+
+def _name(kinds: list[HostKind]) -> str:
+    others = sum(kind.count for kind in kinds) - 1
+    return f"{kinds[0].host} +{others}" if others else kinds[0].host
+
+
+def _members(kinds: list[HostKind]) -> Iterator[str]:
+    """List the host classes of a column that has several."""
+    if len(kinds) > 1:
+        members = [f"{_name([kind])} ({kind.driver or 'no driver'}, {_gpus(kind)})" for kind in kinds]
+        more = f" and {len(members) - FEW} more classes" if len(members) > FEW else ""
+        yield from _wrapped(f"{_name(kinds)}: {', '.join(members[:FEW])}{more}", "  ")
+
+
+def _gpus(kind: HostKind) -> str:
+    return (", ".join(kind.gpus) or "no GPU") + (f" ({kind.arch})" if kind.arch else "")
+
+
+def _why_not(kinds: Iterable[HostKind], document: PlanDocument) -> Iterator[str]:
+    """Write the first sentence for each code on these hosts, and count the environments that share the code."""
+    names = {kind.host: _name([kind]) for kind in kinds}
+    cells = ((cell.host, obstacle(_findings(document, cell))) for cell in document.cells if cell.host in names)
+    by_code = _grouped((why.code.value, f"{names[host]}: {why.message}") for host, why in cells if why is not None)
+    for sentences in by_code.values():
+        likewise = f" ({len(sentences) - 1} more likewise)" if len(sentences) > 1 else ""
+        yield from _wrapped(f"{sentences[0]}{likewise}", "  ")
+
+
+def newest_text(document: PlanDocument | NewestDocument) -> str:
+    """Write the newest environment for each host class, then each reason against a newer release once."""
+    pairs = [(kind, _name([kind]), row) for kind, row in zip(document.kinds, document.newest, strict=True)]
+    rows = [(name, kind.driver or "-", _gpus(kind) if kind.gpus else "-", _newest(row)) for kind, name, row in pairs]
+    lines = table(("host", "driver", "gpus", "newest"), rows).splitlines()
+    if max(map(len, lines)) > WIDTH:
+        groups = _grouped((_newest(row), name) for _, name, row in pairs)
+        lines = [
+            "newest:",
+            *(line for new, names in groups.items() for line in _wrapped(f"{new}: {', '.join(names)}", "  ")),
+        ]
+    images = sorted({row.image.image.partition(":")[0] for row in document.newest if row.image})
+    lines += [f"images: {name}:<environment>" for name in images]
+    reasons = _grouped(
+        (f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer, name)
+        for _, name, row in pairs
+        if row.why_not_newer
+    )
+    lines += ["", "newer releases are blocked by:"] if reasons else []
+    return "\n".join(
+        [*lines, *(line for why, names in reasons.items() for line in _wrapped(f"{_some(names)}: {why}", "  "))]
+    )
+
+
+def _grouped(pairs: Iterable[tuple[_Key, str]]) -> dict[_Key, list[str]]:
+    groups: dict[_Key, list[str]] = {}
+    for key, name in pairs:
+        groups.setdefault(key, []).append(name)
+    return groups
+
+
+_NONE = {False: "none", None: "no claim"}
+
+
+def _newest(row: PlannedNewest) -> str:
+    return row.image.environment if row.image else _NONE[row.compatible]

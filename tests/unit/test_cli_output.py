@@ -28,9 +28,9 @@ from envbuilder.compat.check import check as check_question
 from envbuilder.compat.question import Question
 from envbuilder.controls import text as controls_text
 from envbuilder.controls.control import named
-from envbuilder.jobs import base, choose, clean, compatibility, doctor, explain, listing, plan, plan_text, run
+from envbuilder.jobs import base, choose, clean, compatibility, doctor, explain, listing, plan, run
 from envbuilder.jobs.fleet import prove
-from envbuilder.jobs.fleet.document import as_text as fleet_text
+from envbuilder.jobs.fleet.survey import as_text as fleet_text
 from envbuilder.jobs.plan import NewestOptions, PlanOptions
 from envbuilder.publish import results, verification
 from envbuilder.refresh import agreement, propose
@@ -108,10 +108,10 @@ FLEET = tuple(("fleet", child) for child in ("plan", "status", "run", "export"))
 def cases(folder: Path) -> Iterator[Case]:
     yield Case(("run",), sample("run"), run.run_text)
     yield Case(("build",), sample("run"), run.run_text)
-    yield Case(("plan",), PLANNED, plan_text.plan_text)
-    yield Case(("plan",), refusing(folder), plan_text.plan_text)
-    yield Case(("plan",), REJECTED, plan_text.plan_text)
-    yield Case(("plan",), NEWEST, plan_text.newest_text)
+    yield Case(("plan",), PLANNED, plan.plan_text)
+    yield Case(("plan",), refusing(folder), plan.plan_text)
+    yield Case(("plan",), REJECTED, plan.plan_text)
+    yield Case(("plan",), NEWEST, plan.newest_text)
     for asked in (Question(driver="470.57.02", gpus=("V100",)), Question(driver="535", gpus=("K80",))):
         chosen = choose.choose_environment(asked, None, "runtime", folder, CATALOG)
         yield Case(("choose",), chosen, choose.as_text)
