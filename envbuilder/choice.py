@@ -166,7 +166,6 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     _check_files(parsed, path, root)
     if not parsed.bases:
         return parsed, catalog
-    lines = users_text(path).splitlines() if path.is_file() else []
     rows, problems, unseen = [], [], []
     for name, wish in parsed.bases.items():
         found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
@@ -186,7 +185,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
                 text = f"{', '.join(loose)} on {name} without a version: each build takes what apt has on its day"
                 console.warn(f"{text}; write {loose[0]}=VERSION")
             continue
-        problems.append(Problem(str(path), _line(lines, rf"\b{re.escape(name)}[\"']?\s*:"), f"bases.{name}", text))
+        problems.append(_problem(path, rf"\b{re.escape(name)}[\"']?\s*:", f"bases.{name}", text))
     if problems:
         hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
@@ -195,7 +194,6 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
 
 def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
     """Raise InputError for files, certificates and templates that are missing or unfit, each with its line."""
-    lines = users_text(path).splitlines() if path.is_file() else []
     problems: dict[str, Problem] = {}
     for given in (parsed, *parsed.include):
         for name in (*given.files, *given.certificates, *filter(None, [given.template])):
@@ -203,7 +201,7 @@ def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
             if not why and name in given.certificates:
                 why = pem.why_not(read_users(root / name))
             if why:
-                problems[name] = Problem(str(path), _line(lines, re.escape(name)), name, why)
+                problems[name] = _problem(path, re.escape(name), name, why)
     if problems:
         raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
 
@@ -294,28 +292,23 @@ def read_fleet(path: Path, catalog: Catalog | None = None) -> tuple[FleetHost, .
     With a catalogue, a GPU that it does not have is a problem: no host can ever belong to its class.
     """
     hosts: tuple[FleetHost, ...] = read_yaml(path, tuple[FleetHost, ...])
-    names = Counter(host.name for host in hosts)
-    problems: list[tuple[str, str, str]] = [
-        (_named(name), "name", f"{times} hosts have the name {name}: join them with count, or give each its own")
-        for name, times in names.items()
-        if times > 1
-    ]
+    problems = []
+    for name, times in Counter(host.name for host in hosts).items():
+        if times > 1:
+            text = f"{times} hosts have the name {name}: join them with count, or give each its own"
+            problems.append(_problem(path, _named(name), "name", text))
     for host in hosts:
         if host.gpus and host.driver is None:
-            problems.append(
-                (_named(host.name), "driver", f"{host.name} has GPUs and no driver: give its driver, such as 535")
-            )
-        for gpu in host.gpus:
+            text = f"{host.name} has GPUs and no driver: give its driver, such as 535"
+            problems.append(_problem(path, _named(host.name), "driver", text))
+        for gpu in dict.fromkeys(host.gpus):
             if catalog is not None and catalog.gpu_model(gpu) is None:
                 known = [row.name for row in catalog.possible_gpus(gpu) or near_gpus(gpu, catalog)]
                 near = f"; did you mean {' or '.join(known[:3])}?" if known else "; see envbuilder catalog list gpus"
-                problems.append(
-                    (re.escape(gpu), "gpus", f"{host.name}: {gpu} is not the name of one GPU of the catalogue{near}")
-                )
+                text = f"{host.name}: {gpu} is not the name of one GPU of the catalogue{near}"
+                problems.append(_problem(path, re.escape(gpu), "gpus", text))
     if problems:
-        lines = users_text(path).splitlines() if path.is_file() else []
-        found = (Problem(str(path), _line(lines, word), key, text) for word, key, text in dict.fromkeys(problems))
-        raise InputError(tuple(found), hint="fix the file, then run the same command again")
+        raise InputError(tuple(problems), hint="fix the file, then run the same command again")
     return hosts
 
 
@@ -323,6 +316,8 @@ def _named(host: str) -> str:
     return rf"name:\s*[\"']?{re.escape(host)}[\"']?\s*(?:[,}}]|\Z)"
 
 
-def _line(lines: Sequence[str], pattern: str) -> int:
-    """Return the number of the first line that fits a pattern, from 1; 0 if there is none."""
-    return next((number for number, line in enumerate(lines, 1) if re.search(pattern, line)), 0)
+def _problem(path: Path, pattern: str, key: str, text: str) -> Problem:
+    """Return a problem with the number of the first line that fits a pattern, from 1; 0 if there is none."""
+    lines = users_text(path).splitlines() if path.is_file() else []
+    line = next((number for number, line in enumerate(lines, 1) if re.search(pattern, line)), 0)
+    return Problem(str(path), line, key, text)

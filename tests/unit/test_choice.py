@@ -83,7 +83,7 @@ def problem(name: str, root: Path) -> str:
     with pytest.raises(InputError) as caught:
         read_known(name, root, CATALOG)
     (found,) = caught.value.problems
-    assert found.key == "bases.corp"
+    assert (found.key, found.line) == ("bases.corp", 3)
     return f"{found.message}; {caught.value.hint}"
 
 
@@ -93,7 +93,7 @@ MUSL = msgspec.structs.replace(PLAIN, libc="musl", refused="its C library is mus
 @pytest.mark.parametrize(
     ("facts", "more", "why"),
     [
-        (None, "", f"envbuilder catalog look {IMAGE}"),
+        (None, "", f"has not been inspected yet; envbuilder catalog look {IMAGE}"),
         (MUSL, "", "its C library is musl"),
         (PLAIN, ", python: '3.9'", "it has no Python 3.9 with venv; it holds 3.10"),
     ],
@@ -105,14 +105,10 @@ def test_unusable_base_is_refused_with_the_reason(facts: BaseFacts | None, more:
     assert why in problem(matrix(tmp_path, more=more), tmp_path)
 
 
-def test_python_of_the_base_may_be_named(tmp_path: Path) -> None:
+def test_python_of_the_base_may_be_named_and_the_name_of_a_system_is_taken(tmp_path: Path) -> None:
     keep(tmp_path, PLAIN)
-    assert read_known(matrix(tmp_path, more=", python: '3.10'"), tmp_path, CATALOG)[1].system("corp") is not None
-
-
-def test_systems_name_is_taken(tmp_path: Path) -> None:
-    keep(tmp_path, PLAIN)
-    path = Path(matrix(tmp_path))
+    path = Path(matrix(tmp_path, more=", python: '3.10'"))
+    assert read_known(str(path), tmp_path, CATALOG)[1].system("corp") is not None
     path.write_text(path.read_text().replace("corp", "debian-bookworm"))
     with pytest.raises(InputError, match="give the base another"):
         read_known(str(path), tmp_path, CATALOG)
@@ -207,9 +203,8 @@ axes: {{tensorflow: ["2.19.1", "2.20.0"], os: [debian-bookworm], flavor: [cpu, g
 
 
 def tagged(pattern: str, folder: Path) -> dict[str, str]:
-    path = folder / "matrix.yaml"
-    path.write_text(MATRIX.format(pattern=pattern))
-    return {one.id: one.image_tag for one in choose(str(path), (), Workspace(folder), load()).environments}
+    (folder / "matrix.yaml").write_text(MATRIX.format(pattern=pattern))
+    return {one.id: one.image_tag for one in choose("matrix.yaml", (), Workspace(folder), CATALOG).environments}
 
 
 def test_matrix_names_its_tags(tmp_path: Path) -> None:
@@ -299,13 +294,6 @@ def test_a_mistyped_base_suggests_the_matrix_s_own(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("os: [corp]", "os: [crop]"))
     with pytest.raises(UnsatisfiableError, match="Did you mean corp\\?"):
         choose(str(path), (), Workspace(tmp_path), CATALOG)
-
-
-def test_a_base_nobody_inspected_is_named_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has not been inspected") as error:
-        read_known(matrix(tmp_path), tmp_path, CATALOG)
-    assert [one.line for one in error.value.problems] == [3]
-    assert error.value.hint == f"envbuilder catalog look {IMAGE}"
 
 
 @pytest.mark.parametrize(("package", "warned"), [("libgomp1", True), ("libgomp1=12.2.0-14", False)])
