@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import DaskCluster, dask_cluster, start_scheduler
-from factories import check, failed_verdict
 from fleet_world import KINDS, FleetWorld, begin, command, ended, fleet_world, start, start_worker, states, until
 from registries import docker_registry, free_port
 
@@ -96,19 +95,6 @@ def test_two_matrices_are_complete_after_workers_were_killed_in_a_build_and_a_va
     assert one.runs() == seen
     assert not one.secrets_in(tmp_path / "dask")
     assert not [path for path in one.secrets_in(one.folder) if "keys" not in path.parts]
-
-
-def test_a_failure_is_not_repeated(cluster: DaskCluster, world: FleetWorld) -> None:
-    name = world.choice.environments[0].id
-    world.answer(name, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
-    for node in HOSTS:
-        start_worker(cluster, world, node)
-    code, document, err = ended(begin(world, cluster))
-    assert code == 1, (err, document)
-    assert max(world.runs().values()) == 1
-    before = world.runs()
-    assert ended(begin(world, cluster))[0] == 1
-    assert world.runs() == before
 
 
 @pytest.mark.full

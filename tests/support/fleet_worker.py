@@ -46,14 +46,17 @@ def node() -> str:
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("WORKER_NAME") or "here"
 
 
+def described(world: Path) -> HostRef:
+    return msgspec.json.decode((world / f"host-{node()}.json").read_bytes(), type=HostRef)
+
+
 def judged(world: Path, target: str) -> Verdict:
     """Answer as the suite would, after a while where the test says so."""
     reference = parse(target)
     answer = msgspec.json.decode((world / f"verdict-{reference.digest[7:19]}.json").read_bytes(), type=Verdict)
     noted(world, reference.digest, f"hold-{node()}")
-    host = envbuilder.host.describe()
     image = ImageRef(id=digest("image"), digest=reference.digest, reference=target)
-    return msgspec.structs.replace(answer, host=host, suite=suite_plan.digest(), image=image)
+    return msgspec.structs.replace(answer, host=described(world), suite=suite_plan.digest(), image=image)
 
 
 def noted(world: Path, line: str, hold: str) -> None:
@@ -76,9 +79,6 @@ def run(world: Path, words: list[str]) -> None:
             raise InfrastructureError("no container engine answers", hint="start it")
         return AnyImage()
 
-    def described(*_: Any, **__: Any) -> HostRef:
-        return msgspec.json.decode((world / f"host-{node()}.json").read_bytes(), type=HostRef)
-
     def validated(request: Any, **_: Any) -> Verdict:
         return judged(world, request.image)
 
@@ -98,7 +98,7 @@ def run(world: Path, words: list[str]) -> None:
     envbuilder.jobs.run.run = built  # type: ignore[assignment]
     envbuilder.publish.publish_all.publish_all = published  # type: ignore[assignment]
     envbuilder.engine.docker.connect = connect  # type: ignore[assignment]
-    envbuilder.host.describe = described
+    envbuilder.host.describe = lambda *_, **__: described(world)
     envbuilder.validation.validate_request.validate_target = validated  # type: ignore[assignment]
     main(words)
 

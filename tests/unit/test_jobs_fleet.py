@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from command_line import ran
-from factories import A100, H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
-from fleet_worker import AnyImage
-from fleet_world import push
+from factories import A100, H100, check, failed_verdict, gpu_verdict, inconclusive_verdict
+from fleet_worker import AnyImage, described, judged
+from fleet_world import FleetWorld, fleet_world
 from publishing_world import answering
 from registries import State, modern_registry
 
 from envbuilder.attest.envelope import KeySealer
-from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create
+from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_private
 from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.environment import Environment
@@ -29,10 +29,8 @@ from envbuilder.jobs.fleet.run import FleetRunOptions, opened
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, as_text, is_pending, survey
 from envbuilder.publish.attestation import PublishTools, state
 from envbuilder.registry.client import Repository
-from envbuilder.registry.reference import Reference, parse
-from envbuilder.validation import suite_plan
 from envbuilder.validation.validate import ValidationRequest
-from envbuilder.verdict import HostRef, ImageRef, KindStanding, Verdict
+from envbuilder.verdict import HostRef, KindStanding, Verdict
 
 CATALOG = load()
 MATRIX = """\
@@ -56,68 +54,55 @@ class Team:
     """A repository with an image for each environment, a fleet, and hosts that share the repository alone."""
 
     state: State
-    to: Reference
-    key: PrivateKey
-    host: HostRef = HOPPER
-    runs: list[str] = field(default_factory=list)
-    answers: dict[str, Verdict | Exception] = field(default_factory=dict)
+    world: FleetWorld
 
-    def query(self, host: HostRef = HOPPER, **given: Any) -> FleetQuery:
-        self.host = host
-        return opened(self.options(**given), CATALOG)[0]
+    @property
+    def gpu(self) -> Environment:
+        return next(one for one in self.world.choice.environments if one.flavor == "gpu")
+
+    def become(self, host: HostRef) -> None:
+        (self.world.folder / "host-here.json").write_bytes(msgspec.json.encode(host))
 
     def options(self, **given: Any) -> FleetRunOptions:
+        keys = self.world.folder / "keys"
         return FleetRunOptions(
             matrix="matrix.yaml",
             fleet=Path("fleet.yaml"),
-            repository=self.to.name,
-            keys=(Path(PUBLIC),),
-            signers=(Path(PRIVATE),),
+            repository=self.world.to.name,
+            keys=(keys / PUBLIC,),
+            signers=(keys / PRIVATE,),
             max_age="99999d",
             **given,
         )
 
-    @property
-    def gpu(self) -> Environment:
-        return next(one for one in self.query().choice.environments if one.flavor == "gpu")
+    def query(self) -> FleetQuery:
+        return opened(self.options(), CATALOG)[0]
 
     def status(self, host: HostRef = HOPPER) -> FleetDocument:
-        return survey("status", self.query(host))
+        self.become(host)
+        return fleet_run.show("status", self.options(), CATALOG)
 
     def run(self, host: HostRef = HOPPER, **given: Any) -> FleetDocument:
         """Run what is pending for a host."""
-        self.host = host
+        self.become(host)
         return fleet_run.run(self.options(**given), CATALOG)
 
-    def judge(self, request: ValidationRequest, **_: Any) -> Verdict:
-        """Answer as the suite would, by the environment's flavour."""
-        digest = parse(request.image).digest
-        name = next(tag for tag, target in self.state.tags.items() if target == digest)
-        self.runs.append(name)
-        answer = self.answers.get(name) or (gpu_verdict() if "-cu" in name else verdict())
-        if isinstance(answer, Exception):
-            raise answer
-        environment = next(one for one in self.query(self.host).choice.environments if one.id == name)
-        image = ImageRef(id="x", digest=digest, reference=request.image)
-        return msgspec.structs.replace(
-            answer, environment=environment, image=image, host=self.host, suite=suite_plan.digest()
-        )
+    @property
+    def runs(self) -> int:
+        return sum(self.world.runs().values())
 
 
 @pytest.fixture
 def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
-    (tmp_path / "matrix.yaml").write_text(MATRIX)
-    (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.chdir(tmp_path)
     with modern_registry() as (address, state_):
-        made = Team(state_, parse(f"{address}/team/image"), create(tmp_path))
+        world = fleet_world(tmp_path / "world", address, matrix=MATRIX, hosts={"here": HOPPER})
+        (world.folder / "fleet.yaml").write_text(FLEET)
+        monkeypatch.chdir(world.folder)
         for module in (prove, fleet_run):
-            monkeypatch.setattr(module, "describe", lambda: made.host)
+            monkeypatch.setattr(module, "describe", lambda: described(world.folder))
         monkeypatch.setattr(prove, "connect", AnyImage)
-        monkeypatch.setattr(prove, "validate_target", made.judge)
-        for environment in made.query().choice.environments:
-            push(made.to, environment.id)
-        yield made
+        monkeypatch.setattr(prove, "validate_target", lambda request, **_: judged(world.folder, request.image))
+        yield Team(state_, world)
 
 
 def states(document: FleetDocument) -> dict[str, tuple[str, bool, bool]]:
@@ -144,12 +129,12 @@ def test_a_plan_names_each_validation_once(team: Team) -> None:
 def test_hosts_do_what_fits_them_and_nothing_twice(team: Team) -> None:
     """Each host runs each digest once; what another has proven is not run again, nor what this one has."""
     first = team.run(HOPPER)
-    assert len(team.runs) == len(first.ran) == 2
+    assert team.runs == len(first.ran) == 2
     assert states(first)["A100/550.54.15"] == ("missing", True, False)
     assert exit_codes.of(first) == 8
     assert team.run(HOPPER).ran == ()
     second = team.run(AMPERE)
-    assert len(team.runs) == 3, "the GPU environment alone: the other is proven on any host"
+    assert team.runs == 3, "the GPU environment alone: the other is proven on any host"
     assert exit_codes.of(second) == 0
     assert {state for state, *_ in states(second).values()} == {"passed", "impossible"}
     assert [row.ran_on for row in second.rows if row.kind == "A100/550.54.15"] == ["550.54.15"]
@@ -157,11 +142,11 @@ def test_hosts_do_what_fits_them_and_nothing_twice(team: Team) -> None:
 
 def test_a_failure_is_not_run_until_it_passes(team: Team) -> None:
     """A FAILED by this suite stands, of a GPU check on its class alone: the next run does nothing there."""
-    team.answers[team.gpu.id] = failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu")
+    team.world.answer(team.gpu.id, failed_verdict(checks=(check("matmul", "failed", level="gpu"),), level="cpu"))
     document = team.run(AMPERE)
     assert states(document)["A100/550.54.15"] == ("failed", False, True)
     assert exit_codes.of(document) == 1
-    team.answers.clear()
+    team.world.answer(team.gpu.id, gpu_verdict())
     assert team.run(AMPERE).ran == ()
     assert states(team.run(HOPPER))["H100/535"][0] == "passed"
     assert states(team.status())["A100/550.54.15"][0] == "failed"
@@ -169,31 +154,32 @@ def test_a_failure_is_not_run_until_it_passes(team: Team) -> None:
 
 def test_a_failure_below_the_gpu_leaves_nothing_to_run_anywhere(team: Team) -> None:
     """An image that does not import needs no second host to say so."""
-    team.answers[team.gpu.id] = failed_verdict()
+    team.world.answer(team.gpu.id, failed_verdict())
     team.run(AMPERE)
     assert states(team.status())["H100/535"] == ("failed", False, True)
 
 
 def test_what_came_to_no_answer_is_run_again_only_where_that_is_asked(team: Team) -> None:
     """INCONCLUSIVE stands as such; --again makes it left."""
-    team.answers[team.gpu.id] = inconclusive_verdict()
+    team.world.answer(team.gpu.id, inconclusive_verdict())
     team.run()
     assert states(team.status())["H100/535"] == ("inconclusive", False, True)
-    team.answers.clear()
+    team.world.answer(team.gpu.id, gpu_verdict())
     assert team.run().ran == ()
     assert states(team.run(again=True))["H100/535"][0] == "passed"
 
 
 def test_a_simulated_verdict_that_somebody_signed_proves_nothing(team: Team) -> None:
     """Even under a trusted key: its class is still missing, and left, until the same is said of a real one."""
-    digest = team.state.tags[team.gpu.id]
-    client = Repository(team.to.at(digest), {})
-    manifest = client.manifest(digest)
+    reference = team.world.to.at(team.state.tags[team.gpu.id])
+    client = Repository(reference, {})
+    manifest = client.manifest(reference.digest)
     assert manifest is not None
-    real = msgspec.structs.replace(answering(environment=team.gpu)(team.to.at(digest)), host=AMPERE)
-    forging, now = _Forging(KeySealer(team.key)), opened(team.options(), CATALOG)[1].now
+    real = msgspec.structs.replace(answering(environment=team.gpu)(reference), host=AMPERE)
+    forging = _Forging(KeySealer(load_private(team.world.folder / "keys" / PRIVATE)))
+    now = opened(team.options(), CATALOG)[1].now
     for sealer, expected in ((forging, ("missing", True, False)), (forging.sealer, ("passed", False, False))):
-        state(team.to.name, manifest, real, PublishTools(AnyImage(), client, sealer, lambda _: real, now))
+        state(reference.name, manifest, real, PublishTools(AnyImage(), client, sealer, lambda _: real, now))
         assert states(team.status())["A100/550.54.15"] == expected
 
 
@@ -209,9 +195,15 @@ class _Forging:
         return self.sealer.seal(payload.replace(b'"simulated":false', b'"simulated":true'))
 
 
-def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team) -> None:
+def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry or the engine fails for one digest: that row has the error and its code, another is proven."""
-    team.answers[team.gpu.id] = InfrastructureError("no space left on device")
+
+    def validate(request: ValidationRequest, **_: Any) -> Verdict:
+        if request.image.endswith(team.state.tags[team.gpu.id]):
+            raise InfrastructureError("no space left on device")
+        return judged(team.world.folder, request.image)
+
+    monkeypatch.setattr(prove, "validate_target", validate)
     document = team.run()
     row = next(row for row in document.rows if row.kind == "H100/535")
     assert "no space left" in row.error
@@ -263,39 +255,31 @@ def test_an_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Tea
     assert asked == []
 
 
-def words(team: Team, *command: str) -> tuple[str, ...]:
-    return ("fleet", *command, "matrix.yaml", "--fleet", "fleet.yaml", "--from", team.to.name)
-
-
 def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None:
     """Plan exits 0, status by what is proven, both with one document; a key that is not given is a usage error."""
-    code, out, _ = ran(capsys, *words(team, "plan"), "--key", PUBLIC, "--format", "json")
+    code, out, _ = ran(capsys, "fleet", "plan", *team.world.words, "--format", "json")
     assert (code, json.loads(out)["asked"]) == (0, "plan")
-    code, out, _ = ran(capsys, *words(team, "status"), "--key", PUBLIC)
+    code, out, _ = ran(capsys, "fleet", "status", *team.world.words)
     assert (code, "A100/550.54.15" in out) == (8, True)
-    assert ran(capsys, *words(team, "status"))[0] == 2
+    assert ran(capsys, "fleet", "status", *team.world.words[:-2])[0] == 2
 
 
 def test_a_key_that_nobody_trusts_signs_nothing(team: Team, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Its verdicts would prove nothing, and every run would do everything again: a usage error, before any engine."""
     create(tmp_path / "other")
-    code, _, err = ran(capsys, *words(team, "run"), "--key", PUBLIC, "--sign", str(tmp_path / "other" / PRIVATE))
-    assert (code, "trusted" in err, team.runs) == (2, True, [])
+    code, _, err = ran(capsys, "fleet", "run", *team.world.words, "--sign", str(tmp_path / "other" / PRIVATE))
+    assert (code, "trusted" in err, team.runs) == (2, True, 0)
 
 
-def test_images_are_found_under_the_tags_of_the_matrix_and_others_are_unpublished(
-    team: Team, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`fleet plan` names the commands that publish the missing ones; a run does nothing for them."""
+def test_images_are_found_under_the_tags_of_the_matrix_and_others_are_unpublished(team: Team) -> None:
+    """A run names the commands that publish the missing ones, and does nothing for them."""
     Path("matrix.yaml").write_text(f'id: "team-{{id}}"\n{MATRIX}')
     document = team.run()
     assert {state for state, *_ in states(document).values()} == {"unpublished", "impossible"}
     assert (document.ran, exit_codes.of(document)) == ((), 8)
-    asked = (*words(team, "plan"), "--key", PUBLIC, "--format", "json")
-    document = json.loads(ran(capsys, *asked)[1])
-    assert document["states"]["unpublished"] == 3
-    assert document["next"].startswith("envbuilder run matrix.yaml, then envbuilder publish matrix.yaml --to ")
+    assert document.states["unpublished"] == 3
+    assert document.next.startswith("envbuilder run matrix.yaml, then envbuilder publish matrix.yaml --to ")
     for name in list(team.state.tags):
         team.state.tags[f"team-{name}"] = team.state.tags.pop(name)
-    document = json.loads(ran(capsys, *asked)[1])
-    assert (document["states"].get("unpublished", 0), document["next"], document["left"]) == (0, "", 3)
+    document = team.status()
+    assert (document.states.get("unpublished", 0), document.next, document.left) == (0, "", 3)

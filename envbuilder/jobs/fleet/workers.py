@@ -110,8 +110,9 @@ class DaskEngine:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Leave the scheduler. It cancels jobs for which no other client waits."""
-        for connection in (self._client, self._cluster):
+        """Leave the scheduler. It cancels jobs for which no other client waits; nothing is started after that."""
+        connections, self._client = (self._client, self._cluster), None
+        for connection in connections:
             if connection is not None:
                 with suppress(OSError, TimeoutError, RuntimeError):
                     connection.close()
@@ -138,6 +139,8 @@ class DaskEngine:
 
     def workers(self) -> tuple[Worker, ...]:
         """Return the workers with the jobs that each has. Raises InfrastructureError if the scheduler is away."""
+        if self._client is None:
+            raise LostError("the run has ended")
         if self._client.status != "running":  # the scheduler was lost; it may have come back
             self._connect()
         try:
@@ -183,6 +186,8 @@ class DaskEngine:
             lost = lost or terminal_text.line(str(error) or type(error).__name__)
         finally:
             self._lines.pop(key, None)
+        if self._client is None:
+            raise InfrastructureError("the run has ended")
         raise LostError(lost)
 
 
