@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import jinja2
@@ -86,19 +86,15 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
         SCHEMA: decoding.to_json(msgspec.json.schema(Matrix)).decode() + "\n",
         ".gitignore": _render("gitignore"),
     }
-    _refuse_existing(folder, [*texts, *(FILES[form][1] for form in options.forms)])
+    names = (*texts, *(FILES[form][1] for form in options.forms))
+    if there := [name for name in names if (folder / name).exists() and name != ".gitignore"]:
+        raise UsageError(f"{folder}: {', '.join(there)} exists already", hint="remove it, or name another folder")
     with temporary_folder("init") as draft:
         _write(draft, texts)
         choice = choose(MATRIX, (), Workspace(draft), catalog)
     texts |= {FILES[form][1]: export_project(form, MATRIX, (choice,)) for form in options.forms}
     _write(folder, texts)
     return tuple(folder / name for name in texts)
-
-
-def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    there = [name for name in names if (folder / name).exists() and name != ".gitignore"]
-    if there:
-        raise UsageError(f"{folder}: {', '.join(there)} exists already", hint="remove it, or name another folder")
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

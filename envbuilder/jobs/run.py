@@ -93,7 +93,9 @@ def run(
     runner = _Runner(choice, workspace, engine, console, options, index)
     row = runner.validate if options.validate else runner.row
     with console.live():
-        built = runner.build_all()
+        engine.sweep()  # containers of interrupted runs
+        runner.prepare_bases()
+        built = dict(in_threads(options.jobs, choice.environments, runner.build))
         rows = tuple(row(environment, built[environment.id]) for environment in choice.environments)
     return RunDocument(
         matrix=choice.matrix.name,
@@ -112,12 +114,6 @@ class _Runner:
     console: Console
     options: RunOptions
     index: PackageIndex | None
-
-    def build_all(self) -> dict[str, Built | EnvbuilderError]:
-        """Remove the containers of interrupted runs, then build several environments at a time."""
-        self.engine.sweep()
-        self.prepare_bases()
-        return dict(in_threads(self.options.jobs, self.choice.environments, self.build))
 
     def prepare_bases(self) -> None:
         """Prepare each base once, before parallel builds need it."""

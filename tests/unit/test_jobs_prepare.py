@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import ran
 from package_folders import MemoryIndex
 
 from envbuilder.catalog.store import load
@@ -22,6 +23,7 @@ LOCK = "tensorflow-cpu==2.20.0 --hash=sha256:" + "0" * 64 + "\n"
 @pytest.fixture(autouse=True)
 def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "open_index", MemoryIndex)
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
 
 
 def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +38,6 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
         )
     )
     workspace, version = Workspace(tmp_path), ["1"]
-    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
     monkeypatch.setattr(system_lock, "resolve", lambda *_: f"{'0' * 64}  git_{version[0]}_amd64.deb\n")
     choices = (choose(str(tmp_path / "m.yaml"), (), workspace, load()),)
     said = [relock(choices, workspace, Console()), relock(choices, workspace, Console())]
@@ -71,19 +72,34 @@ def test_forms_of_one_environment_are_renewed_to_one_lock(tmp_path: Path, monkey
     assert second != first
 
 
-def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_locks_and_writes_what_is_missing(tmp_path: Path) -> None:
     """Both variants are written from one lock, and their comparison finds nothing; `render --check` sees an edit."""
-    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     assert prepare_all(choices, workspace, Console()) == 2
     assert stale_all(choices, workspace, whole=True) == ()
-    shared = workspace.images / "shared/steps/install"
-    shared.write_text("#!/bin/sh\n")
-    assert [one.path for one in stale_all(choices, workspace, whole=True)] == [str(shared)]
+    for edited in (workspace.images / "shared/steps/install", workspace.images / "README.md"):
+        before = edited.read_bytes()
+        edited.write_text("mine\n")
+        assert [one.path for one in stale_all(choices, workspace, whole=True)] == [str(edited)]
+        edited.write_bytes(before)
 
 
-def test_a_standalone_folder_is_of_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
+def test_render_check_prints_one_changed_character(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    choices = both_forms(tmp_path)
+    prepare_all(choices, Workspace(tmp_path), Console())
+    assert ran(capsys, "render", "m.yaml", "--check")[0] == 0
+    dockerfile = Workspace(tmp_path).context(choices[0].environments[0].id) / "Dockerfile"
+    dockerfile.write_text(dockerfile.read_text().replace("PYTHONUNBUFFERED=1", "PYTHONUNBUFFERED=2"))
+    code, out, _ = ran(capsys, "render", "m.yaml", "--check")
+    changed = [line for line in out.splitlines() if "PYTHONUNBUFFERED" in line and line[0] in "+-"]
+    values = [(line[0], line.partition("PYTHONUNBUFFERED=")[2][0]) for line in changed]
+    assert (code, values) == (1, [("-", "2"), ("+", "1")])
+
+
+def test_a_standalone_folder_is_of_one_environment(tmp_path: Path) -> None:
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     with pytest.raises(UsageError, match="2 environments are selected"):
         write_standalone(choices, workspace, tmp_path / "alone")
@@ -91,11 +107,3 @@ def test_a_standalone_folder_is_of_one_environment(tmp_path: Path, monkeypatch: 
     name = write_standalone((one,), workspace, tmp_path / "alone")
     assert (tmp_path / "alone" / name / lockfile.LOCK).read_text() == LOCK
     assert (tmp_path / "alone/Dockerfile").is_file()
-
-
-def test_an_edited_readme_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
-    workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
-    prepare_all(choices, workspace, Console())
-    (workspace.images / "README.md").write_text("mine\n")
-    assert [Path(one.path).name for one in stale_all(choices, workspace, whole=True)] == ["README.md"]
