@@ -13,7 +13,6 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from envbuilder.attest.envelope import Sealer
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.compat.fleet import is_of_kind
@@ -58,10 +57,10 @@ class Signing(msgspec.Struct, frozen=True):
     signers: tuple[Path, ...] = ()
     keyless: bool = False
 
-    def sealer(self) -> Sealer:
+    @property
+    def keys(self) -> tuple[Path, ...]:
         own = os.environ.get(SIGNING_KEY, "")
-        keys = self.signers or ((Path(own),) if own and not self.keyless else ())
-        return sealer_of(keys, keyless=self.keyless, environment=os.environ, say=Console().say)
+        return self.signers or ((Path(own),) if own and not self.keyless else ())
 
 
 class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +93,7 @@ def check_host(data: bytes | None, signing: Signing, catalog: Catalog) -> None:
 
     Raises UsageError or InfrastructureError for the first problem.
     """
-    sealer = signing.sealer()
+    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=Console().say)
     if data is not None:
         spec = _spec(data, HostSpec)
         _check_suite(spec.suite)
@@ -115,13 +114,14 @@ def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
     Raises InfrastructureError if this host belongs to another class, UsageError if another version of envbuilder is
     installed here or the key that signs is not a trusted one, PublishError if the registry lacks the image.
     """
-    spec, host = _spec(data, ValidationSpec), describe()
+    spec, host, console = _spec(data, ValidationSpec), describe(), Console()
     _check_suite(spec.suite)
     if spec.arch != platform.machine():
         raise InfrastructureError(f"the job needs {spec.arch}, this host is {platform.machine()}")
     _check_class(spec, host, catalog)
     registrar = _registrar(spec, catalog)
-    sealer = trusting(signing.sealer(), registrar.openers)
+    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
+    sealer = trusting(sealer, registrar.openers)
     reference = registrar.repository.reference.at(spec.digest)
     document = ProofDocument(
         image=str(reference), environment=spec.environment, kind=spec.host_class, did="stands", driver=host.driver
@@ -132,7 +132,7 @@ def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
     standing = image.kinds[0]
     if not is_pending(standing, spec.suite, again=spec.again):
         return msgspec.structs.replace(document, state=standing.state, exit_code=code_of(standing.state))
-    workspace, console = Workspace(Path.cwd()), Console()
+    workspace = Workspace(Path.cwd())
     validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
     session = PublishSession(connect(), workspace, console.say, dict(os.environ), host)
     with temporary_folder("record") as folder:
@@ -158,7 +158,8 @@ def make(data: bytes, signing: Signing, catalog: Catalog) -> PublishDocument:
     ``made/<job>``, is removed after the publication.
     """
     spec = _spec(data, BuildSpec)
-    to, console, sealer = destination(spec.repository), Console(), signing.sealer()
+    to, console = destination(spec.repository), Console()
+    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
     folder = Path.cwd() / "made" / job_of(spec, "").name
     workspace = unpacked(spec.record, folder)
     write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(spec.matrix))

@@ -30,6 +30,7 @@ from envbuilder.jobs.fleet.workers import (
     check_address,
     with_patience,
 )
+from envbuilder.publish.publish_all import sealer_of
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verify_request import Registrar, duration, openers_of, registrar_of, trusting
 from envbuilder.support import decoding
@@ -104,7 +105,7 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
         )
     query, registrar = opened(options, catalog)
     signing = Signing(options.signers, options.keyless)
-    trusting(signing.sealer(), registrar.openers)
+    trusting(sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ), registrar.openers)
 
     def execute(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
         return {job.name: Attempts(job, end=_end_here(job, signing, catalog)) for job in jobs}
