@@ -13,9 +13,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+from command_line import ran
 
 from envbuilder.catalog.store import load
-from envbuilder.cli import main
 from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import check
 from envbuilder.compat.question import Question
@@ -102,10 +102,9 @@ def test_python_cuda_and_cudnn_are_independent(tables: dict[str, dict[tuple[str,
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as left:
-        main(["catalog", "table", *words])
-    assert left.value.code == 0
-    return capsys.readouterr().out
+    code, out, _ = ran(capsys, "catalog", "table", *words)
+    assert code == 0
+    return out
 
 
 def test_csv_json_and_text_agree_with_the_page(
@@ -126,7 +125,5 @@ def test_csv_json_and_text_agree_with_the_page(
 
 
 def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["catalog", "table", "planets"])
-    assert left.value.code == 2
-    assert "one of: drivers, " in capsys.readouterr().err
+    code, _, err = ran(capsys, "catalog", "table", "planets")
+    assert (code, "one of: drivers, " in err) == (2, True)
