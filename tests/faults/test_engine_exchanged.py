@@ -19,7 +19,7 @@ from strange_engine import answering
 from tiny_image import write_tiny_root
 
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec
+from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec, Step
 from envbuilder.errors import InfrastructureError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -47,9 +47,9 @@ def run(engine: DockerEngine, line: str = LINE, **given: Any) -> ContainerResult
     return engine.run(spec, lambda _: None, lambda _: None)
 
 
-def build(engine: DockerEngine, folder: Path, line: str) -> str:
+def build(engine: DockerEngine, folder: Path, line: str, report: Callable[[Step], None] = lambda _: None) -> str:
     (folder / "Dockerfile").write_text(f"FROM tiny:base\nRUN {line}\n")
-    return engine.build(BuildRequest(folder, "tiny:built"), lambda _: None).id
+    return engine.build(BuildRequest(folder, "tiny:built"), report).id
 
 
 def docker(*words: str) -> Happens:
@@ -125,12 +125,15 @@ _GONE = "from envbuilder.engine import containers; containers._is_abandoned = la
 @pytest.mark.full
 @pytest.mark.parametrize("exchange", EXCHANGES[3:5], ids=lambda one: one.name)
 def test_build_in_an_engine_that_ends_is_no_failed_step(own: OwnEngine, exchange: Exchange, tmp_path: Path) -> None:
-    engine = own.connect()
-    other = threading.Timer(AFTER_S, exchange.happens, (own,))
-    other.start()
+    engine, begun = own.connect(), threading.Thread(target=exchange.happens, args=(own,))
+
+    def report(step: Step) -> None:
+        if step.kind == "log" and step.text.startswith("begun"):
+            begun.start()
+
     with pytest.raises(InfrastructureError) as told:
-        build(engine, tmp_path, f"echo {exchange.name}; sleep 20")
-    other.join()
+        build(engine, tmp_path, f"echo begun, {exchange.name}; sleep 20", report)
+    begun.join()
     assert told.value.hint
     assert build(own.connect(), tmp_path, "echo right")
 
