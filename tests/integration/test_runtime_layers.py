@@ -37,7 +37,7 @@ HERE = Workspace(Path(__file__).parents[2])
 TAG = "envbuilder-test/layers"
 LONG_AGO = 1_000_000_000
 CPU, GPU = "tf2.20.0-py311-cpu-bookworm-runtime", "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm-runtime"
-OLD_PYTHON = "tf2.20.0-py39-cpu-bullseye-runtime"
+DEVEL = "tf2.20.0-py311-cpu-bookworm"
 
 
 def layers(engine: DockerEngine, name: str) -> list[str]:
@@ -46,8 +46,16 @@ def layers(engine: DockerEngine, name: str) -> list[str]:
     return [layer.diff_id for layer in image.layers]
 
 
-def recorded(built: Built) -> list[str]:
-    return [layer.diff_id for layer in built.record.layers]
+def assert_recorded(engine: DockerEngine, built: Built) -> None:
+    """Demand the recorded layers; one with another digest may have its entries in another order only.
+
+    Docker 20.10 writes them by path or folder by folder, by a race, if the engine has an equal layer below already.
+    """
+    if layers(engine, TAG) != [layer.diff_id for layer in built.record.layers]:
+        found, known = (files_of_layers(engine, name) for name in (TAG, built.record.image))
+        assert [{row.path: row for row in rows} for rows in found] == [
+            {row.path: row for row in rows} for rows in known
+        ]
 
 
 @pytest.fixture
@@ -62,12 +70,11 @@ def environment(name: str) -> Environment:
     return found
 
 
-@pytest.mark.parametrize("name", [CPU, GPU, OLD_PYTHON])
+@pytest.mark.parametrize("name", [CPU, DEVEL, GPU])
 def test_docker_build_by_hand_gives_the_recorded_layers(name: str, tmp_path: Path, engine: DockerEngine) -> None:
-    """Before Python 3.11 byte code depends on the hash seed, which the steps fix."""
     built = ensure(environment(name), load(), HERE, engine, lambda _: None)
     docker_build(name, built.record.base, tmp_path, os.environ)
-    assert layers(engine, TAG) == recorded(built)
+    assert_recorded(engine, built)
 
 
 BRIDGE, ADDRESS = "eb-newer", "172.29.0.1/16"
@@ -156,7 +163,7 @@ def test_a_standalone_folder_makes_the_same_layers(tmp_path: Path, engine: Docke
         build_args={"BASE": base.reference},
     )
     engine.build(request, lambda _: None)
-    assert layers(engine, TAG) == recorded(built)
+    assert_recorded(engine, built)
 
 
 def test_no_layer_holds_the_day_of_its_build(tmp_path: Path, engine: DockerEngine) -> None:
