@@ -83,7 +83,6 @@ def section(url: str, name: str = "global") -> str:
 NAMED = {"PIP_CONFIG_FILE": "ROOT/named.conf"}
 PIP: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "nothing": ({}, {}),
-    "the system's": ({"global": section("g")}, {}),
     "the user's over the system's": ({"global": section("g"), "user": section("u")}, {}),
     "the legacy one": ({"legacy": section("l"), "global": section("g")}, {}),
     "the new over the legacy": ({"legacy": section("l"), "user": section("u")}, {}),
@@ -93,15 +92,11 @@ PIP: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "a named that is not there": ({"user": section("u")}, NAMED),
     "no files at all": ({"user": section("u"), "site": section("s")}, {"PIP_CONFIG_FILE": os.devnull}),
     "a variable over all": (
-        {"site": section("s"), "named": section("n")},
+        {"site": section("s"), "named": section("n", "install")},
         {**NAMED, "PIP_INDEX_URL": "https://v.example"},
     ),
     "an empty variable": ({"user": section("u")}, {"PIP_INDEX_URL": ""}),
     "the command's section over a nearer file": ({"global": section("i", "install"), "user": section("u")}, {}),
-    "a variable over the command's section": (
-        {"user": section("i", "install")},
-        {"PIP_INDEX_URL": "https://v.example"},
-    ),
     "another command's section": ({"user": section("d", "download") + section("u")}, {}),
     "a nearer list takes the place of another": (
         {
@@ -168,7 +163,6 @@ def old(name: str) -> str:
 MAIN = "default = true\n"
 AT = "file://ROOT/at/"
 UV: dict[str, tuple[dict[str, str], dict[str, str]]] = {
-    "the user's": ({"uv user": row("a", MAIN) + row("b")}, {}),
     "the project's over the user's": ({"project": row("a", MAIN) + row("b"), "uv user": row("c", MAIN) + row("d")}, {}),
     "the user's over the system's": ({"uv user": row("a", MAIN), "uv system": row("b", MAIN) + row("c")}, {}),
     "a table of the project": ({"pyproject": row("a", MAIN).replace("[[index]]", "[[tool.uv.index]]")}, {}),
@@ -187,11 +181,11 @@ UV: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "no files": ({"uv user": row("b", MAIN)}, {"UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": f"{AT}a"}),
     "a variable over files": ({"uv user": row("a", MAIN) + row("b")}, {"UV_DEFAULT_INDEX": f"{AT}c"}),
     "further ones by variable": ({"uv user": row("a", MAIN) + row("b")}, {"UV_INDEX": f"{AT}c mine={AT}d"}),
-    "the older variable over a default row": ({"uv user": row("a", MAIN)}, {"UV_INDEX_URL": f"{AT}b"}),
-    "the older variable over the older setting": ({"uv user": old("a")}, {"UV_INDEX_URL": f"{AT}b"}),
-    "older settings": ({"uv user": old("a") + f'extra-index-url = ["{AT}b", "{AT}c"]\n'}, {}),
     "older and newer": ({"uv user": old("a") + f'extra-index-url = ["{AT}b"]\n' + row("c") + row("d", MAIN)}, {}),
-    "older variables": ({"uv user": row("c")}, {"UV_INDEX_URL": f"{AT}a", "UV_EXTRA_INDEX_URL": f"{AT}b {AT}d"}),
+    "older variables": (
+        {"uv user": old("e") + row("c")},
+        {"UV_INDEX_URL": f"{AT}a", "UV_EXTRA_INDEX_URL": f"{AT}b {AT}d"},
+    ),
     "an older setting of a nearer file": ({"uv user": old("a"), "uv system": row("b", MAIN)}, {}),
     "older ones of a nearer file": (
         {"uv user": f'extra-index-url = ["{AT}b"]\n' + old("a"), "uv system": row("c")},
