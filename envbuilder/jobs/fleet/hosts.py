@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -97,15 +96,14 @@ def _of_classes(classes: Collection[str]) -> FleetHost | str:
 
 
 def as_yaml(fleet: tuple[FleetHost, ...]) -> str:
-    """Return a fleet file: one line for each host, or for several equal hosts."""
-    return "".join(f"- {_flow(msgspec.to_builtins(host))}\n" for host in fleet)
-
-
-def _flow(values: dict[str, Any]) -> str:
-    """Return a mapping as JSON, which is YAML too, without empty values."""
+    """Return a fleet file: one line, in JSON, for each host, or for several equal hosts."""
     empty: tuple[object, ...] = (None, "", [], (), {})
-    kept = {name: one for name, one in values.items() if one not in empty and (name, one) != ("count", 1)}
-    return decoding.lossy(msgspec.json.encode(kept))
+    lines = []
+    for host in fleet:
+        values = msgspec.to_builtins(host).items()
+        kept = {name: one for name, one in values if one not in empty and (name, one) != ("count", 1)}
+        lines.append(f"- {decoding.lossy(msgspec.json.encode(kept))}\n")
+    return "".join(lines)
 
 
 def _gathered(nodes: Iterable[tuple[str, FleetHost | str]]) -> Discovered:
@@ -117,14 +115,11 @@ def _gathered(nodes: Iterable[tuple[str, FleetHost | str]]) -> Discovered:
             left_out.append(f"{name}: {host}")
         else:
             alike.setdefault(msgspec.json.encode(host), []).append((name, host))
-    fleet = tuple(
-        msgspec.structs.replace(same[0][1], name=_name(same[0][0]), count=len(same)) for same in alike.values()
-    )
-    return Discovered(fleet, tuple(left_out))
-
-
-def _name(node: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", node).lstrip("._-")[:63] or "node"
+    fleet = []
+    for (node, host), *others in alike.values():
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", node).lstrip("._-")[:63] or "node"
+        fleet.append(msgspec.structs.replace(host, name=name, count=1 + len(others)))
+    return Discovered(tuple(fleet), tuple(left_out))
 
 
 def _of_labels(meta: _Meta) -> FleetHost | str:
