@@ -18,7 +18,7 @@ from envbuilder.cli import root
 from envbuilder.errors import ORDER, ExitCode, Reason
 from envbuilder.finding import Code, code_texts
 from envbuilder.jobs import compatibility
-from envbuilder.publish.reasons import reason_texts, shown
+from envbuilder.publish.verification import reason_texts, shown
 from envbuilder.validation.checks import CHECKS
 from envbuilder.verdict import LEVELS
 

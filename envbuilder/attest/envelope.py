@@ -93,7 +93,6 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
-    """Sign a payload with every key."""
     message = pae(payload_type, payload)
     signatures = tuple(
         EnvelopeSignature(sig=base64.b64encode(signer.sign(message)).decode(), keyid=signer.keyid) for signer in signers
@@ -114,11 +113,11 @@ class KeySealer:
     def openers(self) -> tuple[Opener, ...]:
         own = (self.key.public, *(one.public for one in self.others))
         keys = tuple({key.keyid: key for key in (*self.trusted, *own)}.values())
-        return KeyOpener(keys), BundleOpener(keys)
+        return KeyOpener(keys), KeyOpener(keys, BUNDLE)
 
     def seal(self, payload: bytes) -> bytes:
         """Seal a statement in a DSSE envelope, signed by every key."""
-        return encode(seal(payload, PAYLOAD_TYPE, self.key, *self.others))
+        return msgspec.json.encode(seal(payload, PAYLOAD_TYPE, self.key, *self.others))
 
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -141,9 +140,13 @@ def bundled(sealed: bytes) -> bytes:
     return msgspec.json.encode(made)
 
 
+class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
+    dsse_envelope: msgspec.Raw
+
+
 @dataclass(frozen=True)
 class KeyOpener:
-    """`Opener` that trusts public keys."""
+    """`Opener` that trusts public keys; of an envelope, or of the same signatures in a Sigstore bundle."""
 
     trusted: tuple[PublicKey, ...]
     media_type: str = ENVELOPE
@@ -153,7 +156,9 @@ class KeyOpener:
         return tuple(key.keyid for key in self.trusted)
 
     def open(self, content: bytes) -> Opened | Rejected:
-        """Open a DSSE envelope of one of the keys."""
+        if self.media_type == BUNDLE:
+            bundle: _Bundle = bounded_json.parsed(content, _Bundle, "a Sigstore bundle")
+            content = bytes(bundle.dsse_envelope)
         envelope = parse(content)
         holding = set(signers(envelope, self.trusted))
         if holding:
@@ -167,26 +172,6 @@ class KeyOpener:
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
         given = ", ".join(keyid[:16] for keyid in self.names[:5]) + (", …" if len(self.names) > 5 else "")  # noqa: PLR2004
         return Rejected(unknown_signer=True, message=f"signed by {claimants}, not by a trusted key (given: {given})")
-
-
-class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
-    dsse_envelope: msgspec.Raw
-
-
-@dataclass(frozen=True)
-class BundleOpener(KeyOpener):
-    """`Opener` of the same signatures in a Sigstore bundle."""
-
-    media_type: str = BUNDLE
-
-    def open(self, content: bytes) -> Opened | Rejected:
-        bundle: _Bundle = bounded_json.parsed(content, _Bundle, "a Sigstore bundle")
-        opener = KeyOpener(self.trusted)
-        return opener.open(bytes(bundle.dsse_envelope))
-
-
-def encode(envelope: Envelope) -> bytes:
-    return msgspec.json.encode(envelope)
 
 
 def parse(text: bytes) -> Envelope:

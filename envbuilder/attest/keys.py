@@ -105,14 +105,6 @@ def is_public(path: Path) -> bool:
     return path.is_file() and _BEGIN in decoding.lossy(_read(path))  # a pipe can be read once
 
 
-def is_private_to_its_owner(path: Path) -> bool:
-    """Return True if only its owner may read a file. Raises UsageError if that is unknown."""
-    try:
-        return not path.stat().st_mode & 0o077
-    except OSError as error:
-        raise of_system(error, f"read {path}", users=True) from error
-
-
 def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
     """Read every public key of files; a key that is there twice has the earlier end.
 

@@ -186,10 +186,11 @@ def _inconclusive(verdict: Verdict, *_: object) -> str:
 
 
 def _age(verdict: Verdict, wanted: Requirement, now: datetime) -> str:
-    age, allowed = now - moment(verdict.finished), timedelta(seconds=wanted.max_age_s)
-    if age < -CLOCK_SKEW:
-        return f"validated {_days(-age)} in the future: a clock is wrong"
-    return f"validated {_days(age)} ago; at most {_days(allowed)} is accepted" if age > allowed else ""
+    age = (now - moment(verdict.finished)).total_seconds()
+    if age < -CLOCK_SKEW.total_seconds():
+        return f"validated {in_words(-age, 1)} in the future: a clock is wrong"
+    allowed = f"at most {in_words(wanted.max_age_s, 1)} is accepted"
+    return f"validated {in_words(age, 1)} ago; {allowed}" if age > wanted.max_age_s else ""
 
 
 def _level(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
@@ -283,11 +284,12 @@ def driver_branch(version: str) -> str:
     return str(versions.major(version)) if versions.key_or_none(version) else version
 
 
-def _days(age: timedelta) -> str:
-    seconds = age.total_seconds()
-    units = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
-    size, unit = next(((size, unit) for size, unit in units if seconds >= 2 * size), (1, "s"))
-    return f"{seconds / size:.{0 if size == 1 else 1}f} {unit}"
+def in_words(seconds: float, digits: int = 0) -> str:
+    """Write a duration in the largest unit of which there are two."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _gpus(verdict: Verdict) -> str:

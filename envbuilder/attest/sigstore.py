@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected, SignedBy
@@ -70,14 +71,10 @@ class SigstoreOpener:
 def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules
     """Import Sigstore's client with the modules that are used. It is optional and heavy."""
     try:
-        import sigstore.dsse  # noqa: PLC0415 - an optional dependency
-        import sigstore.errors  # noqa: PLC0415
-        import sigstore.models  # noqa: PLC0415
-        import sigstore.oidc  # noqa: PLC0415
-        import sigstore.sign  # noqa: PLC0415
-        import sigstore.verify.policy  # noqa: PLC0415
+        for name in ("dsse", "errors", "models", "oidc", "sign", "verify.policy"):
+            import_module(f"sigstore.{name}")
     except ImportError as error:
         raise PublishError(
             "keyless signing needs the package sigstore", hint="pip install 'tf-envbuilder[sigstore]', or use --key"
         ) from error
-    return sigstore
+    return import_module("sigstore")

@@ -34,7 +34,6 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     name: str = ""
     uri: str = ""
     digest: dict[str, str] = {}
-    media_type: str = ""
     annotations: dict[str, tuple[str, ...]] = {}
 
 
@@ -136,10 +135,6 @@ def verdict_statement(
     """Return the statement of a complete verdict. Raises PublishError if the verdict names no digest."""
     stated = VerdictPredicate(verdict=verdict, allowed=allowed, answers=answers, previous=previous)
     return about(name, _digest(verdict), VERDICT, stated)
-
-
-def notice_statement(name: str, digest: str, notice: Notice) -> Statement:
-    return about(name, digest, NOTICE, notice)
 
 
 def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement | None:

@@ -49,6 +49,10 @@ class AttachedStatement:
         return tuple(one.name for one in self.signed_by if one.is_trusted_at(time))
 
     @property
+    def verdict(self) -> Verdict | None:
+        return self.meaning.verdict if isinstance(self.meaning, VerdictPredicate) else None
+
+    @property
     def names(self) -> frozenset[str]:
         """The statements that a trusted statement says it saw."""
         if not self.signed_by or not isinstance(self.meaning, VerdictPredicate | Notice):
@@ -93,7 +97,7 @@ def decide(
     A statement that is not understood forbids, and so does a FAILED or a withdrawal that nothing answers.
     ``threshold`` is the number of keys that have to sign, also an answer.
     """
-    judged = [_judge(item, verdict, wanted, now) for item in evidence if (verdict := _verdict(item)) is not None]
+    judged = [_judge(item, verdict, wanted, now) for item in evidence if (verdict := item.verdict) is not None]
     unread: dict[bool, list[Refusal]] = {True: [], False: []}
     for item in evidence:
         if isinstance(one := item.meaning, Unread):
@@ -102,24 +106,30 @@ def decide(
     blocking, passed_over = tuple(unread[True]), tuple(unread[False])
     found = tuple(refusal for one in judged for refusal in one.found)
     failures = tuple(_in_force(evidence, found, wanted, now, threshold))
-    accepted = [one for one in judged if not one.found]
-    state: KindState = "failed" if failures else "refused"
-    refused = Decision(state=state, notes=passed_over, failures=failures, suites=_suites(judged, failures))
-    if not accepted:
-        state = state if failures or blocking else _state_without(judged)
-        refusals = tuple(dict.fromkeys((*blocking, *failures, *found)))
-        return msgspec.structs.replace(refused, state=state, refusals=refusals)
-    best = max(accepted, key=lambda one: moment(one.verdict.finished))
-    # The signers of the shown verdict come first: the answer names the first one.
-    signers = tuple(dict.fromkeys(name for one in (best, *accepted) for name in one.signers))
-    refused = msgspec.structs.replace(refused, notes=(*passed_over, *found))
+    accepted = sorted((one for one in judged if not one.found), key=lambda one: moment(one.verdict.finished))[::-1]
+    # The signers of the newest verdict come first: it is shown, and the answer names its first signer.
+    signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
     refusals = (*blocking, *failures)
-    if len(signers) < threshold:
+    if not accepted:
+        refusals = tuple(dict.fromkeys((*refusals, *found)))
+    elif len(signers) < threshold:
         text = f"{len(signers)} of the {threshold} required keys signed a verdict that meets the requirement"
         refusals = (*refusals, Refusal(reason=Reason.TOO_FEW_KEYS, message=text))
-    if refusals:
-        return msgspec.structs.replace(refused, refusals=refusals)
-    return msgspec.structs.replace(refused, state="passed", verdict=best.verdict, signed_by=signers)
+    if accepted and not refusals:
+        state: KindState = "passed"
+    elif accepted or blocking or failures:
+        state = "failed" if failures else "refused"
+    else:
+        state = _state_without(judged)
+    return Decision(
+        state=state,
+        verdict=accepted[0].verdict if state == "passed" else None,
+        signed_by=signers if state == "passed" else (),
+        refusals=refusals,
+        notes=(*passed_over, *found) if accepted else passed_over,
+        failures=failures,
+        suites=_suites(judged, failures),
+    )
 
 
 ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
@@ -187,12 +197,12 @@ def _answered_by(item: AttachedStatement, evidence: tuple[AttachedStatement, ...
     first = {
         suite: time for time, suite in sorted(((moment(v.finished), v.suite) for v in _real(evidence)), reverse=True)
     }
-    revoking = _verdict(item)
+    revoking = item.verdict
     signers: set[str] = set()
     for other in evidence:
         one = other.meaning
         if isinstance(one, VerdictPredicate | Notice) and not {item.stored, *item.copies}.isdisjoint(one.answers):
-            passed = _verdict(other)
+            passed = other.verdict
             newer = (
                 passed
                 and revoking
@@ -205,8 +215,7 @@ def _answered_by(item: AttachedStatement, evidence: tuple[AttachedStatement, ...
 
 
 def _real(evidence: tuple[AttachedStatement, ...]) -> tuple[Verdict, ...]:
-    verdicts = (one for one in map(_verdict, evidence) if one is not None)
-    return tuple(one for one in verdicts if not one.unreal)
+    return tuple(one for item in evidence if (one := item.verdict) is not None and not one.unreal)
 
 
 def _judge(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: datetime) -> _Judged:
@@ -222,10 +231,6 @@ def _judge(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: 
         text = f"signed by {_signers(item)}, which was trusted until {item.signed_by[0].expires}"
         found = (*found, Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
     return _Judged(verdict=verdict, stored=item.stored, signers=signers, found=found)
-
-
-def _verdict(item: AttachedStatement) -> Verdict | None:
-    return item.meaning.verdict if isinstance(item.meaning, VerdictPredicate) else None
 
 
 def _signers(item: AttachedStatement) -> str:

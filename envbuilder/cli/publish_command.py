@@ -66,8 +66,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     from envbuilder.engine.docker import connect
     from envbuilder.errors import UsageError
     from envbuilder.host import describe
-    from envbuilder.publish.attestation import PublishSession
-    from envbuilder.publish.notice import publish_notice
+    from envbuilder.publish.attestation import PublishSession, publish_notice
     from envbuilder.publish.publish_all import PublishOptions, plan_all, publish_all, sealer_of
     from envbuilder.publish.results import as_text
     from envbuilder.publish.tags import check_moving, destination

@@ -18,7 +18,7 @@ from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
 from envbuilder.matrix import Matrix
-from envbuilder.publish.reasons import reason_texts, shown
+from envbuilder.publish.verification import reason_texts, shown
 from envbuilder.workspace import shipped
 
 

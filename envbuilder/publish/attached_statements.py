@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected, pae
-from envbuilder.attest.statements import Unread, VerdictPredicate, understood
+from envbuilder.attest.statements import Unread, understood
 from envbuilder.attest.trust_policy import AttachedStatement
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
@@ -20,8 +20,6 @@ from envbuilder.verdict import Verdict
 
 @dataclass(frozen=True)
 class ImageStatements:
-    """The documents that are attached to an image."""
-
     digest: str
     documents: tuple[AttachedStatement, ...]
 
@@ -37,7 +35,7 @@ class PublishedVerdicts:
 
 def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedVerdicts:
     """Collect the trusted verdicts of a repository for a report. Raises PublishError if it does not exist."""
-    tags = repository.tags_if_there()
+    tags = repository.tags()
     if tags is None:
         raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
     verdicts: dict[str, Verdict] = {}
@@ -50,8 +48,8 @@ def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedV
         evidence[digest] = found.documents
         for item in found.documents:
             signed.update(one.name for one in item.signed_by)
-            if isinstance(item.meaning, VerdictPredicate):
-                verdicts[item.stored] = item.meaning.verdict
+            if item.verdict is not None:
+                verdicts[item.stored] = item.verdict
     return PublishedVerdicts(tuple(verdicts.values()), evidence, signed)
 
 
@@ -76,8 +74,8 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
     """Open every attached document that could be a statement, and each one that a trusted statement names."""
     kinds = frozenset(opener.media_type for opener in openers)
     listed = listing(repository, manifest.digest, kinds)
-    items = sorted(listed.items, key=lambda one: (one.artifact_type == BUNDLE, one.digest))
-    waiting = {one.digest: False for one in items if one.artifact_type in ("", *kinds)}
+    items = sorted(listed.items.items(), key=lambda one: (one[1] == BUNDLE, one[0]))
+    waiting = {stored: False for stored, kind in items if kind in ("", *kinds)}
     opened: dict[str, tuple[str, AttachedStatement]] = {}
     while waiting:
         work = [(stored, waiting[stored]) for stored in waiting]

@@ -13,12 +13,14 @@ import msgspec
 from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Opener, Sealer, bundled
 from envbuilder.attest.requirements import CLOCK_SKEW, moment
 from envbuilder.attest.statements import (
+    NOTICE,
     VERDICT,
     Allowance,
     Notice,
     Statement,
     Unread,
     VerdictPredicate,
+    about,
     encode,
     result_statement,
     verdict_statement,
@@ -28,7 +30,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
-from envbuilder.publish.results import Compression
+from envbuilder.publish.results import Compression, PublishDocument, PublishRow
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Descriptor, Manifest, ambiguity
@@ -184,10 +186,8 @@ def links(
     found = read_statements(repository, manifest, openers).documents if openers else ()
     answers, previous = [], []
     for one in sorted(found, key=lambda one: one.stored):
-        stated = one.meaning.verdict if isinstance(one.meaning, VerdictPredicate) else None
-        known = isinstance(one.meaning, VerdictPredicate | Notice) or (
-            isinstance(one.meaning, Unread) and one.meaning.blocks
-        )
+        meaning, stated = one.meaning, one.verdict
+        known = isinstance(meaning, VerdictPredicate | Notice) or (isinstance(meaning, Unread) and meaning.blocks)
         if not one.signed_by or not known or (verdict is not None and stated == verdict):
             continue
         previous.append(one.stored)
@@ -280,3 +280,51 @@ def validate_and_attach(
     folder = session.workspace.attached(reference.digest)
     tools = tools_for(reference, session, sealer, lambda image: validate(replace(request, image=str(image))))
     return attach_verdict(folder, reference, tools, terms, fresh=request.fresh)
+
+
+LONGEST_REASON = 1_000
+"""Characters of a reason: it is shown in one line."""
+
+
+def publish_notice(
+    image: str,
+    answers: tuple[str, ...],
+    reason: str | None,
+    sealer: Sealer,
+    environment: Mapping[str, str],
+    now: datetime,
+) -> PublishDocument:
+    """Withdraw the image of a digest, or answer statements about it. Raises UsageError without a reason.
+
+    Raises PublishError if the registry has no such image, or if no statement about it has such a digest: a notice about
+    a lost statement would refuse the image.
+    """
+    if not reason or not reason.isprintable() or len(reason) > LONGEST_REASON:
+        hint = "--reason 'crashes on A100 after an hour, see ticket 17'"
+        raise UsageError(f"a reason of one line is needed, at most {LONGEST_REASON} characters", hint=hint)
+    reference = by_digest(image)
+    repository = Repository(reference, environment)
+    manifest = repository.manifest(reference.digest)
+    if manifest is None:
+        raise PublishError(f"the registry has no {reference}", hint="is its digest right?")
+    known = {one.stored for one in read_statements(repository, manifest, sealer.openers).documents}
+    if unknown := [one for one in answers if one not in known]:
+        raise PublishError(
+            f"no statement about {reference} has the digest {unknown[0]}",
+            hint=f"envbuilder verify {reference} --format json names statements by their digests",
+        )
+    _, previous = links(repository, sealer.openers, manifest, None, now)
+    others = tuple(one for one in previous if one not in answers)
+    notice = Notice(reason=reason, time=now.isoformat(timespec="seconds"), answers=answers, previous=others)
+    statement = about(reference.name, manifest.digest, NOTICE, notice)
+    attached = attach_signed(repository, sealer, manifest, statement)
+    confirm(repository, manifest.digest, attached)
+    row = PublishRow(
+        environment="",
+        repository=reference.name,
+        digest=manifest.digest,
+        notice="answered" if answers else "withdrawn",
+        reason=reason,
+        statements=tuple(one.digest for one in attached),
+    )
+    return PublishDocument(rows=(row,))

@@ -43,7 +43,8 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
-                file.write(_separator(self.path) + msgspec.json.encode(entry) + b"\n")
+                cut = not (read_kept(self.path) or b"\n").endswith(b"\n")  # a writer was killed
+                file.write(b"\n" * cut + msgspec.json.encode(entry) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -66,8 +67,8 @@ def exclusively(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise PublishError(
-                f"another command on this host works on {folder.name}",
-                hint="run the command again when that process has ended",
+                f"another envbuilder command is using {folder}",
+                hint=f"run this command again when it has ended; `fuser -v {folder / '.lock'}` names its process",
             ) from error
         yield
 
@@ -78,9 +79,3 @@ def _read(path: Path) -> tuple[JournalEntry, ...]:
         with suppress(decoding.DamagedError):  # an incomplete line: its step was not finished
             entries.append(decoding.from_json(line, JournalEntry))
     return tuple(entries)
-
-
-def _separator(path: Path) -> bytes:
-    """Return the missing line end of a killed writer."""
-    data = read_kept(path)
-    return b"" if not data or data.endswith(b"\n") else b"\n"

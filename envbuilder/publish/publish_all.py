@@ -10,11 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.cyclonedx import bom
 from envbuilder.attest.envelope import KeySealer, Sealer
-from envbuilder.attest.installed_packages import read
-from envbuilder.attest.keys import is_private_to_its_owner, is_public, load_private, load_public_keys
+from envbuilder.attest.keys import is_public, load_private, load_public_keys
 from envbuilder.attest.provenance import provenance
+from envbuilder.attest.sbom import bom, read
 from envbuilder.attest.sigstore import SigstoreSealer
 from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
 from envbuilder.choice import Choice
@@ -117,7 +116,7 @@ def sealer_of(
     for path, key in zip(keys, (first, *others), strict=True):
         if key.public.expires and key.public.expires < datetime.now(UTC):
             raise UsageError(f"the key {path} expired on {key.public.expires}", hint="envbuilder keys new makes one")
-        if not is_private_to_its_owner(path):
+        if path.stat().st_mode & 0o077:
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
     return KeySealer(first, others=tuple(others), trusted=load_public_keys(*public))
 
@@ -149,7 +148,6 @@ def _tags(built: Built) -> tuple[str, str]:
 def _judge(
     built: Built, choice: Choice, options: PublishOptions, session: PublishSession, reference: Reference
 ) -> Verdict:
-    """Validate a reference by digest."""
     name, digest = str(reference), reference.digest
     request = ValidationRequest(
         profile=options.profile, budgets=choice.matrix.budgets, gpus=options.gpus, index=open_index()
@@ -164,7 +162,6 @@ def _judge(
 def _statements(
     built: Built, session: PublishSession, name: str, digest: str, image: Image, *, sbom: bool
 ) -> tuple[Statement, ...]:
-    """Return the statements about an image's origin and contents."""
     record, locked = built.record, lockfile.parse(built.lock)
     files = build_files(record.environment, session.workspace)
     engine = record.engine

@@ -53,7 +53,6 @@ class PublishDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_text(document: PublishDocument) -> str:
-    """Write a table with one row for each image."""
     rows = [
         (
             row.environment or row.repository,

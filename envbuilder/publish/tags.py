@@ -20,7 +20,6 @@ FORGETS = "run the command again; if it fails again, the registry loses stored c
 
 
 def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) -> None:
-    """Raise PublishError if an immutable tag has another digest."""
     for tag in tags:
         found = repository.manifest(tag)
         if found is not None and found.digest != digest:
@@ -65,7 +64,6 @@ def _forgotten(repository: Repository, what: str) -> InfrastructureError:
 
 
 def move(repository: Repository, tag: str, manifest: Manifest) -> None:
-    """Point a moving tag at a validated digest."""
     before = repository.manifest(tag)
     if before is None or before.digest != manifest.digest:
         _write(repository, tag, manifest, before.digest if before else "")

@@ -1,13 +1,18 @@
-"""The document that `verify` prints, and its text for people."""
+"""The document that `verify` prints, its text for people, and what each reason means and the next command for it."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.requirements import Refusal, Requirement
-from envbuilder.support import terminal_text
+from envbuilder.attest.requirements import Refusal, Requirement, in_words
+from envbuilder.errors import Reason
+from envbuilder.registry.reference import Reference
+from envbuilder.support import terminal_text, yaml_reader
 from envbuilder.verdict import KindStanding, Level, Word
 
 _SHOWN = 12
@@ -86,7 +91,7 @@ def _host(found: Verification) -> tuple[str, str]:
     kernel = f"Linux {found.kernel}" if found.kernel else ""
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, kernel)))
     return (
-        f"on {found.finished} ({_age(found.age_s or 0.0)} ago) on a host with {host}",
+        f"on {found.finished} ({in_words(found.age_s or 0.0)} ago) on a host with {host}",
         f"signed by {', '.join(found.signers or (found.signed_by,))}",
     )
 
@@ -95,11 +100,12 @@ def _standing(kind: KindStanding) -> str:
     if kind.state != "passed":
         return kind.state
     signers = ", ".join(kind.signers)
-    return f"passed at level {kind.level} {_age(kind.age_s or 0.0)} ago on driver {kind.ran_on}, signed by {signers}"
+    return (
+        f"passed at level {kind.level} {in_words(kind.age_s or 0.0)} ago on driver {kind.ran_on}, signed by {signers}"
+    )
 
 
 def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
-    """Write each reason once."""
     counted = Counter((one.reason, one.message) for one in refusals)
     steps = {(one.reason, one.message): one.next for one in reversed(refusals)}
     lines: dict[str, None] = {}  # a next step that several reasons share is written once
@@ -111,8 +117,39 @@ def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
     return [*lines, f"{indent}… and {more} more reasons: --format json has them all"] if more > 0 else [*lines]
 
 
-def _age(seconds: float) -> str:
-    for unit, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds:.0f} seconds"
+class ReasonText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The meaning of a reason, and what to do next; the text has ``{fields}`` of the answer."""
+
+    means: str
+    next: str
+
+
+@cache
+def reason_texts() -> dict[Reason, ReasonText]:
+    """Read reasons.yaml. Raises InfrastructureError if the installation lacks it."""
+    return yaml_reader.read_yaml(Path(__file__).with_name("reasons.yaml"), dict[Reason, ReasonText])
+
+
+def with_next(
+    refusals: tuple[Refusal, ...], image: Reference, demanded: Demanded, host: str = ""
+) -> tuple[Refusal, ...]:
+    """Add the next command to refusals that have none. ``host`` is a GPU and driver, by default the required ones."""
+    gpu = demanded.gpu or ("a GPU" if demanded.level in ("gpu", "multi-gpu") else "")
+    wanted = " and ".join(filter(None, (gpu, demanded.driver and f"driver {demanded.driver}")))
+    fields = {
+        "image": str(image),
+        "name": image.name,
+        "host_name": image.host,
+        "host": host or wanted or "any GPU or none",
+        "level": demanded.level,
+    }
+
+    def text(one: Refusal) -> str:
+        return reason_texts()[one.reason].next.format(**fields, statement=one.statement or "sha256:…")
+
+    return tuple(one if one.next else msgspec.structs.replace(one, next=text(one)) for one in refusals)
+
+
+def shown(step: str) -> str:
+    """Write a next step for people without an answer: each field in capitals."""
+    return re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), step)

@@ -20,8 +20,7 @@ from envbuilder.attest.trust_policy import (
 )
 from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason
 from envbuilder.publish.attached_statements import read_statements
-from envbuilder.publish.reasons import with_next
-from envbuilder.publish.verification import Verification, demanded
+from envbuilder.publish.verification import Verification, demanded, with_next
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import within
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
@@ -113,7 +112,7 @@ def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> R
 def _others_have_statements(repository: Repository, digest: str) -> bool:
     """Return True if another image of the repository has statements. Errors do not matter: the image is refused."""
     try:
-        tags = repository.tags()
+        tags = repository.tags() or ()
         if any(subject_of(tag) not in ("", digest) for tag in tags):
             return True
         found = {item.digest for tag in tags[:_OTHER_TAGS] if (item := repository.manifest(tag)) is not None}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envbuilder.attest.envelope import BundleOpener, KeyOpener, KeySealer, Opener, Sealer
+from envbuilder.attest.envelope import BUNDLE, KeyOpener, KeySealer, Opener, Sealer
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
@@ -116,7 +116,7 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
     openers: list[Opener] = []
     if keys:
         trusted = load_public_keys(*keys)
-        openers += [KeyOpener(trusted), BundleOpener(trusted)]
+        openers += [KeyOpener(trusted), KeyOpener(trusted, BUNDLE)]
     if identity and issuer:
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
@@ -207,7 +207,7 @@ def trusting(sealer: Sealer, openers: tuple[Opener, ...]) -> Sealer:
     """
     if not isinstance(sealer, KeySealer):
         return sealer
-    keys = tuple(key for opener in openers if type(opener) is KeyOpener for key in opener.trusted)
+    keys = tuple(key for opener in openers if isinstance(opener, KeyOpener) for key in opener.trusted)
     if sealer.key.keyid not in {key.keyid for key in keys}:
         raise UsageError("the signing key is not one of the trusted keys", hint="give its public half with --key")
     return replace(sealer, trusted=keys)

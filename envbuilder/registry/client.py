@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import BinaryIO
-from urllib.parse import urlencode, urlsplit, urlunsplit
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -94,37 +94,30 @@ class Repository:
         return next((digest for digest in blob_digests(manifest) if not self.has_blob(digest)), "")
 
     def put_blob(self, content: bytes, media_type: str) -> Descriptor:
-        """Store a small blob, unless it is there."""
         _check_size(content)
         digest = digest_of(content)
-        self._upload(digest, content, repeat=True)
+        self.upload(digest, content)
         return Descriptor(media_type=media_type, digest=digest, size=len(content))
 
-    def upload(self, digest: str, file: BinaryIO) -> None:
-        """Store a file of any size as a blob, unless it is there; the registry checks its digest."""
-        self._upload(digest, file, repeat=False)  # the registry may keep a part of an interrupted upload
-
-    def _upload(self, digest: str, body: bytes | BinaryIO, *, repeat: bool) -> None:
+    def upload(self, digest: str, body: bytes | BinaryIO) -> None:
+        """Store a blob of any size, unless it is there; the registry checks its digest."""
         if self.has_blob(digest):
             return
         begun = self.transport.send(
             "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
         )
+        location = begun.headers.get("Location", "")
         self.transport.send(
             "PUT",
-            _with_digest(begun.headers.get("Location", ""), digest),
+            f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}",
             expect=(_CREATED,),
             headers={"Content-Type": "application/octet-stream"},
             body=body,
             scope="pull,push",
-            repeat=repeat,
+            repeat=isinstance(body, bytes),  # the registry may keep a part of an interrupted upload
         )
 
-    def tags(self) -> tuple[str, ...]:
-        """List every tag; empty if the repository does not exist yet."""
-        return self.tags_if_there() or ()
-
-    def tags_if_there(self) -> tuple[str, ...] | None:
+    def tags(self) -> tuple[str, ...] | None:
         """List every tag; None if the repository does not exist. Raises RegistryRefusedError for too many."""
         names: list[str] = []
         for response in self.transport.pages(f"{self._path}tags/list?n=1000", expect=(_OK, _MISSING), limit=MAX_LIST):
@@ -147,12 +140,6 @@ def _check_size(content: bytes) -> None:
     if len(content) > MAX_DOCUMENT:
         text = f"a document of {len(content)} bytes is too large: readers refuse it"
         raise RegistryRefusedError(Reason.TOO_LARGE, text)
-
-
-def _with_digest(location: str, digest: str) -> str:
-    parts = urlsplit(location)
-    query = "&".join(filter(None, (parts.query, urlencode({"digest": digest}))))
-    return urlunsplit(parts._replace(query=query))
 
 
 def _agree(computed: str, stated: str | None, what: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -90,21 +91,16 @@ class _ListEntry(msgspec.Struct, frozen=True, rename="camel"):
         return "/".join(filter(None, parts))
 
 
-class _Shape(msgspec.Struct, frozen=True, rename="camel"):
-    media_type: str = ""
-    layers: Any = None
-    config: Any = None
-    manifests: tuple[_ListEntry, ...] | None = None
-
-
 class _Blob(msgspec.Struct, frozen=True):
     digest: str
     urls: tuple[str, ...] = ()
 
 
-class _Blobs(msgspec.Struct, frozen=True):
+class _Shape(msgspec.Struct, frozen=True, rename="camel"):
+    media_type: str = ""
     config: _Blob | None = None
     layers: tuple[_Blob, ...] | None = None
+    manifests: tuple[_ListEntry, ...] | None = None
 
 
 def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
@@ -142,20 +138,19 @@ def _several(entries: tuple[_ListEntry, ...]) -> tuple[Reason, str] | None:
 
 def config_digest(manifest: Manifest) -> str:
     """Return the digest of an image's configuration, which an engine uses as the image's id; '' for an index."""
-    blobs = _blobs(manifest)
-    return blobs.config.digest if blobs.config else ""
+    config = _shape(manifest).config
+    return config.digest if config else ""
 
 
 def blob_digests(manifest: Manifest) -> tuple[str, ...]:
     """Return the blobs that a manifest needs in its registry; empty for an index."""
-    blobs = _blobs(manifest)
-    every = (blobs.config, *(blobs.layers or ()))
+    shape = _shape(manifest)
+    every = (shape.config, *(shape.layers or ()))
     return tuple(dict.fromkeys(blob.digest for blob in every if blob is not None and not blob.urls))
 
 
-def _blobs(manifest: Manifest) -> _Blobs:
-    try:
-        found: _Blobs = parsed(manifest.content, _Blobs, "a manifest")
-    except MalformedError:
-        return _Blobs()
+def _shape(manifest: Manifest) -> _Shape:
+    found = _Shape()
+    with suppress(MalformedError):
+        found = parsed(manifest.content, _Shape, "a manifest")
     return found

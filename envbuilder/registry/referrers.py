@@ -10,6 +10,7 @@ import random
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -49,8 +50,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 _OWN_TAG = re.compile(r"(sha256-[0-9a-f]{64})\.([0-9a-f]{16})\Z")
 
 
-class _Pointer(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields of another tool's descriptor that are needed to fetch the document."""
+class _Listed(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of a list: other tools leave out the rest, or write it in their own form."""
 
     digest: str
     artifact_type: str | None = None
@@ -75,9 +76,12 @@ class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Listing:
-    """The documents attached to a digest. ``claimed`` are those that only the tag lists, which anybody can write."""
+    """The documents attached to a digest, and the type of each, '' if unknown.
 
-    items: tuple[Descriptor, ...]
+    ``claimed`` are those that only the tag lists, which anybody can write.
+    """
+
+    items: dict[str, str]
     claimed: frozenset[str] = frozenset()
 
 
@@ -110,7 +114,7 @@ def attach(
     data = msgspec.json.encode(artifact)
     descriptor = _entry(data, artifact)
     if not repository.put_manifest(descriptor.digest, data, OCI_MANIFEST):
-        repository.put_manifest(_own_tag(subject.digest, descriptor.digest), data, OCI_MANIFEST)
+        repository.put_manifest(f"{fallback_tag(subject.digest)}.{descriptor.digest[7:23]}", data, OCI_MANIFEST)
         _list_under_tag(repository, subject.digest, (descriptor,))
     return descriptor
 
@@ -120,7 +124,7 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
     for attempt in range(ATTEMPTS):
         if _from_api(repository, subject) is None:
             _list_under_tag(repository, subject, documents)
-        listed = {item.digest for item in listing(repository, subject).items}
+        listed = listing(repository, subject).items
         if all(one.digest in listed and _is_stored(repository, one) for one in documents):
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
@@ -144,20 +148,18 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
     """
     from_api = _from_api(repository, digest)
     try:
-        old = _from_tag(repository, digest)
+        old = _parsed(_entries(repository.manifest(fallback_tag(digest), limit=MAX_LIST)))
     except RegistryRefusedError:
         if from_api is None:
             raise
-        old = ()  # anybody can push this tag: next to the registry's own list it proves nothing
+        old = {}  # anybody can push this tag: next to the registry's own list it proves nothing
     if from_api is None:
-        believed = [item for item in old if not kinds or item.artifact_type in ("", *kinds)]
-        old = (*old, *_from_own_tags(repository, digest, believed))
-    known = {item.digest for item in from_api or ()}
-    found = {item.digest: item for item in (*(from_api or ()), *old)}
+        believed = [name for name, kind in old.items() if not kinds or kind in ("", *kinds)]
+        old |= {item.digest: item.artifact_type for item in _from_own_tags(repository, digest, believed)}
+    found = old | (from_api or {})  # the tag changes no type that the registry states
     if len(found) > MAX_ENTRIES:
         raise _too_many(digest)
-    claimed = frozenset(found) - known if from_api is not None else frozenset()
-    return Listing(tuple(found.values()), claimed)
+    return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
 
 
 def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tuple[str, bytes]:
@@ -181,28 +183,22 @@ def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tupl
     return layers[0].media_type, repository.blob(layers[0].digest)
 
 
-def _from_api(repository: Repository, digest: str) -> tuple[Descriptor, ...] | None:
+def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
     """Read every page of the API's answer; None if the registry has no such API."""
-    found: list[Descriptor] = []
+    found: dict[str, str] = {}
     path = f"{repository.reference.repository}/referrers/{digest}"
-    first = True
-    for answer in repository.transport.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST):
+    for number, answer in enumerate(repository.transport.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST)):
         if answer.status != _OK:
-            if first:
+            if number == 0:
                 return None
             text = f"the registry names a page that it does not have: {answer.address}"
             raise RegistryRefusedError(Reason.BAD_ANSWER, text)
         if answer.headers.get("OCI-Filters-Applied", "").strip():
             raise RegistryRefusedError(Reason.BAD_ANSWER, "the registry filters its list, which was not requested")
-        found += _parsed(_decode(answer.content))
-        first = False
+        found |= _parsed(_decode(answer.content))
         if len(found) > MAX_ENTRIES:
             raise _too_many(digest)
-    return tuple(found)
-
-
-def _from_tag(repository: Repository, digest: str) -> tuple[Descriptor, ...]:
-    return tuple(_parsed(_entries(repository.manifest(fallback_tag(digest), limit=MAX_LIST))))
+    return found
 
 
 def _entries(listed: Manifest | None) -> tuple[msgspec.Raw, ...]:
@@ -210,11 +206,11 @@ def _entries(listed: Manifest | None) -> tuple[msgspec.Raw, ...]:
     return () if listed is None or listed.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _decode(listed.content)
 
 
-def _from_own_tags(repository: Repository, digest: str, listed: Iterable[Descriptor]) -> tuple[Descriptor, ...]:
+def _from_own_tags(repository: Repository, digest: str, listed: Iterable[str]) -> tuple[Descriptor, ...]:
     """Find documents that a list has lost, by their tags."""
-    have = {item.digest[7:23] for item in listed}
+    have = {name[7:23] for name in listed}
     try:
-        tags = repository.tags()
+        tags = repository.tags() or ()
     except RegistryRefusedError as error:
         if error.fault in (Reason.ACCESS_DENIED, Reason.REJECTED):
             return ()  # the registry does not list tags
@@ -249,10 +245,6 @@ def _entry(content: bytes, artifact: Artifact) -> Descriptor:
     )
 
 
-def _own_tag(subject: str, stored: str) -> str:
-    return f"{fallback_tag(subject)}.{stored.removeprefix('sha256:')[:16]}"
-
-
 def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
     """Add missing entries to the list that other tools read.
 
@@ -261,10 +253,9 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     try:
         entries = _entries(repository.manifest(fallback_tag(subject), limit=MAX_LIST))
         have = _parsed(entries)
-        known = {item.digest for item in have}
-        wanted = [item for item in documents if item.digest not in known]
+        wanted = [item for item in documents if item.digest not in have]
         if wanted:
-            lost = _from_own_tags(repository, subject, (*have, *wanted))
+            lost = _from_own_tags(repository, subject, (*have, *(item.digest for item in wanted)))
             more = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in (*wanted, *lost))
             index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
             repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)
@@ -282,20 +273,14 @@ def _decode(content: bytes) -> tuple[msgspec.Raw, ...]:
     return index.manifests or ()
 
 
-def _parsed(entries: Iterable[msgspec.Raw]) -> list[Descriptor]:
-    """Read entries; of entries that other tools wrote in their own form only the needed fields."""
-    found = []
+def _parsed(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
+    """Return the type of each listed document; an entry that names none is skipped."""
+    found = {}
     for entry in entries:
-        try:
-            found.append(parsed(entry, Descriptor, "a descriptor"))
-        except MalformedError:
-            try:
-                pointer: _Pointer = parsed(entry, _Pointer, "a descriptor")
-            except MalformedError:
-                continue
-            kind = pointer.artifact_type or ""
-            found.append(Descriptor(media_type="", digest=pointer.digest, size=0, artifact_type=kind))
-    return [item for item in found if _DIGEST.match(item.digest)]
+        with suppress(MalformedError):
+            one: _Listed = parsed(entry, _Listed, "a descriptor")
+            found[one.digest] = one.artifact_type or ""
+    return {name: kind for name, kind in found.items() if _DIGEST.match(name)}
 
 
 def _too_many(digest: str) -> RegistryRefusedError:

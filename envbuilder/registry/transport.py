@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import BinaryIO
@@ -40,7 +40,6 @@ SMALL = 1 << 20
 """Bytes of an answer that holds no document."""
 
 _MAX_ERROR = 64 << 10
-_CHUNK = 256 << 10
 _BUSY_STATUS = (429, 500, 502, 503, 504)
 _REPEATABLE = ("GET", "HEAD", "PUT")
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -48,8 +47,9 @@ _FIRST_ERROR, _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 3
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)')
-_NEXT = re.compile(r"\brel\s*=\s*(?:\"(?:[^\"]*\s)?next(?:\s[^\"]*)?\"|next\b)", re.IGNORECASE)
-_RELATION = re.compile(r"\brel\s*=", re.IGNORECASE)
+_RELATION = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^,;"\s]+))', re.IGNORECASE)
+_RELATIONS = {"next", "prev", "previous", "first", "last", "self"}
+"""The relations that a link may have: any other may be the next page in another spelling, which must not be missed."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,18 @@ class Response:
     headers: Mapping[str, str]
     content: bytes
     address: str
+
+
+@dataclass(frozen=True)
+class _Request:
+    """``limit`` bounds the answer (bytes); unless ``repeat`` is False, a busy registry is asked several times."""
+
+    method: str
+    address: str
+    headers: Mapping[str, str]
+    body: bytes | BinaryIO | None = None
+    limit: int = SMALL
+    repeat: bool = True
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -97,19 +109,17 @@ class RegistryTransport:
         ``limit`` bounds the answer (bytes). Unless ``repeat`` is False, a busy registry is asked several times.
         Raises RegistryRefusedError if the registry refuses, RegistryFailedError if it fails or cannot be reached.
         """
-        try:
-            address = urljoin(f"{self._find_base()}/v2/", path)
-        except ValueError as error:
-            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}") from error
-
-        def once() -> Response:
-            sent = self._with_login(address, headers, scope)
-            return self._exchange(method, address, sent, body=body, limit=limit, repeat=repeat)
-
-        before = self._authorization.get(scope)  # another thread may log in while this request is on its way
-        answer = once()
-        if answer.status == _UNAUTHORIZED and self._log_in(answer, scope, before):
-            answer = once()
+        base = self._find_base()
+        address = _resolved(f"{base}/v2/", path)
+        if not address:
+            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}")
+        for last in (False, True):
+            before = self._authorization.get(scope) if _site(address) == _site(base) else None
+            sent = {**(headers or {}), **({"Authorization": before} if before else {})}
+            answer = self._exchange(_Request(method, address, sent, body, limit, repeat))
+            # Another thread may have logged in while this request was on its way.
+            if last or answer.status != _UNAUTHORIZED or not self._log_in(answer, scope, before):
+                break
         if answer.status not in expect:
             raise self._refused(method, path, answer, scope)
         return answer
@@ -129,7 +139,6 @@ class RegistryTransport:
                 return
             if following in visited:
                 raise RegistryRefusedError(Reason.BAD_LINK, f"the registry's pages lead in a circle: {following[:200]}")
-            visited.add(following)
         raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
     def close(self) -> None:
@@ -148,36 +157,25 @@ class RegistryTransport:
     def _speaks_tls(self, base: str) -> bool:
         try:
             with suppress(RegistryRefusedError):
-                self._exchange("HEAD", f"{base}/v2/", {}, limit=SMALL, repeat=False)
+                self._exchange(_Request("HEAD", f"{base}/v2/", {}, repeat=False))
         except RegistryFailedError as error:
             return error.fault is Reason.BAD_CERTIFICATE
         return True
 
-    def _exchange(
-        self,
-        method: str,
-        address: str,
-        headers: Mapping[str, str],
-        *,
-        body: bytes | BinaryIO | None = None,
-        limit: int,
-        repeat: bool = True,
-    ) -> Response:
+    def _exchange(self, request: _Request) -> Response:
         """Send a request, again while the registry is busy and that is harmless. A file is sent from its beginning."""
-        attempts = ATTEMPTS if repeat and method in _REPEATABLE else 1
-        for attempt in range(attempts):
-            last = attempt == attempts - 1
+        for attempt in range(ATTEMPTS - 1 if request.repeat and request.method in _REPEATABLE else 0):
             try:
-                answer = self._follow(method, address, headers, body, limit)
+                answer = self._follow(request)
             except RegistryFailedError as error:
-                if last or attempt or error.fault is not Reason.UNREACHABLE:
+                if attempt or error.fault is not Reason.UNREACHABLE:
                     raise
                 self._wait(PAUSE_S)
                 continue
-            if last or answer.status not in _BUSY_STATUS:
+            if answer.status not in _BUSY_STATUS:
                 return answer
             self._wait(self._pause(answer, PAUSE_S * 2**attempt))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        return self._follow(request)
 
     def _pause(self, answer: Response, usual: float) -> float:
         """Return the seconds before the next attempt. A registry may ask for more, up to a limit, but not by a date."""
@@ -196,52 +194,40 @@ class RegistryTransport:
         time.sleep(self.deadline.left(seconds))
         self.deadline.left(seconds)
 
-    def _follow(
-        self, method: str, address: str, headers: Mapping[str, str], body: bytes | BinaryIO | None, limit: int
-    ) -> Response:
+    def _follow(self, request: _Request) -> Response:
         """Send, and follow redirects within limits. Credentials stay with the host that they are for."""
-        here, sent = address, dict(headers)
+        here = request
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._once(method, here, sent, body, limit)
-            if answer.status not in _REDIRECTS or "Location" not in answer.headers:
+            answer = self._once(here)
+            location = answer.headers.get("Location")
+            if answer.status not in _REDIRECTS or location is None:
                 return answer
-            following = self._redirected(here, answer.headers["Location"])
-            if urlsplit(following)[:2] != urlsplit(here)[:2]:
-                sent = {name: value for name, value in sent.items() if name != "Authorization"}
-                if method == "POST" and body:  # a login
-                    text = f"{here[:200]} redirects a login to another host: {following[:200]!r}"
-                    raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
-            here = following
-        text = f"{self._reference.host} redirects {method} {address} again and again"
+            following, text = (
+                _resolved(here.address, location),
+                f"{self._reference.host} redirects to {location[:200]!r}",
+            )
+            if not following or (here.address.startswith("https:") and not following.startswith("https:")):
+                raise RegistryRefusedError(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
+            if _site(following) == _site(here.address):
+                here = replace(here, address=following)
+            elif here.method == "POST" and here.body:
+                raise RegistryRefusedError(Reason.BAD_REDIRECT, f"{text}, another host, which is not told the login")
+            else:
+                kept = {name: value for name, value in here.headers.items() if name != "Authorization"}
+                here = replace(here, address=following, headers=kept)
+        text = f"{self._reference.host} redirects {request.method} {request.address} again and again"
         raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
 
-    def _redirected(self, here: str, location: str) -> str:
-        """Resolve a redirect. Raises RegistryRefusedError for one without a host, or out of TLS."""
-        text = f"{self._reference.host} redirects to {location[:200]!r}"
-        try:
-            following = urljoin(here, location)
-            parts = urlsplit(following)
-            valid = bool(parts.hostname) and parts.port != 0 and parts.scheme in ("http", "https")
-        except ValueError:
-            valid = False
-        if not valid:
-            raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
-        if here.startswith("https:") and parts.scheme != "https":
-            raise RegistryRefusedError(Reason.BAD_REDIRECT, f"{text}, which is not TLS")
-        return following
-
-    def _once(
-        self, method: str, address: str, headers: Mapping[str, str], body: bytes | BinaryIO | None, limit: int
-    ) -> Response:
+    def _once(self, request: _Request) -> Response:
         timeout = urllib3.Timeout(connect=self.deadline.left(CONNECT_S), read=self.deadline.left(SILENCE_S))
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
-        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers, **_length(body)}
+        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **request.headers, **_length(request.body)}
         try:
-            answer = self._pool(address).request(
-                method,
-                address,
+            answer = self._pool(request.address).request(
+                request.method,
+                request.address,
                 headers=sent,
-                body=body,
+                body=request.body,
                 timeout=timeout,
                 retries=False,
                 redirect=False,
@@ -249,7 +235,7 @@ class RegistryTransport:
                 decode_content=False,
             )
             try:
-                content = b"" if method == "HEAD" else b"".join(self._pieces(answer, limit))
+                content = b"" if request.method == "HEAD" else self._read(answer, request.limit)
             except BaseException:
                 answer.close()  # the unread rest would be taken for the next answer
                 raise
@@ -258,24 +244,22 @@ class RegistryTransport:
             raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host}: {error}") from error
         except (HTTPError, OSError) as error:
             raise self._failed(error) from error
-        return Response(answer.status, answer.headers, content, address)
+        return Response(answer.status, answer.headers, content, request.address)
 
-    def _pieces(self, answer: urllib3.BaseHTTPResponse, limit: int) -> Iterator[bytes]:
+    def _read(self, answer: urllib3.BaseHTTPResponse, limit: int) -> bytes:
         bound = limit if answer.status < _FIRST_ERROR else max(limit, _MAX_ERROR)
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             text = f"{self._reference.host} answers in {encoding[:40]!r}, which was not requested"
             raise RegistryRefusedError(Reason.BAD_ANSWER, text)
-        declared = answer.headers.get("Content-Length", "")
-        read = bound + 1 if declared.isdigit() and (len(declared) > 18 or int(declared) > bound) else 0  # noqa: PLR2004
-        while read <= bound and (chunk := answer.read1(_CHUNK)):
-            read += len(chunk)
-            if read <= bound:
-                yield chunk
-                self.deadline.left(1)
-        if read > bound:
+        declared, content = answer.headers.get("Content-Length", ""), bytearray()
+        announced = int(declared) if declared.isdigit() else 0
+        while max(announced, len(content)) <= bound and (piece := answer.read(bound + 1 - len(content))):
+            content += piece
+        if max(announced, len(content)) > bound:
             text = f"{self._reference.host} sends more than {bound} bytes where no more were expected"
             raise RegistryRefusedError(Reason.TOO_LARGE, text)
+        return bytes(content)
 
     def _failed(self, error: Exception) -> RegistryFailedError:
         host = self._reference.host
@@ -285,8 +269,6 @@ class RegistryTransport:
             hint = "for a private authority set SSL_CERT_FILE to its bundle"
             return RegistryFailedError(fault, f"{host}: TLS failed: {error}", hint=hint)
         slow = isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # that one was refused
-        if slow:
-            self.deadline.left(1)
         fault = Reason.TOO_SLOW if slow else Reason.UNREACHABLE
         return RegistryFailedError(fault, f"{host}: no answer: {error}", hint="is the registry running and reachable?")
 
@@ -298,12 +280,6 @@ class RegistryTransport:
             make = partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
             self._pools[proxy] = make(ssl_context=self._context, maxsize=16, retries=False)
         return self._pools[proxy]
-
-    def _with_login(self, address: str, headers: Mapping[str, str] | None, scope: str) -> dict[str, str]:
-        sent = dict(headers or {})
-        if urlsplit(address)[:2] == urlsplit(self._base)[:2] and scope in self._authorization:
-            sent["Authorization"] = self._authorization[scope]
-        return sent
 
     def _log_in(self, answer: Response, scope: str, before: str | None) -> bool:
         """Log in as a 401 asks for; return False if that is impossible, or gives the refused ``before`` again."""
@@ -337,11 +313,11 @@ class RegistryTransport:
             form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
             body = urlencode({**form, "client_id": "envbuilder"}).encode()
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            answer = self._exchange("POST", realm, headers, body=body, limit=SMALL)
+            answer = self._exchange(_Request("POST", realm, headers, body))
         else:
             headers = {"Authorization": _basic(login)} if login else {}
             joint = "&" if "?" in realm else "?"
-            answer = self._exchange("GET", f"{realm}{joint}{urlencode(query)}", headers, limit=SMALL)
+            answer = self._exchange(_Request("GET", f"{realm}{joint}{urlencode(query)}", headers))
         if not 200 <= answer.status < _FIRST_ERROR:  # noqa: PLR2004 - HTTP's class of success
             raise self._refused("login at", realm, answer, scope)
         try:
@@ -403,21 +379,34 @@ def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
 def _next_page(answer: Response) -> str:
     """Return the address of the next page; '' for the last one."""
     header = answer.headers.get("Link", "")
-    links: list[tuple[str, str]] = _LINK.findall(header)
-    link = next((address for address, parameters in links if _NEXT.search(parameters)), None)
+    link: str | None = None
+    known = not _LINK.sub("", header).strip(" ,\t")
+    for address, parameters in _LINK.findall(header):
+        found = _RELATION.search(parameters)
+        relations = (found[1] or found[2] or "").casefold().split() if found else []
+        known = known and bool(relations) and _RELATIONS.issuperset(relations)
+        link = address if link is None and "next" in relations else link
+    if not known:
+        text = f"the registry names its next page in an unknown form: {header[:200]!r}"
+        raise RegistryRefusedError(Reason.BAD_LINK, text)
     if link is None:
-        # An unknown relation may be the next page in another spelling: an error, so that no page is missed.
-        only_links = not _LINK.sub("", header).strip(" ,\t")
-        related = only_links and all(_RELATION.search(parameters) for _, parameters in links)
-        if header.strip() and ("next" in header.casefold() or not related):
-            text = f"the registry names its next page in an unknown form: {header[:200]!r}"
-            raise RegistryRefusedError(Reason.BAD_LINK, text)
         return ""
-    try:
-        following = urljoin(answer.address, link)
-        same = urlsplit(following)[:2] == urlsplit(answer.address)[:2]
-    except ValueError:
-        same = False
-    if not link or not same:
+    following = _resolved(answer.address, link)
+    if not link or not following or _site(following) != _site(answer.address):
         raise RegistryRefusedError(Reason.BAD_LINK, f"the registry's next page is elsewhere: {link[:200]!r}")
     return following
+
+
+def _resolved(base: str, location: str) -> str:
+    """Resolve an address that a registry names; '' if it is not one of a host."""
+    with suppress(ValueError):
+        address = urljoin(base, location)
+        parts = urlsplit(address)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return address
+    return ""
+
+
+def _site(address: str) -> tuple[str, str]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.netloc

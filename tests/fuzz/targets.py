@@ -24,7 +24,7 @@ import msgspec
 from made_images import SITE, context_of, image_of, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
-from envbuilder.attest import envelope, installed_packages, keys, statements, trust_policy
+from envbuilder.attest import envelope, keys, sbom, statements, trust_policy
 from envbuilder.attest.requirements import Requirement
 from envbuilder.attest.sigstore import SigstoreOpener
 from envbuilder.catalog import store
@@ -407,7 +407,7 @@ def image_packages(data: bytes) -> None:
         def __getattr__(self, name: str) -> Any:
             return ()
 
-    installed_packages.read(cast("Any", Files()))
+    sbom.read(cast("Any", Files()))
 
 
 def single_files(data: bytes) -> None:

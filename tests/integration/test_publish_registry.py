@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 from certificates import certificate
-from publishing_world import attached
+from publishing_world import attached, push_image
 from registries import SECRET_BCRYPT, docker_registry, free_port, login, modern_registry
 
 from envbuilder.errors import InfrastructureError, PublishError
@@ -39,19 +38,7 @@ def repository(request, debian_host) -> Iterator[Repository]:
 
 
 def push(repository: Repository, tag: str, content: bytes = b"layer") -> Manifest:
-    config = repository.put_blob(b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "text/json")
-    layer = repository.put_blob(content, "text/plain")
-    parts = {
-        "schemaVersion": 2,
-        "mediaType": DOCKER_MANIFEST,
-        "config": {"mediaType": config.media_type, "digest": config.digest, "size": config.size},
-        "layers": [{"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size}],
-    }
-    data = json.dumps(parts).encode()
-    repository.put_manifest(tag, data, DOCKER_MANIFEST)
-    found = repository.manifest(tag)
-    assert found is not None
-    return found
+    return push_image(repository, tag, content, DOCKER_MANIFEST)
 
 
 def test_a_manifest_keeps_its_bytes_and_digest(repository) -> None:
@@ -65,7 +52,7 @@ def test_promotion_is_the_same_manifest_under_another_tag(repository) -> None:
     stored = push(repository, "staged")
     repository.put_manifest("public", stored.content, stored.media_type)
     assert repository.manifest("public") == stored
-    assert set(repository.tags()) >= {"staged", "public"}
+    assert set(repository.tags() or ()) >= {"staged", "public"}
 
 
 def test_what_is_not_there_is_none(repository) -> None:
@@ -81,10 +68,9 @@ def test_documents_are_attached_and_listed(repository) -> None:
     for text in (b"first", b"second", b"first"):
         attach(repository, image, text, KIND, {"kind": text.decode()})
     found = attached(repository, image.digest, KIND)
-    assert sorted(document(repository, item.digest, frozenset({KIND}))[1] for item in found) == [b"first", b"second"]
-    assert sorted(item.annotations["kind"] for item in found) == ["first", "second"]
-    assert attached(repository, other.digest, KIND) == ()
-    assert attached(repository, image.digest, "another/type") == ()
+    assert sorted(document(repository, stored, frozenset({KIND}))[1] for stored in found) == [b"first", b"second"]
+    assert attached(repository, other.digest, KIND) == set()
+    assert attached(repository, image.digest, "another/type") == set()
     assert repository.manifest("image") == image
 
 
@@ -93,7 +79,7 @@ def test_the_list_is_a_tag_only_where_the_api_is_lacking(debian_host) -> None:
     old = Repository(parse(f"{debian_host}/team/tagged"), {})
     image = push(old, "image")
     attach(old, image, b"text", KIND, {})
-    assert fallback_tag(image.digest) in old.tags()
+    assert fallback_tag(image.digest) in (old.tags() or ())
     with modern_registry() as (host, _):
         new = Repository(parse(f"{host}/team/image"), {})
         image = push(new, "image")

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import random
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 
-import publisher
 import pytest
 from hostile import Front, hostile
-from publisher import FAILED_EVERY, REPOSITORY
-from publishing_world import attached, public_tags
+from publishing_world import attached, push_image
 from registries import docker_registry, modern_registry
 
-from envbuilder.attest.envelope import KeyOpener
-from envbuilder.attest.keys import create
-from envbuilder.attest.requirements import Requirement
-from envbuilder.errors import EnvbuilderError, InfrastructureError
-from envbuilder.publish.verify import VerifyQuestion, verify
+from envbuilder.errors import EnvbuilderError
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import OCI_MANIFEST, Descriptor, Manifest, digest_of
+from envbuilder.registry.manifests import Descriptor, Manifest
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, confirm, fallback_tag
 
 KIND = "application/vnd.dsse.envelope.v1+json"
 _Answer = TypeVar("_Answer")
 
-PUBLISHER = Path(publisher.__file__)
 DOCUMENTS = 4
 """What one publisher attaches, as `publish` does."""
 
@@ -77,18 +61,7 @@ def answered(ask: Callable[[], _Answer]) -> _Answer:
 
 
 def put_image(host: str) -> Manifest:
-    """Push an image of nothing, whatever it takes."""
-    repository = Repository(Reference(host, "team/image"), {})
-
-    def put() -> Manifest:
-        config = repository.put_blob(b"{}", "application/vnd.oci.empty.v1+json")
-        described = {"mediaType": config.media_type, "digest": config.digest, "size": 2}
-        parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
-        content = json.dumps(parts).encode()
-        repository.put_manifest("image", content, OCI_MANIFEST)
-        return Manifest(OCI_MANIFEST, content, digest_of(content))
-
-    return answered(put)
+    return answered(lambda: push_image(Repository(Reference(host, "team/image"), {}), "image"))
 
 
 def publish_at_once(host: str, count: int) -> tuple[Manifest, set[str], int]:
@@ -120,125 +93,17 @@ def publish_at_once(host: str, count: int) -> tuple[Manifest, set[str], int]:
 
 def listed(host: str, digest: str) -> set[str]:
     """Read what a verifier would find, tried again where the registry fails."""
-    return answered(
-        lambda: {item.digest for item in attached(Repository(Reference(host, "team/image"), {}), digest, KIND)}
-    )
+    return answered(lambda: attached(Repository(Reference(host, "team/image"), {}), digest, KIND))
 
 
-def check_together(host: str, count: int) -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(40, marks=pytest.mark.full)])
+def test_publishers_at_once_lose_nothing(host, count: int) -> None:
+    """What publishers were told is attached is listed."""
     image, made, failures = publish_at_once(host, count)
     found = listed(host, image.digest)
     print(f"{count} publishers, {len(made)} statements, {failures} failures told, {len(made - found)} lost")  # noqa: T201
     assert len(made) == count * DOCUMENTS
     assert made <= found
-
-
-def test_twenty_publishers_lose_nothing(host) -> None:
-    """What 20 publishers were told is attached is listed."""
-    check_together(host, 20)
-
-
-@pytest.mark.full
-def test_forty_publishers_lose_nothing(host) -> None:
-    check_together(host, 40)
-
-
-@dataclass
-class Publishers:
-    """Publishers as processes, many at once: each is killed up to twice, after so many lines of progress."""
-
-    host: str
-    folder: Path
-    chance: random.Random = field(default_factory=lambda: random.Random(11))  # noqa: S311 - no secret
-    killed: int = 0
-    codes: dict[int, int] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
-
-    def publish(self, number: int) -> None:
-        """Bring one image to its end, whatever happens on the way."""
-        for attempt in range(12):
-            lines = self.chance.randrange(8) if attempt < 2 else 1_000
-            command = [sys.executable, str(PUBLISHER), self.host, str(self.folder), str(number)]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-                assert process.stdout is not None
-                said = [line for _, line in zip(range(lines), process.stdout, strict=False)]
-                if len(said) == lines:
-                    time.sleep(self.chance.uniform(0, 0.05))
-                    process.kill()
-            self.killed += process.returncode == -signal.SIGKILL
-            if process.returncode in (0, 3):
-                self.codes[number] = process.returncode
-                return
-            if process.returncode != -signal.SIGKILL:
-                self.said += said[-1:]
-
-    def all(self, count: int) -> None:
-        """Run so many publications, eight at a time."""
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(self.publish, range(count)))
-
-
-def check_killed(host: str, folder: Path, count: int) -> None:
-    """Publish with kills; no tag is ever on an image that has no PASSED, and in the end everything is there."""
-    key = create(folder / "key")
-    client = Repository(Reference(host, REPOSITORY), {})
-    put_image(host)  # what the registry needs to have a repository at all
-    stated: dict[str, bool] = {}
-    over = threading.Event()
-
-    def accepted(digest: str) -> bool:
-        asked = Repository(Reference(host, REPOSITORY).at(digest), {})
-
-        def ask() -> bool:
-            answer = verify(
-                asked, (KeyOpener((key.public,)),), VerifyQuestion(Requirement(level="gpu")), datetime.now(UTC)
-            )
-            if answer.unanswered:
-                raise InfrastructureError("the registry failed, which is no answer")
-            return answer.accepted
-
-        return answered(ask)
-
-    def watch() -> None:
-        while not over.is_set():
-            for digest in set(answered(lambda: public_tags(client)).values()) - stated.keys():
-                stated[digest] = accepted(digest)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    ours = answered(lambda: public_tags(client))  # the repository's first image, which nobody publishes
-    stated |= dict.fromkeys(ours.values(), True)
-    watcher.start()
-    publishers = Publishers(host, folder)
-    publishers.all(count)
-    over.set()
-    watcher.join()
-    tags = answered(lambda: public_tags(client))
-    failing = {number for number in range(count) if number % FAILED_EVERY == 0}
-    print(f"{count} publications, {publishers.killed} kills, {len(publishers.said)} errors told")  # noqa: T201
-    assert {n: code for n, code in publishers.codes.items() if code != (3 if n in failing else 0)} == {}, (
-        publishers.said
-    )
-    assert len(publishers.codes) == count
-    assert publishers.killed > count // 2, "the killer came too late"
-    assert [digest for digest, sound in stated.items() if not sound] == []
-    for number in set(range(count)) - failing:
-        assert tags[f"e{number}"] == tags[f"pin-{number}"]
-        assert accepted(tags[f"e{number}"])
-    assert not {f"e{number}" for number in failing} & tags.keys()
-    assert tags["latest"] in {tags[f"e{number}"] for number in set(range(count)) - failing}
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("host", [DOCKER_REGISTRY], indirect=True)
-def test_killed_publishers_leave_nothing_unvalidated(host, tmp_path) -> None:
-    """Six publications with kills and a failing registry: no public tag is unvalidated, all end as they should."""
-    check_killed(host, tmp_path, 6)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(3600)
-def test_forty_killed_publishers_leave_nothing_unvalidated(host, tmp_path) -> None:
-    check_killed(host, tmp_path, 40)
 
 
 def test_a_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
@@ -259,7 +124,7 @@ def test_a_list_that_somebody_wrote_over_is_made_up_for(tmp_path) -> None:
         assert before is not None
         second = attach(repository, image, b"second", KIND, {})
         state.tags[tag] = before.digest  # what a writer does that had read the list before the second was there
-        assert {item.digest for item in attached(repository, image.digest, KIND)} == {first.digest, second.digest}
+        assert attached(repository, image.digest, KIND) == {first.digest, second.digest}
         attach(repository, image, b"third", KIND, {})
         whole = repository.manifest(tag)
         assert whole is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -11,25 +10,24 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import check, digest, failed_verdict, gpu_environment, gpu_verdict
+from factories import gpu_environment, gpu_verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from publishing_world import push_image
 from registries import modern_registry
 
-from envbuilder.attest.envelope import ENVELOPE, KeySealer, SignedBy
+from envbuilder.attest.envelope import ENVELOPE, KeySealer
 from envbuilder.attest.keys import PUBLIC, create
-from envbuilder.attest.requirements import Requirement
-from envbuilder.attest.statements import FailedResult, Notice, VerdictPredicate, encode, verdict_statement
-from envbuilder.attest.trust_policy import AttachedStatement, decide
+from envbuilder.attest.statements import encode, verdict_statement
 from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, verify_image
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import OCI_MANIFEST, Manifest
+from envbuilder.registry.manifests import Manifest
 from envbuilder.registry.reference import parse
 from envbuilder.registry.referrers import attach
-from envbuilder.verdict import LEVELS, GpuSeen, HostRef, ImageRef, Verdict
+from envbuilder.verdict import LEVELS, ImageRef, Verdict
 
 FINISHED = (datetime.now(UTC) - timedelta(days=10)).isoformat()
 ID = "tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"
@@ -62,12 +60,7 @@ class World:
 
 def new_world(host: str, folder: Path, verdict: Verdict) -> World:
     repository = Repository(parse(f"{host}/team/image"), {})
-    config = repository.put_blob(b"{}", "text/json")
-    described = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
-    parts = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []}
-    repository.put_manifest(ID, json.dumps(parts).encode(), OCI_MANIFEST)
-    image = repository.manifest(ID)
-    assert image is not None
+    image = push_image(repository, ID)
     ann, bob = (create(folder / name) for name in ("ann", "bob"))
     words: dict[str, Any] = {"level": "gpu", "driver": "535.104", "gpu": "H100 80GB", "max_age": "11d"}
     words |= {"environment": f"{ID}-{image.digest[7:19]}", "tensorflow": "2.20", "threshold": 2}
@@ -175,79 +168,3 @@ def test_every_option_is_compared() -> None:
 @pytest.mark.parametrize("given", [{"identity": "ann@example.org"}, {"issuer": "https://example.org"}])
 def test_half_an_identity_is_not_understood(world: World, given: dict[str, str]) -> None:
     assert isinstance(world.ask(**given), UsageError)
-
-
-AT_11, AT_12 = (datetime.now(UTC) - timedelta(hours=hours) for hours in (2, 1))
-BY_ANN, BY_BOB = (SignedBy(name=name) for name in ("ann", "bob"))
-BROKEN = failed_verdict(host=PASSED.host, finished=AT_11.isoformat(), checks=(check("import", "failed"),))
-ANSWERING = msgspec.structs.replace(PASSED, finished=AT_12.isoformat())
-FAILING, OTHER = digest("failing"), digest("other")
-ON_T4 = HostRef(driver="550.1", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
-NEW_SUITE = digest("a newer suite")
-
-
-def stated(verdict: Verdict, *by: SignedBy, answers: tuple[str, ...] = (FAILING,)) -> AttachedStatement:
-    return AttachedStatement(
-        digest(repr((verdict, by))), by or (BY_ANN,), VerdictPredicate(verdict=verdict, answers=answers)
-    )
-
-
-def failing(verdict: Verdict = BROKEN, *by: SignedBy) -> AttachedStatement:
-    return AttachedStatement(FAILING, by or (BY_ANN,), VerdictPredicate(verdict=verdict))
-
-
-def replaced(verdict: Verdict, /, **more: Any) -> Verdict:
-    return msgspec.structs.replace(verdict, **more)
-
-
-EXPIRED = SignedBy(name="ann", expires=datetime.now(UTC) - timedelta(minutes=1))
-GPU_BROKEN = replaced(BROKEN, checks=(check("matmul", "failed", level="gpu"),))
-WITHDRAWN = AttachedStatement(FAILING, (BY_ANN,), Notice(reason="x", time=AT_11.isoformat()))
-FRESH = stated(ANSWERING, BY_BOB, answers=())
-FORBIDDING: dict[str, tuple[AttachedStatement, ...]] = {
-    "it does not name the FAILED": (failing(), stated(ANSWERING, answers=())),
-    "it names another one": (failing(), stated(ANSWERING, answers=(OTHER,))),
-    "it did not make the failed check": (
-        failing(replaced(BROKEN, checks=(check("deep", "failed"),))),
-        stated(ANSWERING),
-    ),
-    "it is older": (failing(replaced(BROKEN, finished=datetime.now(UTC).isoformat())), stated(ANSWERING)),
-    "it is in the future": (
-        FRESH,
-        failing(),
-        stated(replaced(ANSWERING, finished=(datetime.now(UTC) + timedelta(days=1)).isoformat())),
-    ),
-    "it got less far": (failing(replaced(BROKEN, checks=(), level="gpu")), stated(ANSWERING)),
-    "its suite is older": (stated(PASSED), failing(replaced(BROKEN, suite=NEW_SUITE)), stated(ANSWERING)),
-    "it ran on another GPU": (failing(replaced(GPU_BROKEN, host=ON_T4)), stated(ANSWERING)),
-    "it contradicts itself": (FRESH, failing(), stated(replaced(ANSWERING, level="multi-gpu"))),
-    "it is INCONCLUSIVE": (FRESH, failing(), stated(replaced(ANSWERING, verdict="INCONCLUSIVE"))),
-    "it was simulated": (FRESH, failing(), stated(replaced(ANSWERING, simulated=True))),
-    "its key has expired": (FRESH, failing(), stated(ANSWERING, EXPIRED)),
-    "a person withdrew the image": (WITHDRAWN, stated(ANSWERING)),
-    "a test result has no verdict": (
-        AttachedStatement(FAILING, (BY_ANN,), FailedResult(result="FAILED", failed_tests=("deep",))),
-        stated(ANSWERING),
-    ),
-}
-"""Why a PASSED, in the last statement, does not answer a FAILED: each differs in one field from one that does."""
-
-
-def is_accepted(*evidence: AttachedStatement, threshold: int = 1) -> bool:
-    return decide(evidence, Requirement(level="gpu"), datetime.now(UTC), threshold=threshold).accepted
-
-
-@pytest.mark.parametrize("why", FORBIDDING)
-def test_an_answer_that_differs_in_one_field_answers_nothing(why: str) -> None:
-    assert is_accepted(failing(), stated(ANSWERING))
-    assert is_accepted(failing(GPU_BROKEN), stated(ANSWERING))
-    assert not is_accepted(*FORBIDDING[why])
-    person = AttachedStatement(OTHER, (BY_BOB,), Notice(reason="x", time=AT_12.isoformat(), answers=(FAILING,)))
-    assert is_accepted(*FORBIDDING[why], person), "a person can answer each of them"
-    assert not is_accepted(*FORBIDDING[why], replace(person, signed_by=(EXPIRED,)))
-
-
-def test_as_many_keys_answer_as_have_to_sign() -> None:
-    both = stated(ANSWERING, BY_ANN, BY_BOB, answers=())
-    assert is_accepted(both, failing(), stated(ANSWERING, BY_ANN, BY_BOB), threshold=2)
-    assert not is_accepted(both, failing(), stated(ANSWERING, BY_ANN), threshold=2)

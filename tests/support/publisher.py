@@ -1,32 +1,20 @@
-"""One publisher as a program, to be killed: publishes an image of nothing to a registry, all of it but the engine real.
-
-Run: ``python publisher.py HOST FOLDER NUMBER``; ends with 0 where it published, 3 where its verdict forbids that.
-"""
+"""A world to publish in without an engine: images of nothing, pushed into a real registry."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from factories import failed_verdict, gpu_verdict
 from fake_engine import FakeEngine
-from publishing_world import World, answering
+from publishing_world import World
 
-from envbuilder.attest.keys import create, load_private
+from envbuilder.attest.keys import create
 from envbuilder.engine.port import Image
-from envbuilder.errors import EnvbuilderError
-from envbuilder.publish.attestation import PublishTools
-from envbuilder.publish.publish import publish
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST, digest_of
 from envbuilder.registry.reference import Reference
-
-FAILED_EVERY = 10
-"""Each so many-th publisher's image fails its validation."""
 
 REPOSITORY = "team/image"
 
@@ -67,30 +55,3 @@ def scratch_world(folder: Path, host: str, out: Path | None = None) -> World:
     engine = PushingEngine()
     engine.add("scratch:1", labels={"number": "1"})
     return World(engine, create(folder / "key"), out or folder / "out", host, REPOSITORY)
-
-
-def main(host: str, folder: Path, number: int) -> int:
-    engine = PushingEngine()
-    engine.add(f"scratch:{number}", labels={"number": str(number)})
-    failing = number % FAILED_EVERY == 0
-    world = World(engine, load_private(folder / "key" / "envbuilder.key"), folder, host, REPOSITORY)
-    publication = world.publication(
-        f"scratch:{number}",
-        environment=f"e{number}",
-        tags=(f"pin-{number}",),
-        moving=(f"e{number}", "latest"),
-        folder=folder / f"publish{number}",
-    )
-    tools: PublishTools = world.tools(
-        answering(failed_verdict if failing else gpu_verdict, finished=datetime.now(UTC).isoformat()),
-        say=lambda text: print(text, flush=True),  # noqa: T201 - by its lines the killer knows how far it is
-    )
-    return 0 if publish(publication, tools).published else 3
-
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
-    except EnvbuilderError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(error.exit_code)

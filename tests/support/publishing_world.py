@@ -20,7 +20,7 @@ from envbuilder.publish.publish import Publication
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify import VerifyQuestion, verify
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import Descriptor
+from envbuilder.registry.manifests import OCI_MANIFEST, Artifact, Manifest, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import listing
 from envbuilder.verdict import ImageRef, Verdict
@@ -102,15 +102,24 @@ class World:
         return self.engine.push(f"{self.reference.name}:{tag}")
 
 
-def attached(repository: Repository, digest: str, media_type: str) -> tuple[Descriptor, ...]:
-    """List the documents of one type that are attached to a digest."""
+def attached(repository: Repository, digest: str, media_type: str) -> set[str]:
+    """Return the digests of the documents of one type that are attached to a digest."""
     items = listing(repository, digest, frozenset((media_type,))).items
-    return tuple(item for item in items if item.artifact_type in ("", media_type))
+    return {stored for stored, kind in items.items() if kind in ("", media_type)}
+
+
+def push_image(repository: Repository, tag: str, content: bytes = b"layer", kind: str = OCI_MANIFEST) -> Manifest:
+    """Push an image of one layer, without an engine."""
+    config = repository.put_blob(b'{"architecture":"amd64","os":"linux","rootfs":{"type":"layers"}}', "text/json")
+    layers = (repository.put_blob(content, "text/plain"),)
+    data = msgspec.json.encode(Artifact(schema_version=2, media_type=kind, config=config, layers=layers))
+    repository.put_manifest(tag, data, kind)
+    return Manifest(kind, data, digest_of(data))
 
 
 def public_tags(client: Repository) -> dict[str, str]:
     """Return every tag that is neither a list of statements nor staged, and the digest that it leads to."""
-    names = [tag for tag in client.tags() if not tag.startswith(("sha256-", "staging-"))]
+    names = [tag for tag in client.tags() or () if not tag.startswith(("sha256-", "staging-"))]
     found = {name: client.manifest(name) for name in names}
     return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import permutations
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from factories import verdict
@@ -17,7 +18,7 @@ from securesystemslib.signer._crypto_signer import CryptoSigner
 from securesystemslib.signer._key import SSlibKey
 
 from envbuilder.attest import envelope, statements
-from envbuilder.attest.envelope import BUNDLE, Envelope, KeyOpener, KeySealer, Opened, Rejected, bundled, encode
+from envbuilder.attest.envelope import BUNDLE, Envelope, KeyOpener, KeySealer, Opened, Rejected, bundled
 from envbuilder.attest.keys import PRIVATE, PUBLIC, PrivateKey, create, load_private, load_public_keys
 from envbuilder.attest.statements import verdict_statement
 from envbuilder.errors import EnvbuilderError, PublishError, UsageError
@@ -83,7 +84,7 @@ def theirs(key: PrivateKey) -> SSlibKey:
 
 def test_securesystemslib_accepts_what_we_sign(keys) -> None:
     one, two = keys
-    document = json.loads(envelope.encode(envelope.seal(PAYLOAD, statements.PAYLOAD_TYPE, one, two)))
+    document = json.loads(msgspec.json.encode(envelope.seal(PAYLOAD, statements.PAYLOAD_TYPE, one, two)))
     read = TheirEnvelope.from_dict(json.loads(json.dumps(document)))
     assert set(read.verify([theirs(one), theirs(two)], 2)) == {one.keyid, two.keyid}
     assert read.payload == PAYLOAD
@@ -162,7 +163,9 @@ def test_a_bundle_holds_the_envelopes_own_signatures(tmp_path: Path) -> None:
     assert isinstance(opened, Opened), "the signature stands without its name"
     with pytest.raises(PublishError):
         bundled(b"no envelope")
-    assert json.loads(bundled(encode(Envelope(payload="", payload_type="", signatures=()))))["dsseEnvelope"]
+    assert json.loads(bundled(msgspec.json.encode(Envelope(payload="", payload_type="", signatures=()))))[
+        "dsseEnvelope"
+    ]
 
 
 def test_sigstores_own_reader_takes_it(tmp_path: Path) -> None:

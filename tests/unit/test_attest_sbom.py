@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import pytest
-from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from factories import digest, tar
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from layered_engine import saved
 from packageurl import PackageURL
 
-from envbuilder.attest import installed_packages
-from envbuilder.attest.cyclonedx import bom
-from envbuilder.attest.installed_packages import ImagePackage, ImagePackages
+from envbuilder.attest import sbom
 from envbuilder.attest.provenance import provenance
+from envbuilder.attest.sbom import ImagePackage, ImagePackages, bom
 from envbuilder.engine.layers import layers
-from envbuilder.errors import InfrastructureError
 from envbuilder.image import lockfile
 from envbuilder.image.build import ImageRecord
 from envbuilder.image.removed_files import Removed
@@ -62,28 +58,16 @@ VENV: dict[str, bytes | str] = {
 CUDA = {f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
 
 
-def saved(*layers: Mapping[str, Any], layout: str = "docker", compress: bool = False) -> bytes:
-    """Write an image as ``docker save`` does: of engines before 25 (one folder a layer) or since (blobs)."""
-    names = [f"layer{i}/layer.tar" if layout == "docker" else f"blobs/sha256/{i:064x}" for i in range(len(layers))]
-    parts: dict[str, bytes | str] = {} if layout == "docker" else {"blobs/sha256/config": '{"not": "a layer"}'}
-    for name, layer in zip(names, layers, strict=True):
-        parts[name] = gzip.compress(tar(layer)) if compress else tar(layer)
-    parts["manifest.json"] = json.dumps([{"Config": "config.json", "RepoTags": [], "Layers": names}])
-    return tar(parts)
+def read(*layers: Mapping[str, Any]) -> ImagePackages:
+    return found_in(*map(tar, layers))
 
 
-def chunks(data: bytes, size: int = 70_001):
-    return (data[start : start + size] for start in range(0, len(data), size))
+def found_in(*archives: bytes) -> ImagePackages:
+    return sbom.read(ImageFiles(tuple(scan(layer) for layer in layers([saved(archives)]))))
 
 
-def read(archive: Iterable[bytes]) -> ImagePackages:
-    return installed_packages.read(ImageFiles(tuple(scan(stream) for stream in layers(archive))))
-
-
-@pytest.mark.parametrize("layout", ["docker", "blobs"])
-@pytest.mark.parametrize("compress", [False, True])
-def test_packages_of_every_kind_are_found(layout, compress) -> None:
-    contents = read(chunks(saved(BASE, VENV, CUDA, layout=layout, compress=compress)))
+def test_packages_of_every_kind_are_found() -> None:
+    contents = read(BASE, VENV, CUDA)
     assert (contents.distribution, contents.release) == ("debian", "bookworm")
     assert contents.packages == (
         ImagePackage("deb", "libc6", "2.36-9+deb12u10", "amd64"),
@@ -97,30 +81,16 @@ def test_what_a_later_layer_deletes_or_replaces_is_gone() -> None:
     newer = NUMPY.replace("2.1.3", "2.2.0")
     upgraded = {f"{SITE}/.wh.numpy-2.1.3.dist-info": b"", f"{SITE}/numpy-2.2.0.dist-info/METADATA": newer}
     emptied = {f"{SITE}/.wh..wh..opq": b"", f"{SITE}/nvidia_cublas_cu12-12.5.3.2.dist-info/METADATA": CUBLAS}
-    found = read(chunks(saved(BASE, VENV, upgraded)))
+    found = read(BASE, VENV, upgraded)
     assert [p.version for p in found.packages if p.name == "numpy"] == ["2.2.0"]
-    found = read(chunks(saved(BASE, VENV, emptied)))
+    found = read(BASE, VENV, emptied)
     assert [p.name for p in found.packages if p.kind == "pypi"] == ["nvidia-cublas-cu12"]
-    swapped = read(chunks(saved(upgraded, BASE, VENV)))
+    swapped = read(upgraded, BASE, VENV)
     assert sorted(p.version for p in swapped.packages if p.name == "numpy") == ["2.1.3", "2.2.0"]
 
 
-def test_a_layer_that_is_a_link_counts() -> None:
-    """Engines write a layer that occurs twice as a link to the first."""
-    manifest = json.dumps([{"Layers": ["b/layer.tar"]}])
-    data = tar({"a/layer.tar": tar(VENV), "manifest.json": manifest}, {"b/layer.tar": "../a/layer.tar"})
-    assert [p.name for p in read(chunks(data)).packages] == ["numpy"]
-
-
-@pytest.mark.parametrize("data", [b"", b"no tar at all" * 100, tar({"x": b"y"}), saved(BASE)[:3000]])
-def test_what_is_no_archive_is_an_error_of_the_engine(data) -> None:
-    """A cut or foreign stream is never an empty bill."""
-    with pytest.raises(InfrastructureError):
-        read(chunks(data))
-
-
 def document() -> dict[str, Any]:
-    contents = read(chunks(saved(BASE, VENV, CUDA)))
+    contents = read(BASE, VENV, CUDA)
     made = bom("registry.example.org/team/image", digest("image"), contents, lockfile.parse(LOCK))
     decoded: dict[str, Any] = json.loads(msgspec.json.encode(made))
     return decoded
@@ -147,7 +117,7 @@ def test_what_an_image_leaves_out_is_said_with_reason_and_size() -> None:
     cut = Removed(reason="symbols", path="numpy/a.so", files=1, size=900, digest="a", left=300, becomes="b")
     part = next(one for one in document()["components"] if one["name"] == "numpy")
     listed = {("numpy", part["version"]): (row, cut)}
-    contents = read(chunks(saved(BASE, VENV, CUDA)))
+    contents = read(BASE, VENV, CUDA)
     made = json.loads(
         msgspec.json.encode(bom("a.b/c", digest("image"), contents, lockfile.parse(LOCK), left_out=listed))
     )
@@ -185,7 +155,7 @@ def test_licences_are_those_of_the_packages_own_files() -> None:
         f"{SITE}/b-1.dist-info/METADATA": "Name: b\nVersion: 1\n",
     }
     link = tar(files, {"usr/share/doc/libc6": "libc-bin"})
-    found = read(chunks(tar({"l/layer.tar": link, "manifest.json": json.dumps([{"Layers": ["l/layer.tar"]}])})))
+    found = found_in(link)
     assert {package.name: package.licences for package in found.packages} == {
         "libc6": ("LGPL-2.1+ and BSD-3-clause", "GPL-2+ with exception"),
         "libcudnn9-cuda-12": (),
@@ -204,7 +174,7 @@ Version: 1:2.38.1-5+deb12u3~x
 
 def test_package_urls_are_what_others_write() -> None:
     files = {**BASE, "var/lib/dpkg/status": STATUS + "\n" + EPOCHS}
-    contents = read(chunks(saved(files, VENV, CUDA)))
+    contents = read(files, VENV, CUDA)
     made = bom("registry.example.org:5000/team/image", digest("image"), contents, lockfile.parse(LOCK))
     decoded = json.loads(msgspec.json.encode(made))
     urls = [decoded["metadata"]["component"]["purl"], *(part.get("purl", "") for part in decoded["components"])]
@@ -212,16 +182,6 @@ def test_package_urls_are_what_others_write() -> None:
     assert any(url.startswith("pkg:deb/debian/bsdutils@1:2.38.1-5%2Bdeb12u3~x?") for url in known)
     assert [PackageURL.from_string(url).to_string() for url in known] == known
     assert len(known) >= 5
-
-
-def test_the_library_of_the_format_reads_every_component() -> None:
-    given = document()
-    found = Bom.from_json(given)  # type: ignore[attr-defined]
-    assert {(one.name, one.version) for one in found.components} == {
-        (part["name"], part["version"]) for part in given["components"]
-    }
-    assert sum(bool(one.licenses) for one in found.components) == sum("licenses" in p for p in given["components"])
-    assert len(found.dependencies) == len(given["dependencies"])
 
 
 def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:
@@ -235,7 +195,7 @@ def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:
         "Requires-Dist: not a requirement ;;\nRequires-Dist: absent\n"
     )
     layer = {"var/lib/dpkg/status": status + STATUS, f"{SITE}/framework-1.dist-info/METADATA": framework}
-    contents = read(chunks(saved({**BASE, **layer}, VENV, CUDA)))
+    contents = read({**BASE, **layer}, VENV, CUDA)
     made = bom("a.b/c", digest("image"), contents, ())
     graph = {str(edge["ref"]): edge["dependsOn"] for edge in made["dependencies"]}
     ref = {part["name"]: part["bom-ref"] for part in made["components"]}
@@ -249,13 +209,9 @@ def test_what_a_package_needs_is_an_edge_to_what_is_here() -> None:
 
 def test_two_copies_of_a_version_are_one_component() -> None:
     bundled = {f"{SITE}/setuptools/_vendor/numpy-2.1.3.dist-info/METADATA": NUMPY.replace("BSD-3-Clause", "MIT")}
-    contents = read(chunks(saved(VENV, bundled)))
+    contents = read(VENV, bundled)
     assert len(contents.packages) == 2
     assert [part["name"] for part in bom("a.b/c", digest("image"), contents, ())["components"]] == ["numpy"]
-
-
-def test_the_same_image_gives_the_same_document() -> None:
-    assert document() == document()
 
 
 def test_provenance_has_the_shape_that_is_published() -> None:

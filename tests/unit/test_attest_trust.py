@@ -31,7 +31,7 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as Published
 
 from envbuilder import simulated
-from envbuilder.attest import envelope, requirements, statements
+from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import GpuRequirement, Requirement, read_gpu
@@ -113,13 +113,6 @@ def test_a_verdict_without_a_digest_is_never_stated() -> None:
         verdict_statement(NAME, verdict(image=ImageRef(id=digest("image"))))
 
 
-def test_the_whole_verdict_is_in_our_predicate() -> None:
-    made = verdict_statement(NAME, failed_verdict())
-    again = statements.parse(statements.encode(made))
-    assert msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict == failed_verdict()
-    assert isinstance(msgspec.json.decode(again.predicate, type=VerdictPredicate).verdict, Verdict)
-
-
 def test_the_encoding_that_is_signed_is_the_published_one() -> None:
     assert envelope.pae("http://example.com/HelloWorld", b"hello world") == (
         b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
@@ -135,7 +128,7 @@ def test_two_messages_never_share_an_encoding(kind: str, payload: bytes, kind2: 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=255))
 def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, change: int) -> None:
     payload = statements.encode(verdict_statement(NAME, verdict()))
-    sealed = envelope.parse(envelope.encode(envelope.seal(payload, statements.PAYLOAD_TYPE, key)))
+    sealed = envelope.parse(msgspec.json.encode(envelope.seal(payload, statements.PAYLOAD_TYPE, key)))
     assert envelope.signers(sealed, (key.public,)) == (key.keyid,)
     altered = bytearray(payload)
     altered[position % len(payload)] ^= change
@@ -145,26 +138,6 @@ def test_any_changed_byte_breaks_the_signature(key: PrivateKey, position: int, c
         signatures=sealed.signatures,
     )
     assert envelope.signers(forged, (key.public,)) == ()
-
-
-def test_only_the_trusted_key_counts(tmp_path) -> None:
-    mine, other = create(tmp_path / "mine"), create(tmp_path / "other")
-    sealed = envelope.seal(b"{}", statements.PAYLOAD_TYPE, other)
-    assert envelope.signers(sealed, (mine.public,)) == ()
-    claimed = envelope.Envelope(
-        payload=sealed.payload,
-        payload_type=sealed.payload_type,
-        signatures=(envelope.EnvelopeSignature(sig=sealed.signatures[0].sig, keyid=mine.keyid),),
-    )
-    assert envelope.signers(claimed, (mine.public,)) == ()
-
-
-@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"payload":1}', b'{"_type":"x","subject":[]}'])
-def test_what_is_no_statement_is_refused(text: bytes) -> None:
-    with pytest.raises(PublishError):
-        statements.parse(text)
-    with pytest.raises(PublishError):
-        envelope.parse(text)
 
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -187,48 +160,6 @@ def evidence(*values: Verdict) -> tuple[AttachedStatement, ...]:
         meaning = understood(SUBJECT, statements.PAYLOAD_TYPE, payload)
         made.append(AttachedStatement(digest(repr(value)), (SignedBy(name="key"),), meaning))
     return tuple(made)
-
-
-def reasons(value: Verdict, demand: Requirement | None = None) -> list[Reason]:
-    decision = decide(evidence(value), demand or Requirement(), NOW)
-    assert decision.accepted == (not decision.refusals)
-    return [refusal.reason for refusal in decision.refusals]
-
-
-@pytest.mark.parametrize(
-    ("value", "demand", "expected"),
-    [
-        (verdict(), Requirement(level="cpu"), []),
-        (verdict(), Requirement(level="load"), []),
-        (verdict(), Requirement(level="gpu"), [Reason.LEVEL_TOO_LOW]),
-        (gpu_verdict(), Requirement(level="gpu", driver="535", gpu=gpu("H100")), []),
-        (gpu_verdict(), Requirement(level="gpu", driver="535.104.05", gpu=gpu("nvidia h100")), []),
-        (gpu_verdict(), Requirement(level="gpu", driver="550"), [Reason.OTHER_DRIVER]),
-        (gpu_verdict(), Requirement(level="gpu", driver="53"), [Reason.OTHER_DRIVER]),
-        (gpu_verdict(), Requirement(level="gpu", gpu=gpu("A100")), [Reason.OTHER_GPU]),
-        (verdict(), Requirement(driver="535", gpu=gpu("H100")), [Reason.OTHER_DRIVER, Reason.OTHER_GPU]),
-        (failed_verdict(), Requirement(level="static"), [Reason.FAILED]),
-        (inconclusive_verdict(), Requirement(level="load"), [Reason.INCONCLUSIVE]),
-        (verdict(simulated=True), Requirement(), [Reason.SIMULATED]),
-        (verdict(finished=OLD, started=OLD), Requirement(), [Reason.EXPIRED]),
-        (verdict(finished="2026-12-01T00:00:00+00:00"), Requirement(), [Reason.EXPIRED]),
-        (verdict(finished="yesterday"), Requirement(), [Reason.UNREADABLE]),
-        (verdict(finished="2026-11-20T00:00:00"), Requirement(), [Reason.UNREADABLE]),
-        (verdict(image=ImageRef(id="x", digest=digest("other"))), Requirement(), [Reason.WRONG_SUBJECT]),
-    ],
-)
-def test_each_shortcoming_has_its_reason(value, demand, expected) -> None:
-    assert reasons(value, demand) == expected
-
-
-def test_a_later_failure_revokes_an_earlier_pass() -> None:
-    later = failed_verdict(finished="2026-11-20T20:00:00+00:00")
-    earlier = failed_verdict(finished="2026-11-01T20:00:00+00:00")
-    for items in ((verdict(), later), (later, verdict())):
-        decision = decide(evidence(*items), Requirement(), NOW)
-        assert [refusal.reason for refusal in decision.refusals] == [Reason.FAILED]
-        assert not decision.accepted
-    assert decide(evidence(earlier, verdict()), Requirement(), NOW).accepted
 
 
 TWO = HostRef(driver="535.104.05", gpus=(H100, H100))
@@ -425,19 +356,3 @@ def test_more_bad_news_never_proves_a_kind(values: list[Verdict], more: Verdict)
     for kind, state in zip(ON, before, strict=True):
         real = [one for one in values if one.verdict == "PASSED" and not one.simulated and one.host == HOSTS[str(kind)]]
         assert real or state != "passed"
-
-
-@pytest.mark.parametrize(
-    ("age", "allowed", "text"),
-    [
-        (46, 30, "validated 46 s ago; at most 30 s is accepted"),
-        (14_400, 3600, "validated 4.0 hours ago; at most 60.0 minutes is accepted"),
-        (100 * 86_400, 90 * 86_400, "validated 100.0 days ago; at most 90.0 days is accepted"),
-        (-200 * 86_400, 1, "validated 200.0 days in the future: a clock is wrong"),
-        (20, 30, ""),
-    ],
-)
-def test_an_age_is_written_in_a_fitting_unit(age: float, allowed: float, text: str) -> None:
-    now = datetime.now(UTC)
-    value = verdict(finished=(now - timedelta(seconds=age)).isoformat())
-    assert requirements._age(value, Requirement(level="cpu", max_age_s=allowed), now) == text

@@ -169,16 +169,6 @@ def test_what_came_to_no_answer_is_run_again_only_where_that_is_asked(team: Team
     assert states(team.run(again=True))["H100/535"][0] == "passed"
 
 
-def test_a_host_with_two_gpu_models_runs_once_for_both(team: Team) -> None:
-    Path("fleet.yaml").write_text("- {name: both, driver: '535', gpus: [H100, A100]}\n")
-    both = HostRef(driver="535.104.05", gpus=(H100, A100))
-    team.world.answer(team.gpu.id, inconclusive_verdict())
-    for again, runs in ((False, 2), (True, 3)):
-        document = team.run(both, again=again)
-        assert [states(document)[name][0] for name in ("H100/535", "A100/535")] == ["inconclusive"] * 2
-        assert team.runs == runs
-
-
 def test_a_simulated_verdict_that_somebody_signed_proves_nothing(team: Team) -> None:
     """Even under a trusted key: its class is still missing, and left, until the same is said of a real one."""
     reference = team.world.to.at(team.state.tags[team.gpu.id])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from factories import failed_verdict, gpu_environment, gpu_verdict, tar
+from factories import gpu_environment, gpu_verdict, tar
 from layered_engine import LayeredEngine, configuration, layer, saved
 from publishing_world import ENVIRONMENT, World, public_tags
 from registries import State, modern_registry
@@ -25,7 +25,7 @@ from envbuilder.publish.results import PublishRow
 from envbuilder.publish.zstd_push import ZSTD_LAYER, ZstdPusher
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryRefusedError
-from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, digest_of
+from envbuilder.registry.manifests import MAX_DOCUMENT, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict
 
@@ -207,31 +207,6 @@ def test_a_registry_that_refuses_layers_in_zstd_is_named_with_a_next_step(bench:
     with pytest.raises(PublishError, match="MANIFEST_INVALID") as caught:
         bench.publish()
     assert "--compression gzip" in caught.value.hint
-
-
-def test_a_failed_image_gets_no_public_tag(bench: Bench) -> None:
-    assert not bench.publish(make=failed_verdict).published
-    assert public_tags(bench.world.client()) == {}
-
-
-@pytest.mark.parametrize("step", range(1, 10))
-def test_a_run_killed_at_any_line_is_completed_by_the_next(bench: Bench, step: int) -> None:
-    class KilledError(BaseException):
-        pass
-
-    lines: list[str] = []
-
-    def say(text: str) -> None:
-        lines.append(text)
-        if len(lines) == step:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        bench.publish(say=say)
-    assert [tag for tag in public_tags(bench.world.client()) if not bench.world.verified(tag).accepted] == []
-    assert bench.publish().published
-    assert bench.world.verified(ENVIRONMENT).accepted
-    assert bench.manifest()["mediaType"] == OCI_MANIFEST
 
 
 def test_zstd_without_its_library_is_a_usage_error(bench: Bench, monkeypatch) -> None:

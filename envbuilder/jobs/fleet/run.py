@@ -108,12 +108,7 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     trusting(sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ), registrar.openers)
 
     def execute(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
-        """Run one job of each environment: its verdict counts for every class that this host belongs to."""
-        every, ends = tuple(jobs), dict[str, JobEnd]()
-        for job in every:
-            if job.environment not in ends:
-                ends[job.environment] = _end_here(job, signing, catalog)
-        return {job.name: Attempts(job, end=ends[job.environment]) for job in every}
+        return {job.name: Attempts(job, end=_end_here(job, signing, catalog)) for job in jobs}
 
     return run_jobs(options, query, execute, partial(survey, "run", query), local=True)
 
