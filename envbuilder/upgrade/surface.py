@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -21,9 +21,9 @@ def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
     return SurfaceChange(
         old_names=len(old.names),
         new_names=len(new.names),
-        removed=_outermost(gone, old.names),
-        removed_members=_members(dict.fromkeys(_inner(gone, old.names), "")),
-        added=_outermost(came, new.names),
+        removed=_outermost(gone, old.names, members=False),
+        removed_members=_members(dict.fromkeys(_outermost(gone, old.names, members=True), "")),
+        added=_outermost(came, new.names, members=False),
         signatures=tuple(change for change in signatures if not _is_member(change.name, new.names)),
         changed_members=_members({c.name: c.breaks for c in signatures if _is_member(c.name, new.names)}),
         newly_deprecated=tuple(sorted(_deprecated(old.names, new.names), key=_rank)),
@@ -44,16 +44,10 @@ def _is_member(path: str, names: Mapping[str, PublicName]) -> bool:
     return parent is not None and parent.kind == "class"
 
 
-def _outermost(paths: Iterable[str], names: Mapping[str, PublicName]) -> tuple[str, ...]:
-    """Keep module-level names without those whose parent is in the list."""
-    every = set(paths)
-    mine = (path for path in every if _parent(path) not in every and not _is_member(path, names))
-    return tuple(sorted(mine, key=_rank))
-
-
-def _inner(paths: Iterable[str], names: Mapping[str, PublicName]) -> list[str]:
-    every = set(paths)
-    return sorted(path for path in every if _parent(path) not in every and _is_member(path, names))
+def _outermost(paths: Collection[str], names: Mapping[str, PublicName], *, members: bool) -> tuple[str, ...]:
+    """Keep the names of modules, or the members of classes, without those whose parent is in the list."""
+    found = (path for path in paths if _parent(path) not in paths and _is_member(path, names) is members)
+    return tuple(sorted(found, key=_rank))
 
 
 def _members(breaks: Mapping[str, str]) -> tuple[MemberChange, ...]:
