@@ -31,10 +31,10 @@ class OwnEngine:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        # A network of its own: without a bridge to make, dockerd removes docker0, which is the first engine's.
+        # A network of its own, whose bridge is not the first engine's.
         command: list[str | Path] = ["unshare", "--net", "dockerd", "--host", self.host]
         command += ["--data-root", self.data, "--exec-root", self.folder / "exec", "--pidfile", self.folder / "pid"]
-        command += ["--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+        command += ["--iptables=false", "--ip-forward=false", "--ip-masq=false"]
         with (self.folder / "log").open("ab") as log:
             self._daemon = subprocess.Popen(command, stdout=log, stderr=log)
         until = time.monotonic() + 60
