@@ -25,7 +25,6 @@ _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 
 
 def binaries(subject: ImageContext) -> CheckOutput:
-    """Find damaged files, files for another architecture, and libraries that differ from their names."""
     rows = ((path, entry.row.binary) for path, entry in subject.files.paths.items())
     held = {path: binary for path, binary in rows if binary is not None}
     damaged = {path: binary.damaged for path, binary in held.items() if binary.damaged and _CODE_PATH.search(path)}
@@ -78,7 +77,6 @@ def _tools(subject: ImageContext) -> Iterator[Finding]:
 
 
 def build_note(subject: ImageContext) -> Iterator[Finding]:
-    """Find a contradiction between TensorFlow's build record and its shared objects about CUDA."""
     framework = subject.python.framework
     objects, claimed = framework.gpu_objects, framework.build.get("is_cuda_build")
     if framework.package and claimed == ("False" if objects else "True"):

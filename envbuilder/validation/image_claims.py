@@ -61,9 +61,9 @@ def carried_system_locks(files: ImageFiles) -> dict[str, str]:
     return locks
 
 
-def carried_list(files: ImageFiles, label: str, lock: str) -> str:
-    """Return the list of removed files in the image; '' if its label or its lock names another list."""
-    return removed_files.named(label, lock, _joined_lists(files))
+def carried_list(files: ImageFiles, labels: Mapping[str, str], lock: str) -> str:
+    """Return the list of removed files in the image, which is not verified; '' if its label or lock names another."""
+    return removed_files.named(labels.get(removed_files.LABEL, ""), lock, _joined_lists(files))
 
 
 def _joined_lists(files: ImageFiles) -> str:
@@ -76,11 +76,6 @@ def libraries_left_out(text: str) -> tuple[tuple[str, str], ...]:
     removed = removed_files.parse(text)
     gone = ((name, row) for (name, _), rows in removed.items() for row in rows if row.left is None)
     return tuple((name, row.path) for name, row in gone if row.reason in _OF_LIBRARIES)
-
-
-def left_out_of(files: ImageFiles, labels: Mapping[str, str], lock: str) -> tuple[tuple[str, str], ...]:
-    """Return the same from the list inside the image; the `files` check reports that it is unverified."""
-    return libraries_left_out(carried_list(files, labels.get(removed_files.LABEL, ""), lock))
 
 
 def claims(subject: ImageContext) -> CheckOutput:

@@ -131,7 +131,6 @@ class ImageFiles:
         return found
 
     def packages(self, layers: int) -> Mapping[str, str]:
-        """Return the versions of the system's packages as of the lowest ``layers``."""
         return next((versions for number, versions in reversed(self._status) if number < layers and versions), {})
 
     def _is_installed(self, path: str) -> bool:
@@ -150,7 +149,6 @@ class ImageFiles:
 
     @cached_property
     def _status(self) -> tuple[tuple[int, Mapping[str, str]], ...]:
-        """Packages that dpkg lists as installed, for each layer with such a list, lowest first."""
         statuses = ((number, one.contents.get(dpkg_status.PATH)) for number, one in enumerate(self.records))
         return tuple(
             (number, dpkg_status.versions(decoding.lossy(text))) for number, text in statuses if text is not None

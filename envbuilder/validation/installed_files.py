@@ -86,8 +86,9 @@ class _Total:
         self.counts = {name: count + self.counts[name] for name, count in counts.items()}
         if subject.is_built_here and package is not None and compared.is_as_its_wheel:
             subject.wheels.built(package, one.tags)
-        if package is not None and _is_unvouched(subject, wheel, package):
-            self.findings.append(_unvouched(one, wheel, package))
+        unvouched = _unvouched(subject, one, wheel, package) if package is not None else None
+        if unvouched is not None:
+            self.findings.append(unvouched)
         elif compared.unknown and not subject.is_managed and _is_of_framework(one):
             self.alone.setdefault(compared.unknown, []).append(f"{one.name} {one.version}")
         elif compared.unknown and package is not None and versions.same(package.version, one.version):
@@ -137,7 +138,7 @@ def _carried(subject: ImageContext) -> str:
     """Return the list of removed files in the image, if this host has none for it; '' if there is none."""
     if subject.removed or not subject.is_managed:
         return ""
-    return carried_list(subject.files, subject.image.labels.get(removed_files.LABEL, ""), subject.lock)
+    return carried_list(subject.files, subject.image.labels, subject.lock)
 
 
 def reported(subject: ImageContext, check: Reporter) -> list[Finding]:
@@ -159,7 +160,6 @@ def _accounted(subject: ImageContext) -> tuple[Reported, ...]:
 
 @lru_cache(maxsize=1)
 def compared(subject: ImageContext) -> _Total:
-    """Compare the files of all distributions with their RECORD, and that with the RECORD of a wheel."""
     there, total = distributions(subject.files), _Total()
     named = lockfile.parse(subject.lock) if subject.is_managed else _published(subject, there)
     locked = {package.name: package for package in named}
@@ -302,13 +302,11 @@ def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, weigh
         yield found("record_differs", one=one, paths=listed(it.against))
 
 
-def _is_unvouched(subject: ImageContext, wheel: WheelRecord, package: Locked) -> bool:
-    """Return True if there is evidence against the files; the host's own lock alone is trusted."""
-    return wheel.refuted == "image" or (subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes))
-
-
-def _unvouched(one: InstalledPackage, wheel: WheelRecord, package: Locked) -> Finding:
-    """Report that only the image's own RECORD or lock describes the files; the image's author wrote both."""
+def _unvouched(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, package: Locked) -> Finding | None:
+    """Report that only the image's own RECORD or lock describes the files; this host's own lock alone is trusted."""
+    is_of_lock = subject.lock_is_carried and (wheel.refuted == "lock" or not package.hashes)
+    if wheel.refuted != "image" and not is_of_lock:
+        return None
     how = wheel.why if package.hashes else "it has no hash, and every lock of envbuilder has one"
     what = "RECORD" if wheel.refuted == "image" else "lock"
     return found("unvouched", one=one, what=what, how=how, hashes=", ".join(package.hashes[:2]))

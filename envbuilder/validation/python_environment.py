@@ -92,7 +92,6 @@ _PACKAGE = re.compile(r"\A[^/]+/__init__\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 
 
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    """Find modules in PYTHONPATH or the working folder that hide installed modules of the same name."""
     files = subject.files
     told = subject.entries("PYTHONPATH")
     archives = [path for path in told if files.file(path) is not None]

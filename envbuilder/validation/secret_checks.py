@@ -31,7 +31,6 @@ _LEAST_VALUE = 7
 
 
 def secrets(subject: ImageContext) -> CheckOutput:
-    """Find credentials in visible files and in the configuration, added authorities, and wide permissions."""
     left = list(_left(subject, hidden=False))
     public = _published(subject) if left else ()
     findings = [
@@ -107,7 +106,6 @@ def _without_values(image: Image, instruction: str) -> str:
 
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
-    """Find certificates of the build host, and authorities that no package brought."""
     for path, entry in sorted(subject.files.paths.items()):
         if entry.row.kind != "file" or subject.is_added(path) or entry.layer < subject.of_base:
             continue

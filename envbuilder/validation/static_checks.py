@@ -36,7 +36,6 @@ _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_
 
 
 def locked(subject: ImageContext) -> CheckOutput:
-    """Compare every installed version with the lock, including system packages."""
     wanted = {normalise(name): version for name, version in subject.facts.locked}
     left_out = (UNLOCKED | {one.name for one in subject.added}) - wanted.keys()
     packages = [(one.name, one.version) for one in subject.python.distributions() if one.name not in left_out]

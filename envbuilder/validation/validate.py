@@ -309,11 +309,9 @@ class _Target:
     def _of_environment(self, environment: Environment) -> Facts:
         by_host, removed = self.request.environment, self.request.removed
         facts = facts_of.of_environment(environment, self.lock, by_host)
-        if by_host is not None or removed:
-            left_out = image_claims.libraries_left_out(removed)
-        else:
-            left_out = image_claims.left_out_of(self.files, self.image.labels, self.lock)
-        return msgspec.structs.replace(facts, left_out=left_out)
+        if by_host is None and not removed:
+            removed = image_claims.carried_list(self.files, self.image.labels, self.lock)
+        return msgspec.structs.replace(facts, left_out=image_claims.libraries_left_out(removed))
 
     def _of_foreign(self, label: str) -> Facts:
         if self.request.catalog is None:

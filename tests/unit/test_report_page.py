@@ -358,9 +358,10 @@ def test_the_page_is_whole(tmp_path) -> None:
     policy = next(value for name, value in found.attributes if name == "content" and "default-src" in value)
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    for name, value in found.attributes:
-        if name == "href" and value.startswith("verdicts/"):
-            assert json.loads((tmp_path / value).read_text())["schema"] == "envbuilder/verdict/v1"
+    evidence = [value for name, value in found.attributes if name == "href" and value.startswith("verdicts/")]
+    assert len(set(evidence)) == len(list((tmp_path / "verdicts").glob("*.json"))) == 2
+    for value in evidence:
+        assert json.loads((tmp_path / value).read_text())["schema"] == "envbuilder/verdict/v1"
 
 
 def test_an_empty_report_says_what_to_do(tmp_path) -> None:

@@ -20,8 +20,8 @@ from envbuilder.validation.image_binaries import without_cuda
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,
+    carried_list,
     claims,
-    left_out_of,
     libraries_left_out,
 )
 from envbuilder.validation.judge import Causes, mark_consequences
@@ -128,8 +128,8 @@ def test_libraries_in_a_list_of_removed_files_are_reported() -> None:
     told = (("nvidia-nvshmem-cu12", "nvidia/nvshmem/lib/libnvshmem_host.so.3"),)
     labels = {removed_files.LABEL: lockfile.digest(text)}
     files = image_of({LIST_AT: text.encode()})
-    assert libraries_left_out(text) == left_out_of(files, labels, lock) == told
-    assert left_out_of(files, {}, lock) == libraries_left_out("") == ()
+    assert libraries_left_out(text) == libraries_left_out(carried_list(files, labels, lock)) == told
+    assert (carried_list(files, {}, lock), libraries_left_out("")) == ("", ())
 
 
 @pytest.mark.parametrize(
