@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from envbuilder.catalog.library_search import EVERY
-from envbuilder.compat.check import CheckDocument, EnvironmentAnswer, NearestAnswer
+from envbuilder.compat.check import CheckDocument, EnvironmentAnswer
 from envbuilder.environment import Change, Predicate
 from envbuilder.finding import Code, Finding, compatible, is_condition, obstacle
 
@@ -13,12 +12,13 @@ _WIDTH = 100
 
 
 def as_text(document: CheckDocument) -> str:
-    """Write an answer for people."""
     lines = [_environment(document.environment), _verdict(document)]
     for finding in document.findings:
         lines += ["", *finding_lines(finding)]
-    if document.compatible is False or document.nearest is not None:
-        lines += ["", _nearest(document.nearest)]
+    if document.nearest is not None:
+        lines += ["", nearest_line(document.nearest.predicate, document.nearest.changes)]
+    elif document.compatible is False:
+        lines += ["", "nearest that works: none with this driver and GPU"]
     if document.image is not None:
         lines += [*([""] if document.nearest is None else []), f"image: {document.image.image}"]
     return "\n".join(lines)
@@ -32,7 +32,6 @@ _NEAREST: dict[Predicate, str] = {
 
 
 def nearest_line(predicate: Predicate, changes: tuple[Change, ...]) -> str:
-    """Write the differences of the nearest that works, and the meaning of "works"."""
     return f"{_NEAREST[predicate]}: {', '.join(map(change_text, changes)) or 'the same, with what is chosen'}"
 
 
@@ -46,12 +45,6 @@ def new_text(change: Change) -> str:
 
 
 _GONE = {"install": "pinned CUDA wheels", "base_image": "none (pinned CUDA wheels)"}
-
-
-def _nearest(near: NearestAnswer | None) -> str:
-    if near is None:
-        return "nearest that works: none with this driver and GPU"
-    return nearest_line(near.predicate, near.changes)
 
 
 def _verdict(document: CheckDocument) -> str:
@@ -94,7 +87,6 @@ def _driver(answer: EnvironmentAnswer) -> str | None:
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """Write one finding: its severity, code and subject, its message and its fix."""
     fix = [f"fix: {finding.fix}"] if finding.fix else []
     body = [line for text in (finding.message, *fix) for line in textwrap.wrap(text, _WIDTH)]
     return [f"{finding.severity.value}  {finding.code.value}  {finding.subject}", *(f"  {line}" for line in body)]
@@ -107,20 +99,3 @@ def mark(findings: tuple[Finding, ...]) -> str:
         return "slow" if any(finding.code is Code.PTX_JIT for finding in findings) else "yes"
     found = obstacle(findings)
     return "no" if judged is False else "if" if found is not None and is_condition(found) else "?"
-
-
-WHEELS = 'wheels="$(python -c'
-"""Begin of a command about the folder of CUDA wheels: nothing is done if this Python has none."""
-
-LINK_NVRTC = (
-    f"{WHEELS} 'import nvidia.cublas; print(nvidia.cublas.__path__[0])')\" && "
-    'ln -s ../../cuda_nvrtc/lib/libnvrtc.so.11.2 "$wheels/lib/libnvrtc.so"'
-)
-"""Gives NVRTC the name that cuDNN 8 for CUDA 11 opens (see `Resolved.needs_nvrtc_link`)."""
-
-
-def loader_path(folders: tuple[str, ...]) -> str:
-    """Return the command that adds the folders of wheels to the loader's path: one, or all if there are several."""
-    folder = folders[0] if len(folders) == 1 else EVERY
-    code = f'import glob, nvidia; print(":".join(glob.glob(nvidia.__path__[0] + "/{folder}/lib")))'
-    return f'{WHEELS} \'{code}\')" && export LD_LIBRARY_PATH="$wheels"'

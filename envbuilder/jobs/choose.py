@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
 from collections.abc import Iterator
@@ -16,9 +15,10 @@ from envbuilder import host as this_host
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
-from envbuilder.compat.check_text import CONDITIONAL, LINK_NVRTC, finding_lines, loader_path
+from envbuilder.compat.check_text import CONDITIONAL, finding_lines
 from envbuilder.compat.choose import Refused, choose_for
 from envbuilder.compat.fleet import FleetHost, findings_with
+from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
@@ -138,21 +138,19 @@ def _shipped_matrix(environment: Environment, root: Path, catalog: Catalog) -> s
 def _matrix_text(environment: Environment, host: FleetHost) -> str:
     row = {name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")}
     row["form"] = environment.variant or WHOLE
-    targets = {"drivers": [host.driver] if host.driver else [], "gpus": host.gpus}
-    return f"name: chosen\ninclude: [{json.dumps(row)}]\ntargets: {json.dumps(targets)}"
+    return matrix_text("chosen", row, targets={"drivers": [host.driver] if host.driver else [], "gpus": host.gpus})
 
 
 def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
     """Yield commands for people without containers: with the extra if that works, else with pinned wheels."""
     fields = {name: getattr(environment, name) for name in ("tensorflow", "package", "python")}
     asked = Question(**fields, install="and-cuda", driver=host.driver, gpus=host.gpus, compat=False)
-    name, words = f"{environment.package}=={environment.tensorflow}", ("pip", "install")
+    name, rest = f"{environment.package}=={environment.tensorflow}", environment.constraints
     if environment.flavor == "gpu" and check(asked, catalog).compatible is True:
-        yield shlex.join([*words, name.replace("==", "[and-cuda]=="), *environment.constraints])
+        yield from pip_install(map(shlex.quote, (name.replace("==", "[and-cuda]=="), *rest)))
     elif environment.flavor == "cpu" or environment.cuda_wheels:
-        yield shlex.join([*words, name, *environment.cuda_wheels, *environment.constraints])
-        yield from (LINK_NVRTC,) if environment.needs_nvrtc_link else ()
-        yield from (loader_path(environment.loader_folders),) if environment.loader_folders else ()
+        words, folders = map(shlex.quote, (name, *environment.cuda_wheels, *rest)), environment.loader_folders
+        yield from pip_install(words, folders, link=environment.needs_nvrtc_link)
 
 
 def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, slow_starts
+from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, marked
@@ -122,10 +123,9 @@ def _shown(row: MessageMatch, known: LogMessage, facts: Facts) -> Finding:
 
 def _besides(shown: tuple[Finding, ...], predicted: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Keep the findings of lines for which no rule has one: a rule's finding has the versions."""
-    codes = {row.code for row in predicted}
-    wrong = (row.code for row in predicted if row.severity is Severity.ERROR)
-    libraries = any(cause_of(code).area == "libraries" for code in wrong)
-    covered = codes | {Code.MISSING_LIBRARY} if libraries else codes
+    errors = (row.code for row in predicted if row.severity is Severity.ERROR)
+    libraries = any(cause_of(code).area == "libraries" for code in errors)
+    covered = {row.code for row in predicted} | ({Code.MISSING_LIBRARY} if libraries else set())
     return tuple(row for row in shown if row.code not in covered)
 
 
@@ -134,23 +134,19 @@ def _other_tag(reported: Reported) -> Iterator[Finding]:
     tag = next((row for row in reported.evidence if row.source == TAG), None)
     if tag is None or reported.python is None or _AT_IMPORT.isdisjoint(reported.complaints):
         return
-    pythons = {minor(reported.python)} | {
-        row.value for row in reported.evidence if row.field == "python" and row.source != TAG
-    }
-    if tag.value not in pythons:
-        running, text = reported.python, tag.text[:200]
-        yield finding(
-            Code.PYTHON_UNSUPPORTED, "other_tag", line=tag.line, tag=tag.value, text=text, python=running,
-            minor=minor(running),
-        )  # fmt: skip
+    running = minor(reported.python)
+    others = (row.value for row in reported.evidence if row.field == "python" and row.source != TAG)
+    if tag.value not in {running, *others}:
+        named = {"line": tag.line, "tag": tag.value, "text": tag.text[:200], "python": reported.python}
+        yield finding(Code.PYTHON_UNSUPPORTED, "other_tag", minor=running, **named)
 
 
 def _before_keras(case: Case) -> Iterator[Finding]:
     """Report a TensorFlow release that is older than its ``keras`` module, rather than one with missing files."""
     row, release = next((row for row in case.messages if row.signature == "no_keras"), None), case.reported.tensorflow
     if row is not None and release is not None and not is_since(_FIRST_WITH_KERAS, case.reported):
-        first, text = _FIRST_WITH_KERAS, row.text[:200]
-        yield finding(Code.API_MISMATCH, "before_keras", line=row.line, release=release, first=first, text=text)
+        named = {"line": row.line, "release": release, "first": _FIRST_WITH_KERAS, "text": row.text[:200]}
+        yield finding(Code.API_MISMATCH, "before_keras", **named)
 
 
 def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
@@ -189,109 +185,74 @@ class ReportDiagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     """Build the diagnosis from findings sorted by cause (see `by_cause`)."""
-    known = [get(row.signature) for row in case.messages]
-    facts = terms(case)
-    harmless = tuple(dict.fromkeys(filled(row.cause, facts) for row in known if row.layer == "noise"))
+    facts, messages = terms(case), [(row, get(row.signature)) for row in case.messages]
+    harmless = tuple(dict.fromkeys(filled(known.cause, facts) for _, known in messages if known.layer == "noise"))
     told = [row for row in predicted if is_cause(row)]
     lead = told[0] if told else None
     decisive = _decisive(lead, case.messages) if lead else None
-    program = next((row for row in reversed(case.messages) if get(row.signature).layer == "code"), None)
+    program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
     if program is not None and decisive is None:
-        facts = with_values(program, facts)
+        facts, known = with_values(program, facts), get(program.signature)
         return ReportDiagnosis(
-            cause=f"This is not a problem of the environment: {filled(get(program.signature).cause, facts)}",
+            cause=f"This is not a problem of the environment: {filled(known.cause, facts)}",
             confidence="certain" if program.exact else "likely",
             place="program",
             line=program.line,
             quote=program.text,
-            fix=filled(get(program.signature).fix, facts),
+            fix=filled(known.fix, facts),
             harmless=harmless,
         )
-    shown_by = decisive or _complaint(lead, case)
+    shown_by = decisive
+    if lead is not None and cause_of(lead.code).area == "libraries":  # a forecast explains the library that is missing
+        shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
     line, quote = (shown_by.line, shown_by.text) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
     gpu = facts.get("gpu")
     if lead is None and gpu is not None and case.reported.tensorflow is None and marked("asks", case.messages):
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
-    if lead is None or (shown is not None and shown.layer == "symptom"):
-        return ReportDiagnosis(
-            cause=_UNKNOWN if lead is None else "TensorFlow finds no GPU, and the report does not contain the reason.",
-            confidence="unsure",
-            place="unknown",
-            line=line,
-            quote=quote,
-            harmless=harmless,
-            ask=deciding_commands(case.reported, place_of(case)),
-        )
-    alone = shown is not None and not shown.prose and "suggests" not in shown.marks
+    symptom = shown is not None and shown.layer == "symptom"
+    alone = shown is not None and not symptom and not shown.prose and "suggests" not in shown.marks
     proved = decisive is not None and decisive.exact and alone
+    ask = () if proved else deciding_commands(case.reported, place_of(case))
+    common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
+    if lead is None or symptom:
+        no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
+        cause = no_reason if lead is not None else "The report does not contain enough information for a diagnosis."
+        return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
         confidence="certain" if proved else "likely",
         place="installation" if shown and shown.layer == "system" else cause_of(lead.code).fix,
         codes=tuple(dict.fromkeys(row.code for row in told)),
-        line=line,
-        quote=quote,
         fix=lead.fix,
-        harmless=harmless,
-        ask=() if proved else deciding_commands(case.reported, place_of(case)),
+        **common,
     )
 
 
-_UNKNOWN = "The report does not contain enough information for a diagnosis."
-
-
 def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:
-    """Return the log message behind the leading finding, else the first with its code."""
+    """Return the log message that the leading finding quotes, else the first with its code."""
     same = [row for row in messages if get(row.signature).code is lead.code]
-    return next((row for row in same if _quotes(lead, row)), None) or next(iter(same), None)
-
-
-def _complaint(lead: Finding | None, case: Case) -> MessageMatch | None:
-    """Return the line about a library that was not found, which a forecast about libraries explains."""
-    about = lead is not None and cause_of(lead.code).area == "libraries"
-    return next(iter(marked("not_found", case.messages)), None) if about else None
-
-
-def _quotes(lead: Finding, row: MessageMatch) -> bool:
-    """Return True if the finding quotes this line rather than a version that a rule compared."""
-    return bool(lead.found) and row.text.startswith(lead.found)
+    quoted = (row for row in same if lead.found and row.text.startswith(lead.found))
+    return next(quoted, None) or next(iter(same), None)
 
 
 _SHORT_LIST = 8
 """A longer list of packages is complete enough to need no other."""
 
-_LIST = "python -m pip list"
-_FILTER = " | grep -iE 'tensorflow|nvidia|cuda|keras|numpy|protobuf'"
-_PYTHON = 'python -c "import platform, sys; print(sys.version, platform.platform(), platform.architecture()[0])"'
-_IMPORT = 'python -c "import tensorflow as tf; print(tf.__version__, tf.__file__)"'
-_WHEELS = "python -m pip index versions tensorflow"
-_SEEN = (
-    "import tensorflow as tf; print(tf.version.VERSION, tf.__file__, tf.sysconfig.get_build_info(), "
-    "tf.config.list_physical_devices('GPU'))"
-)
-_LINES = "grep -E 'dso_loader|cuda|dlerror|[.]so|GPU|Error' | tail -n 60"
-_TRACE = f'TF_CPP_MAX_VLOG_LEVEL=3 python -c "{_SEEN}" 2>&1 | {_LINES}'
-
-
-_CLUSTER = "kubectl describe nodes | grep nvidia.com/gpu"
-
 
 def deciding_commands(reported: Reported, place: str = "pip") -> tuple[str, ...]:
     """List commands that would decide the diagnosis, and whose output is not in the report.
 
-    They need only the reporter's own Python. If only installation or import fails, they print the interpreter and the
-    full traceback. Windows has no grep.
+    If only installation or import fails, they print the interpreter and the full traceback.
     """
-    windows = reported.platform == "windows"
+    ask, windows = GRAMMAR.ask, "_on_windows" if reported.platform == "windows" else ""
     sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
-    held = sources.count("package") > _SHORT_LIST
-    listed = () if held else (_LIST if windows else _LIST + _FILTER,)
+    listed = () if sources.count("package") > _SHORT_LIST else (ask[f"packages{windows}"],)
     seen = any(source.startswith("nvidia-smi") for source in sources)
     driver = () if seen else (in_place(place, reported.image, "nvidia-smi"),)
-    driver = (_CLUSTER, *driver) if place == "kubernetes" else driver
+    driver = (ask["cluster"], *driver) if place == "kubernetes" else driver
     if reported.complaints and set(reported.complaints) <= {"installing", "import"}:
-        wheels = (_WHEELS,) if "installing" in reported.complaints else ()
-        return _PYTHON, *listed, *wheels, _IMPORT
-    return *driver, *listed, f'python -c "{_SEEN}"' if windows else _TRACE
+        index = (ask["index"],) if "installing" in reported.complaints else ()
+        return ask["python"], *listed, *index, ask["import"]
+    return *driver, *listed, ask[f"trace{windows}"]

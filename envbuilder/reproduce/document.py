@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -15,7 +14,6 @@ from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.verdict import Word
-from envbuilder.workspace import Workspace
 
 Kind = Literal["wheels", "image", "none"]
 
@@ -118,11 +116,3 @@ class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
         unknown = any(row.code is Code.UNKNOWN for row in self.predicted)
         known = any(map(is_cause, self.predicted)) or (self.reported.tensorflow is not None and not unknown)
         return True if known else None
-
-
-def matrix_path(document: ReproduceDocument, workspace: Workspace) -> Path:
-    return workspace.report_matrix(document.recipe.environment or "report")
-
-
-def build_command(document: ReproduceDocument) -> str:
-    return f"envbuilder run {matrix_path(document, Workspace(Path()))}"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
 from envbuilder.catalog.library_search import folder_of, opener_folders
@@ -24,6 +23,7 @@ from envbuilder.reproduce.fix import closest_environment
 from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import MessageMatch, get, match
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, is_version
+from envbuilder.reproduce.rebuild import REQUIREMENT
 from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint
@@ -75,9 +75,41 @@ class DiagnoseDocument(msgspec.Struct, frozen=True, kw_only=True):
 class _Here(Case):
     """This environment: the question is always whether a GPU computes."""
 
+    document: CaptureDocument
+
     @cached_property
     def gpu(self) -> bool:
         return True
+
+    @cached_property
+    def shown(self) -> tuple[Finding, ...]:
+        """What the capture itself shows, whatever the log says."""
+        return tuple(_shown(self))
+
+    @cached_property
+    def path(self) -> list[str]:
+        """The folders of the loader's path."""
+        return [folder.rstrip("/") for folder in self.document.environment.get(_PATH, "").split(":") if folder]
+
+    @cached_property
+    def found(self) -> dict[str, list[str]]:
+        """The folders in which the loader of this build finds each library, the first one first."""
+        searched = opener_folders(self.release.searches if self.release else ())
+        found: dict[str, list[str]] = {}
+        for row in self.document.libraries:
+            name, _, file = row.partition(" => ")
+            soname, folder = name.split(" ")[0], file.rpartition("/")[0]
+            if folder in self.path or "(libc6" in name or folder_of(soname) in searched:
+                found.setdefault(soname, []).append(folder)
+        return found
+
+    @cached_property
+    def lost(self) -> list[str]:
+        """The libraries that no searched folder has; conda's builds search their own."""
+        of_others = self.document.platform != "linux" or self.document.install == "conda"
+        if self.release is None or of_others or self.document.distribution == "tensorflow-cpu":
+            return []
+        return [name for name in self.release.libraries if name not in self.found]
 
 
 def diagnose_captured(
@@ -93,11 +125,11 @@ def diagnose_captured(
     fixed: set[Code] = set()
     while not document.computes:
         left = tuple(row for row in messages if get(row.signature).code not in fixed)
-        case = _Here(msgspec.structs.replace(reported, complaints=(complaint,)), left, catalog)
-        found = _first(case, document, fixed)
+        here = _Here(msgspec.structs.replace(reported, complaints=(complaint,)), left, catalog, document)
+        found = _first(here, fixed)
         if found is not None:
             fixed |= {found.code, *cause_of(found.code).hides}
-            fault = _fault(found, case, document)
+            fault = _fault(found, here)
             again = any(fault.command and fault.command in row.command for row in faults)
             if fault.confidence != "unsure" and not again:
                 faults.append(fault)
@@ -114,39 +146,32 @@ def diagnose_captured(
     )
 
 
-def _first(case: _Here, document: CaptureDocument, fixed: set[Code]) -> Finding | None:
+def _first(here: _Here, fixed: set[Code]) -> Finding | None:
     """Return the first cause that is not fixed yet: what the capture shows replaces what the log suggests."""
-    shown = [row for row in _shown(case, document) if case.reported.complaints[0] in cause_of(row.code).explains]
+    shown = [row for row in here.shown if here.reported.complaints[0] in cause_of(row.code).explains]
     known = {code for row in shown for code in (row.code, *cause_of(row.code).hides)}
-    rows = (*shown, *(row for row in predict(case) if row.code not in known))
+    rows = (*shown, *(row for row in predict(here) if row.code not in known))
     proved = frozenset(row.code for row in shown)
     return next((row for row in by_cause(rows, proved) if is_cause(row) and row.code not in fixed), None)
 
 
-def _fault(found: Finding, case: _Here, document: CaptureDocument) -> Fault:
-    diagnosis = diagnose(case, (found,))
-    seen = any(row.code is found.code for row in _shown(case, document))
-    return Fault(
-        code=found.code,
-        cause=found.message if seen else diagnosis.cause,
-        confidence="certain" if seen else diagnosis.confidence,
-        fix=found.fix,
-        quote="" if seen else diagnosis.quote,
-        command=_command(found, case, document, diagnosis),
-    )
+def _fault(found: Finding, here: _Here) -> Fault:
+    diagnosis = diagnose(here, (found,))
+    command = _command(found, here, diagnosis)
+    if any(row.code is found.code for row in here.shown):
+        return Fault(code=found.code, cause=found.message, confidence="certain", fix=found.fix, command=command)
+    fields = {name: getattr(diagnosis, name) for name in ("cause", "confidence", "quote")}
+    return Fault(code=found.code, fix=found.fix, command=command, **fields)
 
 
-def _shown(case: _Here, document: CaptureDocument) -> Iterator[Finding]:
-    """Yield what the capture itself shows, whatever the log says."""
-    path, hidden = document.environment.get(_PATH, ""), document.environment.get("CUDA_VISIBLE_DEVICES")
-    running, tag = case.reported.python, re.match(r"cp(3)([0-9]{1,2})-", document.wheel_tag or "")
+def _shown(here: _Here) -> Iterator[Finding]:
+    document, hidden = here.document, here.document.environment.get("CUDA_VISIBLE_DEVICES")
+    running, tag = here.reported.python, re.match(r"cp(3)([0-9]{1,2})-", document.wheel_tag or "")
     if document.tensorflow is None:
         yield finding(Code.PACKAGE_CONFLICT, "no_tensorflow", python=document.python)
     elif tag is not None and running is not None and ".".join(tag.groups()) != versions.minor(running):
-        yield finding(
-            Code.PYTHON_UNSUPPORTED, "installed_tag", tag=".".join(tag.groups()), wheel=document.wheel_tag,
-            python=running,
-        )  # fmt: skip
+        named = {"tag": ".".join(tag.groups()), "wheel": document.wheel_tag, "python": running}
+        yield finding(Code.PYTHON_UNSUPPORTED, "installed_tag", **named)
     if document.avx is False and not document.imports:
         yield finding(Code.CPU_FEATURE_MISSING, "no_avx_here", name=f"TensorFlow {document.tensorflow}")
     if document.driver_result == _STUB:
@@ -157,83 +182,55 @@ def _shown(case: _Here, document: CaptureDocument) -> Iterator[Finding]:
     elif document.driver is None and document.driver_result is None and not document.gpus:
         yield finding(Code.GPU_NOT_VISIBLE, "no_driver_here")
     if document.imports or document.tensorflow is not None:
-        yield from _libraries(case, document, path)
+        yield from _libraries(here)
 
 
-def _libraries(case: _Here, document: CaptureDocument, path: str) -> Iterator[Finding]:
+def _libraries(here: _Here) -> Iterator[Finding]:
     """Compare the libraries that this build opens with the files that the loader finds."""
-    lost, found = _lost(case, document), _found(case, document)
-    rows = [MessageMatch(signature="library_not_loaded", line=0, text="", values={"library": name}) for name in lost]
-    missing = missing_libraries(rows, case) if rows else None
+    rows = [MessageMatch(signature="library_not_loaded", line=0, text="", values={"library": n}) for n in here.lost]
+    missing = missing_libraries(rows, here) if rows else None
     if missing is not None:
         yield msgspec.structs.replace(missing, message=missing.message.replace(" (line 0)", ""))
-    first = _folders(path)
-    for name in case.release.libraries if case.release is not None else ():
-        folders = found.get(name, [])
-        if len(folders) > 1 and folders[0] in first and folders[0] not in folders[1:]:
+    for name in here.release.libraries if here.release is not None else ():
+        folders = here.found.get(name, [])
+        if len(folders) > 1 and folders[0] in here.path and folders[0] not in folders[1:]:
             yield finding(Code.LIBRARY_PATH, "hides_wheel", file=f"{folders[0]}/{name}", other=folders[1], path=_PATH)
             return
 
 
-def _folders(path: str) -> list[str]:
-    return [folder.rstrip("/") for folder in path.split(":") if folder]
-
-
-def _found(case: _Here, document: CaptureDocument) -> dict[str, list[str]]:
-    """Return the folders in which the loader of this build finds a library, the first one first."""
-    first, searched = (
-        _folders(document.environment.get(_PATH, "")),
-        opener_folders(case.release.searches if case.release else ()),
-    )
-    found: dict[str, list[str]] = {}
-    for row in document.libraries:
-        name, _, file = row.partition(" => ")
-        soname, folder = name.split(" ")[0], file.rpartition("/")[0]
-        if folder in first or "(libc6" in name or folder_of(soname) in searched:
-            found.setdefault(soname, []).append(folder)
-    return found
-
-
-def _lost(case: _Here, document: CaptureDocument) -> tuple[str, ...]:
-    """List the libraries that no searched folder has; conda's builds search their own."""
-    release, found = case.release, _found(case, document)
-    if release is None or document.platform != "linux" or document.install == "conda":
-        return ()
-    return () if document.distribution == "tensorflow-cpu" else tuple(n for n in release.libraries if n not in found)
-
-
-def _emptied(case: _Here, document: CaptureDocument) -> list[str]:
+def _emptied(here: _Here) -> list[str]:
     """List the installed wheels whose libraries are gone: an installer takes them for complete."""
-    folders = dict.fromkeys(folder_of(name).replace("_", "-") for name in _lost(case, document))
+    folders = dict.fromkeys(folder_of(name).replace("_", "-") for name in here.lost)
     named = re.compile(r"nvidia-[a-z0-9-]+", re.ASCII)
-    held = ((name, text) for name, text in document.packages.items() if named.fullmatch(name) and is_version(text))
+    packages = here.document.packages.items()
+    held = ((name, text) for name, text in packages if named.fullmatch(name) and is_version(text))
     return sorted(f"{name}=={version}" for name, version in held if re.sub(r"^nvidia-|-cu[0-9]+$", "", name) in folders)
 
 
-def _command(found: Finding, case: _Here, document: CaptureDocument, diagnosis: ReportDiagnosis) -> str:
+def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
     """Write the fix as one command for the way TensorFlow is installed; '' if there is none."""
-    quoted: list[str] = re.findall(r"`([^`]+)`", found.fix)
+    document, release = here.document, here.release
     match found.code:
         case Code.STUB_LIBCUDA | Code.LIBRARY_PATH if found.requires == "another path":
             return _without(found.found, document)
         case Code.GPU_NOT_VISIBLE if found.subject == "CUDA_VISIBLE_DEVICES":
             return "unset CUDA_VISIBLE_DEVICES"
         case Code.PACKAGE_CONFLICT if document.tensorflow is None:
-            newest = answer(_install(case), case.catalog).environment.tensorflow
+            newest = answer(_install(here), here.catalog).environment.tensorflow
             return f"pip install 'tensorflow[and-cuda]=={newest}'" if newest else ""
         case Code.NOT_A_GPU_BUILD if document.install == "pip":
             held = [name for name in DISTRIBUTIONS if name in document.packages]
-            extra = "[and-cuda]" if case.release is not None and case.release.and_cuda else ""
-            wanted = f"{case.release.package}{extra}=={case.release.version}" if case.release else f"tensorflow{extra}"
+            extra = "[and-cuda]" if release is not None and release.and_cuda else ""
+            wanted = f"{release.package}{extra}=={release.version}" if release else f"tensorflow{extra}"
             return f"pip uninstall -y {' '.join(held)} && pip install '{wanted}'"
-    emptied = _emptied(case, document) if found.code is Code.MISSING_LIBRARY else []
+    emptied = _emptied(here) if found.code is Code.MISSING_LIBRARY else []
     again = f"pip install --force-reinstall --no-deps {shlex.join(emptied)} && " if emptied else ""
-    for text in quoted:
+    for text in re.findall(r"`([^`]+)`", found.fix):
         if text.startswith(("pip ", "conda ", "sudo ", "uv ")):
-            return again + text
-        if _is_requirement(text):
+            return f"{again}{text}"
+        if REQUIREMENT.match(text):
             return f"conda install -c conda-forge '{text}'" if document.install == "conda" else f"pip install '{text}'"
-    closest = closest_environment(case, diagnosis)
+    closest = closest_environment(here, diagnosis)
     return " && ".join(closest[0].commands) if closest is not None else ""
 
 
@@ -247,13 +244,6 @@ def _install(case: _Here) -> Question:
         install="and-cuda",
         compat=False,
     )
-
-
-def _is_requirement(text: str) -> bool:
-    try:
-        return bool(Requirement(text).specifier)
-    except InvalidRequirement:
-        return False
 
 
 def _without(file: str, document: CaptureDocument) -> str:
@@ -311,10 +301,7 @@ def as_text(document: DiagnoseDocument) -> str:
         lines += [f"  log: {fault.quote}"] if fault.quote else []
         lines += [f"  $ {fault.command}"] if fault.command else [f"  fix: {fault.fix}"]
     if not document.computes and not document.faults:
-        lines += ["", "does not work: no GPU computes, and the cause is not known.", *_last(document.captured)]
+        lines += ["", "does not work: no GPU computes, and the cause is not known."]
+        lines += [*(f"  log: {line}" for line in document.captured.log[-3:])]
+        lines += ["  next: envbuilder validate --here --profile full"]
     return "\n".join(lines)
-
-
-def _last(document: CaptureDocument) -> Iterator[str]:
-    yield from (f"  log: {line}" for line in document.log[-3:])
-    yield "  next: envbuilder validate --here --profile full"

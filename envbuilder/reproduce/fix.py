@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,28 +14,29 @@ from envbuilder import versions
 from envbuilder.catalog.library_search import loader_folders
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.binding import distributions
 from envbuilder.compat.check import check
-from envbuilder.compat.check_text import LINK_NVRTC, change_text, loader_path, new_text
+from envbuilder.compat.check_text import change_text, new_text
 from envbuilder.compat.choose import choose_for
 from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.nearest import Installable, Near, nearest
-from envbuilder.compat.question import Question
+from envbuilder.compat.question import Install, Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
-from envbuilder.environment import Change, Combination, Environment, Predicate, Rejection
+from envbuilder.environment import Change, Combination, Environment, Rejection
 from envbuilder.finding import Code
 from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
-from envbuilder.reproduce.libraries import PUBLISHED_TAGS, span_of
+from envbuilder.reproduce.grammar import GRAMMAR
+from envbuilder.reproduce.libraries import span_of
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.reproduce.terms import bounds
-
-MATRIX = "nearest"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,16 @@ class _Search:
 _Way = tuple[Near[Question], tuple[ReportStatement, ...]]
 
 
+class _Fix(NamedTuple):
+    """What is proposed: the question, its differences, and the environment (None: no wheels exist for it)."""
+
+    near: Question
+    changes: tuple[Change, ...]
+    wish: Combination
+    environment: Environment | None
+    worked: tuple[ReportStatement, ...] = ()
+
+
 def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest, Environment | None] | None:
     """Find the closest compatible environment for a report; None if no known one would fix it.
 
@@ -72,24 +83,38 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
     about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
     environment is None if no wheels exist for it.
     """
-    return _changed(case, diagnosis) or _chosen(case, diagnosis)
+    found = _changed(case, diagnosis) or _chosen(case, diagnosis)
+    if found is None:
+        return None
+    near, changes, wish, environment, worked = found
+    diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
+    nearest = Nearest(
+        environment=check(near, case.catalog).environment,
+        changes=tuple(map(change_text, changes)),
+        predicate="unhindered",
+        id=environment.id if environment is not None else "",
+        image=reference(environment.id) if environment is not None else "",
+        diff=tuple(itertools.chain.from_iterable(diff)),
+        commands=install_commands(case, near, environment),
+        matrix=_matrix_of(wish, environment) if environment is not None else "",
+        worked=worked,
+    )
+    return nearest, environment
 
 
-_Found = tuple[Nearest, Environment | None]
-
-
-def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
+def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     """Change as little as possible of the stated versions."""
-    question, catalog = case.question, case.catalog
+    question, catalog, lead = case.question, case.catalog, next(iter(diagnosis.codes), None)
     mac = any(row.signature == "runs_on_a_mac" for row in case.messages)
-    if question is None or not _fixable_by_versions(diagnosis) or (mac and not question.gpu):
-        return None  # wheels for macOS are not in the catalogue
+    elsewhere = lead is not None and diagnosis.place != "versions" and not cause_of(lead).fixed_by
+    if question is None or elsewhere or Code.OTHER_BUILD in diagnosis.codes or (mac and not question.gpu):
+        return None  # versions fix nothing, or are unknown: wheels for macOS are not in the catalogue
     works = Installable(catalog, without=codes_without_kernels())
-    search = _Search(case, next(iter(diagnosis.codes), None), _answerable(question, catalog), works)
+    search = _Search(case, lead, _answerable(question, catalog), works)
     chosen = next(filter(lambda way: _removes_cause(way[0], search), _ways(search)), None)
     if chosen is None:
         return None
-    (near, changes, predicate), worked = chosen
+    (near, changes, _), worked = chosen
     stated = release_of(case.reported.tensorflow or "")
     if stated != question.tensorflow and all(change.field != "tensorflow" for change in changes):
         changes = (Change("tensorflow", stated, near.tensorflow), *changes)  # a nightly, taken for its minor line
@@ -98,33 +123,10 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
     environment = None if isinstance(made, Rejection) else made
     if environment is None and any(change.field == "install" and change.new is None for change in changes):
         return None  # CUDA wheels would fix it, but there are none for this release
-    return _document(case, near, changes, wish, environment, predicate=predicate, worked=worked), environment
+    return _Fix(near, changes, wish, environment, worked)
 
 
-def _document(
-    case: Case,
-    near: Question,
-    changes: tuple[Change, ...],
-    wish: Combination,
-    environment: Environment | None,
-    *,
-    predicate: Predicate = "unhindered",
-    worked: tuple[ReportStatement, ...] = (),
-) -> Nearest:
-    return Nearest(
-        environment=check(near, case.catalog).environment,
-        changes=tuple(map(change_text, changes)),
-        predicate=predicate,
-        id=environment.id if environment is not None else "",
-        image=reference(environment.id) if environment is not None else "",
-        diff=tuple(line for change in changes for line in _diff(change)),
-        commands=install_commands(case, near, environment),
-        matrix=matrix_of(wish, environment) if environment is not None else "",
-        worked=worked,
-    )
-
-
-def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
+def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     """Choose an environment for the reporter's host, as `envbuilder choose` does: no change of one field is enough.
 
     The releases that the log names come first, then any. None if the cause is not a matter of versions, or if the
@@ -139,32 +141,29 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Found | None:
     host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
     native = reported.platform == "windows" and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
     python = versions.minor(reported.python) if reported.python else None
-    final = (row for row in catalog.releases() if versions.is_final(row.version))
-    found = [row.version for row in final if row.and_cuda and row.finds_cuda == "wheels"]
-    specs = (span,) if native else (span, f"<={found[-1]}", "")  # the newest that finds its own CUDA, then any
+    own_cuda = (row.version for row in catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
+    newest = [version for version in own_cuda if versions.is_final(version)][-1]
+    specs = (span,) if native else (span, f"<={newest}", "")  # the newest that finds its own CUDA, then any
     for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((python, None))):
         wanted = Combination(tensorflow=spec, python=own, flavor="gpu", variant="runtime")
         made = choose_for(wanted, host, catalog).environment
         if made is None:
             continue
-        near = Question(
-            tensorflow=made.tensorflow, package=made.package, python=made.python, cuda=made.cuda, cudnn=made.cudnn,
-            driver=host.driver, gpus=gpus, install="system" if native else None, compat=False,
-        )  # fmt: skip
+        fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python", "cuda", "cudnn")}
+        install: Install | None = "system" if native else None
+        near = Question(**fields, driver=host.driver, gpus=gpus, install=install, compat=False)
         answer = check(near, catalog)
         if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
             break
     else:
         return None
-    old = reported.tensorflow or (
-        f"{span[2:].replace(',<=', ' to ').removesuffix('.99')} by the log" if span else "(not stated)"
-    )
-    changes: tuple[Change, ...] = (Change("tensorflow", old, made.tensorflow),)
+    by_log = f"{span[2:].replace(',<=', ' to ').removesuffix('.99')} by the log" if span else "(not stated)"
+    changes: tuple[Change, ...] = (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
     if native:
-        return _document(case, near, (*changes, *_libraries_of(near, reported)), wanted, None), None
+        return _Fix(near, (*changes, *_libraries_of(near, reported)), wanted, None)
     changes = _with_system(Near(near, changes, "unhindered"), _Search(case, None, near, Installable(catalog))).changes
     wish = Combination(tensorflow=made.tensorflow, python=made.python, os=made.os, flavor="gpu")
-    return _document(case, near, changes, wish, made), made
+    return _Fix(near, changes, wish, made)
 
 
 def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
@@ -195,13 +194,6 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, gpus: tuple[str, ...], sp
         return False
     mixed = diagnosis.codes[0] is Code.TWO_CUDA_STACKS  # its files say nothing about the release
     return area in _CHOSEN_BY and bool(gpus or (span and not mixed))
-
-
-def _fixable_by_versions(diagnosis: ReportDiagnosis) -> bool:
-    """Return True if another version can fix it, or if that is unknown because the build is not an official one."""
-    if Code.OTHER_BUILD in diagnosis.codes:
-        return False
-    return not diagnosis.codes or diagnosis.place == "versions" or bool(cause_of(diagnosis.codes[0]).fixed_by)
 
 
 def _ways(search: _Search) -> Iterator[_Way]:
@@ -286,39 +278,25 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
 def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
     """Build the matrix question for the environment; bounds that the release sets itself are omitted."""
     version = catalog.version(near.tensorflow) or near.tensorflow
-    release = next((row for row in catalog.distributions(version) if row.gpu), None)
-    gpu = near.gpu and release is not None
+    gpu = near.gpu and any(row.gpu for row in catalog.distributions(version))
+    lines = {name: text for name in ("cuda", "cudnn") if (text := getattr(near, name)) and versions.names_line(text)}
     return Combination(
         tensorflow=version,
         package=near.package or (None if gpu else "tensorflow"),
         python=near.python,
         flavor="gpu" if gpu else "cpu",
-        cuda=versions.minor(near.cuda) if gpu and near.cuda and versions.names_line(near.cuda) else None,
-        cudnn=near.cudnn if gpu and near.cudnn and versions.names_line(near.cudnn) else None,
+        cuda=versions.minor(lines["cuda"]) if gpu and "cuda" in lines else None,
+        cudnn=lines.get("cudnn") if gpu else None,
         packages=tuple(text for text in near.packages if text in question.packages),
     )
 
 
-def _diff(change: Change) -> tuple[str, str]:
-    return f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}"
-
-
-def matrix_of(wish: Combination, environment: Environment) -> str:
-    """Write the matrix file with this environment for ``envbuilder run``."""
-    rows = {
-        "tensorflow": environment.tensorflow,
-        "package": wish.package,
-        "python": environment.python,
-        "os": environment.os,
-        "flavor": environment.flavor,
-        "cuda": wish.cuda,
-        "cudnn": wish.cudnn,
-        "packages": list(wish.packages),
-    }
-    lines = [f"name: {MATRIX}", "description: The closest compatible environment for a report.", "include:"]
-    body = [f"{name}: {json.dumps(value)}" for name, value in rows.items() if value]
-    lines += [f"  {'  ' if index else '- '}{text}" for index, text in enumerate(body)]
-    return "\n".join(lines) + "\n"
+def _matrix_of(wish: Combination, environment: Environment) -> str:
+    of_both = {"package": wish.package, **{name: getattr(environment, name) for name in ("python", "os", "flavor")}}
+    row = {"tensorflow": environment.tensorflow, **of_both}
+    row |= {name: getattr(wish, name) for name in ("cuda", "cudnn", "packages")}
+    named = {name: value for name, value in row.items() if value}
+    return matrix_text("nearest", named, description="The closest compatible environment for a report.")
 
 
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
@@ -335,8 +313,7 @@ def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
         return search.unchanged(change, tensorflow=after) if after is not None else None
     if lead is Code.PYTHON_UNSUPPORTED and question.python is None:
         # The newest Python with wheels, if an installer found none for the running one
-        version = search.catalog.version(question.tensorflow) or question.tensorflow
-        release = next(iter(search.catalog.distributions(version)), None)
+        release = next(iter(distributions(question.tensorflow, None, None, search.catalog)), None)
         python = release.pythons[-1] if release is not None and release.pythons else None
         return search.unchanged(Change("python", "as installed", python), python=python) if python else None
     return None
@@ -345,9 +322,7 @@ def other_fix(lead: Code, search: _Search) -> Near[Question] | None:
 def _bounded(name: str, search: _Search) -> Near[Question] | None:
     """Add the missing upper bound of a package that the release needs, if everything else may stay."""
     question = search.question
-    version = search.catalog.version(question.tensorflow)
-    rows = search.catalog.distributions(version) if version else ()
-    release = next((row for row in rows if question.package in {None, row.package}), None)
+    release = next(iter(distributions(question.tensorflow, question.package, None, search.catalog)), None)
     wanted = bounds(name, release) if release is not None else None
     held = versions.pins(question.packages)
     others = tuple(text for text, package in zip(question.packages, held, strict=True) if package != name)
@@ -423,15 +398,12 @@ def _sides(rows: tuple[ReportStatement, ...], catalog: Catalog) -> Iterator[_Sai
 
 
 def _written(name: str, value: str, catalog: Catalog) -> str | None:
-    match name:
-        case "tensorflow":
-            return catalog.version(release_of(value))
-        case "python":
-            return versions.minor(value) if versions.names_line(value) else None
-        case "cuda":
-            return value if versions.names_line(value) and catalog.toolkit(value) else None
-        case _:
-            return value if not versions.names_line(value) or catalog.cudnn_row(value) else None
+    if name == "tensorflow":
+        return catalog.version(release_of(value))
+    if name == "python":
+        return versions.minor(value) if versions.names_line(value) else None
+    known: str | None = getattr(_answerable(msgspec.structs.replace(Question(), **{name: value}), catalog), name)
+    return known if name != "cuda" or versions.names_line(value) else None
 
 
 _WSL = "wsl --install -d Ubuntu"
@@ -448,7 +420,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=None, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     version = catalog.version(near.tensorflow) or near.tensorflow
-    release = _release(near, version, catalog)
+    release = next(iter(distributions(version, near.package, "gpu" if near.gpu else None, catalog)), None)
     native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")
     lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
     if near.python and near.python != question.python:
@@ -457,27 +429,17 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     if not wanted and environment is None and not native:
         wanted = _cudnn_alone(question, near, release, catalog)
     if wanted:
-        lines.append(f"pip install {' '.join(dict.fromkeys(wanted))}")
-    if environment is not None and not native and any("nvidia-" in text or "and-cuda" in text for text in wanted):
-        lines += [LINK_NVRTC] if environment.needs_nvrtc_link else []
-        folders = loader_folders(release) if release is not None else ()  # not needed without a GPU
-        lines += [loader_path(folders)] if folders else []
+        wheels = not native and any("nvidia-" in text or "and-cuda" in text for text in wanted)
+        told = environment if wheels else None
+        folders = loader_folders(release) if told is not None and release is not None else ()  # a GPU needs them
+        lines += pip_install(wanted, folders, link=told is not None and told.needs_nvrtc_link)
     if native and release is not None and release.cuda is not None:
         lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
-    tag = PUBLISHED_TAGS.get(versions.minor(version))
+    tag = GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
     if environment is None and near.gpu and other and not native and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
     return tuple(lines)
-
-
-def _release(near: Question, version: str, catalog: Catalog) -> TensorflowRelease | None:
-    """Return the distribution to install: the named one, or the one with GPU support if a GPU is meant."""
-    if near.package is not None:
-        return catalog.release(version, near.package)
-    rows = catalog.distributions(version)
-    fit = (row for row in rows if row.gpu or not near.gpu)
-    return next(fit, None) or next(iter(rows), None)
 
 
 def _requirements(

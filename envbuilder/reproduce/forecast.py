@@ -11,20 +11,12 @@ from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import Code, Finding, Severity, written
 from envbuilder.reproduce.causes import cause_of, is_cause
-from envbuilder.reproduce.grammar import old_release
-from envbuilder.reproduce.libraries import FILE, span_of
+from envbuilder.reproduce.grammar import GRAMMAR, old_release
+from envbuilder.reproduce.libraries import library_name, opens, span_of
 from envbuilder.reproduce.messages.catalog import get, marked
 from envbuilder.reproduce.question import Case, gpus_of
 from envbuilder.reproduce.report.reported import Pause, Reported
 from envbuilder.versions import key, names_line, same_major
-
-_AFTER = {
-    "import": ("gpu_device.cc", "cuda_driver.cc", "cuda_dnn.cc", "cuda_diagnostics.cc", "Found device", "cuInit",
-               "Loaded cuDNN", "XLA service"),
-    "loading": ("Created TensorFlow device", "Created device /job", "Loaded cuDNN version", "cuda_blas.cc",
-                "cuda_dnn.cc"),
-}  # fmt: skip
-"""Texts of a log that went on past the import, and past the loading of every CUDA library."""
 
 NOT_SERVED = frozenset({"ppc64le", "i686", "armv7l"})
 """Processors without a wheel on the package index."""
@@ -49,16 +41,13 @@ def _is_stated(row: Finding, reported: Reported) -> bool:
     match cause_of(row.code).states:
         case "cudnn":
             return reported.cudnn is not None or any("cudnn" in name for name in reported.packages)
-        case "python":
-            return reported.python is not None and not _runs(reported)
+        case "python":  # a TensorFlow that was started has a wheel, even if the version looks wrong
+            return reported.python is not None and not any(_INSTALLED.search(row.text) for row in reported.evidence)
         case _:
             return True
 
 
-def _runs(reported: Reported) -> bool:
-    """Return True if TensorFlow is installed and was started: its wheel exists, even if the version looks wrong."""
-    places = ("site-packages/tensorflow", "dist-packages/tensorflow", "site-packages\\tensorflow")
-    return any(place in row.text for row in reported.evidence for place in places)
+_INSTALLED = re.compile(r"site-packages[/\\]tensorflow|dist-packages/tensorflow")
 
 
 def _is_disproved(row: Finding, case: Case) -> bool:
@@ -74,7 +63,7 @@ def _is_disproved(row: Finding, case: Case) -> bool:
     if row.code is Code.PYTHON_UNSUPPORTED and not installing and (known or case.gpu):
         return True  # a question about an unused GPU implies that TensorFlow was installed
     texts = [*(each.text for each in case.reported.evidence), *(each.text for each in case.messages)]
-    return any(mark in text for text in texts for mark in _AFTER[cause.disproved])
+    return any(mark in text for text in texts for mark in GRAMMAR.went_on[cause.disproved])
 
 
 def _by_major(case: Case) -> Iterator[Finding]:
@@ -111,11 +100,8 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
 
 def _opened(case: Case) -> CudaToolkit | None:
     """Return the newest CUDA whose file names a log without a stated release opened."""
-    span = (
-        span_of(case)
-        if case.release is None and any(row.signature == "opened_library" for row in case.messages)
-        else ""
-    )
+    opened = case.release is None and any(row.signature == "opened_library" for row in case.messages)
+    span = span_of(case) if opened else ""
     rows = [row for text in case.catalog.candidates(span) for row in case.catalog.distributions(text)] if span else []
     return case.catalog.toolkit(max((row.cuda for row in rows if row.cuda), key=key, default=None))
 
@@ -128,16 +114,14 @@ def _for_windows(row: Finding, reported: Reported) -> Finding:
     return written(Code.CUDA_MISMATCH, "dll", row.sources, **named, requires=row.requires)
 
 
-_DLL = re.compile(r"(?P<name>cudart)64_(?P<digits>[0-9]{2,3})\.dll\Z", re.ASCII)
 _MENTIONED_CUDA = frozenset({"cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse", "cudnn"})
 
 
 def other_builds(case: Case) -> tuple[Finding, ...]:
     """Report a build that is not from the package index: the facts about wheels do not hold for it."""
-    origin = case.reported.origin
+    origin, complaints = case.reported.origin, set(case.reported.complaints)
     if origin is None:
         return tuple(_never_opened(case))
-    complaints = set(case.reported.complaints)
     if origin == "conda" and complaints and complaints <= {"import", "installing"}:
         return ()  # conda's CUDA has no part in an import that fails
     rows = (row.text for row in case.reported.evidence if (row.field, row.value) == ("origin", origin))
@@ -152,27 +136,23 @@ def _never_opened(case: Case) -> Iterator[Finding]:
     release, contradictions = case.release, case.reported.contradictions
     if release is None or not release.libraries or any(row.field == "tensorflow" for row in contradictions):
         return
-    opens = {match["name"]: soname for soname in release.libraries if (match := FILE.match(soname))}
-    named = [(row.line, row.values.get("library", "")) for row in case.messages]
-    other = next(((line, name, own) for line, name in named if (own := _not_opened(name, opens, release))), None)
-    if other is not None:
-        line, library, own = other
-        yield finding(Code.OTHER_BUILD, "never_opened", line=line, library=library, release=release.version, opened=own)
+    for row in case.messages:
+        library = row.values.get("library", "")
+        opened = _opened_instead(library, release)
+        if opened:
+            named = {"line": row.line, "library": library, "release": release.version, "opened": opened}
+            yield finding(Code.OTHER_BUILD, "never_opened", **named)
+            return
 
 
-def _not_opened(library: str, opens: dict[str, str], release: TensorflowRelease) -> str | None:
-    """Return the library that the release opens instead of the logged one; None if it may be this one."""
-    dll = _DLL.match(library)
-    if dll is not None and release.cuda is not None:
-        digits, major = dll["digits"], str(versions.major(release.cuda))
-        built = versions.minor(release.cuda).replace(".", "")
-        its = digits in {built, major} or (digits, major) == ("110", "11")
-        return None if its else f"the DLLs of CUDA {release.cuda}"
-    match = FILE.match(library)
-    if match is None or match["name"] not in _MENTIONED_CUDA or match["name"] not in opens:
-        return None
-    known = opens[match["name"]]
-    return None if known == library or known.startswith(f"{library}.") else known
+def _opened_instead(library: str, release: TensorflowRelease) -> str:
+    """Return the library that the release opens instead of the logged one; '' if it may be this one."""
+    name = library_name(library)
+    if name not in _MENTIONED_CUDA or opens(release, library):
+        return ""
+    if library.endswith(".dll"):
+        return f"the DLLs of CUDA {release.cuda}" if name == "cudart" and release.cuda is not None else ""
+    return next((own for own in release.libraries if own.startswith(f"lib{name}.so")), "")
 
 
 _BEFORE_AMPERE = (9, 10)
@@ -183,9 +163,6 @@ _AMPERE = "8.0"
 LARGE_CACHE = 2 << 30
 """Kernel cache size in bytes that holds TensorFlow's compiled kernels, as users report (NVIDIA's limit is 4 GiB)."""
 
-_STARTING = (
-    "libcudart", "libcuda", "Adding visible gpu devices", "Found device", "Created", "gpu_device.cc", "cuda_driver",
-)  # fmt: skip
 _COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
 """Codes of kernels that are compiled at first use."""
 
@@ -193,7 +170,7 @@ _COMPILED = frozenset({Code.PTX_JIT, Code.GPU_UNSUPPORTED_BY_CUDA})
 def slow_starts(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     """Yield the causes of a slow start or a stall; ``known`` are the codes of the other causes."""
     pauses = case.reported.pauses
-    start = next((pause for pause in pauses if any(mark in pause.after for mark in _STARTING)), None)
+    start = next((pause for pause in pauses if any(mark in pause.after for mark in GRAMMAR.starting)), None)
     explained = list(_starting(case, known, start)) if start is not None else []
     yield from explained
     yield from _cache(case, start, known)
@@ -207,7 +184,6 @@ def _about(pause: Pause) -> dict[str, str | int]:
 
 
 def _starting(case: Case, known: frozenset[Code], start: Pause) -> Iterator[Finding]:
-    """Explain the longest pause within TensorFlow's start."""
     reported = case.reported
     if known & _COMPILED:
         yield finding(Code.SLOW_PHASE, "compiled", **_about(start))
@@ -231,15 +207,11 @@ def _cache(case: Case, start: Pause | None, known: frozenset[Code]) -> Iterator[
         yield finding(Code.SLOW_PHASE, "cache", what=what)
 
 
-def _is_full(values: dict[str, str]) -> bool:
-    return int(values["used"]) > 0.8 * int(values["total"])
-
-
 def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
     """Explain waits for memory, for other GPUs, and for XLA without its tools."""
     reported = case.reported
-    for row in case.messages:
-        if row.signature == "memory_table" and Code.GPU_MEMORY in known and _is_full(row.values):
+    for row in case.messages if Code.GPU_MEMORY in known else ():
+        if row.signature == "memory_table" and int(row.values["used"]) > 0.8 * int(row.values["total"]):
             yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
     if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
         yield finding(Code.STALLS, "several_gpus")

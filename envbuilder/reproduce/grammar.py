@@ -15,8 +15,6 @@ from envbuilder.workspace import packaged_yaml
 
 
 class Label(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The labels of a form's field."""
-
     field: str
     begins: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
@@ -31,9 +29,6 @@ class OldRelease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cudnn: str
     capability: str
     tag: str
-
-    def holds(self, version: str) -> bool:
-        return key_or_none(version) is not None and at_least(version, self.first) and at_least(self.last, version)
 
 
 class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,13 +47,21 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known_packages: tuple[str, ...]
     log_lines: dict[str, tuple[str, str]]
     before_catalogue: tuple[OldRelease, ...]
+    went_on: dict[str, tuple[str, ...]]
+    starting: tuple[str, ...]
+    of_environments: tuple[str, ...]
+    published_tags: dict[str, str]
+    ask: dict[str, str]
 
 
 GRAMMAR = packaged_yaml(resources.files("envbuilder.reproduce") / "grammar.yaml", Grammar)
 
 
 def old_release(version: str | None) -> OldRelease | None:
-    return next((row for row in GRAMMAR.before_catalogue if version is not None and row.holds(version)), None)
+    if version is None or key_or_none(version) is None:
+        return None
+    rows = GRAMMAR.before_catalogue
+    return next((row for row in rows if at_least(version, row.first) and at_least(row.last, version)), None)
 
 
 _NAME = re.compile(r"%([A-Z_]+)%")
@@ -88,20 +91,15 @@ _GPUS = {"prose": pattern("%GPU%", any_case=True), "field": pattern("%GPU_IN_FIE
 
 @lru_cache(maxsize=16_384)
 def fits(field: str, value: str) -> bool:
-    """Return True if a value is valid for this field."""
     kind, _, name = field.partition(".")
     if kind == "packages" and re.fullmatch(expression("%PACKAGE%"), name, re.ASCII) is None:
         return False
     if (kind == "environment" and name not in GRAMMAR.variables) or (kind == "built" and name not in {"cuda", "cudnn"}):
         return False
     expected = GRAMMAR.fields[name if kind == "built" else kind]
-    return pattern(f"(?:{expected})\\Z").match(value) is not None and _plausible(kind, value)
-
-
-def _plausible(kind: str, value: str) -> bool:
-    """Reject well-formed versions that were never released, such as Python 3.68."""
-    newest_python_minor = 20
-    return kind != "python" or numbers(value)[:1] != (3,) or numbers(value)[1:2] <= (newest_python_minor,)
+    if pattern(f"(?:{expected})\\Z").match(value) is None:
+        return False
+    return kind != "python" or numbers(value)[:2] <= (3, 20)  # Python 3.68 was never released
 
 
 def _cuda_of_soname(text: str) -> str:

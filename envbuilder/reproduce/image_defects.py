@@ -27,8 +27,6 @@ _MOVES = ("latest", "nightly", "devel")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A public thread or document, its date, and a summary."""
-
     url: str
     date: str
     says: str

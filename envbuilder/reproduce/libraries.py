@@ -14,49 +14,44 @@ from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.terms import place_of
 
-FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
+_FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
-PUBLISHED_TAGS = {
-    "1.13": "1.13.1-gpu-py3", "1.14": "1.14.0-gpu-py3", "1.15": "1.15.0-gpu-py3", "2.0": "2.0.0-gpu-py3",
-    "2.1": "2.1.0-gpu-py3", "2.2": "2.2.0-gpu", "2.3": "2.3.0-gpu", "2.4": "2.4.1-gpu",
-}  # fmt: skip
-"""A tag of the published image for each release line without CUDA wheels; public Dockerfiles start from each."""
 _CONDA_TOOLKIT_ENDS = 12
 _CUDNN_PER_CUDA_ENDS = 9
-
-
-def published_tag(version: str) -> str:
-    """Return the tag of a release's published image with CUDA."""
-    return PUBLISHED_TAGS.get(versions.minor(version), f"{version}-gpu")
 
 
 def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     """Name the product and the command of libraries that were not found; None if one of them is unknown."""
     found = dict.fromkeys(row.values.get("library", "") for row in rows)
-    names = tuple(name for name in found if FILE.match(name) or _DLL.match(name))
+    names = tuple(filter(library_name, found))
     openers = _openers(names, case)
     if not names or not openers:
         return None
     cudnn = [name for name in names if "cudnn" in name]
-    cuda = [name for name in names if name not in cudnn]
     built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {row.cudnn for row in openers}}
     known = {name: listed(sorted(filter(None, each), key=versions.key), "or") for name, each in built.items()}
-    sure = all(len(each) == 1 for each in built.values())
-    wanted = [f"CUDA {known['CUDA']}"] * bool(cuda) + [f"cuDNN {known['cuDNN']}"] * bool(cudnn)
+    sure, cuda = all(len(each) == 1 for each in built.values()), len(cudnn) < len(names)
+    wanted = [f"CUDA {known['CUDA']}"] * cuda + [f"cuDNN {known['cuDNN']}"] * bool(cudnn)
     product = listed(wanted) + f" for CUDA {known['CUDA']}" * (sure and not cuda)
     lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
     release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
-    command = _command(openers, case, cuda=bool(cuda), cudnn=bool(cudnn)) if sure else ""
+    command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
 
+def library_name(file: str) -> str:
+    """Return the name of a CUDA library without its prefix and version; '' for another file."""
+    found = _FILE.match(file) or _DLL.match(file)
+    return found["name"] if found is not None else ""
+
+
 def span_of(case: Case) -> str:
     """Return the range of releases that open the libraries of the log and print its lines; '' if any may."""
     named = [row.values.get("library", "") for row in case.messages if row.signature in _NAMING]
-    names = tuple(name for name in named if (FILE.match(name) and not name.startswith("libcuda.")) or _DLL.match(name))
+    names = tuple(name for name in named if library_name(name) not in {"", "cuda"})
     known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
     if names and not known:
         return ""  # a build that the catalogue does not know
@@ -86,18 +81,18 @@ def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
     rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
     windows = case.reported.platform == "windows" or any(_DLL.match(name) for name in names)
     rows = [row for row in rows if not windows or not versions.at_least(row.version, FIRST_WITHOUT_WINDOWS_GPU)]
-    found = [row for row in rows if row.gpu and all(_opens(row, name) for name in names)]
+    found = [row for row in rows if row.gpu and all(opens(row, name) for name in names)]
     if case.release in found:
         return [case.release]
     python = versions.minor(case.reported.python) if case.reported.python else None
     opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
     opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
     nearer = [row for row in found if python is None or python in row.pythons]
-    nearest = [row for row in nearer if all(_opens(row, name) for name in opened)]
+    nearest = [row for row in nearer if all(opens(row, name) for name in opened)]
     return sorted(nearest or nearer or found, key=lambda row: versions.key(row.version))
 
 
-def _opens(release: TensorflowRelease, name: str) -> bool:
+def opens(release: TensorflowRelease, name: str) -> bool:
     dll = _DLL.match(name)
     if dll is None:
         return name != "" and any(own == name or own.startswith(f"{name}.") for own in release.libraries)
@@ -118,7 +113,7 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     python = versions.minor(reported.python) if reported.python else None
     place = place_of(case)
     if place in {"docker", "podman", "singularity", "kubernetes"}:
-        tag = published_tag(release.version)
+        tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{release.version}-gpu")
         return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
     if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"

@@ -123,24 +123,15 @@ def is_version(text: str) -> bool:
 def _loaded(field: str, reported: Reported) -> str | None:
     """Return the CUDA or cuDNN of TensorFlow. A form's value describes the host if there is a TensorFlow image."""
     value: str | None = getattr(reported, field)
-    if _is_open(field, value, reported):
-        return None
+    trusts = {row.trust for row in reported.evidence if (row.field, row.value) == (field, value)}
+    others = any(row.field == field and row.value != value for row in reported.works)
+    if others and trusts == {Trust.MENTIONED}:
+        return None  # a title often names the version that failed first: which one is installed is unknown
     if field == "cuda" and value is not None and not versions.names_line(value):
         return None  # a major is what a library's name says: any of its releases
     if reported.image is None or not reported.image.startswith("tensorflow/"):
         return value
-    proved = any((row.field, row.value, row.trust) == (field, value, Trust.PROVED) for row in reported.evidence)
-    return value if proved else None
-
-
-def _is_open(field: str, value: str | None, reported: Reported) -> bool:
-    """Return True if only sentences state a version, next to another that works.
-
-    A title often names the version that failed first, and the text continues with others: which one is installed is
-    unknown.
-    """
-    trusts = {row.trust for row in reported.evidence if (row.field, row.value) == (field, value)}
-    return trusts == {Trust.MENTIONED} and any(row.field == field and row.value != value for row in reported.works)
+    return value if Trust.PROVED in trusts else None
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,6 @@ class Case:
 
     @cached_property
     def gpu(self) -> bool:
-        """Whether the report concerns a GPU."""
         reported = self.reported
         stated = (reported.gpus, reported.driver, reported.driver_cuda, reported.cuda, reported.cudnn)
         return any(stated) or any(get(row.signature).layer in _GPU_LAYERS for row in self.messages)

@@ -42,14 +42,13 @@ def plan(case: Case, predicted: tuple[Finding, ...], here: str | None) -> Rebuil
         return Rebuild(Recipe(kind="none", why_not=why_not))
     release = _release(case, question)
     host = _host(case, question, release, here)
-    if image is not None and holds_tensorflow(image):
+    if image is not None and image.partition(":")[0] == PUBLISHED:
         return Rebuild(_on_published(image, (), host))
     untold = any(row.code is Code.LIBRARY_PATH and row.severity is Severity.ERROR for row in predicted)
     return _from_wheels(case, question, release, host, untold=untold) or _from_image(case, question, release, host)
 
 
 def _why_not(case: Case, predicted: tuple[Finding, ...]) -> str:
-    """Return why a rebuild is impossible, or ''."""
     reported, question = case.reported, case.question
     if question is None:
         return "the report does not state its TensorFlow version"
@@ -121,7 +120,6 @@ def _deviations(case: Case, made: Environment) -> tuple[str, ...] | None:
 
 
 def _from_image(case: Case, question: Question, release: TensorflowRelease, host: str) -> Rebuild:
-    """Start from a published image with the reported CUDA."""
     wanted = {"CUDA": case.reported.cuda or release.cuda, "cuDNN": case.reported.cudnn or release.cudnn}
     rows = [
         row for row in case.catalog.images if _brings(row.cuda, wanted["CUDA"]) and _brings(row.cudnn, wanted["cuDNN"])
@@ -167,16 +165,12 @@ def _host(case: Case, question: Question, release: TensorflowRelease, here: str 
 
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z", re.ASCII)
-_REQUIREMENT = re.compile(
+REQUIREMENT = re.compile(
     r"[a-z0-9][a-z0-9._-]{0,63}(?:(?:==|>=|<=|~=|<|>|!=)[0-9][A-Za-z0-9.+*]{0,31},?){1,16}\Z", re.ASCII
 )
 
 
 PUBLISHED = "tensorflow/tensorflow"
-
-
-def holds_tensorflow(image: str) -> bool:
-    return image.partition(":")[0] == PUBLISHED
 
 
 def word(text: str) -> str:
@@ -188,7 +182,7 @@ def word(text: str) -> str:
 
 def requirement(text: str) -> str:
     """Quote a requirement for a shell. Raises ValueError for anything except a name and versions."""
-    if not _REQUIREMENT.match(text):
+    if not REQUIREMENT.match(text):
         raise ValueError(f"not a requirement: {text!r}")
     return f"'{text}'"
 

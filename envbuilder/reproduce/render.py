@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from envbuilder.compat.check_text import WHEELS
-from envbuilder.reproduce.compare import error_messages
+from envbuilder.compat.install import WHEELS
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
+from envbuilder.reproduce.messages.catalog import error_messages
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
@@ -23,7 +23,6 @@ WORDS = {True: "yes", False: "no", None: "cannot be known here"}
 
 
 def rows(reported: Reported) -> list[tuple[str, str, str, str]]:
-    """List field, value, line and source of every stated field."""
     found = []
     for name, title in _TITLES.items():
         value = getattr(reported, name) if name != "gpus" else ", ".join(reported.gpus)
@@ -116,9 +115,10 @@ _SURE = {"certain": "certain", "likely": "likely", "unsure": "not sure"}
 def as_markdown(document: ReproduceDocument) -> str:
     """Write a comment to post, as safe Markdown: it contains no mention, link or markup of the report."""
     diagnosis = document.diagnosis
+    quote = diagnosis.quote if len(diagnosis.quote) <= _LONGEST_QUOTE else f"{diagnosis.quote[:_LONGEST_QUOTE]}…"
     parts = (
         [f"**Cause ({_SURE[diagnosis.confidence]}):** {_prose(diagnosis.cause)}"],
-        block("text", (_quoted(diagnosis.quote),)) if diagnosis.line else [],
+        block("text", (quote,)) if diagnosis.line else [],
         *_fix(document),
         [_ASK, "", *block("console", diagnosis.ask)] if diagnosis.confidence == "unsure" else [],
         _verified(document),
@@ -133,12 +133,7 @@ _NAME = re.compile(r"(?:--?)?[A-Za-z0-9/.=<>\-]*[A-Za-z0-9][_*][\w/.=*\-]*[\w*]|
 """A name in a sentence that Markdown would change: it is written as code."""
 
 
-def _quoted(text: str) -> str:
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
-
-
 def _prose(text: str) -> str:
-    """Write a sentence, with the commands and names in it as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return terminal_text.markdown(text)
@@ -168,22 +163,15 @@ _LONG = 5
 """A command with more requirements is listed below the reply."""
 
 
-def _is_long(command: str) -> bool:
-    return command.count("==") > _LONG or command.startswith(WHEELS)
-
-
 def _commands(near: Nearest) -> tuple[list[str], list[str]]:
     """Split the commands of an environment into short ones and long ones."""
     own = [command for command in near.commands if not command.startswith("envbuilder ")]
-    long = any(map(_is_long, own))
     images = [command for command in own if command.startswith("docker run")]
-    if not long:
-        return (images, [row for row in own if row not in images]) if images else (own, [])
-    return images, [row for row in own if row not in images]
+    long = any(command.count("==") > _LONG or command.startswith(WHEELS) for command in own)
+    return (images, [row for row in own if row not in images]) if images or long else (own, [])
 
 
 def _fix(document: ReproduceDocument) -> list[list[str]]:
-    """Write one fix as a sentence with a command, and the closest environment."""
     near, diagnosis = document.nearest, document.diagnosis
     said = [f"**Fix:** {_prose(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
@@ -230,7 +218,6 @@ def _details(document: ReproduceDocument) -> list[str]:
 
 
 def _read(document: ReproduceDocument) -> list[str]:
-    """List the fields that were read, so that the reporter can correct them."""
     stated = [f"{title} {terminal_text.code(value)} (line {line})" for title, value, line, _ in rows(document.reported)]
     lines = [f"Read from the report: {', '.join(stated)}."] if stated else []
     for row in document.reported.contradictions:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,16 +15,15 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import FILES_AT, BuildRequest, ContainerSpec, Engine, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, InfrastructureError
-from envbuilder.finding import Severity
+from envbuilder.finding import Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.build import build_logged, ensure
 from envbuilder.image.context import templates
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.names import REPRODUCED, REPRODUCED_LABEL
 from envbuilder.reproduce.analysis import Analysis, analyse, with_command
-from envbuilder.reproduce.compare import compare, error_messages, repeated_messages
 from envbuilder.reproduce.document import Proof, Recipe, ReproduceDocument, Run
-from envbuilder.reproduce.messages.catalog import MessageMatch, match
+from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages, get, match
 from envbuilder.reproduce.report import captured
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import FOLDER, Simulation, simulation
@@ -37,8 +37,6 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class ReproduceTools:
-    """The dependencies of the stage; ``say`` prints a progress line."""
-
     catalog: Catalog
     workspace: Workspace
     engine: Engine
@@ -47,14 +45,17 @@ class ReproduceTools:
 
 @dataclass(frozen=True)
 class RunObservation:
-    """The messages of a rebuilt environment, their text, and the suite's verdict."""
-
     image: str
     symptoms: tuple[MessageMatch, ...]
     text: str
     verdict: Verdict
     simulated: bool
     stand_ins: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        names = ("image", "simulated", "stand_ins", "symptoms")
+        return {"verdict": self.verdict.verdict, **{name: getattr(self, name) for name in names}}
 
 
 class ImageUnavailableError(InfrastructureError):
@@ -64,7 +65,6 @@ class ImageUnavailableError(InfrastructureError):
 def reproduce(
     text: str, tools: ReproduceTools, driver_here: str | None = None, *, prove: bool = False
 ) -> ReproduceDocument:
-    """Analyse a report, rebuild its environment, run and compare it; with ``prove`` also build and validate the fix."""
     analysis = analyse(text, tools.catalog, driver_here)
     document = with_command(analysis.document, tools.workspace)
     document = msgspec.structs.replace(document, run=_run(analysis, tools))
@@ -75,8 +75,7 @@ def reproduce(
 
 
 def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
-    document, rebuild = analysis.document, analysis.rebuild
-    recipe, environment = rebuild.recipe, rebuild.environment
+    document, recipe, environment = analysis.document, analysis.rebuild.recipe, analysis.rebuild.environment
     if recipe.kind == "none":
         return Run(reproduced=None, needs=recipe.why_not)
     try:
@@ -84,22 +83,12 @@ def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
     except ImageUnavailableError as error:
         return Run(reproduced=None, needs=f"its base image is not available on this machine: {error.message}")
     lock = with_deviations(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
-    place = RunTarget(recipe.host, stand_ins=needed(document.symptoms))
-    seen = observe(image, environment, place, tools, lock)
+    standing = needed(document.symptoms)
+    seen = observe(image, environment, tools, recipe.host, stand_ins_wanted=standing, lock=lock)
     found, gpu = seen.verdict.findings, bool(seen.verdict.host.gpus) and not seen.simulated
     driver = bool(recipe.host) or gpu
     compared = compare(document.symptoms, seen.symptoms, document.predicted, found, with_gpu=gpu, with_driver=driver)
-    return Run(
-        image=image,
-        verdict=seen.verdict.verdict,
-        simulated=seen.simulated,
-        stand_ins=seen.stand_ins,
-        symptoms=seen.symptoms,
-        findings=found,
-        reproduced=compared.reproduced,
-        needs=compared.needs,
-        proof=compared.proof,
-    )
+    return msgspec.structs.replace(compared, findings=found, **seen.shown)
 
 
 def with_deviations(lock: str, pins: tuple[str, ...]) -> str:
@@ -120,8 +109,9 @@ def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTool
         image = environment_image(near, tools)
     except ImageUnavailableError as error:
         return Proof(needs=f"its base image is not available on this machine: {error.message}")
-    place = RunTarget(document.recipe.host, stand_ins=needed(document.symptoms), suite_there=False)
-    return proof(document, observe(image, near, place, tools, lock_of(near, tools)))
+    host, lock, standing = document.recipe.host, lock_of(near, tools), needed(document.symptoms)
+    seen = observe(image, near, tools, host, stand_ins_wanted=standing, suite_there=False, lock=lock)
+    return proof(document, seen)
 
 
 def proof(document: ReproduceDocument, seen: RunObservation) -> Proof:
@@ -138,15 +128,65 @@ def proof(document: ReproduceDocument, seen: RunObservation) -> Proof:
         needs = f"the suite fails it: {'; '.join(seen.verdict.reasons)}"
     if not failed and not reproduced:
         needs = "the failure was not reproduced here, so its absence proves nothing"
-    return Proof(
-        proven=False if failed else reproduced or None,
-        image=seen.image,
-        verdict=seen.verdict.verdict,
-        simulated=seen.simulated,
-        stand_ins=seen.stand_ins,
-        symptoms=seen.symptoms,
-        needs=needs,
-    )
+    return Proof(proven=False if failed else reproduced or None, needs=needs, **seen.shown)
+
+
+_NEEDS = {
+    "gpu": "a GPU",
+    "architecture": "a GPU of the reporter's architecture",
+    "host": "a host with the reporter's driver and kernel",
+    "other-system": "the reporter's system or processor",
+    "driver": "the reporter's driver",
+}
+
+
+def compare(
+    reported: tuple[MessageMatch, ...],
+    seen: tuple[MessageMatch, ...],
+    predicted: tuple[Finding, ...],
+    found: tuple[Finding, ...],
+    *,
+    with_gpu: bool,
+    with_driver: bool,
+) -> Run:
+    """Compare the messages of a run with the report.
+
+    Only messages that can appear on this image and host count. If the report quotes none, the suite's findings are
+    compared with the predicted ones.
+    """
+    wanted = error_messages(reported)
+    if not wanted:
+        errors = {row.code: row for row in predicted if row.severity is Severity.ERROR}
+        same = tuple((errors[row.code].message, row.message) for row in found if row.code in errors)
+        return Run(reproduced=True, proof=same) if same else Run(needs="the report quotes no comparable message")
+    shown = {"image"} | ({"driver"} if with_driver else set()) | ({"gpu"} if with_gpu else set())
+    possible = [row for row in wanted if get(row.signature).proof in shown]
+    pairs = tuple((row.text, twin.text) for row in wanted if (twin := _same_message(row, seen)) is not None)
+    if not possible and not pairs:
+        kinds = sorted({get(row.signature).proof for row in wanted})
+        return Run(needs=f"it takes {', '.join(_NEEDS[kind] for kind in kinds)}")
+    missing = [row for row in possible if _same_message(row, seen) is None]
+    if pairs and not missing:
+        return Run(reproduced=True, proof=pairs)
+    if not pairs:
+        return Run(reproduced=False)
+    names = ", ".join(sorted({row.signature for row in missing}))
+    return Run(proof=pairs, needs=f"partly reproduced; missing here: {names}")
+
+
+def _same_message(wanted: MessageMatch, seen: tuple[MessageMatch, ...]) -> MessageMatch | None:
+    """Return the same message with the same values (library, versions), or None."""
+    for row in seen:
+        shared = wanted.values.keys() & row.values.keys()
+        if row.signature == wanted.signature and all(row.values[name] == wanted.values[name] for name in shared):
+            return row
+    return None
+
+
+def repeated_messages(reported: tuple[MessageMatch, ...], seen: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
+    """Return the reported messages that appeared again; an empty result means that the change fixes the report."""
+    names = {row.signature for row in error_messages(reported)}
+    return tuple(row for row in seen if row.signature in names)
 
 
 def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTools) -> str:
@@ -164,7 +204,6 @@ def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTo
 
 
 def environment_image(environment: Environment, tools: ReproduceTools) -> str:
-    """Build an envbuilder environment, from its committed lock if there is one. Raises as above."""
     committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
     workspace = tools.workspace if committed else tools.workspace.for_reports
     tools.say(f"{environment.id}: {'locked' if committed else 'locking'}")
@@ -218,29 +257,27 @@ def _built(files: dict[str, bytes], base: str, tools: ReproduceTools) -> str:
     return tag
 
 
-@dataclass(frozen=True)
-class RunTarget:
-    """The host of a run ('' for this one), and the simulated CUDA libraries."""
-
-    host: str
-    stand_ins: bool = False
-    suite_there: bool = True
-
-
 def observe(
-    image: str, environment: Environment | None, place: RunTarget, tools: ReproduceTools, lock: str = ""
+    image: str,
+    environment: Environment | None,
+    tools: ReproduceTools,
+    host: str = "",
+    *,
+    stand_ins_wanted: bool = False,
+    suite_there: bool = True,
+    lock: str = "",
 ) -> RunObservation:
-    """Run TensorFlow in an image on the host that the recipe names, then the suite.
+    """Run TensorFlow in an image on a simulated host ('' for this one), then the suite.
 
-    With ``place.suite_there`` the suite runs on the simulated host; otherwise on this host, and checks that need
-    hardware do not count. The suite never uses simulated libraries.
+    With ``suite_there`` the suite runs on the simulated host; otherwise on this host, and checks that need hardware do
+    not count. The suite never uses simulated libraries.
     """
     found = tools.engine.image(image)
     if found is None:
         raise InfrastructureError(f"{image} is gone from the engine's store", hint="run the command again")
-    simulated = simulation(profiles.parse(place.host, tools.catalog)) if place.host else None
-    standing = stand_ins(environment, cache_dir()) if place.stand_ins and simulated and environment else None
-    tools.say(f"running TensorFlow in {image}" + (f" on a simulated {place.host}" if simulated else ""))
+    simulated = simulation(profiles.parse(host, tools.catalog)) if host else None
+    standing = stand_ins(environment, cache_dir()) if stand_ins_wanted and simulated and environment else None
+    tools.say(f"running TensorFlow in {image}" + (f" on a simulated {host}" if simulated else ""))
     text = _printed(found, simulated, standing, tools.engine)
     tools.say(f"running the suite in {image}")
     request = ValidationRequest(
@@ -249,7 +286,7 @@ def observe(
         catalog=tools.catalog,
         lock=lock,
         system=system_lock.texts(_context_of(environment, tools), environment) if environment is not None else {},
-        simulate=simulated if place.suite_there else None,
+        simulate=simulated if suite_there else None,
     )
     names = standing.names if standing else ()
     return RunObservation(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
@@ -259,7 +296,8 @@ def _printed(image: Image, simulated: Simulation | None, standing: StandIns | No
     """Return TensorFlow's output in a container: the lines that ``envbuilder capture`` keeps."""
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
-    files = {"capture.py": capture_script(), **(simulated.files if simulated else {})}
+    script = packaged(resources.files("envbuilder") / "probes" / "capture.py")
+    files = {"capture.py": script, **(simulated.files if simulated else {})}
     if standing is not None:
         env, files = {**env, **standing.env}, {**files, **standing.files}
     spec = ContainerSpec(
@@ -277,10 +315,6 @@ def _printed(image: Image, simulated: Simulation | None, standing: StandIns | No
         raise InfrastructureError(f"the script did not run in the container: {why}", hint="see the engine's log")
     empty = ["[]"] if document.devices and "GPU" not in document.devices else []
     return "\n".join([*document.log, *empty])
-
-
-def capture_script() -> bytes:
-    return packaged(resources.files("envbuilder") / "probes" / "capture.py")
 
 
 def _context_of(environment: Environment, tools: ReproduceTools) -> Path:

@@ -8,13 +8,14 @@ from functools import cache
 from importlib import resources
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
 from envbuilder.catalog.rows import TensorflowRelease
+from envbuilder.compat.binding import distributions
 from envbuilder.compat.findings import span
 from envbuilder.compat.question import cudnn_of_number
+from envbuilder.compat.requirement import parse
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text
 from envbuilder.reproduce.question import Case, gpus_of, release_of
@@ -60,7 +61,6 @@ Facts = Mapping[str, object]
 
 
 def in_place(place: str, image: str | None, command: str) -> str:
-    """Write a command as it is run where TensorFlow runs."""
     return f"{_table()[place].run.replace('{image}', image or 'IMAGE')} {command}".lstrip()
 
 
@@ -72,7 +72,7 @@ def terms(case: Case) -> Facts:
     image = reported.image or "IMAGE"
     version = release_of(reported.tensorflow) if reported.tensorflow else None
     old = old_release(version)
-    row = release or _distribution(version, case)
+    row = release or next(iter(distributions(version or "", None, None, catalog)), None)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
     wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
     python = row.pythons[-1] if row is not None and row.pythons else None
@@ -112,15 +112,9 @@ def terms(case: Case) -> Facts:
 
 
 def _nvcc(cuda: str, place: str) -> str:
-    """Write the command that installs the compiler of a CUDA."""
     if place == "conda" or versions.major(cuda) < 11:  # noqa: PLR2004 - the first CUDA with wheels
         return f"conda install -c conda-forge cudatoolkit-dev={cuda}"
     return f"pip install nvidia-cuda-nvcc-cu{versions.major(cuda)}=={cuda}.*"
-
-
-def _distribution(version: str | None, case: Case) -> TensorflowRelease | None:
-    known = case.catalog.version(version) if version else None
-    return next(iter(case.catalog.distributions(known)), None) if known else None
 
 
 def with_values(row: MessageMatch, facts: Facts) -> Facts:
@@ -151,11 +145,7 @@ def filled(text: Text, facts: Facts) -> str:
 
 def bounds(name: str, release: TensorflowRelease) -> str | None:
     """Return the bounds with an upper end, a cap before the wheel's own metadata; None if neither has one."""
-    for text in (*release.caps, *release.requires):
-        try:
-            row = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if row.name == name and row.marker is None and any(part.operator in _UPPER for part in row.specifier):
-            return name + ",".join(sorted(str(part) for part in row.specifier if part.operator != "!="))
+    for row in map(parse, (*release.caps, *release.requires)):
+        if row.name == name and not row.marker and any(operator in _UPPER for operator, _ in row.bounds):
+            return name + ",".join(f"{operator}{version}" for operator, version in row.bounds if operator != "!=")
     return None

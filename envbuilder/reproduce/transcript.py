@@ -63,7 +63,6 @@ class Transcript:
     starts: tuple[int, ...]
 
     def line(self, number: int) -> str:
-        """Return one line, counted from 1."""
         return self.lines[number - 1]
 
     def numbers(self, needle: str, most: int = 200) -> Iterator[int]:
@@ -170,12 +169,6 @@ _ALIKE = 12
 _MOST_SHAPES = 100_000
 _LONGEST = 8_192
 _SAMPLE = 4_096
-_TELLS = (
-    "tensorflow", "cuda", "cudnn", "nvidia", "libcu", "dlerror", "driver", "gpu", "importerror", "cannot", "could not",
-    "failed", "version", "fatal", "illegal", "abort", "ptxas", "numpy", "protobuf", "nccl",
-)  # fmt: skip
-"""Words (lower case) of lines about an environment."""
-
 _NUMBERS = {ord(digit): None for digit in "0123456789"}
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -232,7 +225,7 @@ def _excerpt(read: list[str], rest: Iterator[str]) -> list[str]:
         if shapes.get(shape, 0) > _ALIKE or middle >= _MIDDLE:
             continue
         lowered = line[:400].lower()
-        if any(word in lowered for word in _TELLS):
+        if any(word in lowered for word in GRAMMAR.of_environments):
             kept[-1] = line
             middle += 1
     for place, line in tail:

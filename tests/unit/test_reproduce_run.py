@@ -30,7 +30,6 @@ from envbuilder.reproduce.run import (
     ImageUnavailableError,
     ReproduceTools,
     RunObservation,
-    RunTarget,
     environment_image,
     image_of,
     lock_of,
@@ -50,9 +49,7 @@ def observe(printed: str, tmp_path: Path) -> RunObservation:
 
     engine = FakeEngine(script=script)
     engine.add("ours:1")
-    return run.observe(
-        "ours:1", None, RunTarget(""), ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None)
-    )
+    return run.observe("ours:1", None, ReproduceTools(load(), Workspace(tmp_path), engine, lambda _: None))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from envbuilder.errors import UsageError
 from envbuilder.reproduce import transcript
 from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.messages.fuzzy import find_all
-from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text, shortened
+from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text
 
 MISSING = (
     "W dso_loader.cc:64] Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared "
@@ -54,12 +54,6 @@ def test_a_large_log_is_answered_with_its_own_line_numbers(at: int) -> None:
     document = analyse(of_bytes(data), load()).document
     wanted = at + 1 if at >= 0 else data.count(b"\n") + at + 1
     assert (document.diagnosis.line, document.reported.tensorflow) == (wanted, "2.12.0")
-
-
-def test_a_text_that_is_given_whole_is_shortened_with_its_line_numbers() -> None:
-    text = large(LARGEST + (2 << 20), 50_000).decode()
-    assert shortened(text.split("\n")).count("\n") == text.count("\n")
-    assert analyse(text, load()).document.diagnosis.line == 50_001
 
 
 def test_fifty_megabytes_take_little_time_and_memory(tmp_path: Path) -> None:

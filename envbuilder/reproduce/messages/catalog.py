@@ -77,15 +77,10 @@ MOST_PER_SIGNATURE = 8
 """Matches with different values kept per message: a loader prints one line per library."""
 
 
-@cache
-def _load() -> tuple[LogMessage, ...]:
-    """Read the data files of this package in the order of their names and rows."""
-    files = [entry for entry in packaged_in(resources.files(__package__)) if entry.name.endswith(".yaml")]
-    ordered = sorted(files, key=lambda entry: entry.name)
-    return tuple(row for file in ordered for row in packaged_yaml(file, tuple[LogMessage, ...]))
-
-
-SIGNATURES = _load()
+_FILES = [entry for entry in packaged_in(resources.files(__package__)) if entry.name.endswith(".yaml")]
+SIGNATURES = tuple(
+    row for file in sorted(_FILES, key=lambda entry: entry.name) for row in packaged_yaml(file, tuple[LogMessage, ...])
+)
 """Every known message, in the order of the data files."""
 
 _BY_ID = {signature.id: signature for signature in SIGNATURES}
@@ -105,6 +100,14 @@ def get(identity: str) -> LogMessage:
 
 def marked(mark: Mark, matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
     return tuple(row for row in matches if mark in get(row.signature).marks)
+
+
+def error_messages(matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
+    """Keep messages about errors, without an empty GPU list if another message explains it."""
+    rows = [(row, get(row.signature)) for row in matches]
+    wrong = [(row, known) for row, known in rows if known.severity is not Severity.INFO and known.layer != "code"]
+    causes = [row for row, known in wrong if known.layer != "symptom"]
+    return tuple(causes or (row for row, _ in wrong))
 
 
 def match(text: str) -> tuple[MessageMatch, ...]:

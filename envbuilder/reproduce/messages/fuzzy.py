@@ -44,7 +44,6 @@ def find_all(transcript: Transcript) -> tuple[MessageMatch, ...]:
 
 
 def _wrapped(transcript: Transcript, names: set[str]) -> tuple[MessageMatch, ...]:
-    """Find messages that continue on the next line."""
     pairs = [f"{line} {below.lstrip()}" for line, below in zip(transcript.lines, transcript.lines[1:], strict=False)]
     starts = (0, *accumulate(len(line) + 1 for line in pairs[:-1])) if pairs else (0,)
     joined = Transcript(tuple(pairs) or ("",), "\n".join(pairs).lower(), starts)
@@ -65,7 +64,6 @@ def _cores() -> tuple[tuple[LogMessage, tuple[str, ...]], ...]:
 
 
 def _misspelt(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterator[MessageMatch]:
-    """Compare unexplained lines about failures with the words of every message."""
     names, lines = {row.signature for row in known}, {row.line for row in known}
     looked = 0
     for number, line in enumerate(transcript.lines, start=1):
@@ -83,16 +81,10 @@ def _misspelt(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterat
             yield MessageMatch(signature=best.id, line=number, text=line.strip()[:_WIDEST], exact=False)
 
 
-@cache
-def _names(row: LogMessage) -> frozenset[str]:
-    """Return the files that a message always names."""
-    return frozenset(name for text in row.literals for name in _FILE.findall(text) if not name.startswith("librar"))
-
-
 def _holds_names(row: LogMessage, line: str) -> bool:
     """Return True if a line contains the file of a message (exact or nearly), or if the message names no file."""
-    names, alike = _names(row), 0.93
-    return not names or any(get_close_matches(name, _FILE.findall(line), 1, alike) for name in names)
+    names = [name for text in row.literals for name in _FILE.findall(text) if not name.startswith("librar")]
+    return not names or any(get_close_matches(name, _FILE.findall(line), 1, 0.93) for name in names)
 
 
 def _nearest(line: str) -> LogMessage | None:

@@ -84,29 +84,26 @@ def parse(text: str) -> CaptureDocument | None:
     """
     if SCHEMA not in text:
         return None
-    start, end = text.find("{"), text.rfind("}")
     try:
-        found: object = decoding.from_json(text[start : end + 1], object)
+        found: object = decoding.from_json(text[text.find("{") : text.rfind("}") + 1], object)
     except decoding.DamagedError:
         return None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         return None
-    fields = msgspec.structs.fields(CaptureDocument)
-    kept = {one.name: _fitting(one, found[one.name]) for one in fields if one.name in found}
+    kept: dict[str, object] = {}
+    for field in msgspec.structs.fields(CaptureDocument):
+        value = found.get(field.name)
+        for candidate in (_texts(value), value):
+            with suppress(decoding.DamagedError):
+                kept[field.name] = decoding.converted(candidate, field.type)
     return decoding.converted(kept, CaptureDocument)
 
 
-def _fitting(field: msgspec.structs.FieldInfo, value: object) -> object:
-    """Return a field's value: unchanged, or the texts in a list or mapping, or the default."""
-    texts = value
+def _texts(value: object) -> object:
+    """Keep the texts of a list or mapping."""
     if isinstance(value, dict):
-        texts = {name: each for name, each in value.items() if isinstance(each, str)}
-    elif isinstance(value, list):
-        texts = [each for each in value if isinstance(each, str)]
-    for candidate in (value, texts):
-        with suppress(decoding.DamagedError):
-            return decoding.converted(candidate, field.type)
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        return {name: each for name, each in value.items() if isinstance(each, str)}
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else value
 
 
 def _proved(field: str, value: str, lines: list[str], key: str, index: int = -1) -> ReportStatement:

@@ -127,7 +127,6 @@ def _said(text: str) -> set[Complaint]:
 
 
 def _sentences(lines: list[str]) -> Iterator[str]:
-    """Yield the lines that are neither of a log nor of a checklist."""
     for line in lines:
         if line and _LOGGED.search(line) is None and _CHECKBOX.match(line) is None:
             yield line[:_LONGEST]

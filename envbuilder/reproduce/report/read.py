@@ -10,7 +10,7 @@ from importlib import resources
 import msgspec
 
 from envbuilder.reproduce.grammar import CONVERSIONS, expression, fits, pattern, platform_of
-from envbuilder.reproduce.report import blocks, captured, forms
+from envbuilder.reproduce.report import captured, forms
 from envbuilder.reproduce.report.context import (
     clause,
     complaints,
@@ -137,9 +137,9 @@ def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
         yield from _recognised(row, transcript, means_other)
     yield from forms.statements(transcript)
     yield from forms.settings(transcript)
-    yield from blocks.packages(transcript)
-    yield from blocks.shown(transcript)
-    yield from blocks.mentions(transcript)
+    yield from forms.packages(transcript)
+    yield from forms.shown(transcript)
+    yield from forms.mentions(transcript)
 
 
 def _recognised(
@@ -192,7 +192,6 @@ def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: in
 
 
 def _group(group: str, statements: list[ReportStatement]) -> dict[str, str]:
-    """Collect the members of a group, each from its most trusted statement."""
     best: dict[str, ReportStatement] = {}
     for row in statements:
         kind, _, name = row.field.partition(".")
@@ -310,7 +309,6 @@ def _plain(name: str) -> str:
 
 
 def _completed(name: str, others: Sequence[ReportStatement]) -> str:
-    """Complete a name that ``nvidia-smi`` cut."""
     full = (other.value for other in others if _plain(other.value).startswith(_plain(name)))
     return next(full, name) if name.endswith(_CUT) else name
 
