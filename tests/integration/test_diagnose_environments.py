@@ -84,26 +84,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return made
 
 
-def no_cudnn(world: World, python: Path) -> None:
-    world.pip(python, "uninstall", "nvidia-cudnn-cu12")
-
-
 def no_files_of_cuda(_: World, python: Path) -> None:
     site = next(python.parents[1].glob("lib/python*/site-packages"))
     for name in ("cublas", "cuda_runtime", "cufft", "cusolver", "cusparse", "cudnn"):
         shutil.rmtree(site / "nvidia" / name)
-
-
-def second_tensorflow(world: World, python: Path) -> None:
-    world.pip(python, "install", "--no-deps", "tensorflow-cpu==2.20.0")
-
-
-def numpy_2(world: World, python: Path) -> None:
-    world.pip(python, "install", "numpy==2.2.6")
-
-
-def old_protobuf(world: World, python: Path) -> None:
-    world.pip(python, "install", "protobuf==3.19.6")
 
 
 def python_313(world: World, python: Path) -> None:
@@ -133,6 +117,10 @@ def no_avx(world: World, _: Path) -> None:
     subprocess.run(words, input=WITHOUT_AVX, text=True, check=True)
 
 
+def piped(*words: str) -> Callable[[World, Path], None]:
+    return lambda world, python: world.pip(python, *words)
+
+
 def nothing(_: World, __: Path) -> None: ...
 
 
@@ -150,11 +138,13 @@ class Broken:
 
 CASES = {
     "no-driver": Broken("gpu", "GPU_NOT_VISIBLE", "GPU", env=lambda _: {}, fix="export {driver}"),
-    "no-cudnn": Broken("gpu", "MISSING_LIBRARY", "GPU", no_cudnn),
+    "no-cudnn": Broken("gpu", "MISSING_LIBRARY", "GPU", piped("uninstall", "nvidia-cudnn-cu12")),
     "no-files-of-cuda": Broken("gpu", "MISSING_LIBRARY", "GPU", no_files_of_cuda),
-    "two-tensorflows": Broken("gpu", "PACKAGE_CONFLICT", "GPU", second_tensorflow),
-    "numpy-2": Broken("older", "NUMPY_ABI", "MISSING_LIBRARY", numpy_2),
-    "protobuf": Broken("older", "PROTOBUF_ABI", "MISSING_LIBRARY", old_protobuf),
+    "two-tensorflows": Broken(
+        "gpu", "PACKAGE_CONFLICT", "GPU", piped("install", "--no-deps", "tensorflow-cpu==2.20.0")
+    ),
+    "numpy-2": Broken("older", "NUMPY_ABI", "MISSING_LIBRARY", piped("install", "numpy==2.2.6")),
+    "protobuf": Broken("older", "PROTOBUF_ABI", "MISSING_LIBRARY", piped("install", "protobuf==3.19.6")),
     "python-3.13": Broken("older", "PYTHON_UNSUPPORTED", "", python_313, fix=""),  # 4 GB of CUDA 12.2
     "tensorflow-cpu": Broken("cpu", "NOT_A_GPU_BUILD", "GPU"),
     "library-path": Broken("gpu", "LIBRARY_PATH", "GPU", older_cublas, lambda w: w.driver | w.path("wrong")),

@@ -76,16 +76,6 @@ def test_every_row_branch_and_kind_of_gpu_is_answered_without_contradiction(shar
     assert list(answers(questions, share))
 
 
-def test_every_gpu_is_found_by_each_of_its_names_on_every_branch() -> None:
-    """A name under which GPUs of several capabilities were sold leads to none."""
-    for gpu in CATALOG.gpus:
-        for name in (gpu.name, *gpu.smi_names, *gpu.aliases):
-            document = check(Question(tensorflow="2.14.1", gpus=(name,)), CATALOG)
-            expected = None if gpu.variants else gpu.compute_capability
-            assert [one.compute_capability for one in document.environment.gpus] == [expected], name
-        assert list(answers(Question(tensorflow="2.14.1", driver=one, gpus=(gpu.name,)) for one in DRIVERS))
-
-
 INSTALLS: tuple[Install | None, ...] = (None, "and-cuda", "plain", "system")
 VERSIONS = [row.version for row in CATALOG.tensorflow if row.package == "tensorflow"]
 SIBLINGS = (

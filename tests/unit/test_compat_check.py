@@ -11,10 +11,8 @@ from click.testing import CliRunner
 from envbuilder.catalog.store import load
 from envbuilder.cli.check_command import command
 from envbuilder.cli.schema_command import schema
-from envbuilder.compat.check import answer
-from envbuilder.compat.check_text import as_text, change_text, nearest_line
+from envbuilder.compat.check_text import nearest_line
 from envbuilder.compat.plan import plan
-from envbuilder.compat.question import Question
 from envbuilder.environment import Change
 from envbuilder.matrix import Include, Matrix, Targets
 
@@ -62,30 +60,3 @@ def test_each_predicate_has_its_own_answer_and_says_so() -> None:
     (refused,) = plan(matrix, CATALOG).rejections
     assert refused.changes == (Change("tensorflow", "2.4.1", "2.5.0"), Change("cuda", "11.2", "11.8"))
     assert refused.predicate == "buildable"
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (Change("cuda", "11.2", "11.0"), "cuda 11.2 → 11.0"),
-        (Change("install", "plain", None), "install plain → pinned CUDA wheels"),
-        (Change("base_image", "a:1", None), "base_image a:1 → none (pinned CUDA wheels)"),
-        (Change("numpy", "2.0.0", None), "numpy 2.0.0 → left open"),
-    ],
-)
-def test_changes_are_written_at_the_edge(change: Change, text: str) -> None:
-    assert change_text(change) == text
-
-
-@pytest.mark.parametrize(
-    ("driver", "told"),
-    [
-        ("528.49", "driver 528.49 (Windows' number for branch 525)"),
-        ("535.104.05", "driver 535.104.05,"),
-        ("999.1", "driver 999.1,"),
-    ],
-)
-def test_a_driver_is_shown_with_the_branch_that_its_number_hides(driver: str, told: str) -> None:
-    document = answer(Question(tensorflow="2.18.1", driver=driver, gpus=("T4",)), CATALOG)
-    assert told in as_text(document).splitlines()[0]
-    assert document.environment.branch == {"528.49": "525", "535.104.05": "535"}.get(driver)

@@ -43,14 +43,6 @@ def test_a_wrong_option_is_refused_with_a_hint(options, expected) -> None:
     assert caught.value.hint
 
 
-def test_numpy_and_protobuf_are_pins_like_any_other() -> None:
-    asked = question(
-        QuestionOptions(tensorflow="2.20.0", python="3.11.4", numpy="2.0.0", protobuf="5.0", packages=("keras==3.0.0",))
-    )
-    assert asked.packages == ("keras==3.0.0", "numpy==2.0.0", "protobuf==5.0")
-    assert asked.python == "3.11"
-
-
 @pytest.mark.parametrize(
     ("text", "driver"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from factories import pin, resolved
+from factories import resolved
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
@@ -14,9 +14,7 @@ from envbuilder.compat.fleet import findings_on
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import evaluate
 from envbuilder.finding import Code
-from envbuilder.image.context import templates
 from envbuilder.image.lockfile import parse
-from envbuilder.image.render import render_context
 from envbuilder.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -70,19 +68,6 @@ def test_plan_and_check_agree_on_a_base_that_brings_cuda(driver: str, gpu: str) 
 def test_an_image_of_another_registry_is_not_taken_for_the_published_one() -> None:
     assert CATALOG.system(CUDA_11_0) is not None
     assert CATALOG.system(f"registry.example.org/{CUDA_11_0}") is None
-
-
-def test_the_dockerfile_installs_no_second_cuda() -> None:
-    found = resolved(tensorflow="2.4.4", os=CUDA_11_0, flavor="gpu")
-    files = render_context(found, pin("tensorflow", "2.4.4"), templates())
-    text = files[f"{found.id}/Dockerfile"].decode()
-    assert "install nvidia-" not in text
-    assert "loader-path" not in text
-    assert "NVIDIA_REQUIRE_CUDA" not in text
-    assert f"ARG BASE={CUDA_11_0}\n" in text
-    assert "ARG TOOLS=envbuilder/base:debian-bookworm\n" in text
-    assert "sh /run/tools/prepare-base 3.8 python3 python3-venv\n" in text
-    assert "USER root\n" in text
 
 
 def test_a_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
