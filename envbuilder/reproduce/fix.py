@@ -419,8 +419,8 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     reported, catalog = case.reported, case.catalog
     question = case.question or msgspec.structs.replace(near, tensorflow="", python=None, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
-    version = catalog.version(near.tensorflow) or near.tensorflow
-    release = next(iter(distributions(version, near.package, "gpu" if near.gpu else None, catalog)), None)
+    release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
+    version = release.version
     native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")
     lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
     if near.python and near.python != question.python:
@@ -431,9 +431,9 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     if wanted:
         wheels = not native and any("nvidia-" in text or "and-cuda" in text for text in wanted)
         told = environment if wheels else None
-        folders = loader_folders(release) if told is not None and release is not None else ()  # a GPU needs them
+        folders = loader_folders(release) if told is not None else ()
         lines += pip_install(wanted, folders, link=told is not None and told.needs_nvrtc_link)
-    if native and release is not None and release.cuda is not None:
+    if native and release.cuda is not None:
         lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
     tag = GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
@@ -443,25 +443,18 @@ def install_commands(case: Case, near: Question, environment: Environment | None
 
 
 def _requirements(
-    question: Question,
-    near: Question,
-    environment: Environment | None,
-    release: TensorflowRelease | None,
-    *,
-    fresh: bool,
+    question: Question, near: Question, environment: Environment | None, release: TensorflowRelease, *, fresh: bool
 ) -> list[str]:
     """List the requirements for pip: TensorFlow if it changes, CUDA if it comes from wheels, changed packages."""
-    package = release.package if release is not None else near.package or "tensorflow"
-    version = release.version if release is not None else near.tensorflow
     other = fresh or near.tensorflow != question.tensorflow or near.package != question.package
     stack = other or near.install != question.install or near.cuda != question.cuda or near.cudnn != question.cudnn
-    findable = release is not None and release.and_cuda and release.finds_cuda == "wheels"
+    findable = near.gpu and release.and_cuda and release.finds_cuda == "wheels"
     python = near.python or (environment.python if environment is not None else None)
-    extra = bool(findable and release and python not in release.extra_fails_on and near.gpu and environment)
+    extra = bool(findable and environment and python not in release.extra_fails_on)
     wanted: list[str] = []
     if other or (stack and extra):
-        wanted.append(f"'{word(package)}{'[and-cuda]' if extra else ''}=={word(version)}'")
-    if other and release is not None:
+        wanted.append(f"'{word(release.package)}{'[and-cuda]' if extra else ''}=={word(release.version)}'")
+    if other:
         named = {text.partition("=")[0] for text in near.packages}
         wanted += [requirement(cap) for cap in release.caps if cap.partition("<")[0] not in named]
     wanted += [requirement(text) for text in near.packages if text not in question.packages]
@@ -473,10 +466,10 @@ def _requirements(
     return wanted
 
 
-def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease | None, catalog: Catalog) -> list[str]:
+def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease, catalog: Catalog) -> list[str]:
     """Name the cuDNN wheel if only cuDNN changes and TensorFlow loads it from a wheel."""
-    line = next((name for name in versions.pins(release.cuda_wheels if release else ()) if "cudnn" in name), None)
-    if line is None or release is None or release.finds_cuda != "wheels" or near.cudnn in {None, question.cudnn}:
+    line = next((name for name in versions.pins(release.cuda_wheels) if "cudnn" in name), None)
+    if line is None or release.finds_cuda != "wheels" or near.cudnn in {None, question.cudnn}:
         return []
     found = catalog.newest_wheel(line, (("==", f"{near.cudnn}.*"),))
     return [requirement(f"{line}=={found}")] if found else []
