@@ -76,6 +76,7 @@ def test_second_name_of_nvrtc_leads_to_its_wheel(target: str, *, is_left: bool) 
         (entry("etc/group", 0o666), "secrets", "world-writable"),
         (folder("opt/venv/bin", 0o777), "secrets", "world-writable"),
         (entry("srv/tool", 0o755, has_capabilities=True), "secrets", "setuid"),
+        (entry("srv/tool", 0o4755), "secrets", "setuid"),
         (folder("home/envbuilder", 0o755), "configuration", "HOME"),
         ({"home/envbuilder": None}, "configuration", "HOME"),
         ({"etc/passwd": PASSWD + b"toor:x:0:0::/root:/bin/sh\n"}, "configuration", "accounts"),

@@ -212,20 +212,11 @@ def test_different_image_is_read_and_its_difference_reported(tmp_path: Any, monk
     assert checks["claims"].observed.endswith(": user")
 
 
-@pytest.mark.parametrize(
-    ("layers", "expected"),
-    [
-        ((), range(1, 3)),
-        (("more",), range(1, 3)),
-        (("more", "and more"), range(1, 3)),
-    ],
-)
-def test_layers_of_a_record_are_found_below_additions_and_on_another_base(
-    layers: tuple[str, ...], expected: range
-) -> None:
+@pytest.mark.parametrize("layers", [(), ("more", "and more")])
+def test_layers_of_a_record_are_found_below_additions_and_on_another_base(layers: tuple[str, ...]) -> None:
     above = tuple(Layer(digest(name), 1) for name in layers)
     image = replace(OURS, layers=(*OURS.layers, *above))
-    assert known_image.place(KNOWN, image) == expected
+    assert known_image.place(KNOWN, image) == range(1, 3)
     rebased = replace(image, layers=(Layer(digest("one"), 1), Layer(digest("two"), 1), *image.layers[1:]))
     assert known_image.place(KNOWN, rebased) == range(2, 4)
     assert not known_image.place(KNOWN, replace(image, layers=(*image.layers[:2], *above)))
