@@ -16,14 +16,16 @@ import click
 import msgspec
 import pytest
 from click.testing import CliRunner
-from factories import A100, H100, check, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
+from factories import A100, H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 from publisher import scratch_world
-from publishing_world import ENVIRONMENT, NOW, World, answering, public_tags
+from publishing_world import ENVIRONMENT, NOW, World, altered, answering, attached, public_tags
 from registries import modern_registry
 
+from envbuilder.attest import envelope, statements
+from envbuilder.attest.envelope import ENVELOPE
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.attest.requirements import EnvironmentRequirement
 from envbuilder.attest.statements import PROVENANCE
@@ -45,6 +47,7 @@ from envbuilder.publish.verify_request import duration, fetch
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
+from envbuilder.registry.referrers import document
 from envbuilder.validation import suite_plan
 from envbuilder.verdict import HostRef, Verdict
 from envbuilder.workspace import Workspace, cache, cache_dir, write_document
@@ -419,6 +422,18 @@ def test_verdict_that_is_simulated_or_about_another_image_publishes_nothing(
     with pytest.raises(PublishError, match=message):
         publish(world.publication("scratch:1", allow=("inconclusive",)), world.tools(judged))
     assert set(world.client().tags() or ()) == {f"staging-{ENVIRONMENT}"}
+
+
+def test_what_is_signed_is_what_was_judged(world: World) -> None:
+    row = publish(world.publication("scratch:1"), world.tools(lambda ref: altered(answering()(ref), suite=digest("b"))))
+    sealed = (
+        document(world.client(), name, frozenset({ENVELOPE}))[1]
+        for name in attached(world.client(), row.digest, ENVELOPE)
+    )
+    said = [statements.parse(envelope.payload_of(envelope.parse(one))) for one in sealed]
+    (item,) = (one for one in said if one.predicate_type == statements.VERDICT)
+    verdict = msgspec.json.decode(item.predicate, type=statements.VerdictPredicate).verdict
+    assert (verdict.suite, verdict.image.digest) == (digest("b"), row.digest)
 
 
 def test_immutable_tag_is_never_overwritten(world: World) -> None:
