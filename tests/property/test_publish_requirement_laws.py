@@ -10,17 +10,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from factories import gpu_environment, gpu_verdict
+from factories import check, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from publishing_world import push_image
 from registries import modern_registry
 
+from envbuilder.attest import requirements
 from envbuilder.attest.envelope import ENVELOPE, KeySealer
 from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.attest.statements import encode, verdict_statement
 from envbuilder.catalog.store import load
-from envbuilder.errors import UsageError
+from envbuilder.errors import Reason, UsageError
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, verify_image
 from envbuilder.registry.client import Repository
@@ -157,6 +158,48 @@ def test_every_word_is_met_by_itself_and_shown(world: World) -> None:
     assert [world.accepts(threshold=count) for count in (-1, 0, 1, 2, 3)] == [False, False, True, True, False]
     assert [world.accepts(keys=world.options.keys[:count]) for count in (0, 1, 2)] == [False, False, True]
     assert [world.accepts(level=level) for level in LEVELS] == [True, True, True, True, False]
+
+
+CONTRADICTIONS: dict[str, tuple[Reason, Any]] = {
+    "_environment": (Reason.OTHER_ENVIRONMENT, {"environment": ID.replace("311", "312")}),
+    "_tensorflow": (Reason.OTHER_ENVIRONMENT, {"tensorflow": "2.19"}),
+    "_age": (Reason.EXPIRED, {"max_age": "9d"}),
+    "_level": (Reason.LEVEL_TOO_LOW, {"level": "multi-gpu"}),
+    "_driver": (Reason.OTHER_DRIVER, {"driver": "550"}),
+    "_gpu": (Reason.OTHER_GPU, {"gpu": "H100 PCIe"}),
+    "_failed": (Reason.FAILED, failed_verdict),
+    "_inconclusive": (Reason.INCONCLUSIVE, inconclusive_verdict),
+    "_inconsistent": (Reason.INCONSISTENT, lambda **more: gpu_verdict(**more, checks=(check("import", "failed"),))),
+}
+"""A request, or a verdict, that only this comparison refuses."""
+
+
+@pytest.mark.parametrize(("name", "reason", "contradiction"), [(name, *one) for name, one in CONTRADICTIONS.items()])
+def test_without_one_comparison_a_contradiction_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: Reason, contradiction: Any
+) -> None:
+    words = contradiction if isinstance(contradiction, dict) else {}
+    about = {
+        "environment": PASSED.environment,
+        "host": PASSED.host,
+        "started": FINISHED,
+        "finished": FINISHED,
+        "level": "gpu",
+    }
+    with modern_registry() as (host, _):
+        world = new_world(host, tmp_path, PASSED if words else contradiction(**about))
+        found = world.ask(**words)
+        assert isinstance(found, Verification)
+        assert [refusal.reason for refusal in found.refusals] == [reason]
+        left = tuple(one for one in requirements.COMPARISONS if one[1].__name__ != name)
+        assert len(left) == len(requirements.COMPARISONS) - 1
+        monkeypatch.setattr(requirements, "COMPARISONS", left)
+        assert world.accepts(**words)
+
+
+def test_every_comparison_has_its_contradiction() -> None:
+    """A simulated verdict cannot be stated: the table of attacks has it."""
+    assert {compare.__name__ for _, compare in requirements.COMPARISONS} == {*CONTRADICTIONS, "_simulated"}
 
 
 def test_every_option_is_compared() -> None:
