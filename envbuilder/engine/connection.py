@@ -30,7 +30,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
 from envbuilder.support.docker_settings import config_file
 
-NO_ENGINE = "install Docker (scripts/setup does it on Debian as root), start it, or set DOCKER_HOST to a running engine"
+NO_ENGINE = "install Docker 20.10 or newer, start it, or set DOCKER_HOST to a running engine"
 _FREE_THE_DISK = "envbuilder clean --cache 5 removes build cache; docker system df shows what uses the rest"
 _WHICH_CONTEXT = "docker context ls lists the contexts; choose one by docker context use NAME, or set DOCKER_HOST"
 _WHICH_ENGINE = "docker version shows the engine; if it was upgraded meanwhile, run the same command again"
@@ -264,7 +264,14 @@ def calling(action: str) -> Iterator[None]:
     except decoding.DamagedError as error:
         raise InfrastructureError(f"the engine's answer is not valid ({action}): {error}", hint=_OLD_ENGINE) from error
     except (RequestException, HTTPError, DockerException, OSError) as error:
-        raise InfrastructureError(f"the engine did not answer ({action}): {error}", hint=NO_ENGINE) from error
+        raise InfrastructureError(f"the engine did not answer ({action}): {_reason(error)}", hint=NO_ENGINE) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first message of a failed request; the layers above quote the ones below as tuples."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def checked(action: str, response: requests.Response) -> requests.Response:
