@@ -78,6 +78,9 @@ def operations(_: Path) -> None:
     needs(int(tf.audio.decode_wav(tf.audio.encode_wav(tf.zeros((100, 1)), 8000)).sample_rate) == 8000)
     capsule = tf.experimental.dlpack.to_dlpack(tf.ones(3))
     needs(tf.experimental.dlpack.from_dlpack(capsule).shape == (3,))
+    needs(tf.image.decode_image(tf.io.encode_png(tf.zeros((4, 4, 3), tf.uint8))).shape == (4, 4, 3))
+    needs(tf.strings.split("a b").shape == (2,))
+    tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).run(lambda: tf.constant(1.0))
     layers = tf.keras.layers
     layers.Conv2DTranspose(2, 3)(layers.Conv2D(2, 3)(PICTURES))
     layers.MultiHeadAttention(2, 4)(layers.LSTM(4, return_sequences=True)(wave[..., None]), tf.ones((2, 1, 4)))
@@ -102,15 +105,6 @@ def training(folder: Path) -> None:
             callbacks.ModelCheckpoint(str(folder / "fit.weights.h5"), save_weights_only=True),
         ],
     )
-
-
-@part
-def mixed_precision(_: Path) -> None:
-    tf.keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
-        small_model().train_on_batch(PICTURES, CLASSES)
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
 
 
 @part
@@ -242,39 +236,6 @@ def data_service(_: Path) -> None:
 
 
 @part
-def images(folder: Path) -> None:
-    picture = tf.cast(tf.random.uniform((16, 16, 3), maxval=255), tf.uint8)
-    for encoded in (tf.io.encode_jpeg(picture), tf.io.encode_png(picture)):
-        needs(tf.image.decode_image(encoded).shape == picture.shape)
-    tf.image.ssim(picture, tf.image.adjust_hue(picture, 0.1), 255, filter_size=3)
-    for name in ("a", "b"):
-        (folder / "classes" / name).mkdir(parents=True, exist_ok=True)
-        tf.io.write_file(str(folder / "classes" / name / "one.png"), tf.io.encode_png(picture))
-    list(tf.keras.utils.image_dataset_from_directory(str(folder / "classes"), batch_size=1, verbose=False))
-    tf.keras.layers.RandomRotation(0.1)(tf.ones((1, 8, 8, 3)), training=True)
-
-
-@part
-def texts(_: Path) -> None:
-    needs(tf.strings.split("a b").shape == (2,))
-    table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [1]), 0)
-    needs(int(table.lookup(tf.constant("a"))) == 1)
-    layer = tf.keras.layers.TextVectorization(output_mode="tf_idf")
-    layer.adapt(tf.constant(["one two", "two"]))
-    layer(tf.constant(["two"]))
-
-
-@part
-def spread(_: Path) -> None:
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
-        variable = tf.Variable(1.0)
-    needs(float(strategy.reduce("SUM", strategy.run(lambda: variable + 1.0), None)) == 4)
-    tf.distribute.OneDeviceStrategy("CPU:0").run(lambda: tf.constant(1.0))
-    tf.distribute.MultiWorkerMirroredStrategy().run(lambda: tf.constant(1.0))
-
-
-@part
 def servers(_: Path) -> None:
     server = tf.distribute.Server.create_local_server()
     with tf.Graph().as_default(), tf.compat.v1.Session(server.target) as session:
@@ -314,13 +275,6 @@ def debugged(folder: Path) -> None:
     tf.debugging.enable_check_numerics()
     tf.debugging.disable_check_numerics()
     tf.sysconfig.get_build_info(), tf.sysconfig.get_link_flags(), tf.sysconfig.get_lib()
-
-
-@part
-def applications(_: Path) -> None:
-    for name in ("MobileNetV2", "ResNet50", "EfficientNetB0"):
-        model = getattr(tf.keras.applications, name)(weights=None, input_shape=(32, 32, 3), classes=2)
-    model(tf.ones((1, 32, 32, 3)))
 
 
 @part
