@@ -19,7 +19,7 @@ from envbuilder.catalog.rows import BaseImage
 from envbuilder.compat.binding import bind
 from envbuilder.compat.candidate import Candidate, Part, with_rows
 from envbuilder.compat.question import Question
-from envbuilder.compat.resolve import Resolver
+from envbuilder.compat.resolve import Resolver, unsupported_variant
 from envbuilder.compat.rules import evaluate
 from envbuilder.compat.rules.packages import repinned
 from envbuilder.environment import Change, Combination, Predicate
@@ -70,8 +70,9 @@ def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
     Fewest changes first; then the same TensorFlow, the version nearest to it, and the newer one. None if only another
     driver, GPU, system or machine helps.
     """
-    own, known = feasibility.catalog.version(wish.tensorflow), feasibility.catalog.final_versions
-    here = bisect_left(known, versions.key(own or wish.tensorflow), key=versions.key)
+    meant, known = feasibility.catalog.version(wish.tensorflow), feasibility.catalog.final_versions
+    own = None if "+" in wish.tensorflow else meant  # a private build: the index has only the release it is named after
+    here = bisect_left(known, versions.key(meant or wish.tensorflow), key=versions.key)
     others = [known[at] for at in sorted(range(len(known)), key=lambda at: (abs(at - here), -at))]
     given = [axis for axis in AXES if getattr(wish, axis, None)]
     for count in range(len(given) + 2):
@@ -175,7 +176,8 @@ class Buildable(Feasibility[Combination]):
 
     def works(self, wish: Combination) -> bool:
         parts = self.resolver.parts(wish)
-        return parts.release is not None and not parts.python.fails and not parts.cuda.fails
+        fails = parts.python.fails or parts.cuda.fails or bool(unsupported_variant(wish, parts.python))
+        return parts.release is not None and not fails
 
     def candidate_of(self, wish: Combination) -> Candidate:
         """Return the resolver's choices, with the line of a cuDNN as in matrices."""

@@ -111,7 +111,7 @@ class Resolver:
         on_gpu = combination.flavor == "gpu"
         if deliberate and release is not None and cuda.stack is None and on_gpu:
             cuda = self._with_substitutes(release, combination) or cuda
-        variant = _unsupported_variant(combination, python)
+        variant = unsupported_variant(combination, python)
         findings = (*variant, *ordered((*python.findings, *cuda.findings)))
         if release is None or python.system is None or variant or (on_gpu and cuda.stack is None):
             return _rejected(combination, findings)
@@ -319,7 +319,7 @@ _OLDEST_RUNTIME_PYTHON = (3, 7)
 """The oldest Python for the programs that derive the variant ``runtime`` in the image."""
 
 
-def _unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Finding, ...]:
+def unsupported_variant(combination: Combination, part: PythonPart) -> tuple[Finding, ...]:
     """PYTHON_UNSUPPORTED: the variant ``runtime`` cannot be made on an old Python."""
     if combination.variant != "runtime" or not part.python or versions.numbers(part.python) >= _OLDEST_RUNTIME_PYTHON:
         return ()
