@@ -32,7 +32,7 @@ _NEAREST: dict[Predicate, str] = {
 
 
 def nearest_line(predicate: Predicate, changes: tuple[Change, ...]) -> str:
-    return f"{_NEAREST[predicate]}: {', '.join(map(change_text, changes)) or 'the same, with what is chosen'}"
+    return f"{_NEAREST[predicate]}: {', '.join(map(change_text, changes))}"
 
 
 def change_text(change: Change) -> str:

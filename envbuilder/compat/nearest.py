@@ -19,9 +19,10 @@ from envbuilder.catalog.rows import BaseImage
 from envbuilder.compat.binding import bind
 from envbuilder.compat.candidate import Candidate, Part, with_rows
 from envbuilder.compat.question import Question
+from envbuilder.compat.requirement import exact_pin
 from envbuilder.compat.resolve import Resolver, unsupported_variant
 from envbuilder.compat.rules import evaluate
-from envbuilder.compat.rules.packages import repinned
+from envbuilder.compat.rules.packages import bounds_instead
 from envbuilder.environment import Change, Combination, Predicate
 from envbuilder.finding import Code, compatible
 
@@ -30,8 +31,8 @@ Wish = TypeVar("Wish", bound=Question | Combination)
 AXES = ("packages", "cudnn", "cuda", "python", "install", "package", "base_image")
 """The fields that may be changed in addition to the version, the cheapest first."""
 
-_SHOWN = ("packages", "python", "cudnn", "cuda", "install", "package", "base_image")
-"""The order of changes in an answer."""
+_SHOWN = ("python", "cudnn", "cuda", "install", "package", "base_image")
+"""The order of changes in an answer, after the version and the packages."""
 
 MAX_IMAGES = 3
 """The number of other images that are tried before a base image is removed."""
@@ -90,23 +91,30 @@ def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
 def _near(
     wish: Wish, relaxed: Wish, axes: tuple[str, ...], own: str | None, feasibility: Feasibility[Wish]
 ) -> Near[Wish]:
+    """Fill in the opened axes, and keep every pin that works. Raises AssertionError if the result does not work."""
     found = feasibility.candidate_of(relaxed)
-    values: dict[str, Any] = {}
     changes: list[Change] = []
+    values: dict[str, Any] = {"packages": relaxed.packages}
     if relaxed.tensorflow != own:
         values["tensorflow"] = relaxed.tensorflow
         changes.append(Change("tensorflow", own or wish.tensorflow, relaxed.tensorflow))
-    for axis in sorted(axes, key=_SHOWN.index):
-        if axis == "packages":
-            values[axis], repins = repinned(wish.packages, found)
-            changes += [Change(*repin) for repin in repins]
+    for axis in filter(axes.__contains__, _SHOWN):
+        holder = found.release if axis == "package" else relaxed if axis in {"install", "base_image"} else found
+        values[axis] = getattr(holder, axis)
+    near = msgspec.structs.replace(wish, **values)
+    for text in wish.packages if "packages" in axes else ():
+        pin, kept = exact_pin(text), msgspec.structs.replace(near, packages=(*near.packages, text))
+        if pin is None or feasibility.works(kept):
+            near = kept
             continue
-        if axis == "package":
-            values[axis] = found.release.package
-        else:
-            values[axis] = getattr(relaxed if axis in {"install", "base_image"} else found, axis)
-        changes.append(Change(axis, getattr(wish, axis), values[axis]))
-    return Near(msgspec.structs.replace(wish, **values), tuple(changes), feasibility.predicate)
+        bounds = bounds_instead(*pin, found)
+        changes.append(Change(*pin, bounds))
+        if bounds is not None:
+            near = msgspec.structs.replace(near, packages=(*near.packages, f"{pin[0]}{bounds}"))
+    changes += [Change(axis, getattr(wish, axis), values[axis]) for axis in _SHOWN if axis in axes]
+    if not feasibility.works(near):
+        raise AssertionError(f"the nearest to {wish} does not work: {near}")
+    return Near(near, tuple(changes), feasibility.predicate)
 
 
 class Installable(Feasibility[Question]):

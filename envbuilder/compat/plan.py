@@ -32,6 +32,8 @@ def plan(matrix: Matrix, catalog: Catalog) -> Plan:
             environments.setdefault(result.id, result)
             continue
         near = nearest(combination, feasibility)
+        if near is not None and not near.changes:
+            raise AssertionError(f"it is rejected, and the search finds nothing wrong: {result.findings}")
         found = {"nearest": near.wish, "changes": near.changes, "predicate": near.predicate} if near else {}
         rejections.append(msgspec.structs.replace(result, **found))
     if matrix.id is not None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import jsonschema
 import pytest
 from click.testing import CliRunner
 
+from envbuilder import versions
+from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.store import load
 from envbuilder.cli.check_command import command
 from envbuilder.cli.schema_command import schema
+from envbuilder.compat import rules
+from envbuilder.compat.candidate import Candidate, Rule
+from envbuilder.compat.check import answer
 from envbuilder.compat.check_text import nearest_line
 from envbuilder.compat.plan import plan
+from envbuilder.compat.question import Question
 from envbuilder.environment import Change
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.matrix import Include, Matrix, Targets
 
 CATALOG = load()
@@ -60,3 +68,37 @@ def test_each_predicate_has_its_own_answer_and_says_so() -> None:
     (refused,) = plan(matrix, CATALOG).rejections
     assert refused.changes == (Change("tensorflow", "2.4.1", "2.5.0"), Change("cuda", "11.2", "11.8"))
     assert refused.predicate == "buildable"
+
+
+def same_minor(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
+    """Refuse a tensorflow-text of another minor version, and more than two pins: no release has bounds on them."""
+    own = versions.minor(candidate.release.version)
+    texts = [version for name, version in candidate.packages if name == "tensorflow-text"]
+    if any(versions.minor(version) != own for version in texts) or len(candidate.packages) > 2:
+        yield Finding(code=Code.PACKAGE_CONFLICT, severity=Severity.ERROR, subject="text", message="It is another one.")
+
+
+@pytest.mark.parametrize(
+    ("pins", "kept", "changes"),
+    [
+        (("tensorflow-text==2.15.0", "numpy==1.26.4"), ("numpy==1.26.4",), [Change("tensorflow-text", "2.15.0", None)]),
+        (("a==1", "b==1", "c==1"), ("a==1", "b==1"), [Change("c", "1", None)]),
+    ],
+)
+def test_the_nearest_gives_up_the_pins_that_any_rule_refuses(
+    pins: tuple[str, ...], kept: tuple[str, ...], changes: list[Change], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "RULES", (*rules.RULES, Rule("python", (Code.PACKAGE_CONFLICT,), same_minor)))
+    found = answer(Question(tensorflow="2.16.2", packages=pins), CATALOG).nearest
+    assert found is not None
+    assert (found.environment.packages, list(found.changes)) == (kept, changes)
+    matrix = Matrix(name="m", include=(Include(tensorflow="2.16.2", packages=pins),))
+    (refused,) = plan(matrix, CATALOG).rejections
+    assert list(refused.changes) == changes
+
+
+def test_rule_that_reads_the_other_part_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the nearest would be the same environment, without a change."""
+    monkeypatch.setattr(rules, "RULES", (*rules.RULES, Rule("cuda", (Code.PACKAGE_CONFLICT,), same_minor)))
+    with pytest.raises(AssertionError, match="PACKAGE_CONFLICT"):
+        answer(Question(tensorflow="2.16.2", packages=("tensorflow-text==2.15.0",)), CATALOG)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Row, TensorflowRelease, WheelSet
 from envbuilder.compat.candidate import Candidate, Rule
 from envbuilder.compat.findings import about, listed, span
-from envbuilder.compat.requirement import Bound, exact_pin, holds_for, parse
+from envbuilder.compat.requirement import Bound, holds_for, parse
 from envbuilder.finding import Code, Finding
 
 
@@ -135,27 +133,14 @@ def bounds_on(candidate: Candidate, package: str) -> Iterator[tuple[Bound, bool]
             yield bound, declared
 
 
-def repinned(
-    packages: tuple[str, ...], candidate: Candidate
-) -> tuple[tuple[str, ...], tuple[tuple[str, str, str | None], ...]]:
-    """Replace the pins that a release refuses by its own bounds, and list them: ``(numpy, 2.0.0, <2)``.
-
-    A refused pin without such bounds is removed (None); all others stay.
-    """
-    new: list[str] = []
-    changed: list[tuple[str, str, str | None]] = []
-    for text in packages:
-        pin = exact_pin(text)
-        if pin is None or not any(packages_fit(msgspec.structs.replace(candidate, packages=(pin,)))):
-            new.append(text)
-            continue
-        every = [bound for bound, _ in bounds_on(candidate, pin[0])]
-        bounds = next(([one] for one in every if "<" in one.text and not versions.admits(one.bounds, pin[1])), every)
-        own = [_tf_keras_bound(candidate.release)] if pin[0] == "tf-keras" else []
-        wanted = ",".join(dict.fromkeys((*(bound.text for bound in bounds), *own))) or None
-        new += [f"{pin[0]}{wanted}"] if wanted else []
-        changed.append((*pin, wanted))
-    return tuple(new), tuple(changed)
+def bounds_instead(package: str, version: str, candidate: Candidate) -> str | None:
+    """Return the release's own bounds instead of a refused pin: ``<2``; None if it has none that refuses it."""
+    if package == "tf-keras":
+        return _tf_keras_bound(candidate.release)
+    every = [bound for bound, _ in bounds_on(candidate, package)]
+    broken = [bound for bound in every if not versions.admits(bound.bounds, version)]
+    bounds = next(([one] for one in broken if "<" in one.text), every if broken else [])
+    return ",".join(dict.fromkeys(bound.text for bound in bounds)) or None
 
 
 def unbounded(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
