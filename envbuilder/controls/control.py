@@ -47,14 +47,15 @@ class Control(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     ``code`` is the only finding that may be an error; None is the good environment itself. If ``warned``, the code is
     a warning, there is no other warning, and no check fails. ``lock`` are pins (``name==version``) that the locks get,
-    and ``unlock`` packages that they lose, so that the change itself is not what is found. ``profile`` is the smallest
-    profile that finds the defect, ``extra`` are checks that misbehave.
+    and ``unlock`` packages that they lose, so that the change itself is not what is found. ``checks`` must give the
+    code. ``profile`` is the smallest profile that finds the defect, ``extra`` are checks that misbehave.
     """
 
     name: str
     base: Base
     broken: str
     code: Code | None = None
+    checks: tuple[str, ...] = ()
     steps: tuple[ControlStep, ...] = ()
     lock: tuple[str, ...] = ()
     unlock: tuple[str, ...] = ()

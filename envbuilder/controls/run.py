@@ -250,6 +250,7 @@ def _unexpected(
 ) -> Iterator[str]:
     code, word, found = control.code, verdict.verdict, ", ".join(codes)
     others = [one for one in codes if one != code]
+    gave = {check.name for check in verdict.checks if any(finding.code == code for finding in check.findings)}
     if control.warned and red:
         failed = ", ".join(check.name for check in red)
         yield f"{code} must be a warning, and {'became an error' if code in codes else f'{failed} failed'}"
@@ -257,6 +258,8 @@ def _unexpected(
         yield f"a good environment failed: {found}"
     elif code and code not in codes:
         yield f"{code} was not found; the verdict is {word}{f' with {found}' if found else ''}"
+    elif silent := [name for name in control.checks if name not in gave]:
+        yield f"{code} was not found by {', '.join(silent)}"
     elif code and others:
         yield f"next to {code} also {', '.join(others)}"
     elif code and (word == "FAILED") is control.warned:

@@ -18,6 +18,7 @@ from envbuilder.choice import read_matrix
 from envbuilder.compat.plan import plan
 from envbuilder.controls import control as control_module
 from envbuilder.controls.control import RECORD_TOOL, Control, FromWheel, controls, instruction, named, of_wheel, steps
+from envbuilder.controls.defects.envbuilder_defect import _DEFECTS
 from envbuilder.controls.run import STUB, broken_locks, dockerfile, environment_of, evaluate, from_wheel
 from envbuilder.errors import InfrastructureError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code, Finding, Severity
@@ -72,6 +73,32 @@ def test_every_code_that_the_suite_can_give_has_a_control() -> None:
     assert {one.code for one in CONTROLS if one.code is not None} == written
 
 
+WITHOUT_CONTROL = {
+    "a control has at most a simulated GPU, which computes nothing": (
+        "gpu-errors-before gpu-first-op gpu-element-wise gpu-placement gpu-matmul gpu-convolution gpu-lstm "
+        "gpu-math-libraries gpu-xla gpu-errors-after gpu-memory-growth gpu-memory-limit gpu-memory-all "
+        "gpu-one-visible gpu-none-visible cuda-timeline multi-gpu-peers multi-gpu-all-reduce multi-gpu-contexts"
+    ),
+    "unit tests break what it reads": "closure architectures layers fresh-user xla-assembles challenge elementary",
+    "nothing breaks TensorFlow there yet": (
+        "first-op gradients mixed-precision xla-cpu operations saved-model checkpoint tflite keras import-split steps "
+        "library-names"
+    ),
+}
+"""The checks that no control makes fail, by the reason."""
+
+
+def test_every_check_has_a_control_or_a_reason_to_have_none() -> None:
+    """Name a new check in `checks` of its control: a code that several checks give does not show which one failed."""
+    giving = {code: {check.name for check in CHECKS if code in check.codes} for code in Code}
+    shown = {name for one in CONTROLS for name in one.checks}
+    for one in CONTROLS:
+        assert one.code is None or giving[one.code] >= set(one.checks), one.name
+        shown |= giving[one.code] if one.code and not one.extra and len(giving[one.code]) == 1 else set()
+    without = {name for names in WITHOUT_CONTROL.values() for name in names.split()}
+    assert shown ^ without == {check.name for check in CHECKS}
+
+
 def test_only_codes_that_are_never_errors_have_a_control_that_warns() -> None:
     assert {one.code for one in CONTROLS if one.warned} == {Code.SLOW_PHASE, Code.PTX_JIT, Code.UNKNOWN}
 
@@ -93,6 +120,8 @@ def test_every_copied_file_exists_and_every_locked_version_is_installed() -> Non
     for one in CONTROLS:
         files = [step.file for step in one.steps if step.file and not step.wheel]
         assert all(name == STUB or (DEFECTS / name).is_file() for name in files), one.name
+        defects = {step.instruction.split("/")[-1] for step in one.steps if step.file == "envbuilder_defect.py"}
+        assert defects <= {f"{name}.py" for name in (*_DEFECTS, "envbuilder_forger")}, f"{one.name} breaks nothing"
         installed = " ".join(step.instruction for step in one.steps)
         repacked = any(step.wheel for step in one.steps) and " update " in installed
         own = {f"{word.replace('_', '-')}==1.0" for word in installed.split()}
@@ -204,6 +233,7 @@ SIMULATED = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
         (OF_AN_ERROR, verdict("FAILED", FOUND, check("b", "timeout")), "failed without a finding: b"),
         (OF_AN_ERROR, verdict("FAILED", FOUND, check("b", "passed", Code.IMAGE_CLAIM)), "a check that did not fail: b"),
         (OF_AN_ERROR, verdict("INCONCLUSIVE", FOUND), "the verdict is INCONCLUSIVE"),
+        (control(checks=("b",)), verdict("FAILED", FOUND), "was not found by b"),
         (
             OF_AN_ERROR,
             verdict("FAILED", check("a", "failed", Code.MISSING_LIBRARY, Code.IMAGE_CLAIM)),
