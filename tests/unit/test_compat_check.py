@@ -22,7 +22,7 @@ from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.environment import Change
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.matrix import Include, Matrix, Targets
+from envbuilder.matrix import Include, Matrix
 
 CATALOG = load()
 RTX_3090 = "--tensorflow 2.4.1 --cuda 11.2 --driver 460.32.03 --gpu RTX3090"
@@ -53,21 +53,6 @@ def test_the_json_holds_what_the_table_shows(words: str) -> None:
         assert shown == (
             "nearest that works: none with this driver and GPU" if document["compatible"] is False else None
         )
-
-
-def test_each_predicate_has_its_own_answer_and_says_so() -> None:
-    """What can be installed near TF 2.4.1 with CUDA 11.2 is not what can be built here: no wheels of 11.0 exist."""
-    document = json.loads(CliRunner().invoke(command, [*RTX_3090.split(), "--format", "json"]).stdout)
-    assert document["nearest"]["changes"] == [{"field": "cuda", "from": "11.2", "to": "11.0"}]
-    assert document["nearest"]["predicate"] == "installable"
-    matrix = Matrix(
-        name="m",
-        include=(Include(tensorflow="2.4.1", flavor="gpu", cuda="11.2"),),
-        targets=Targets(drivers=("460.32.03",), gpus=("RTX 3090",)),
-    )
-    (refused,) = plan(matrix, CATALOG).rejections
-    assert refused.changes == (Change("tensorflow", "2.4.1", "2.5.0"), Change("cuda", "11.2", "11.8"))
-    assert refused.predicate == "buildable"
 
 
 def same_minor(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
