@@ -9,10 +9,13 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from envbuilder import versions
+from envbuilder.compat.environment_id import rejected_id
 from envbuilder.environment import WHOLE, Combination, Environment, Rejection
 from envbuilder.errors import NothingSelectedError, UsageError
+from envbuilder.matrix import Excluded
 
 KEYS = ("tensorflow", "package", "python", "os", "arch", "flavor", "cuda", "cudnn", "variant")
 _ALIASES = {"form": "variant"}
@@ -26,6 +29,8 @@ _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
 Term = tuple[str | None, str]
 """A key and its value; a glob on ids has no key."""
 
+_Wish = TypeVar("_Wish", Rejection, Excluded)
+
 
 def select(
     environments: tuple[Environment, ...], selectors: Sequence[str], *, others: Sequence[str] = ()
@@ -37,7 +42,7 @@ def select(
     Raises NothingSelectedError, with the near misses, for a term that matches none; UsageError for an unknown key.
     ``others`` are ids that a glob may match instead (rejections, say).
     """
-    groups = _groups(selectors, max((row.tensorflow for row in environments), key=versions.key, default=""))
+    groups = _groups(selectors, environments)
     for key, value in (term for terms in groups for term in terms):
         found = any(_matches(row, row.id, (key, value)) for row in environments)
         if not found and (key is not None or not any(fnmatchcase(other, value) for other in others)):
@@ -51,13 +56,17 @@ def select(
     return wanted
 
 
-def select_wishes(rejections: tuple[Rejection, ...], selectors: Sequence[str]) -> tuple[Rejection, ...]:
-    groups = _groups(selectors, "")
-    return tuple(row for row in rejections if _all_match(row.combination, row.id, groups))
+def select_wishes(
+    wishes: tuple[_Wish, ...], selectors: Sequence[str], environments: tuple[Environment, ...]
+) -> tuple[_Wish, ...]:
+    """Keep the combinations without an environment that match; the newest release is that of an environment."""
+    groups = _groups(selectors, environments)
+    return tuple(row for row in wishes if _all_match(row.combination, rejected_id(row.combination), groups))
 
 
-def _groups(selectors: Sequence[str], newest: str) -> list[list[Term]]:
+def _groups(selectors: Sequence[str], environments: tuple[Environment, ...]) -> list[list[Term]]:
     """Group terms: one of each group has to match."""
+    newest = max((row.tensorflow for row in environments), key=versions.key, default="0")
     groups: dict[str | None, list[Term]] = {}
     for key, value in (term for selector in selectors for term in _terms(selector)):
         term = (key, newest if key == "tensorflow" and value == versions.LATEST else value)

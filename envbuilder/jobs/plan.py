@@ -181,7 +181,7 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
         matrix=matrix.name,
         environments=findings.rows(PlannedEnvironment, environments),
         rejections=findings.rows(PlannedRejection, rejections),
-        excluded=resolved.excluded,
+        excluded=select_wishes(resolved.excluded, options.selectors, resolved.environments),
         hosts=hosts,
         kinds=tuple(kinds),
         cells=findings.rows(PlannedCell, place(environments, tuple(kinds.values()), catalog)),
@@ -211,7 +211,7 @@ def _selected(
     """Select among environments and rejections: the reason of a rejection is an answer too."""
     if not selectors:
         return environments, rejections
-    rejected = select_wishes(rejections, selectors)
+    rejected = select_wishes(rejections, selectors, environments)
     try:
         return select(environments, selectors, others=tuple(row.id for row in rejected)), rejected
     except NothingSelectedError:

@@ -117,6 +117,16 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> PlanDocument:
     return plan_matrix(PlanOptions(str(matrix)), matrix.parent, CATALOG)
 
 
+@pytest.mark.parametrize("release", ["2.15.1", "latest"])
+def test_a_selection_shows_its_own_rejections_and_exclusions(tmp_path: Path, release: str) -> None:
+    (tmp_path / "matrix.yaml").write_text(MATRIX + "exclude: [{reason: not here, os: debian-trixie, python: '3.11'}]\n")
+    asked = PlanOptions(str(tmp_path / "matrix.yaml"), (f"tensorflow={release}",))
+    document = plan_matrix(asked, tmp_path, CATALOG)
+    for rows in (document.rejections, document.excluded):
+        assert {row.combination.tensorflow for row in rows} == {release.replace("latest", "2.20.0")}
+    assert [row.combination.flavor for row in document.excluded] == ["cpu", "gpu"]
+
+
 def test_many_rejections_are_counted_by_reason(many: PlanDocument) -> None:
     text = plan_text(many)
     assert len(many.rejections) > 2 * FEW
