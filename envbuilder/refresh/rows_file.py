@@ -1,81 +1,102 @@
-"""Write rows into the catalogue's files: instead of the row about the same thing, or at the end of its table.
+"""Write rows into the catalogue's files: instead of the row about the same thing, or at the place of its version.
 
 Only the changed rows are written again, so comments and all other lines stay byte for byte.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-import yaml
 
+from envbuilder import versions
 from envbuilder.catalog import store
 from envbuilder.catalog.rows import Row, TensorflowRelease
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged, write_atomically
 
-_TABLE = re.compile(r"(?m)^([a-z_]+):\n")
 _ROW = re.compile(r"(?m)^(?=- )")
-_LAST_COMMENT = re.compile(r"(?m)(?:^#.*\n)+\Z")
+_BELOW = re.compile(r"(?m)(?:^#.*\n)*(?:^[a-z_]+:\n|\Z)")
+"""What comes below a table: the next one, after the comment about it, or the end."""
 
 FILES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yaml"}
 """The file of a table; a distribution's rows are in the file of its name."""
 
-Key = tuple[str, ...]
+_WIDTH = 120
+_TEXT = re.compile(
+    r"(?!(?:[yn]|yes|no|on|off|true|false|null)\Z)[a-z/](?:[\w ./+()<>=~;!-]|:(?! |\Z))*(?<! )",
+    re.IGNORECASE | re.ASCII,
+)
+"""What is a text without quotes for every reader of YAML."""
 
 
 def as_yaml(rows: Iterable[Row]) -> str:
-    """Write rows, without fields at their default, as items of a YAML list."""
-    items = [_plain(row) for row in rows]
-    if not items:
-        return ""
-    return yaml.safe_dump(items, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+    """Write rows, without fields at their default, as items of a YAML list, in the style of the catalogue's files."""
+    return "".join(f"{line}\n" for row in rows for line in _item(row))
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - what YAML holds
-    """Turn a struct into a mapping without fields at their default, the source last."""
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    if not isinstance(value, msgspec.Struct):
-        return value
-    fields = [field for field in msgspec.structs.fields(value) if getattr(value, field.name) != field.default]
-    fields.sort(key=lambda field: field.name in Row.__struct_fields__ and isinstance(value, Row))
-    return {field.name: _plain(getattr(value, field.name)) for field in fields}
+def _item(row: msgspec.Struct) -> Iterator[str]:
+    """Yield the lines of a row, its source last; a mapping has a line for each field, a list of texts is filled."""
+    fields = [field for field in msgspec.structs.fields(row) if getattr(row, field.name) != field.default]
+    fields.sort(key=lambda field: field.name in Row.__struct_fields__ and isinstance(row, Row))
+    lead = "- "
+    for field in fields:
+        value = getattr(row, field.name)
+        if not isinstance(value, tuple):
+            yield f"{lead}{field.name}: {_scalar(value)}"
+        elif value and isinstance(value[0], msgspec.Struct):
+            yield f"{lead}{field.name}:"
+            yield from (f"  {line}" for one in value for line in _item(one))
+        else:
+            yield from _filled(f"{lead}{field.name}: [", [_scalar(one) for one in value])
+        lead = "  "
 
 
-def _key(row: Row) -> Key:
+def _filled(line: str, words: list[str]) -> Iterator[str]:
+    for word in (*(f"{one}," for one in words[:-1]), f"{''.join(words[-1:])}]"):
+        if len(line) + len(word) >= _WIDTH:
+            yield line.rstrip()
+            line = " " * 6
+        line += f"{word} "
+    yield line.rstrip()
+
+
+def _scalar(value: object) -> str:
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if not value.isprintable():
+        return '"' + value.encode("unicode_escape").decode().replace('"', '\\"') + '"'
+    return value if _TEXT.fullmatch(value) else "'" + value.replace("'", "''") + "'"
+
+
+def _key(row: Row) -> tuple[str, ...]:
     """Return the key of a row: no two rows of a table have the same."""
     return tuple(getattr(row, name) for name in ("package", "version") if name in row.__struct_fields__)
 
 
 def put(text: str, table: str, rows: Sequence[Row]) -> str:
     """Return a file's text with these rows in a table; comments and other rows stay the same."""
-    heads = list(_TABLE.finditer(text))
-    found = next((place for place, head in enumerate(heads) if head[1] == table), None)
-    if found is None:
+    head = re.search(rf"(?m)^{table}:\n", text)
+    below = _BELOW.search(text, head.end()) if head else None
+    if head is None or below is None:
         return f"{text}{table}:\n{as_yaml(rows)}"
-    start = heads[found].end()
-    stop = heads[found + 1].start() if found + 1 < len(heads) else len(text)
-    comment = _LAST_COMMENT.search(text, start, stop)  # it is about the next table
-    end = comment.start() if comment else stop
-    new = {_key(row): row for row in rows}
-    blocks = [_updated(table, block, new) for block in _ROW.split(text[start:end]) if block]
-    return text[:start] + "".join(blocks) + as_yaml(new.values()) + text[end:]
+    above, *blocks = _ROW.split(text[head.end() : below.start()])
+    held = [(getattr(store.parse(((table, f"{table}:\n{block}".encode()),)), table)[0], block) for block in blocks]
+    for row in rows:
+        same = next((place for place, (old, _) in enumerate(held) if _key(old) == _key(row)), None)
+        if same is not None:
+            comment = re.search(r"(?m)^#", held[same][1])
+            held[same] = (row, as_yaml([row]) + (held[same][1][comment.start() :] if comment else ""))
+        else:
+            later = (place for place, (old, _) in enumerate(held) if _order(old) > _order(row))
+            held.insert(next(later, len(held)), (row, as_yaml([row])))
+    return text[: head.end()] + above + "".join(block for _, block in held) + text[below.start() :]
 
 
-def _updated(table: str, block: str, new: dict[Key, Row]) -> str:
-    """Return the text of the new row with the key of a block, and the comments below the block."""
-    if not block.startswith("- "):  # a comment above the first row
-        return block
-    (old,) = getattr(store.parse(((table, f"{table}:\n{block}".encode()),)), table)
-    row = new.pop(_key(old), None)
-    if row is None:
-        return block
-    below = re.search(r"(?m)^#", block)
-    return as_yaml([row]) + (block[below.start() :] if below else "")
+def _order(row: Row) -> versions.Key:
+    return versions.key(getattr(row, "version", "0"))
 
 
 def write(tables: Mapping[str, Sequence[Row]]) -> tuple[str, ...]:
