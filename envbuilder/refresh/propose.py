@@ -212,7 +212,7 @@ class Proposer:
             finds_cuda=finds_cuda(row.libraries, seen.searches),
             searches=seen.searches,
             openers=seen.openers,
-            source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of the same wheel"),
+            source=(*row.source, f"{seen.fat_binaries} fat binaries in all shared objects of {file.filename}"),
         )
 
 

@@ -96,7 +96,9 @@ def test_gpu_builds_are_complete(row: TensorflowRelease) -> None:
     assert row.cubins == gpu_code.cubins(row.kernels)
     assert row.ptx == gpu_code.ptx(row.kernels)
     assert all(one.target and one.isa for kind in row.kernels for one in kind.ptx)
-    assert any("fat binaries in all shared objects of tensorflow" in source for source in row.source)
+    source = "fat binaries in all shared objects of tensorflow"
+    wanted = f"{row.package} {row.version}: one source has to say '<number> {source}-<rest of the wheel's name>.whl'"
+    assert any(source in text for text in row.source), f"{wanted}, none of {row.source}"
     has_generated = versions.at_least(row.version, "2.4")
     assert [kind.origin for kind in row.kernels] == ["hand-written", "generated"][: 1 + has_generated]
     assert set(row.cubins) <= set(toolkit.capabilities)

@@ -285,6 +285,7 @@ def test_what_is_missing_is_proposed_whole(index: PackageIndex) -> None:
     assert row.kernels == ROW.kernels
     assert set(row.cuda_wheels) == {"nvidia-cuda-runtime-cu12==12.5.82", "nvidia-cudnn-cu12==9.3.0.75"}
     assert row.libraries == ROW.libraries
+    assert row.source[-1].endswith(f" fat binaries in all shared objects of {row.source[0].partition(':')[0]}")
     assert "inferred" in row.note
     assert "disagrees" not in {one.outcome for one in verify(Catalog(tensorflow=(row,)), index)}
     text = b"tensorflow:\n" + as_yaml([row]).encode()
