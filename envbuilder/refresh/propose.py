@@ -74,9 +74,9 @@ def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") 
 
 
 def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = None) -> RefreshDocument:
-    """Propose rows for the wanted versions, or for all missing ones of a distribution.
+    """Propose rows for the wanted versions, of each distribution that has them, or for all missing ones.
 
-    Without either, all distributions are compared, and the lines and wheels of CUDA and cuDNN. A version with a row is
+    Without versions and a package, the lines and wheels of CUDA and cuDNN are compared too. A version with a row is
     read again, and keeps the fields that no wheel has (see `Proposer.propose`). Raises UsageError for a package that is
     not a TensorFlow distribution.
     """
@@ -85,11 +85,16 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
             f"{package} is not a TensorFlow distribution", hint=f"one of: {', '.join(PACKAGES)}, {NIGHTLY}"
         )
     catalog, index = proposer.catalog, proposer.index
-    named = (package,) if package is not None else PACKAGES[:1] if wanted else PACKAGES
+    named = PACKAGES if package is None else (package,)
+    held = Holdings(index, named)
+    having = {text: [name for name in named if newest_python(held.wheels(name, text))] or named for text in wanted}
     proposals = tuple(
-        proposer.propose(text, name) for name in named for text in wanted or missing(catalog, index, name)
+        proposer.propose(text, name)
+        for name in named
+        for text in wanted or missing(catalog, index, name)
+        if name in having.get(text, named)
     )
-    there = tuple(name for name in named if wanted or Holdings(index, [name]).versions(name))
+    there = tuple(name for name in named if held.versions(name))
     unseen = tuple(_UNSEEN.format(name) for name in named if name not in there)
     if package is not None or wanted:
         return RefreshDocument(proposals=proposals, compared=there, left=unseen)
