@@ -17,9 +17,8 @@ from envbuilder.catalog.rows import Row, TensorflowRelease
 from envbuilder.support import decoding
 from envbuilder.workspace import packaged, write_atomically
 
-_ROW = re.compile(r"(?m)^(?=- )")
-_BELOW = re.compile(r"(?m)(?:^#.*\n)*(?:^[a-z_]+:\n|\Z)")
-"""What comes below a table: the next one, after the comment about it, or the end."""
+_TABLE = re.compile(r"(?m)^[a-z_]+:\n")
+_ROW = re.compile(r"(?m)^- .*\n(?: .*\n)*")
 
 FILES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yaml"}
 """The file of a table; a distribution's rows are in the file of its name."""
@@ -76,23 +75,19 @@ def _key(row: Row) -> tuple[str, ...]:
     return tuple(getattr(row, name) for name in ("package", "version") if name in row.__struct_fields__)
 
 
-def put(text: str, table: str, rows: Sequence[Row]) -> str:
-    """Return a file's text with these rows in a table; comments and other rows stay the same."""
+def put(text: str, table: str, row: Row) -> str:
+    """Return a file's text with this row in a table; comments and other rows stay the same."""
     head = re.search(rf"(?m)^{table}:\n", text)
-    below = _BELOW.search(text, head.end()) if head else None
-    if head is None or below is None:
-        return f"{text}{table}:\n{as_yaml(rows)}"
-    above, *blocks = _ROW.split(text[head.end() : below.start()])
-    held = [(getattr(store.parse(((table, f"{table}:\n{block}".encode()),)), table)[0], block) for block in blocks]
-    for row in rows:
-        same = next((place for place, (old, _) in enumerate(held) if _key(old) == _key(row)), None)
-        if same is not None:
-            comment = re.search(r"(?m)^#", held[same][1])
-            held[same] = (row, as_yaml([row]) + (held[same][1][comment.start() :] if comment else ""))
-        else:
-            later = (place for place, (old, _) in enumerate(held) if _order(old) > _order(row))
-            held.insert(next(later, len(held)), (row, as_yaml([row])))
-    return text[: head.end()] + above + "".join(block for _, block in held) + text[below.start() :]
+    if head is None:
+        return f"{text}{table}:\n{as_yaml([row])}"
+    start = place = head.end()
+    for block in _ROW.finditer(text, start, start + len(_TABLE.split(text[start:], 1)[0])):
+        (old,) = getattr(store.parse(((table, f"{table}:\n{block[0]}".encode()),)), table)
+        if _key(old) == _key(row):
+            return text[: block.start()] + as_yaml([row]) + text[block.end() :]
+        if _order(old) <= _order(row):
+            place = block.end()
+    return text[:place] + as_yaml([row]) + text[place:]
 
 
 def _order(row: Row) -> versions.Key:
@@ -106,16 +101,13 @@ def write(tables: Mapping[str, Sequence[Row]]) -> tuple[str, ...]:
     """
     texts: dict[str, str] = {}
     for table, rows in tables.items():
-        for name in dict.fromkeys(_file_of(table, row) for row in rows):
+        for row in rows:
+            name = f"{row.package}.yaml" if isinstance(row, TensorflowRelease) else FILES[table]
             path = store.path_of(name)
             before = texts.get(name) or (decoding.text(packaged(path)) if path.exists() else "")
-            texts[name] = put(before, table, [row for row in rows if _file_of(table, row) == name])
+            texts[name] = put(before, table, row)
     for name, text in texts.items():
         store.parse(((name, text.encode()),))
         write_atomically(store.path_of(name), text.encode())
     store.load.cache_clear()
     return tuple(texts)
-
-
-def _file_of(table: str, row: Row) -> str:
-    return f"{row.package}.yaml" if isinstance(row, TensorflowRelease) else FILES[table]
