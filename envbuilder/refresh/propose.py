@@ -103,7 +103,7 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
         proposals=proposals,
         cuda=new_lines.toolkits(catalog, held, proposer.today),
         cudnn=tuple(new_lines.cudnn_lines(catalog, held, proposer.today)),
-        cudnn_wheels=new_lines.wheel_lists(catalog, held, proposer.today),
+        cudnn_wheels=tuple(new_lines.wheel_lists(catalog, held, proposer.today)),
         compared=(*there, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
         left=(
             *unseen,

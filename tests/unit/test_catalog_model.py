@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
@@ -42,9 +41,6 @@ def test_rows_survive_being_written(table: str) -> None:
     rows = getattr(CATALOG, table)
     text = f"{table}:\n{as_yaml(rows)}"
     assert getattr(store.parse(((table, text.encode()),)), table) == rows
-    for row in yaml.safe_load(text)[table]:
-        for key in ("version", "branch", "cuda", "cudnn", "compute_capability", "glibc", "python"):
-            assert isinstance(row.get(key, ""), str | list), (key, row)
 
 
 def test_keys_are_unique() -> None:
