@@ -131,11 +131,6 @@ def test_hostile_bytes_do_not_raise(data: st.DataObject) -> None:
     assert sum(group.fat_binaries for group in found) <= len(content) // 48
 
 
-def test_a_file_of_nothing_but_different_fat_binaries_is_refused() -> None:
-    with pytest.raises(ValueError, match="more than 1024 kinds"):
-        groups(fat_binary(number) for number in range(2000))
-
-
 def test_memory_stays_at_a_few_pieces() -> None:
     """Reading 256 MiB in pieces of 64 KiB, with a fat binary in each fourth, holds less than 4 MiB at any time."""
     piece = bytes(1 << 16)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from zipfile import ZipInfo
 
 import pytest
+from device_code import fat_binary
 from hypothesis import given
 from hypothesis import strategies as st
 from index_server import wheel
@@ -48,25 +47,12 @@ def test_every_library_of_a_wheel_is_read(tmp_path: Path) -> None:
     assert [line.split()[1] for line in said] == [name for name in members if not name.endswith("sorted")]
 
 
-class Hostile(PackageIndex):
-    """An index with one library that is nothing but fat binaries of different kinds."""
-
-    def members(self, file: DistFile) -> tuple[ZipInfo, ...]:
-        """List the one library."""
-        return (ZipInfo(f"{file.project}.so"),)
-
-    def stream(self, file: DistFile, member: ZipInfo) -> Iterator[bytes]:
-        """Yield its fat binaries."""
-        del file, member
-        for number in range(2000):
-            entry = bytes.fromhex("0200010140000000") + bytes(20) + number.to_bytes(4, "little") + bytes(32)
-            yield bytes.fromhex("50ed55ba01001000") + len(entry).to_bytes(8, "little") + entry
-
-
 def test_library_that_no_compiler_makes_is_an_error_of_the_index(tmp_path: Path) -> None:
-    index = Hostile(IndexConfig(url="file:///nowhere"), Cache(tmp_path / "cache"))
-    with pytest.raises(IndexUnavailableError, match=r"x\.whl: tensorflow\.so: more than 1024 kinds"):
-        evidence.read(index, DistFile(project="tensorflow", filename="x.whl", url="file:///x.whl"))
+    members = {"tensorflow/x.so": b"".join(fat_binary(number) for number in range(2000))}
+    (tmp_path / NAME).write_bytes(wheel("tensorflow", "9.0", members))
+    file = DistFile(project="tensorflow", filename=NAME, url=(tmp_path / NAME).as_uri())
+    with pytest.raises(IndexUnavailableError, match=r"\.whl: tensorflow/x\.so: more than 1024 kinds"):
+        evidence.read(client(tmp_path), file)
 
 
 FOLDERS = ("cublas", "cuda_runtime", "cudnn", "cusolver")
