@@ -25,19 +25,14 @@ TOOLKIT = "cuda-toolkit"
 """An empty distribution; its METADATA pins the wheels of a toolkit's libraries."""
 
 
-def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> tuple[CudnnWheel, ...]:
-    """Return the changed lists of CUDA wheels."""
-    shown = [row for row in catalog.cudnn_wheels if held.versions(row.package)]
-    read = (_wheel_list(row, held, today) for row in shown)
-    return tuple(new for row, new in zip(shown, read, strict=True) if new.versions != row.versions)
-
-
-def _wheel_list(row: CudnnWheel, held: Holdings, today: str) -> CudnnWheel:
-    there = held.finals(row.package)
-    days = tuple(held.first_day(row.package, text) for text in there)
-    return msgspec.structs.replace(
-        row, versions=there, uploaded=days if all(days) else (), verified=f"{today} catalog refresh"
-    )
+def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> Iterator[CudnnWheel]:
+    """Yield the changed lists of CUDA wheels."""
+    for row in catalog.cudnn_wheels:
+        there = held.finals(row.package)
+        if held.versions(row.package) and there != row.versions:
+            days = tuple(held.first_day(row.package, text) for text in there)
+            read = {"versions": there, "uploaded": days if all(days) else ()}
+            yield msgspec.structs.replace(row, **read, verified=f"{today} catalog refresh")
 
 
 def toolkits(catalog: Catalog, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
