@@ -55,6 +55,9 @@ _MOST = 4000
 
 DIED = "the worker died"
 
+_LOST = (OSError, TimeoutError, TypeError, RuntimeError, ValueError)
+"""What Dask raises if a scheduler is lost; ValueError if the connection ends during the handshake of TLS."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -114,7 +117,7 @@ class DaskEngine:
         connections, self._client = (self._client, self._cluster), None
         for connection in connections:
             if connection is not None:
-                with suppress(OSError, TimeoutError, RuntimeError):
+                with suppress(*_LOST):
                     connection.close()
 
     def _connect(self) -> None:
@@ -124,14 +127,14 @@ class DaskEngine:
         if self._cluster is None:
             _check_scheduler(self.address)
         if self._client is not None:
-            with suppress(OSError, TimeoutError, RuntimeError):
+            with suppress(*_LOST):
                 self._client.close(timeout=1)
         connect: Any = Client
         try:
             self._client = connect(self._cluster or self.address, timeout=CONNECT_S, set_as_default=False)
-        except (OSError, TimeoutError) as error:
+            self._client.subscribe_topic(_TOPIC, self._line)
+        except _LOST as error:
             raise _away(self.address, error) from error
-        self._client.subscribe_topic(_TOPIC, self._line)
 
     def _line(self, event: tuple[object, Mapping[str, str]]) -> None:
         if say := self._lines.get(event[1]["key"]):
@@ -146,7 +149,7 @@ class DaskEngine:
         try:
             known: Mapping[str, Mapping[str, Any]] = self._client.scheduler_info(n_workers=-1)["workers"]
             processing: Mapping[str, Sequence[str]] = self._client.processing()
-        except (OSError, TimeoutError, TypeError, RuntimeError) as error:
+        except _LOST as error:
             raise _away(self.address, error) from error
         return tuple(
             Worker(
@@ -458,6 +461,7 @@ def check_installed() -> None:
 
 def _check_scheduler(address: str) -> None:
     """Ask an address whether it is a scheduler: Dask's client waits for a minute, and ends with a traceback."""
+    from distributed.comm.addressing import get_address_host_port  # noqa: PLC0415 - an extra
     from distributed.core import rpc  # noqa: PLC0415 - an extra
     from distributed.security import Security  # noqa: PLC0415 - an extra
 
@@ -472,13 +476,15 @@ def _check_scheduler(address: str) -> None:
         return str(found.get("type"))
 
     try:
-        kind = asyncio.run(asyncio.wait_for(identity(), CONNECT_S))
+        get_address_host_port(address)
     except ValueError as error:
         raise UsageError(
             f"{address!r} is not the address of a scheduler: {error}",
             hint="--dask tls://scheduler:8786, or --dask local",
         ) from error
-    except (OSError, TimeoutError, TypeError, RuntimeError) as error:
+    try:
+        kind = asyncio.run(asyncio.wait_for(identity(), CONNECT_S))
+    except _LOST as error:
         raise _away(address, error) from error
     if kind != "Scheduler":
         raise UsageError(f"{address} is a {kind} of Dask", hint="give the address that `dask scheduler` prints")
