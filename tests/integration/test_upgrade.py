@@ -157,13 +157,16 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     assert "continuing with" in err
 
 
-def test_a_minor_upgrade_is_undecided_after_three_rounds(tmp_path: Path) -> None:
+def test_a_minor_upgrade_is_undecided_after_three_rounds_but_for_one_operation(tmp_path: Path) -> None:
+    """From 2.19 on `erf` of doubles is computed otherwise, on some processors: 2.8e-9 of the largest result."""
     shutil.copytree(ROOT / "images", tmp_path / "images")
     words = ("upgrade", "2.18.1", "2.19.1", "--matrix", "tensorflow")
     code, out, err = ended(start(tmp_path, *words, "--rounds", "3", "--format", "json"))
-    assert code == 8, err
     answer = json.loads(out)
-    assert answer["decision"] == "UNDECIDED"
+    outputs = clause(answer, "outputs-outside")
+    differs = outputs["state"] == "violated"
+    assert (code, answer["decision"]) == ((1, "REJECT") if differs else (8, "UNDECIDED")), err
+    assert {detail.partition(":")[0] for detail in outputs["details"]} <= {"gelu.float64"}
     required = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
     assert required["numpy"] == ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0")
     assert answer["new"]["verdict"] == "PASSED"
