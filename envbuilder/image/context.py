@@ -66,47 +66,27 @@ def ensure_lock(
     """Return an environment's lock; make it if there is none, or if ``renew`` is set.
 
     Variants of one environment have the same pins: a new lock is copied from another variant, in a renewal from one
-    that was ``renewed`` before. Raises InputError if the committed lock does not pin what the environment asks for: a
-    lock changes on request only.
+    that was ``renewed`` before; if that lacks packages, as it does for a notebook, its versions are kept. Raises
+    InputError if the committed lock does not pin what the environment asks for: a lock changes on request only.
     """
     path = workspace.context(environment.id) / LOCK
-    present = None if renew else lockfile.of_context(path.parent)
-    if present is not None:
-        _check(environment, present, path)
-    else:
-        folders = [workspace.context(name) for name in environment.other_variants if name in renewed or not renew]
-        folders = [folder for folder in folders if (folder / LOCK).is_file()]
-        present = _copied(environment, workspace, folders)
-    if present is not None:
-        ensure_system_locks(environment, catalog, workspace)
-        return present
-    keep = users_text(folders[0] / LOCK) if folders else ""
-    text = lockfile.resolve(environment, system_of(environment, catalog).glibc, keep=keep, refresh=refresh)
-    ensure_system_locks(environment, catalog, workspace, renew=renew)
-    write_atomically(path, text.encode())
-    return text
-
-
-def _copied(environment: Environment, workspace: Workspace, variants: list[Path]) -> str | None:
-    """Copy the locks of the first variant that has some; None if there is none, and for a notebook.
-
-    A variant may leave out wheels that another one installs: its lock is the rest. Only some variants have pip and uv.
-    """
-    context = workspace.context(environment.id)
-    if not variants or environment.variant == "notebook":
-        return None
-    found = variants[0]
-    text = users_text(found / LOCK)
-    installer = {one.name for one in lockfile.parse(lockfile.installer(environment.python))} - lockfile.added(text)
-    gone = installer if not environment.may_be_changed else frozenset()
-    text = lockfile.without(text, {*pins(environment.not_installed), *gone})
-    text = lockfile.with_installer(text, environment)
-    if environment.may_be_changed and pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}:
-        return None
-    _check(environment, text, found / LOCK)
-    for name, system in system_lock.texts(found, environment).items():
-        write_atomically(context / name, system.encode())
-    write_atomically(context / LOCK, text.encode())
+    found: Path | None = None
+    text = None if renew else lockfile.of_context(path.parent)
+    if text is None:
+        names = (name for name in environment.other_variants if name in renewed or not renew)
+        found = next((one for one in map(workspace.context, names) if (one / LOCK).is_file()), None)
+        text = lockfile.for_variant(users_text(found / LOCK), environment) if found else ""
+        lacking = pins(environment.cuda_wheels).keys() - {one.name for one in lockfile.parse(text)}
+        if found is None or environment.variant == "notebook" or lacking:
+            text = lockfile.resolve(environment, system_of(environment, catalog).glibc, keep=text, refresh=refresh)
+            ensure_system_locks(environment, catalog, workspace, renew=renew)
+            write_atomically(path, text.encode())
+            return text
+    _check(environment, text, (found or path.parent) / LOCK)
+    if found is not None:
+        for name, content in {**system_lock.texts(found, environment), LOCK: text}.items():
+            write_atomically(path.parent / name, content.encode())
+    ensure_system_locks(environment, catalog, workspace)
     return text
 
 

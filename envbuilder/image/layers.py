@@ -9,7 +9,7 @@ Each step installs one folder of ``images/shared/packages/``: its lock, and the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from envbuilder.catalog.model import Catalog
@@ -34,7 +34,7 @@ _LAST_OF_CUDA = ("nvidia-cusolver-", "nvidia-curand-")
 """Releases of TensorFlow take different parts of these, with the same CUDA."""
 
 _HEADER = re.compile(r"# (?P<folder>\S+): (?P<size>\d+) bytes, (?P<removed>\d+) of them removed in runtime images\n")
-_CUDA_NAME = re.compile(r"nvidia-(.+)-cu\d+\Z")
+_CUDA_NAME = re.compile(r"^nvidia-(.+)-cu\d+\Z")
 _STEP = re.compile(
     rf"source={PACKAGES}/(?P<folder>[^,\s]+),target=/run/package sh /run/tools/install \S+(?P<complete> --complete)?"
 )
@@ -52,8 +52,7 @@ class PackageLayer:
     @property
     def short(self) -> str:
         """The name of a CUDA library without ``nvidia-`` and ``-cu12``."""
-        found = _CUDA_NAME.match(self.name)
-        return found[1] if found else self.name
+        return _CUDA_NAME.sub(r"\1", self.name)
 
     def text(self, size: int, removed: int) -> str:
         """Return the lock of the step's folder; both sizes are in bytes."""
@@ -128,7 +127,7 @@ def package_layers(environment: Environment, lock: str) -> tuple[PackageLayer, .
         ("tools", "pip and uv:", tools if environment.may_be_changed else frozenset()),
     ):
         if names:
-            text = lockfile.subset(lock, names)
+            text = "".join(f"{pinned[name].text}\n" for name in sorted(names))
             folder = f"{kind}-{lockfile.digest(text).removeprefix('sha256:')[:8]}"
             layers.append(PackageLayer(folder, text, title, f"{len(names)} wheels"))
     return tuple(layers)
@@ -159,24 +158,19 @@ def make_folder(
     """
     asked_for = lockfile.names(environment.requirements)[1:]
     size, rows = 0, list[Row]()
-    for wheel in _wheels(layer, index):
+    for package in lockfile.parse(layer.lock):
+        file = next((one for one in index.files(package.name) if f"sha256:{one.sha256}" in package.hashes), None)
+        if file is None or not file.filename.endswith(".whl"):
+            continue  # an sdist's files are known only after a build
+        if (record := read_record(index, file, package)) is None:
+            continue
+        wheel = Wheel(package, file, record, index)
         size += sum(one for _, one in wheel.files.values())
         gone = list(removed(wheel, catalog.leave_out, asked_for=asked_for))
         rows += gone
-        if wheel.package.name == environment.package:
+        if package.name == environment.package:
             paths = {row.path for row in gone}
             known = [parse_row(line) for line in before.removed.splitlines()] if before else ()
             rows += [row for row in known or cuts(wheel) if row.left and row.path not in paths]
     text = "".join(f"{row.line()}\n" for row in rows)
     return PackageFolder(layer.text(size, sum(row.size - int(row.left or 0) for row in rows)), text)
-
-
-def _wheels(layer: PackageLayer, index: PackageIndex) -> Iterator[Wheel]:
-    """Yield the wheels of a step with their RECORDs; an sdist's files are known only after a build."""
-    for package in lockfile.parse(layer.lock):
-        files = (one for one in index.files(package.name) if f"sha256:{one.sha256}" in package.hashes)
-        file = next(files, None)
-        if file is not None and file.filename.endswith(".whl"):
-            record = read_record(index, file, package)
-            if record is not None:
-                yield Wheel(package, file, record, index)

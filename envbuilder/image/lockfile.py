@@ -1,4 +1,4 @@
-"""Locks: read one, take parts of it, and pin every package of an environment with its hash, by uv's resolver."""
+"""Locks: read one, fit it to a variant, and pin every package of an environment with its hash, by uv's resolver."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import tomllib
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.pypi.index_config import configured, for_uv
 from envbuilder.support import subprocesses
-from envbuilder.versions import at_least, distribution, is_final, minor, numbers
+from envbuilder.versions import at_least, distribution, is_final, minor, numbers, pins
 
 LOCK = "requirements.lock"
 """The lock's name in a build context."""
@@ -37,8 +37,6 @@ _UV_GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 _FIRST_WITHOUT_SDISTS = "2.6"
 """TensorFlow before this line requires packages that exist as sdists only (termcolor 1.1.0, wrapt 1.12.1)."""
-
-_TIME_LIMIT_S = 600
 
 _NEWEST_GLIBC = 45
 """The largest minor version of the GNU C library in a wheel's name; no such release exists yet."""
@@ -67,8 +65,7 @@ def parse(text: str) -> tuple[Locked, ...]:
     for block in re.split(r"(?<!\\)\n(?=\S)", text.strip()):
         if not block or block.startswith("#"):
             continue
-        found = _PACKAGE.match(block)
-        if found is None:
+        if (found := _PACKAGE.match(block)) is None:
             raise ValueError(f"not a pinned package: {block.splitlines()[0]!r}")
         hashes = tuple(_HASH.findall(block))
         packages.append(Locked(distribution(found["name"]), found["version"], hashes, block.strip()))
@@ -78,18 +75,6 @@ def parse(text: str) -> tuple[Locked, ...]:
 def names(requirements: Iterable[str]) -> tuple[str, ...]:
     """Return the normalised names of requirements (``numpy>=2,<3``), in their order."""
     return tuple(distribution(found[0]) for text in requirements if (found := _NAME.match(text)))
-
-
-def subset(text: str, names: Container[str]) -> str:
-    """Return the packages of these names as a lock of its own, sorted by name."""
-    packages = sorted(parse(text), key=lambda package: package.name)
-    return "".join(f"{package.text}\n" for package in packages if package.name in names)
-
-
-def without(text: str, names: Container[str]) -> str:
-    """Return a lock without the packages of these names."""
-    gone = {package.text for package in parse(text) if package.name in names}
-    return "".join(line for line in text.splitlines(keepends=True) if line.strip() not in gone)
 
 
 @lru_cache(maxsize=8)
@@ -104,20 +89,18 @@ def installer(python: str) -> str:
     return text
 
 
-def with_installer(text: str, environment: Environment) -> str:
-    """Add pip and uv to the lock of an environment that may be changed, unless it has them."""
-    if not environment.may_be_changed:
-        return text
-    return text + without(installer(environment.python), {package.name for package in parse(text)})
-
-
-def with_added(text: str, names: Iterable[str]) -> str:
-    """Note in a lock which packages only the matrix's additions require."""
-    return f"{_ADDED}{' '.join(sorted(names))}\n{text}"
+def for_variant(text: str, environment: Environment) -> str:
+    """Return a lock for a variant: without the wheels that it leaves out, and with pip and uv if it may be changed."""
+    tools = {one.name: one for one in parse(installer(environment.python))}
+    gone = {*pins(environment.not_installed), *tools} - added(text)
+    lines = {one.text for one in parse(text) if one.name in gone}
+    kept = "".join(line for line in text.splitlines(keepends=True) if line.strip() not in lines)
+    missing = tools.keys() - {one.name for one in parse(kept)} if environment.may_be_changed else ()
+    return kept + "".join(f"{tools[name].text}\n" for name in sorted(missing))
 
 
 def added(text: str) -> frozenset[str]:
-    """Return the packages of `with_added`; none without such a note."""
+    """Return the packages that only the matrix's additions require; none if a lock does not note them."""
     line = next((line for line in text.splitlines() if line.startswith(_ADDED)), _ADDED)
     return frozenset(line.removeprefix(_ADDED).split())
 
@@ -151,14 +134,15 @@ def resolve(
     UnsatisfiableError with the resolver's reason, InfrastructureError if the index does not answer.
     """
     local = ("--find-links", str(wheels)) if wheels else ()
-    pins = _pins(_compiled(environment, glibc, *local, *(["--refresh"] if refresh else []), keep=keep))
-    text = with_hashes(pins, environment, glibc, *local)
+    pinned = _pins(_compiled(environment, glibc, *local, *(["--refresh"] if refresh else []), keep=keep))
+    text = with_hashes(pinned, environment, glibc, *local)
     framework, *asked_for = environment.requirements
     if not asked_for:
-        return with_installer(text, environment)
-    alone = msgspec.structs.replace(environment, requirements=(framework,), constraints=pins)
+        return for_variant(text, environment)
+    alone = msgspec.structs.replace(environment, requirements=(framework,), constraints=pinned)
     required = _pins(_compiled(alone, glibc, *local, keep=text))
-    return with_installer(with_added(text, names(set(pins) - set(required))), environment)
+    note = f"{_ADDED}{' '.join(sorted(names(set(pinned) - set(required))))}\n"
+    return for_variant(note + text, environment)
 
 
 def with_hashes(pins: tuple[str, ...], environment: Environment, glibc: str, *options: str) -> str:
@@ -208,7 +192,7 @@ def _compiled(environment: Environment, glibc: str, *options: str, keep: str = "
         words += ["--output-file", str(result), "--generate-hashes", "--no-header", "--no-annotate"]
         words += ["--quiet", "--no-python-downloads", *options, *_target(environment, glibc)]
         try:
-            done = subprocesses.run(words, within=_TIME_LIMIT_S, env=environ)
+            done = subprocesses.run(words, within=600, env=environ)
         except subprocesses.ProgramError as error:
             text = f"uv did not finish: {error.message}"
             raise InfrastructureError(text, hint="check the network and the package index") from error

@@ -41,9 +41,8 @@ def test_what_differs_between_releases_is_above_what_does_not() -> None:
 
 
 def test_what_an_added_package_requires_is_in_its_layer() -> None:
-    text = lockfile.with_added(
-        LOCK + pin("contourpy", "1.3.0") + pin("matplotlib", "3.9.0"), ("contourpy", "matplotlib")
-    )
+    text = "# added by the matrix: contourpy matplotlib\n" + LOCK
+    text += pin("contourpy", "1.3.0") + pin("matplotlib", "3.9.0")
     added = msgspec.structs.replace(GPU, requirements=("tensorflow==2.20.0", "matplotlib", "numpy<3"))
     assert names(added, text)[2:] == [["numpy"], ["contourpy", "matplotlib"]]
 
