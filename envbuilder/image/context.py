@@ -132,8 +132,8 @@ def templates() -> dict[str, str]:
     folder = shipped("templates")
     names = [name for name in folder_contents(folder) if not name.startswith(("report/", "project/"))]
     slimming = resources.files("envbuilder.probes.slimming")
-    programs = [slimming.joinpath(name) for name in ("byte_compile.py", "remove_files.py")]
-    steps = {f"steps/{program.name}": decoding.text(packaged(program)) for program in programs}
+    programs = ("byte_compile.py", "remove_files.py")
+    steps = {f"steps/{name}": decoding.text(packaged(slimming / name)) for name in programs}
     return {name: users_text(folder / name) for name in names} | steps
 
 
@@ -168,7 +168,7 @@ def ensure_packages(
     stored = _stored_packages(environment, lock_text, workspace)
     again = {layer for layer in stored if renewed is not None and layer.folder not in renewed}
     missing = [layer for layer, folder in stored.items() if folder is None or layer in again]
-    given = workspace.given if missing and renewed is None else None
+    given = workspace.given if missing else None
     users = _stored_packages(environment, lock_text, Workspace(given)) if given else {}
     opened = None
     for layer in missing:
@@ -277,32 +277,24 @@ def standalone(environment: Environment, lock_text: str, workspace: Workspace, f
 
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
     """Compare the stored files of an environment's build, and the README, with what they should be."""
-    context = workspace.context(environment.id)
-    text, wanted, why = lockfile.of_context(context), None, "missing"
+    path, found = workspace.context(environment.id) / LOCK, list[Difference]()
     try:
-        wanted = rendered(environment, text, workspace) if text is not None else None
+        wanted = rendered(environment, users_text(path), workspace) | _readme()
     except (InputError, UsageError) as error:
-        why = error.message
-    if wanted is None:
-        return (Difference(str(context / LOCK), f"{why}: run envbuilder lock -s {environment.id}\n"),)
-    wanted |= _readme()
+        return (Difference(str(path), f"{error.message}: run envbuilder lock -s {environment.id}\n"),)
     present = {name: read_kept(workspace.images / name) for name in wanted} | build_files(environment.id, workspace)
-    found = (_difference(workspace.images / name, present[name], wanted.get(name)) for name in sorted(present))
-    return tuple(one for one in found if one is not None)
+    for name, content in sorted(present.items()):
+        if content != wanted.get(name):
+            place = str(workspace.images / name)
+            old, new = (decoding.lossy(one or b"").splitlines(keepends=True) for one in (content, wanted.get(name)))
+            lines = difflib.unified_diff(old, new, fromfile=place, tofile=f"{place} (as it should be)")
+            found.append(Difference(place, "".join(lines)))
+    return tuple(found)
 
 
 def unused(workspace: Workspace, known: Collection[str]) -> tuple[Path, ...]:
     """Return the folders of ``images/`` that no known environment's build uses."""
     used = {workspace.images / name for one in known for name in build_files(one, workspace)}
     folders = [path for path in folders_in(workspace.images) if path.name not in known and path.name != "shared"]
-    packages = workspace.images / PACKAGES
-    stored = folders_in(packages) if packages.is_dir() else ()
-    return tuple(sorted((*folders, *(path for path in stored if path / LOCK not in used))))
-
-
-def _difference(path: Path, old: bytes | None, new: bytes | None) -> Difference | None:
-    if old == new:
-        return None
-    before, after = (decoding.lossy(text or b"").splitlines(keepends=True) for text in (old, new))
-    lines = difflib.unified_diff(before, after, fromfile=str(path), tofile=f"{path} (as it should be)")
-    return Difference(str(path), "".join(lines))
+    folders += [path for path in workspace.images.glob(f"{PACKAGES}/*/") if path / LOCK not in used]
+    return tuple(sorted(folders))
