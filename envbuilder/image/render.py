@@ -122,20 +122,13 @@ def _dockerfile(
 
 _MAIN = "Dockerfile.j2"
 _HINT = 'begin it with {% extends "Dockerfile.j2" %}, and fill its blocks: docs/how-to/write-a-matrix.md'
-_VALUES = frozenset(
-    (
-        *("environment", "variant", "base", "added", "cuda", "system_packages", "system_locks", "system_digest"),
-        *("steps", "fixed_time", "loader_folders", "removed_digest", "account", "lock_digest", "require_cuda"),
-        *("links_nvrtc", "tools_base", "self", "super"),
-    )
-)
-"""The names that a template can use; `_dockerfile` gives them values."""
 
 
 def check_template(name: str, templates: Mapping[str, str]) -> None:
     """Check the template of a matrix without rendering it. Raises InputError with the lines of all problems.
 
-    A block that the parent lacks, and text outside of the blocks, would be left out without a word.
+    A block that the parent lacks, and text outside of the blocks, would be left out without a word. A template can use
+    the names that its parent uses.
     """
     import jinja2  # noqa: PLC0415 - see above
     from jinja2 import meta, nodes  # noqa: PLC0415
@@ -153,16 +146,15 @@ def check_template(name: str, templates: Mapping[str, str]) -> None:
         parents = [
             str(one.template.value) for one in tree.find_all(nodes.Extends) if isinstance(one.template, nodes.Const)
         ]
-        above = engine.parse(templates[parents[0]]) if parents and parents[0] in templates else None
+        above = engine.parse(templates[parents[0] if parents and parents[0] in templates else _MAIN])
     except jinja2.TemplateSyntaxError as error:
         problem(error.lineno, "", terminal_text.text(error.message or ""))
         raise InputError(tuple(problems), hint=_HINT) from error
-    names = set(_VALUES)
-    if parents and above is None:
+    names = {"self", "super", *(one.name for one in above.find_all(nodes.Name))}
+    if parents and parents[0] not in templates:
         problem(1, parents[0], "no such template", [_MAIN])
-    elif above is not None:
+    elif parents:
         blocks = {one.name for one in above.find_all(nodes.Block)}
-        names |= {one.name for one in above.find_all(nodes.Name) if one.ctx == "store"}
         for one in tree.body:
             if isinstance(one, nodes.Block) and one.name not in blocks:
                 problem(one.lineno, one.name, "the parent has no such block: it would be left out", blocks)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from jinja2 import meta
 from package_folders import store_packages
 
 from envbuilder.catalog.store import load
@@ -14,7 +15,7 @@ from envbuilder.choice import choose
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, UnsatisfiableError, UsageError
 from envbuilder.image import render
-from envbuilder.image.context import check_templates, stale, write_context
+from envbuilder.image.context import check_templates, stale, templates, write_context
 from envbuilder.image.system_lock import SYSTEM_LOCK
 from envbuilder.workspace import Workspace
 
@@ -291,7 +292,9 @@ def test_a_template_can_use_values_and_names_of_its_parent(root: Path) -> None:
 
 def test_the_names_that_a_template_may_use_are_those_that_it_gets(root: Path) -> None:
     """Each is rendered, so that a value that is gone is an error here."""
-    names = sorted(render._VALUES - {"self", "super"})
+    parent = render._engine(tuple(templates().items())).parse(templates()["Dockerfile.j2"])
+    names = sorted(meta.find_undeclared_variables(parent))
+    assert {"environment", "added", "steps", "lock_digest"} <= set(names)
     path = root / "ours/my.Dockerfile.j2"
     uses = "".join(f"{{% set x = {name} %}}" for name in names)
     path.write_text(f"{{% extends 'Dockerfile.j2' %}}\n{{% block as_user %}}{uses}{{% endblock %}}\n")
