@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -251,14 +252,7 @@ def _checkout(images: Path, files: Iterable[str]) -> dict[str, str]:
 
     They change only if the files do, and no clock enters the image: it is created on the day of that commit.
     """
-
-    def git(*words: str) -> str:
-        try:
-            done = subprocesses.run(["git", *words], within=20, folder=images, brief=True)
-        except subprocesses.ProgramError:
-            return ""
-        return done.text.strip() if done.code == 0 else ""
-
+    git = partial(subprocesses.answer, "git", folder=images)
     commit, _, created = git("log", "-1", "--format=%H %cI", "--", *files).partition(" ")
     if not commit or git("status", "--porcelain", "--ignored", "--", *files):
         return {}

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tarfile
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,7 +99,10 @@ def mirror_lines(suite: str) -> tuple[str, ...]:
     apt = host_settings.apt()
     main, security = apt.debian.rstrip("/"), apt.debian_security.rstrip("/")
     if not main and (release := _codename()):
-        sources = dict(_apt_sources())
+        form = "$(COMPONENT) $(RELEASE) $(REPO_URI)"
+        told = subprocesses.answer("apt-get", "indextargets", "--format", form, "Created-By: Packages")
+        rows = (line.split(" ", 2) for line in told.splitlines() if line.startswith("main "))
+        sources = {name: without_credentials(uri).rstrip("/") for _, name, uri in rows}
         main, security = sources.get(release, ""), sources.get(f"{release}-security", "")
     lines = (f"deb {main} {suite} main", f"deb {main} {suite}-updates main") if main else ()
     return (*lines, f"deb {security} {suite}-security main") if main and security else lines
@@ -117,7 +120,8 @@ def lines_of_base(suite: str, bases: Path) -> tuple[str, ...]:
 
 def _mmdebstrap(suite: str, part: Path, mirrors: tuple[str, ...], report: Callable[[str], None]) -> None:
     # mmdebstrap does not take over apt's proxy settings.
-    proxies = re.findall(r"^Acquire::https?::(?:Proxy|[^ ]+::Proxy) .*;$", _output("apt-config", "dump"), re.MULTILINE)
+    told = subprocesses.answer("apt-config", "dump")
+    proxies = re.findall(r"^Acquire::https?::(?:Proxy|[^ ]+::Proxy) .*;$", told, re.MULTILINE)
     command = [
         "mmdebstrap",
         "--variant=minbase",
@@ -160,21 +164,3 @@ def _codename() -> str:
         release = platform.freedesktop_os_release()
         return release.get("VERSION_CODENAME", "") if release["ID"] == "debian" else ""
     return ""
-
-
-def _apt_sources() -> Iterator[tuple[str, str]]:
-    """Yield (suite, mirror) as apt has them, credentials removed, of the component main."""
-    form = "$(COMPONENT) $(RELEASE) $(REPO_URI)"
-    for line in _output("apt-get", "indextargets", "--format", form, "Created-By: Packages").splitlines():
-        component, release, uri = line.split(" ", 2)
-        if component == "main":
-            yield release, without_credentials(uri).rstrip("/")
-
-
-def _output(*command: str) -> str:
-    """Run a query of apt's; '' where apt is absent or refuses."""
-    try:
-        told = subprocesses.run(command, within=30, brief=True)
-    except subprocesses.ProgramError:
-        return ""
-    return told.text if told.code == 0 else ""

@@ -99,6 +99,15 @@ def run(
     return CompletedProgram(code, bytes(out), bytes(errors))
 
 
+def answer(*command: str, folder: Path | None = None) -> str:
+    """Return what a brief query prints; '' if it cannot be run, or fails."""
+    try:
+        done = run(command, within=30, folder=folder, brief=True)
+    except ProgramError:
+        return ""
+    return done.text.strip() if done.code == 0 else ""
+
+
 def follow(
     command: Sequence[str],
     on_output: Callable[[bytes], None],
