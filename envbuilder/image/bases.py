@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,14 +162,14 @@ _HUB = "docker.io"
 _NAMES_REGISTRY = re.compile(r"(?:[^/]*[.:][^/]*|localhost)/")
 
 
-def sources(reference: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def sources(reference: str) -> tuple[str, ...]:
     """Return an image's references: its mirror's first, then its own.
 
     A name without a registry is the Hub's, where an official image is in ``library``.
     """
     first, _, rest = reference.partition("/")
     registry, path = (first, rest) if _NAMES_REGISTRY.match(reference) else (_HUB, reference)
-    mirror = mirrors(environ).get(registry)
+    mirror = mirrors().get(registry)
     if mirror is None:
         return (reference,)
     official = registry == _HUB and "/" not in path.partition("@")[0].partition(":")[0]

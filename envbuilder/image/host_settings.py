@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -66,20 +66,20 @@ class Apt(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     repositories: dict[_Name, _AptRepository] = {}
 
 
-def config_file(environ: Mapping[str, str] = os.environ) -> Path:
-    home = Path(environ.get("HOME") or Path.home())
-    return Path(environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
+def config_file() -> Path:
+    home = Path(os.environ.get("HOME") or Path.home())
+    return Path(os.environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
 
 
-def mirrors(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def mirrors() -> dict[str, str]:
     """Return the mirror of each registry that has one: ``docker.io`` → ``mirror.example.org/hub``.
 
     The variable ``TF_ENVBUILDER_MIRRORS`` (``docker.io=mirror.example.org/hub,quay.io=…``) precedes the file's table
     ``[mirrors]``. Raises UsageError for a name that is not a registry's or a mirror's.
     """
-    pairs = (pair.partition("=") for pair in environ.get(_VARIABLE, "").replace(",", " ").split())
+    pairs = (pair.partition("=") for pair in os.environ.get(_VARIABLE, "").replace(",", " ").split())
     variable = {registry: mirror for registry, _, mirror in pairs}
-    return _table("mirrors", dict[_Registry, _Mirror], environ, variable, _VARIABLE)
+    return _table("mirrors", dict[_Registry, _Mirror], variable, _VARIABLE)
 
 
 class _Images(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,27 +88,27 @@ class _Images(msgspec.Struct, forbid_unknown_fields=True):
     repository: _Mirror = _DEFAULT_REPOSITORY
 
 
-def repository(environ: Mapping[str, str] = os.environ) -> str:
+def repository() -> str:
     """Return the repository of images: ``--repository``, or the file's ``[images]``, or envbuilder's own.
 
     Raises UsageError for an invalid name.
     """
-    given = environ.get(REPOSITORY, "")
-    return _table("images", _Images, environ, {"repository": given} if given else {}, REPOSITORY).repository
+    given = os.environ.get(REPOSITORY, "")
+    return _table("images", _Images, {"repository": given} if given else {}, REPOSITORY).repository
 
 
-def apt(environ: Mapping[str, str] = os.environ) -> Apt:
-    return _table("apt", Apt, environ)
+def apt() -> Apt:
+    return _table("apt", Apt)
 
 
-def repository_files(name: str, folder: str, environ: Mapping[str, str] = os.environ) -> dict[str, bytes]:
+def repository_files(name: str, folder: str) -> dict[str, bytes]:
     """Return apt's list of a configured repository, and the key, which the list expects in ``folder``.
 
     Raises UsageError if none of this name is configured, or its key is not one.
     """
-    found = apt(environ).repositories.get(name)
+    found = apt().repositories.get(name)
     if found is None:
-        where = f"{config_file(environ)}: apt.repositories.{name}"
+        where = f"{config_file()}: apt.repositories.{name}"
         raise UsageError(f"{where} is missing: the packages come from it", hint=f"write {_EXAMPLES['apt']}")
     key = read_users(Path(found.key))
     armoured = key.lstrip().startswith(_ARMOUR)
@@ -119,14 +119,12 @@ def repository_files(name: str, folder: str, environ: Mapping[str, str] = os.env
     return {"further.list": line.encode(), key_file: key}
 
 
-def _table(
-    name: str, kind: type[T], environ: Mapping[str, str], more: Mapping[str, str] | None = None, origin: str = ""
-) -> T:
+def _table(name: str, kind: type[T], more: Mapping[str, str] | None = None, origin: str = "") -> T:
     """Read a table of the file, empty if there is none, with ``more`` values of another origin.
 
     Raises UsageError with an example if it does not fit.
     """
-    path = config_file(environ)
+    path = config_file()
     text = users_text(path) if path.is_file() else ""
     try:
         with decoding.damaged(str(path)):
@@ -140,22 +138,8 @@ def _table(
         raise UsageError(message, hint=f"write {_EXAMPLES[name]}") from error
 
 
-def _uv_toml(urls: list[str], main: str, proxy: str, links: str) -> Iterator[str]:
-    """Yield the lines of a ``uv.toml`` for these indexes; uv then chooses as pip does, the best version of all."""
-    yield from [f'find-links = ["{links}"]'] if links else []
-    yield from ['index-strategy = "unsafe-best-match"'] if urls else []
-    yield from [f'http-proxy = "{proxy}"', f'https-proxy = "{proxy}"'] if proxy else []
-    for url in urls:
-        yield from ("[[index]]", f'url = "{url}"')
-    yield from ["[[index]]", f'url = "{main}"', "default = true"] if main else []
-
-
 def host_files(
-    environ: Mapping[str, str] = os.environ,
-    wheels: Path | None = None,
-    indexes: tuple[str, ...] = (),
-    repository: str = "",
-    folder: str = "host",
+    *, wheels: Path | None = None, indexes: tuple[str, ...] = (), repository: str = "", folder: str = "host"
 ) -> dict[str, bytes]:
     """Return the files of the build host, by path in the context, for its ``folder``.
 
@@ -164,18 +148,22 @@ def host_files(
     only ``https`` and ``http`` are passed on, because a step cannot see this host's files. The files may hold
     credentials: they are mounted into steps, and are in no folder of this host and in no layer.
     """
-    config = configured(environ)
+    config = configured()
     main, proxy = (url if is_remote(url) else "" for url in (config.url, config.proxy))
     extra = list(dict.fromkeys((*indexes, *filter(is_remote, config.extra))))
     options = {"index-url": main, "extra-index-url": " ".join(extra), "proxy": proxy}
     pip = [f"{name} = {value}" for name, value in options.items() if value]
-    uv = list(_uv_toml(extra, main, proxy, "/run/host/wheels" if wheels else ""))
+    uv = ['find-links = ["/run/host/wheels"]'] if wheels else []
+    uv += ['index-strategy = "unsafe-best-match"'] if extra else []  # as pip: the best version of all indexes
+    uv += [f'{name} = "{proxy}"' for name in ("http-proxy", "https-proxy") if proxy]
+    uv += [line for url in extra for line in ("[[index]]", f'url = "{url}"')]
+    uv += ["[[index]]", f'url = "{main}"', "default = true"] if main else []
     texts = {"pip.conf": ["[global]", *pip] if pip else [], "uv.toml": uv}
     files = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in texts.items() if lines}
     if config.certificates:
         files["ca-certificates.crt"] = read_users(Path(config.certificates))
     if repository:
-        found = repository_files(repository, "/run/host/apt", environ)
+        found = repository_files(repository, "/run/host/apt")
         files |= {f"apt/{name}": content for name, content in found.items()}
     for wheel in sorted(wheels.glob("*.whl")) if wheels else ():
         files[f"wheels/{wheel.name}"] = read_users(wheel)

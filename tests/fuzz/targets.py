@@ -129,9 +129,9 @@ def configuration(data: bytes) -> None:
 
 def apt_settings(data: bytes) -> None:
     file("envbuilder/config.toml", data)
-    environ = {"XDG_CONFIG_HOME": str(folder())}
-    host_settings.mirrors(environ)
-    host_settings.repository_files("nvidia-bookworm", "/k", environ)
+    with mock.patch.dict("os.environ", {"XDG_CONFIG_HOME": str(folder())}):
+        host_settings.mirrors()
+        host_settings.repository_files("nvidia-bookworm", "/k")
 
 
 def apt_seeds() -> list[bytes]:

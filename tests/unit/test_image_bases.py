@@ -108,14 +108,12 @@ def test_the_tree_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: 
 
 
 DIGEST = "sha256:" + "d" * 64
-HUB = {"TF_ENVBUILDER_MIRRORS": "docker.io=mirror.example.org:5000/hub"}
 
 
 @pytest.fixture(autouse=True)
 def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("TF_ENVBUILDER_MIRRORS", raising=False)
-    HUB["XDG_CONFIG_HOME"] = str(tmp_path / "config")
     return tmp_path / "config/envbuilder/config.toml"
 
 
@@ -132,18 +130,22 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("127.0.0.1:5000/image", None),
     ],
 )
-def test_a_registry_s_images_are_had_from_its_mirror(reference: str, mirrored: str | None) -> None:
-    assert sources(reference, HUB) == ((mirrored, reference) if mirrored else (reference,))
+def test_a_registry_s_images_are_had_from_its_mirror(
+    reference: str, mirrored: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org:5000/hub")
+    assert sources(reference) == ((mirrored, reference) if mirrored else (reference,))
 
 
-def test_the_variable_outranks_the_file(no_configuration: Path) -> None:
+def test_the_variable_outranks_the_file(no_configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_configuration.parent.mkdir(parents=True)
     no_configuration.write_text('[mirrors]\n"docker.io" = "a.example.org"\n"quay.io" = "b.example.org/quay"\n')
-    environ = {"XDG_CONFIG_HOME": str(no_configuration.parents[1])}
-    assert mirrors(environ) == {"docker.io": "a.example.org", "quay.io": "b.example.org/quay"}
-    assert mirrors({**environ, "TF_ENVBUILDER_MIRRORS": "docker.io=c.example.org"})["docker.io"] == "c.example.org"
+    assert mirrors() == {"docker.io": "a.example.org", "quay.io": "b.example.org/quay"}
+    monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=c.example.org")
+    assert mirrors()["docker.io"] == "c.example.org"
+    monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=")
     with pytest.raises(UsageError, match="TF_ENVBUILDER_MIRRORS"):
-        mirrors({**environ, "TF_ENVBUILDER_MIRRORS": "docker.io="})
+        mirrors()
 
 
 def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(

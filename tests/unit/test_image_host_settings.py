@@ -8,8 +8,10 @@ import os
 import shutil
 import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -99,7 +101,7 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
     name = f"nvidia-bullseye.{'asc' if armoured else 'gpg'}"
     line = f"deb [arch=amd64 signed-by=/k/{name}] https://p.example.org/cuda/x86_64 /\n"
     assert repository_files("nvidia-bullseye", "/k") == {"further.list": line.encode(), name: key.read_bytes()}
-    files = host_files({"XDG_CONFIG_HOME": str(config.parents[1])}, repository="nvidia-bullseye")
+    files = host_files(repository="nvidia-bullseye")
     assert files["host/apt/further.list"].decode() == line.replace("/k/", "/run/host/apt/")
     assert files[f"host/apt/{name}"] == key.read_bytes()
     config.write_text(config.read_text() + 'suite = "stable main"\n')
@@ -295,19 +297,21 @@ def test_a_repository_that_nobody_configured_is_said_before_apt_is_asked(config:
     assert "key" in (failed.value.hint or "")
 
 
-UNSET = {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
-"""No configuration file is read."""
+def files_with(settings: Mapping[str, str], **given: Any) -> dict[str, bytes]:
+    """Return the host's files by these variables, and no others; no configuration file is read."""
+    with mock.patch.dict(os.environ, {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", **settings}, clear=True):
+        return host_files(**given)
 
 
 def test_the_named_bundle_wins(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_bytes(b"-----BEGIN CERTIFICATE-----\n")
-    assert host_files({"SSL_CERT_FILE": str(bundle)})["host/ca-certificates.crt"] == bundle.read_bytes()
+    assert files_with({"SSL_CERT_FILE": str(bundle)})["host/ca-certificates.crt"] == bundle.read_bytes()
 
 
 @pytest.mark.parametrize("index", ["file:///opt/index", "https://x\n[evil]", 'https://x"', "", "ftp://x"])
 def test_an_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
-    files = host_files({"PIP_INDEX_URL": index, **UNSET})
+    files = files_with({"PIP_INDEX_URL": index})
     assert not {"host/pip.conf", "host/uv.toml"} & files.keys()
 
 
@@ -315,8 +319,8 @@ def test_further_indexes_those_of_a_matrix_and_the_proxy_reach_both_installers(t
     config = tmp_path / "pip.conf"
     extra = "extra-index-url = https://one.example/simple\n  file:///opt/index [evil] https://two.example/simple\n"
     config.write_text(f"[global]\nindex-url = https://main.example/simple\n{extra}proxy = http://proxy.example:3128\n")
-    files = host_files({**UNSET, "PIP_CONFIG_FILE": str(config)}, indexes=("https://team.example/simple",))
-    pip = {**UNSET, "PIP_CONFIG_FILE": str(tmp_path / "host.conf")}
+    files = files_with({"PIP_CONFIG_FILE": str(config)}, indexes=("https://team.example/simple",))
+    pip = {"UV_NO_CONFIG": "1", "PIP_CONFIG_FILE": str(tmp_path / "host.conf")}
     (tmp_path / "host.conf").write_bytes(files["host/pip.conf"])
     (tmp_path / "uv.toml").write_bytes(files["host/uv.toml"])
     for environ in (pip, {"PIP_CONFIG_FILE": os.devnull, "UV_CONFIG_FILE": str(tmp_path / "uv.toml")}):

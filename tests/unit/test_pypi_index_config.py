@@ -10,6 +10,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from certificates import certificate
@@ -259,7 +260,8 @@ def test_every_client_uses_the_same_main_index(case: str, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path / "project")
     found = configured(own)
     assert found.urls[0] == found.addresses[0] == main
-    build = host_files(own)
+    with mock.patch.dict(os.environ, own, clear=True):
+        build = host_files()
     assert f"index-url = {main}\n".encode() in build["host/pip.conf"]
     assert f'url = "{main}"\ndefault = true\n'.encode() in build["host/uv.toml"]
     locked = {**own, **for_uv(found, own)}
