@@ -127,16 +127,27 @@ class Wheel:
 def removed(wheel: Wheel, rows: Iterable[LeaveOut], *, asked_for: Container[str]) -> Iterator[Row]:
     """Yield the files that a wheel's installation does not need, by the catalogue.
 
-    Packages that are ``asked_for`` by name lose only what compilers and tests read.
+    Packages that are ``asked_for`` by name lose only what compilers and tests read. A folder of which all files go for
+    one reason is one row: the topmost such folder.
     """
-    name = wheel.package.name
-    version = wheel.package.version
+    name, version, files = wheel.package.name, wheel.package.version, wheel.files
     own = [row for row in rows if row.paths and re.fullmatch(row.package, name)]
     own = [row for row in own if not row.tensorflow or versions.minor(version) in row.tensorflow]
     if name in asked_for:
         own = [row for row in own if row.reason in {"compilers", "tests"}]
-    gone = {path: row.reason for path in wheel.files if (row := _first(own, path)) is not None}
-    yield from _folded(wheel.package, wheel.files, gone)
+    gone = {path: row.reason for path in files if (row := _first(own, path)) is not None}
+    reasons: dict[str, set[str]] = {}
+    for path in files:
+        for folder in _above(path):
+            reasons.setdefault(folder, set()).update([] if path.endswith(".pyc") else [gone.get(path, "kept")])
+    rows_of: dict[str, list[str]] = {}
+    for path in sorted(gone):
+        top = next((folder for folder in _above(path) if reasons[folder] == {gone[path]}), path)
+        rows_of.setdefault(top, []).append(path)
+    for top, paths in sorted(rows_of.items()):
+        digest = remove_files.digest_of_rows((path, files[path][0]) for path in paths)
+        size = sum(files[path][1] for path in paths)
+        yield Row(name, version, gone[paths[0]], top, len(paths), size, digest)
 
 
 def _first(rows: Iterable[LeaveOut], path: str) -> LeaveOut | None:
@@ -160,22 +171,6 @@ def cuts(wheel: Wheel) -> Iterator[Row]:
                 if (cut := remove_files.symbols_cut(image)) is not None:
                     pin = (wheel.package.name, wheel.package.version)
                     yield Row(*pin, "symbols", path, 1, len(image), digest, str(cut.size), cut.digest(image))
-
-
-def _folded(package: Locked, files: Mapping[str, tuple[str, int]], gone: Mapping[str, RemovalReason]) -> Iterator[Row]:
-    """Yield a folder of which all files go for one reason as one row: the topmost such folder."""
-    reasons: dict[str, set[str]] = {}
-    for path in files:
-        for folder in _above(path):
-            reasons.setdefault(folder, set()).update([] if path.endswith(".pyc") else [gone.get(path, "kept")])
-    rows: dict[str, list[str]] = {}
-    for path in sorted(gone):
-        top = next((folder for folder in _above(path) if reasons[folder] == {gone[path]}), path)
-        rows.setdefault(top, []).append(path)
-    for top, paths in sorted(rows.items()):
-        digest = remove_files.digest_of_rows((path, files[path][0]) for path in paths)
-        size = sum(files[path][1] for path in paths)
-        yield Row(package.name, package.version, gone[paths[0]], top, len(paths), size, digest)
 
 
 def _above(path: str) -> Iterator[str]:

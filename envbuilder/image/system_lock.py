@@ -38,8 +38,6 @@ _BEFORE = ("?essential", "?priority(required)", "apt", *debian.PACKAGES)
 _IN_BASE = "# in the base: "
 """Begins a lock's line for a requested package that the base has already."""
 
-_SECONDS = 300
-
 
 class SystemPackage(msgspec.Struct, frozen=True):
     name: str
@@ -62,8 +60,7 @@ def parse(text: str) -> tuple[SystemPackage, ...]:
     packages = []
     for line in text.splitlines():
         if line and not line.startswith(_IN_BASE):
-            found = _LINE.match(line)
-            if found is None:
+            if (found := _LINE.match(line)) is None:
                 raise ValueError(f"not a pinned package of the system: {line!r}")
             packages.append(SystemPackage(found["name"], unquote(found["version"]), found["sha256"], found["file"]))
     return tuple(packages)
@@ -162,25 +159,23 @@ def resolve(suite: str, packages: Iterable[str], component: str = "", repository
     return "".join(f"{_IN_BASE}{one}\n" for one in sorted(others)) + text
 
 
-def _lines(suite: str) -> tuple[str, ...]:
-    """Return apt's lines for the suite: the user's, this host's, else those that the base was made from."""
-    found = debian.mirror_lines(suite) or debian.lines_of_base(suite, cache_dir() / "bases")
-    if not found:
+def _prepared(suite: str, component: str, repository: str, folder: Path) -> list[str]:
+    """Return the options for an apt in this folder that knows this suite and repository only, for amd64.
+
+    The suite's mirror is the user's, this host's, else that of the base.
+    """
+    further = host_settings.repository_files(repository, f"{folder}/etc") if repository else {}
+    lines = debian.mirror_lines(suite) or debian.lines_of_base(suite, cache_dir() / "bases")
+    if not lines:
         raise InfrastructureError(
             f"no mirror of Debian's {suite} is known on this host: its packages cannot be pinned here",
             hint=f'name one in {host_settings.config_file()}: [apt] with debian = "https://mirror.example.org/debian"',
         )
-    return found
-
-
-def _prepared(suite: str, component: str, repository: str, folder: Path) -> list[str]:
-    """Return the options for an apt in this folder that knows this suite and repository only, for amd64."""
-    further = host_settings.repository_files(repository, f"{folder}/etc") if repository else {}
     for name in ("state/lists/partial", "cache/archives/partial", "etc"):
         with writing(folder / name):
             (folder / name).mkdir(parents=True)
     signed = f"deb [signed-by={_KEYRING}] "
-    text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in _lines(suite))
+    text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in lines)
     files = {"status": b"", "sources.list": text.encode(), "preferences": _DEBIAN_FIRST.encode()}
     files |= {f"etc/{name}": content for name, content in further.items()}
     for name, content in files.items():
@@ -213,7 +208,7 @@ def _printed(options: list[str], packages: Iterable[str]) -> list[tuple[str, str
 
 def _run(words: list[str], hint: str) -> str:
     try:
-        done = subprocesses.run(["apt-get", *words], within=_SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8"})
+        done = subprocesses.run(["apt-get", *words], within=300, env={**os.environ, "LC_ALL": "C.UTF-8"})
     except subprocesses.ProgramError as error:
         hint = "lock on a host with apt, Debian's or Ubuntu's; what is locked is committed, and renders anywhere"
         raise InfrastructureError(f"the system's packages cannot be pinned here: {error.message}", hint=hint) from error
