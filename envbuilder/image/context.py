@@ -278,8 +278,11 @@ def standalone(environment: Environment, lock_text: str, workspace: Workspace, f
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
     """Compare the stored files of an environment's build, and the README, with what they should be."""
     path, found = workspace.context(environment.id) / LOCK, list[Difference]()
+    text = lockfile.of_context(path.parent)
+    if text is None:
+        return (Difference(str(path), f"missing: run envbuilder lock -s {environment.id}\n"),)
     try:
-        wanted = rendered(environment, users_text(path), workspace) | _readme()
+        wanted = rendered(environment, text, workspace) | _readme()
     except (InputError, UsageError) as error:
         return (Difference(str(path), f"{error.message}: run envbuilder lock -s {environment.id}\n"),)
     present = {name: read_kept(workspace.images / name) for name in wanted} | build_files(environment.id, workspace)

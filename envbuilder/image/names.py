@@ -34,12 +34,10 @@ https://github.com/opencontainers/image-spec/blob/main/annotations.md
 
 
 def reference(tag: str) -> str:
-    """Return the name of an environment's image in the engine's store, by its tag."""
     return f"{host_settings.repository()}:{tag}"
 
 
 def run_line(image: str, *, gpus: bool) -> str:
-    """Return the command that starts a shell or Python in an image."""
     return shlex.join(["docker", "run", "--rm", "-it", *(("--gpus", "all") if gpus else ()), image])
 
 

@@ -76,7 +76,6 @@ def digest(system: Mapping[str, str]) -> str:
 
 
 def needed(environment: Environment) -> tuple[str, ...]:
-    """Return the names of an environment's system locks."""
     names = (SYSTEM_LOCK,) if environment.pinned_packages else ()
     return (*names, CUDNN_LOCK) if environment.packaged_cuda else names
 
