@@ -168,7 +168,7 @@ def ensure_packages(
     stored = _stored_packages(environment, lock_text, workspace)
     again = {layer for layer in stored if renewed is not None and layer.folder not in renewed}
     missing = [layer for layer, folder in stored.items() if folder is None or layer in again]
-    given = workspace.given if missing else None
+    given = workspace.given if missing and renewed is None else None
     users = _stored_packages(environment, lock_text, Workspace(given)) if given else {}
     opened = None
     for layer in missing:
