@@ -55,7 +55,7 @@ _MOST = 4000
 
 DIED = "the worker died"
 
-_LOST = (OSError, TimeoutError, TypeError, RuntimeError, ValueError)
+_CONNECTION_ERRORS = (OSError, TypeError, RuntimeError, ValueError)
 """What Dask raises if a scheduler is lost; ValueError if the connection ends during the handshake of TLS."""
 
 _Answer = TypeVar("_Answer")
@@ -117,7 +117,7 @@ class DaskEngine:
         connections, self._client = (self._client, self._cluster), None
         for connection in connections:
             if connection is not None:
-                with suppress(*_LOST):
+                with suppress(*_CONNECTION_ERRORS):
                     connection.close()
 
     def _connect(self) -> None:
@@ -127,13 +127,13 @@ class DaskEngine:
         if self._cluster is None:
             _check_scheduler(self.address)
         if self._client is not None:
-            with suppress(*_LOST):
+            with suppress(*_CONNECTION_ERRORS):
                 self._client.close(timeout=1)
         connect: Any = Client
         try:
             self._client = connect(self._cluster or self.address, timeout=CONNECT_S, set_as_default=False)
             self._client.subscribe_topic(_TOPIC, self._line)
-        except _LOST as error:
+        except _CONNECTION_ERRORS as error:
             raise _away(self.address, error) from error
 
     def _line(self, event: tuple[object, Mapping[str, str]]) -> None:
@@ -149,7 +149,7 @@ class DaskEngine:
         try:
             known: Mapping[str, Mapping[str, Any]] = self._client.scheduler_info(n_workers=-1)["workers"]
             processing: Mapping[str, Sequence[str]] = self._client.processing()
-        except _LOST as error:
+        except _CONNECTION_ERRORS as error:
             raise _away(self.address, error) from error
         return tuple(
             Worker(
@@ -484,7 +484,7 @@ def _check_scheduler(address: str) -> None:
         ) from error
     try:
         kind = asyncio.run(asyncio.wait_for(identity(), CONNECT_S))
-    except _LOST as error:
+    except _CONNECTION_ERRORS as error:
         raise _away(address, error) from error
     if kind != "Scheduler":
         raise UsageError(f"{address} is a {kind} of Dask", hint="give the address that `dask scheduler` prints")
