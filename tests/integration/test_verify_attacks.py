@@ -60,7 +60,6 @@ MOST_BYTES = 300_000_000
 H100_HOST = gpu_verdict().host
 T4 = HostRef(driver="535.104.05", gpus=(GpuSeen(name="Tesla T4", compute_capability="7.5"),))
 BARE = HostRef(kernel="6.1.0", cpus=2)
-ON_H100 = {"level": "gpu", "driver": "535", "gpu": "H100"}
 GPU = {"level": "gpu"}
 GONE, OTHER_TYPE = digest("gone"), "application/vnd.other"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,11 +129,3 @@ def answering(folder: Path, **answers: Any) -> Iterator[Server]:
         server.frozen.clear()
         server.shutdown()
         server.server_close()
-
-
-def reachable(path: Path) -> bool:
-    """Tell whether something listens on a socket."""
-    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-        probe.connect(str(path))
-        return True
-    return False
