@@ -23,7 +23,7 @@ from docker.context import ContextAPI
 from docker.context.config import get_meta_dir
 from docker.errors import APIError, DockerException
 from docker.utils import kwargs_from_env
-from requests.exceptions import RequestException
+from requests.exceptions import ChunkedEncodingError, RequestException
 from urllib3.exceptions import HTTPError
 
 from envbuilder.errors import InfrastructureError
@@ -36,6 +36,7 @@ _WHICH_CONTEXT = "docker context ls lists the contexts; choose one by docker con
 _WHICH_ENGINE = "docker version shows the engine; if it was upgraded meanwhile, run the same command again"
 _OLD_ENGINE = "docker version shows the engine: it must be Docker 20.10 or newer"
 _HANGING = "look at the engine's log (journalctl -u docker), restart it, and run the same command again"
+_ENDED = "look at the engine's log (journalctl -u docker); as soon as it runs, run the same command again"
 
 CONNECT_S, ANSWER_S, WHOLE_S = 10.0, 60.0, 180.0
 """Limits until the engine accepts a connection, for the next bytes of an answer, and for a complete answer."""
@@ -263,6 +264,8 @@ def calling(action: str) -> Iterator[None]:
         raise InfrastructureError(f"the engine could not {action}: {error.explanation or error}", hint=hint) from error
     except decoding.DamagedError as error:
         raise InfrastructureError(f"the engine's answer is not valid ({action}): {error}", hint=_OLD_ENGINE) from error
+    except ChunkedEncodingError as error:
+        raise InfrastructureError(f"the engine ended before its answer did ({action})", hint=_ENDED) from error
     except (RequestException, HTTPError, DockerException, OSError) as error:
         raise InfrastructureError(f"the engine did not answer ({action}): {_reason(error)}", hint=NO_ENGINE) from error
 
