@@ -5,12 +5,14 @@ The SDK finds the engine and connects to it. Its own methods read answers withou
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -34,6 +36,7 @@ NO_ENGINE = "install Docker 20.10 or newer, start it, or set DOCKER_HOST to a ru
 _FREE_THE_DISK = "envbuilder clean --cache 5 removes build cache; docker system df shows what uses the rest"
 _WHICH_CONTEXT = "docker context ls lists the contexts; choose one by docker context use NAME, or set DOCKER_HOST"
 _WHICH_ENGINE = "docker version shows the engine; if it was upgraded meanwhile, run the same command again"
+_SSH_EXTRA, _SSH = "pip install 'tf-envbuilder[ssh]'", "install the program ssh (apt-get install openssh-client)"
 _OLD_ENGINE = "docker version shows the engine: it must be Docker 20.10 or newer"
 _HANGING = "look at the engine's log (journalctl -u docker), restart it, and run the same command again"
 _ENDED = "look at the engine's log (journalctl -u docker); as soon as it runs, run the same command again"
@@ -199,7 +202,11 @@ def open_connection(environment: Mapping[str, str]) -> Connection:
 
     Raises InfrastructureError if none answers, or if it is not Docker.
     """
-    arguments, action = _arguments(environment), "report its version"
+    arguments, action = _arguments(environment) | {"use_ssh_client": True}, "report its version"
+    if (host := str(arguments.get("base_url"))).startswith("ssh://"):
+        for missing, install in ((find_spec("paramiko") is None, _SSH_EXTRA), (shutil.which("ssh") is None, _SSH)):
+            if missing:
+                raise InfrastructureError(f"{host}: this host cannot reach an engine by ssh", hint=install)
     try:
         with decoding.damaged("the program there is not a Docker engine"):
             api = APIClient(version=MINIMUM_DOCKER_API_VERSION, timeout=int(CONNECT_S), **arguments)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -329,3 +331,48 @@ def test_pipe_or_device_as_configuration_is_refused_at_once(tmp_path: Path, make
     make(tmp_path / "config.json")
     with pytest.raises(InfrastructureError, match=r"config\.json"):
         connect({"DOCKER_CONFIG": str(tmp_path), "DOCKER_HOST": "tcp://127.0.0.1:1"})
+
+
+SSH = """\
+#!{python}
+import os, socket, sys, threading
+assert sys.argv[1:] == ["-l", "me", "-p", "2222", "--", "far.example.org", "docker system dial-stdio"], sys.argv
+engine = socket.socket(socket.AF_UNIX)
+engine.connect({path!r})
+def send():
+    while piece := os.read(0, 65536):
+        engine.sendall(piece)
+threading.Thread(target=send, daemon=True).start()
+while piece := engine.recv(65536):
+    os.write(1, piece)
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a place for a program ssh, the only one in PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path / "ssh"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK does not wait for its ssh
+def test_an_engine_of_another_host_answers_by_the_users_ssh(ssh: Path, tmp_path: Path) -> None:
+    with answering(tmp_path, images__a=lambda handler: handler.send(b"{}", 404)):
+        ssh.write_text(SSH.format(python=sys.executable, path=str(tmp_path / "e.sock")))
+        ssh.chmod(0o755)
+        engine = connect({"DOCKER_HOST": "ssh://me@far.example.org:2222"})
+        assert engine.info().version == "20.10.24"
+        assert engine.image("a:b") is None
+        del engine
+        gc.collect()
+
+
+@pytest.mark.usefixtures("ssh")
+def test_an_engine_by_ssh_without_a_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InfrastructureError, match="ssh") as failed:
+        connect({"DOCKER_HOST": "ssh://far.example.org"})
+    assert failed.value.hint == "install the program ssh (apt-get install openssh-client)"
+    monkeypatch.setattr(connection, "find_spec", lambda _: None)
+    with pytest.raises(InfrastructureError, match="ssh") as failed:
+        connect({"DOCKER_HOST": "ssh://far.example.org"})
+    assert failed.value.hint == "pip install 'tf-envbuilder[ssh]'"
