@@ -172,7 +172,15 @@ def as_text(document: CompatibilityDocument, catalog: Catalog) -> str:
             lines.append(f"  tensorflow {releases}")
             alike = grouped({value: found.answers[release, value] for value in found.ordered})
             lines += [f"    {found.answers[release, value]}: {values}" for values, value in alike.items()]
-    return "\n".join(lines[1:])
+    return "\n".join([*lines[1:], "", LEGEND])
+
+
+LEGEND = """\
+yes: uses the GPU; with a code: after a warning, such as a slow first start
+conditional: only if the condition of the code is met
+no: does not work, because of the code
+unknown: the catalogue makes no claim
+A code: `envbuilder explain CODE`. A host: `envbuilder check --driver VERSION --gpu NAME`."""
 
 
 def as_csv(document: CompatibilityDocument) -> str:
