@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, cast
@@ -28,7 +28,7 @@ from envbuilder.image.names import reference
 from envbuilder.jobs.explain import reasons
 from envbuilder.matrix import Arch
 from envbuilder.support.console import table
-from envbuilder.verdict import HostRef
+from envbuilder.verdict import HostRef, Level
 from envbuilder.workspace import Workspace
 
 
@@ -116,6 +116,31 @@ def run_line(environment: Environment) -> str:
     return names.run_line(reference(environment.image_tag), gpus=environment.flavor == "gpu")
 
 
+def from_registry(
+    document: ChooseDocument, repository: str, keys: tuple[Path, ...], catalog: Catalog
+) -> ChooseDocument:
+    """Take the image from a repository, by digest, if `verify` accepts it for the host; else say why not."""
+    from envbuilder.publish.verify_request import VerifyOptions, verify_image  # noqa: PLC0415 - few ask a registry
+
+    environment = document.environment
+    if environment is None:
+        return document
+    on_gpu, image = environment.flavor == "gpu", f"{repository}:{environment.image_tag}"
+    level: Level = "gpu" if on_gpu else "cpu"
+    driver = document.driver if on_gpu else None
+
+    gpus: tuple[str | None, ...] = (on_gpu and document.gpus) or (None,)
+    asked = (VerifyOptions(image=image, keys=keys, level=level, driver=driver, gpu=gpu) for gpu in gpus)
+    answers = [verify_image(options, catalog.gpu_model) for options in asked]
+    for refused in (one for one in answers if not one.accepted):
+        reason = refused.refusals[0]
+        text = f"image: not {image}, which verify refuses: {reason.reason}: {reason.message}"
+        return msgspec.structs.replace(document, why=(*document.why, text))
+    pinned = f"{repository}@{answers[0].digest}"
+    lines = {"run": names.run_line(pinned, gpus=on_gpu), "extend": f"FROM {pinned}"}
+    return msgspec.structs.replace(document, image=pinned, commands=document.commands | lines)
+
+
 def _why(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
     driver = host.driver or f"{_oldest_driver(environment, host.gpus, catalog)} or newer"
     where = f" that works on {', '.join(host.gpus) or 'some GPU'} with driver {driver}"
@@ -171,28 +196,31 @@ def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:
     return msgspec.structs.replace(document, image=image_of(choose_for(wanted, host, catalog).environment))
 
 
-_LISTED = 12
-"""Reasons against newer releases that the text lists."""
-
-_NONE = {False: "no environment works", None: "no claim: the catalogue does not know enough about this host"}
-
-
 def _title(document: ChooseDocument) -> str:
     if document.environment is not None:
         return document.environment.id
     on_condition = any(row.code is Code.DRIVER_FORWARD_COMPAT and row.compatible is None for row in document.refused)
-    return f"{CONDITIONAL}, and no environment meets it" if on_condition else _NONE[document.compatible]
+    if on_condition or document.compatible is False:
+        return f"{CONDITIONAL}, and no environment meets it" if on_condition else "no environment works"
+    unknown = [row for row in document.refused if row.compatible is None]
+    return f"no claim: no environment is known to work, and the catalogue has no answer about {_releases(unknown)}"
+
+
+def _releases(refused: Sequence[Refused]) -> str:
+    return " to ".join(dict.fromkeys((refused[0].tensorflow, refused[-1].tensorflow)))
 
 
 def as_text(document: ChooseDocument) -> str:
     environment = document.environment
     lines = [_title(document), *(f"  {why}" for why in document.why)]
-    refused = [(why, [row.tensorflow for row in rows]) for why, rows in groupby(document.refused, lambda row: row.why)]
-    lines += ["", "not chosen:"] if refused else []
-    lines += [f"  {' to '.join(dict.fromkeys((found[0], found[-1])))}: {why}" for why, found in refused[:_LISTED]]
+    lines += ["", "not chosen:"] if document.refused else []
+    for _, rows in groupby(document.refused, lambda row: (row.code, row.compatible)):
+        alike = tuple(rows)  # one reason: releases differ in a number of its sentence
+        lines.append(f"  {_releases(alike)}: {alike[0].code}: {alike[0].why}")
     for finding in document.findings:
         lines += ["", *finding_lines(finding)] if finding.severity is not Severity.INFO else []
     if document.matrix:
-        lines += ["", "matrix.yaml:", *(f"  {line}" for line in document.matrix.splitlines())]
-    image = ("image", document.image + ("" if document.built else "  (not built here)"))
+        lines += ["", "save this as matrix.yaml:", *(f"  {line}" for line in document.matrix.splitlines())]
+    known = document.built or "@" in document.image
+    image = ("image", document.image + ("" if known else "  (not built here)"))
     return "\n".join([*lines, *(["", table(image, list(document.commands.items()))] if environment else [])])

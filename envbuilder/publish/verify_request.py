@@ -52,12 +52,12 @@ class VerifyOptions:
 
     image: str
     keys: tuple[Path, ...]
-    identity: str | None
-    issuer: str | None
-    level: Level | None
-    driver: str | None
-    gpu: str | None
-    max_age: str
+    identity: str | None = None
+    issuer: str | None = None
+    level: Level | None = None
+    driver: str | None = None
+    gpu: str | None = None
+    max_age: str = "90d"
     environment: str | None = None
     tensorflow: str | None = None
     threshold: int = 1

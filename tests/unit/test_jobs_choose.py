@@ -33,7 +33,24 @@ def test_newest_release_that_works_is_chosen_with_the_reasons_against_newer_ones
     assert found.environment.tensorflow == "2.14.1"
     assert found.refused[0].tensorflow == CATALOG.final_versions[-1]
     assert {row.code for row in found.refused} == {"DRIVER_FORWARD_COMPAT"}
-    assert re.search(r"^  2\.\d+\.\d+ to 2\.15\.0: Driver 470\.57\.02 is below 525", as_text(found), re.MULTILINE)
+    why = r"^  2\.\d+\.\d+ to 2\.15\.0: DRIVER_FORWARD_COMPAT: Driver 470\.57\.02 is below 525"
+    assert re.search(why, as_text(found), re.MULTILINE)
+
+
+def test_releases_with_one_reason_share_a_line() -> None:
+    lines = as_text(asked(driver="535.104.05", gpus=("H100",))).splitlines()
+    (why,) = lines[lines.index("not chosen:") + 1 : lines.index("", lines.index("not chosen:"))]
+    assert re.match(r"  2\.\d+\.\d+ to 2\.17\.0: PTX_TOO_NEW: ", why)
+
+
+def test_no_claim_names_the_releases_that_nothing_is_known_about() -> None:
+    found = asked(driver="570.124.06", gpus=("RTX 5090",))
+    unknown = [row.tensorflow for row in found.refused if row.compatible is None]
+    assert 0 < len(unknown) < len(found.refused)
+    title, _, *lines = as_text(found).splitlines()
+    assert title.startswith("no claim: no environment is known to work")
+    assert title.endswith(f" {unknown[0]} to {unknown[-1]}")
+    assert len(lines) < 10
 
 
 def test_release_that_works_on_a_condition_is_no_refusal() -> None:
