@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -41,6 +42,18 @@ class Workspace:
     root: Path
     given: Path | None = None
     """Folder of the files that a matrix names: ``root``, except for a workspace below another one."""
+
+    matrices: tuple[str, ...] = ()
+    """The matrices as the user named them, for commands that messages propose."""
+
+    @classmethod
+    def here(cls, *matrices: str | None) -> Workspace:
+        return cls(Path.cwd(), matrices=tuple(filter(None, matrices)))
+
+    def command(self, name: str, *selectors: str) -> str:
+        """Write a command of envbuilder for the same matrices."""
+        words = ("envbuilder", name, *self.matrices, *(word for one in selectors for word in ("-s", one)))
+        return shlex.join(words)
 
     def users(self, name: str) -> Path:
         return (self.given or self.root) / name

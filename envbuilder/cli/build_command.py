@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -36,7 +35,7 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    workspace = Workspace(Path.cwd())
+    workspace = Workspace.here(values["matrix"])
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     options = read_options(RunOptions, values | {"validate": False})
     finish(run(choice, workspace, connect(), Console(), options, open_index()), form, run_text)

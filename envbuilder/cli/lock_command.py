@@ -21,5 +21,5 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: b
     from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd(), load())
-    changed = relock(choices, Workspace(Path.cwd()), Console(), refresh=refresh)
+    changed = relock(choices, Workspace.here(*matrices), Console(), refresh=refresh)
     click.echo(f"{changed.changed} {'lock' if changed.changed == 1 else 'locks'} changed, {changed.same} unchanged")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -85,7 +84,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
         raise UsageError("--to is missing", hint="--to registry.example.org/team/image")
     to = destination(values["to"])
     check_moving(values["moving"], to)
-    workspace = Workspace(Path.cwd())
+    workspace = Workspace.here(matrix)
     choice = choose(matrix, selectors, workspace, load())
     values |= {"to": to, "allow": tuple(dict.fromkeys(values["allow"])), "sbom": not values["no_sbom"]}
     options = read_options(PublishOptions, values)

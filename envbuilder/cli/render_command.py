@@ -29,7 +29,7 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
     if standalone is not None and len(matrices) == 1 and not selectors:
         matrices, selectors = (), matrices
     choices = choose_all(matrices, selectors, Path.cwd(), load())
-    workspace = Workspace(Path.cwd())
+    workspace = Workspace.here(*matrices)
     if standalone is not None:
         name = write_standalone(choices, workspace, standalone)
         click.echo(f"{standalone} builds {name}: docker build --build-arg BASE=IMAGE {standalone}")
@@ -42,6 +42,6 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
     for difference in differences:
         click.echo(difference.diff, nl=False)
     if differences:
-        click.echo(f"stale: {len(differences)} files; run `envbuilder render`", err=True)
+        click.echo(f"stale: {len(differences)} files; run `{workspace.command('render', *selectors)}`", err=True)
         raise click.exceptions.Exit(1)
     click.echo(f"{sum(len(choice.environments) for choice in choices)} build contexts are current")

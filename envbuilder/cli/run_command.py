@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -44,7 +43,7 @@ def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noq
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    workspace, console = Workspace(Path.cwd()), Console()
+    workspace, console = Workspace.here(values["matrix"]), Console()
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     document = run(choice, workspace, connect(), console, read_options(RunOptions, values), open_index())
     for row in document.rows if form == "table" else ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -56,7 +55,7 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.validation.validate_request import as_text, simulation_of, validate_python, validate_target
     from envbuilder.workspace import Workspace
 
-    console, catalog, workspace = Console(), load(), Workspace(Path.cwd())
+    console, catalog, workspace = Console(), load(), Workspace.here(values["matrix"])
     validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
     if values["attach"]:
         from envbuilder.engine.docker import connect

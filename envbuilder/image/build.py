@@ -207,7 +207,7 @@ def _files(environment: Environment, catalog: Catalog, workspace: Workspace, opt
     if options.as_it_lies:
         if f"{environment.id}/Dockerfile" in (files := build_files(environment.id, workspace)):
             return files
-        hint = f"envbuilder render -s {environment.id}"
+        hint = workspace.command("render", environment.id)
         raise UsageError(f"{workspace.context(environment.id)} has no Dockerfile", hint=hint)
     if (lock := options.lock) is None:
         lock = ensure_lock(environment, catalog, workspace)

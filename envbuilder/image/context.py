@@ -82,7 +82,7 @@ def ensure_lock(
             ensure_system_locks(environment, catalog, workspace, renew=renew)
             write_atomically(path, text.encode())
             return text
-    _check(environment, text, (found or path.parent) / LOCK)
+    _check(environment, text, (found or path.parent) / LOCK, workspace)
     if found is not None:
         for name, content in {**system_lock.texts(found, environment), LOCK: text}.items():
             write_atomically(path.parent / name, content.encode())
@@ -99,7 +99,8 @@ def ensure_system_locks(
     pin it here.
     """
     context = workspace.context(environment.id)
-    wanted = system_lock.needed(environment) if renew else system_lock.absent(context, environment)
+    hint = workspace.command("lock", environment.id)
+    wanted = system_lock.needed(environment) if renew else system_lock.absent(context, environment, hint)
     if not wanted:
         return
     system, cuda = system_of(environment, catalog), environment.packaged_cuda
@@ -111,7 +112,7 @@ def ensure_system_locks(
         write_atomically(context / SYSTEM_LOCK, text.encode())
 
 
-def _check(environment: Environment, text: str, path: Path) -> None:
+def _check(environment: Environment, text: str, path: Path, workspace: Workspace) -> None:
     """Raise InputError if a lock is damaged, or does not pin what an environment asks for."""
     problems = []
     try:
@@ -124,7 +125,7 @@ def _check(environment: Environment, text: str, path: Path) -> None:
     except ValueError as error:
         problems.append(Problem(str(path), 1, "", str(error)))
     if problems:
-        raise InputError(tuple(problems), hint=f"envbuilder lock -s {environment.id}")
+        raise InputError(tuple(problems), hint=workspace.command("lock", environment.id))
 
 
 def templates() -> dict[str, str]:
@@ -202,8 +203,8 @@ def rendered(environment: Environment, lock_text: str, workspace: Workspace) -> 
         texts[added.template] = users_text(workspace.users(added.template))
     sources = (*(source for source, _ in added.files), *added.certificates)
     files = {source: read_users(workspace.users(source)) for source in sources}
-    context, hint = workspace.context(environment.id), f"envbuilder lock -s {environment.id}"
-    if system_lock.absent(context, environment):
+    context, hint = workspace.context(environment.id), workspace.command("lock", environment.id)
+    if system_lock.absent(context, environment, hint):
         raise UsageError(f"{environment.id}: the system's packages are not pinned", hint=hint)
     packages = {}
     for layer, folder in _stored_packages(environment, lock_text, workspace).items():
@@ -278,13 +279,14 @@ def standalone(environment: Environment, lock_text: str, workspace: Workspace, f
 def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, ...]:
     """Compare the stored files of an environment's build, and the README, with what they should be."""
     path, found = workspace.context(environment.id) / LOCK, list[Difference]()
+    lock = workspace.command("lock", environment.id)
     text = lockfile.of_context(path.parent)
     if text is None:
-        return (Difference(str(path), f"missing: run envbuilder lock -s {environment.id}\n"),)
+        return (Difference(str(path), f"missing: run {lock}\n"),)
     try:
         wanted = rendered(environment, text, workspace) | _readme()
     except (InputError, UsageError) as error:
-        return (Difference(str(path), f"{error.message}: run envbuilder lock -s {environment.id}\n"),)
+        return (Difference(str(path), f"{error.message}: run {lock}\n"),)
     present = {name: read_kept(workspace.images / name) for name in wanted} | build_files(environment.id, workspace)
     for name, content in sorted(present.items()):
         if content != wanted.get(name):

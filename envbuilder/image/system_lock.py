@@ -80,7 +80,7 @@ def needed(environment: Environment) -> tuple[str, ...]:
     return (*names, CUDNN_LOCK) if environment.packaged_cuda else names
 
 
-def _stored(context: Path, environment: Environment) -> dict[str, tuple[str, bool]]:
+def _stored(context: Path, environment: Environment, hint: str = "") -> dict[str, tuple[str, bool]]:
     """Read the system's locks of a build context, and if each pins all that the environment asks for.
 
     Raises InputError for a damaged one.
@@ -93,7 +93,7 @@ def _stored(context: Path, environment: Environment) -> dict[str, tuple[str, boo
                 found[path.name] = text, _fits(path.name, text, environment)
             except ValueError as error:
                 problem = Problem(str(path), 1, "", str(error))
-                raise InputError((problem,), hint=f"envbuilder lock -s {environment.id}") from error
+                raise InputError((problem,), hint=hint) from error
     return found
 
 
@@ -111,16 +111,16 @@ def texts(context: Path, environment: Environment) -> dict[str, str]:
     return {name: text for name, (text, _) in _stored(context, environment).items()}
 
 
-def absent(context: Path, environment: Environment) -> tuple[str, ...]:
+def absent(context: Path, environment: Environment, hint: str = "") -> tuple[str, ...]:
     """Return the names of the system's locks that a build context lacks.
 
     Raises InputError for one that does not fit the environment: a lock changes on request only.
     """
-    found = _stored(context, environment)
+    found = _stored(context, environment, hint)
     message = f"does not pin {', '.join(environment.pinned_packages)}, which the matrix asks for"
     problems = tuple(Problem(str(context / name), 1, "", message) for name, (_, fits) in found.items() if not fits)
     if problems:
-        raise InputError(problems, hint=f"envbuilder lock -s {environment.id}")
+        raise InputError(problems, hint=hint)
     return tuple(name for name in needed(environment) if name not in found)
 
 

@@ -185,7 +185,7 @@ def _built(environment: Environment, session: PublishSession) -> Built:
 
     Statements about an image must describe the files that it was made from.
     """
-    hint = f"envbuilder build -s {environment.id}"
+    hint = session.workspace.command("build", environment.id)
     built = standing(environment, session.workspace)
     if built is None:
         raise PublishError(f"{environment.id} is not built", hint=hint)

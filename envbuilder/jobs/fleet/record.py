@@ -48,7 +48,8 @@ def required(environment: Environment, workspace: Workspace) -> bytes:
         raise UsageError(
             f"{environment.id}: this folder has no images/{environment.id}, so the files that the variant "
             f"{environment.variant} leaves out are unknown",
-            hint=f"run it in a checkout with images/; for a new environment first: envbuilder lock -s {environment.id}",
+            hint="run it in a checkout with images/; for a new environment first: "
+            + workspace.command("lock", environment.id),
         )
     return packed(environment, workspace)
 
