@@ -91,10 +91,10 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     except (ValueError, TypeError, unsupported) as error:
         raise UsageError(
             f"{path}: not a usable private key: {error}",
-            hint="envbuilder keys new makes one; for a protected one set TF_ENVBUILDER_KEY_PASSWORD",
+            hint="envbuilder keys new FOLDER makes one; for a protected one set TF_ENVBUILDER_KEY_PASSWORD",
         ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes one")
+        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new FOLDER makes one")
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
     known = load_public_keys(beside) if beside.is_file() else ()
     return PrivateKey(next((one for one in known if one.keyid == public.keyid), public), key)
@@ -154,7 +154,7 @@ def _load_public(path: Path, block: str) -> PublicKey:
     except (ValueError, unsupported) as error:
         raise UsageError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
-        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new makes a pair")
+        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new FOLDER makes a pair")
     return _public(key)
 
 

@@ -213,7 +213,7 @@ def by_digest(target: str | None) -> Reference:
     if not reference.digest:
         raise UsageError(
             f"{target!r} names no digest; a verdict is attached to a digest",
-            hint="registry.example.org/team/image@sha256:…, as `envbuilder verify --format json` names it",
+            hint="registry.example.org/team/image@sha256:…, as `envbuilder verify IMAGE --key KEY` names it",
         )
     return reference
 
@@ -311,7 +311,7 @@ def publish_notice(
     if unknown := [one for one in answers if one not in known]:
         raise PublishError(
             f"no statement about {reference} has the digest {unknown[0]}",
-            hint=f"envbuilder verify {reference} --format json names statements by their digests",
+            hint=f"envbuilder verify {reference} --key KEY --format json names statements by their digests",
         )
     _, previous = links(repository, sealer.openers, manifest, None, now)
     others = tuple(one for one in previous if one not in answers)

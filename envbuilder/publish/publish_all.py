@@ -115,7 +115,7 @@ def sealer_of(
     first, *others = (load_private(path, password=password) for path in keys)
     for path, key in zip(keys, (first, *others), strict=True):
         if key.public.expires and key.public.expires < datetime.now(UTC):
-            raise UsageError(f"the key {path} expired on {key.public.expires}", hint="envbuilder keys new makes one")
+            raise UsageError(f"the key {path} expired on {key.public.expires}", hint="envbuilder keys new FOLDER")
         if path.stat().st_mode & 0o077:
             say(f"warning: others can read the private key {path}: chmod 600 {path}")
     return KeySealer(first, others=tuple(others), trusted=load_public_keys(*public))
