@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from envbuilder.cli.options import (
+    cache_option,
     format_option,
     jobs_option,
     matrix_argument,
@@ -24,6 +25,7 @@ from envbuilder.cli.options import (
 @format_option
 @jobs_option
 @pull_option
+@cache_option
 @click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load

@@ -202,6 +202,12 @@ pull_option = click.option(
     help="Update the bases first, from the registry or Debian; images of a changed base are built again.",
 )
 
+cache_option = click.option(
+    "--cache",
+    metavar="HOST/REPOSITORY",
+    help="Take build steps from this repository, and store those of a new build there as cache-ID.",
+)
+
 sign_option = click.option(
     "--key",
     "keys",

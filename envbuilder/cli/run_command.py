@@ -8,6 +8,7 @@ import click
 
 from envbuilder.cli.options import (
     allow_option,
+    cache_option,
     format_option,
     gpus_option,
     jobs_option,
@@ -29,6 +30,7 @@ from envbuilder.cli.options import (
 @profile_option
 @gpus_option
 @pull_option
+@cache_option
 @allow_option
 @click.option(
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."

@@ -299,6 +299,7 @@ class DockerEngine:
             "nocache": str(request.no_cache).lower(),
             "buildargs": json.dumps({**self._proxies, **request.build_args}),
             "labels": json.dumps(dict(request.labels)),
+            "cachefrom": json.dumps(request.cache_from),
         }
 
     def _post(

@@ -97,7 +97,10 @@ class Image:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """An image to build: a context (a folder or its files), and ``extra`` files for it (path in it → content)."""
+    """An image to build: a context (a folder or its files), and ``extra`` files for it (path in it → content).
+
+    ``cache_from`` are images whose steps are taken if they are the same; they need BuildKit's inline cache.
+    """
 
     context: Path | Mapping[str, bytes]
     tag: str
@@ -107,6 +110,7 @@ class BuildRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
     no_cache: bool = False
+    cache_from: tuple[str, ...] = ()
 
 
 OWN_END_S = 30.0

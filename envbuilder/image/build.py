@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, Image, Layer, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import UsageError, redacted
+from envbuilder.errors import InfrastructureError, UsageError, redacted
 from envbuilder.image import lockfile, names, removed_files, system_lock
 from envbuilder.image.bases import NEEDED, Base, ask_for_room, ensure_base
 from envbuilder.image.context import (
@@ -33,7 +34,7 @@ from envbuilder.image.host_settings import host_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
 from envbuilder.pypi.client import PackageIndex
-from envbuilder.support import decoding, subprocesses, terminal_text
+from envbuilder.support import console, decoding, subprocesses, terminal_text
 from envbuilder.verdict import EngineRef
 from envbuilder.workspace import (
     Workspace,
@@ -113,7 +114,8 @@ class BuildOptions:
 
     ``lock`` is a lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are.
     ``wheels`` is a folder of wheels that steps may install from, next to the index. ``index`` gives the RECORDs of the
-    locked wheels after the build: validation compares the image with them.
+    locked wheels after the build: validation compares the image with them. ``cache`` is a repository in a registry that
+    keeps the steps of builds.
     """
 
     lock: str | None = None
@@ -121,6 +123,7 @@ class BuildOptions:
     no_cache: bool = False
     wheels: Path | None = None
     index: PackageIndex | None = None
+    cache: str | None = None
 
 
 _PLAIN = BuildOptions()
@@ -164,6 +167,11 @@ def ensure(
         | {name: value for name, value in checkout.items() if name not in dict(environment.added.labels)},
         no_cache=options.no_cache,
     )
+    cache = f"{options.cache}:cache-{environment.image_tag}" if options.cache else ""
+    if cache:
+        with _warning("no build cache"):
+            engine.pull(cache)  # with the credentials of `docker login`, which the builder does not have
+        request = replace(request, cache_from=(cache,))
     ask_for_room(environment.id, NEEDED[environment.flavor], engine)
     remove(workspace.image_record(environment.id))
     began = time.monotonic()
@@ -192,7 +200,22 @@ def ensure(
     built = _built(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=own)
     wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
+    if cache:
+        with _warning("the build cache is not stored"):
+            # An image of its own: the inline cache has times, and the environment's image builds bit for bit the same.
+            inline = {**request.build_args, "BUILDKIT_INLINE_CACHE": "1"}
+            engine.build(replace(request, tag=cache, labels={}, build_args=inline), on_step)
+            engine.push(cache)
     return built
+
+
+@contextmanager
+def _warning(text: str) -> Iterator[None]:
+    """Turn a failure of the registry into a warning: a cache only saves time."""
+    try:
+        yield
+    except InfrastructureError as error:
+        console.warn(f"{text}: {error.message}")
 
 
 def standing(environment: Environment, workspace: Workspace) -> Built | None:

@@ -65,7 +65,10 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Builds at a time, the suite's profile, the container's GPUs, the steps to repeat, and whether to validate."""
+    """Builds at a time, the suite's profile, the container's GPUs, the steps to repeat, and whether to validate.
+
+    ``cache`` is a repository in a registry that keeps the steps of builds.
+    """
 
     jobs: int = 1
     profile: Profile = "quick"
@@ -73,6 +76,7 @@ class RunOptions:
     fresh: bool = False
     no_cache: bool = False
     pull: bool = False
+    cache: str | None = None
     validate: bool = True
 
 
@@ -132,7 +136,7 @@ class _Runner:
                     self.workspace,
                     self.engine,
                     steps(task),
-                    options=BuildOptions(no_cache=self.options.no_cache, index=self.index),
+                    options=BuildOptions(no_cache=self.options.no_cache, index=self.index, cache=self.options.cache),
                 )
         except EnvbuilderError as error:
             self.console.say(f"{environment.id}: {error}")

@@ -36,6 +36,7 @@ def run_steps(job: dict[str, Any], folder: Path, **variables: str) -> tuple[int,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "MATRIX": "matrix.yaml",
         "GITHUB_OUTPUT": str(outputs),
+        "RUNNER_TEMP": str(folder),
         **variables,
     }
     ran = [text for text in texts if text and not text.startswith("pip install")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,17 @@ from click.testing import CliRunner
 
 from envbuilder.cli import root
 from envbuilder.jobs.project import FILES
+from envbuilder.jobs.run import RunDocument, RunRow, run_text
+
+CHECK_JSONSCHEMA = [sys.executable, "-m", "check_jsonschema"]
+DEVCONTAINER = Path(__file__).parents[1] / "support/schemas/devContainer.base.schema.json"
+SCHEMAS = {
+    "compose.yaml": ("--builtin-schema", "vendor.compose-spec"),
+    ".devcontainer/devcontainer.json": ("--schemafile", str(DEVCONTAINER)),
+    ".github/workflows/environments.yml": ("--builtin-schema", "vendor.github-workflows"),
+    ".gitlab-ci.yml": ("--builtin-schema", "vendor.gitlab-ci"),
+}
+"""Files of a project, and the published schemas that they fit."""
 
 
 def run(*words: str) -> str:
@@ -81,6 +93,9 @@ def test_files_for_containers_name_the_image(here: Path) -> None:
     run("init", "--gpu", "A100", "--driver", "535", *(word for form in FILES for word in ("--with", form)))
     (row,) = json.loads(run("plan", "--format", "github"))["include"]
     image = f"envbuilder/tensorflow:{row['tag']}"
+    for name, schema in SCHEMAS.items():
+        checked = subprocess.run([*CHECK_JSONSCHEMA, *schema, name], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout
     ((service,)) = yaml.safe_load((here / "compose.yaml").read_text())["services"].values()
     assert service["image"] == image
     assert service["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
@@ -95,6 +110,22 @@ def test_devcontainer_of_two_environments_asks_for_one(here: Path) -> None:
     with pytest.raises(AssertionError, match="2 are selected"):
         run("export", "devcontainer")
     assert json.loads(run("export", "devcontainer", "-s", "flavor=cpu"))["image"].startswith("envbuilder/tensorflow:")
+
+
+def test_errors_become_annotations_of_the_github_file(here: Path) -> None:
+    repository(here)
+    text = run("export", "github")
+    matchers = json.loads(yaml.safe_load(text)["env"]["PROBLEMS"])["problemMatcher"]
+    (file,), (verdict,) = (one["pattern"] for one in matchers)
+    (here / "matrix.yaml").write_text("name: m\naxes: {tensorflow: [2.20], flavour: [cpu]}\n")
+    done = subprocess.run([sys.executable, "-m", "envbuilder", "plan"], capture_output=True, text=True, check=False)
+    found = re.match(file["regexp"], done.stderr.splitlines()[0])
+    assert found is not None
+    assert (found[file["file"]], found[file["line"]]) == (str(here / "matrix.yaml"), "2")
+    assert "did you mean flavor" in found[file["message"]]
+    row = RunRow(environment="a", verdict="FAILED", level="load", image="x:a", built="built")
+    table = run_text(RunDocument(matrix="m", rows=(row,))).splitlines()
+    assert [bool(re.match(verdict["regexp"], line)) for line in table[:2]] == [False, True]
 
 
 @pytest.mark.parametrize("form", ["github", "gitlab"])

@@ -113,7 +113,7 @@ ELSEWHERE = {
 
 
 def filled(words: tuple[str, ...]) -> list[str]:
-    made = []
+    made: list[str] = []
     for word in words:
         plain = word.strip("'")
         value = next((value for pattern, value in FILLED if re.fullmatch(pattern, plain)), plain)
