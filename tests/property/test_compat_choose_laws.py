@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
@@ -15,11 +17,11 @@ from envbuilder.compat.fleet import FleetHost, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.engine.port import Engine
-from envbuilder.environment import Combination, Environment, Variant
+from envbuilder.environment import WHOLE, Combination, Environment, Variant
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import check_with_image, choose_environment
-from envbuilder.jobs.doctor import diagnose
-from envbuilder.jobs.plan import NewestOptions, newest_for
+from envbuilder.jobs.doctor import Diagnosis, diagnose
+from envbuilder.jobs.plan import NewestOptions, PlanDocument, PlanOptions, newest_for, plan_matrix
 from envbuilder.matrix import Axes, Matrix
 from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.verdict import GpuSeen, HostRef
@@ -45,17 +47,52 @@ def plan_of(release: str, variant: Variant) -> tuple[Environment, ...]:
     return plan(Matrix(name="one", axes=axes), CATALOG).environments
 
 
+def fleet_plan(folder: Path, release: str, driver: str, gpu: str, variant: Variant) -> PlanDocument:
+    """Plan a matrix of one release for a fleet of one host, from their files."""
+    axes = {"tensorflow": [release], "flavor": ["gpu"], "form": [variant or WHOLE]}
+    (folder / "matrix.yaml").write_text(json.dumps({"name": "one", "axes": axes}))
+    (folder / "fleet.yaml").write_text(json.dumps([{"name": "host", "driver": driver, "gpus": [gpu]}]))
+    options = PlanOptions(matrix=str(folder / "matrix.yaml"), fleet=folder / "fleet.yaml")
+    return plan_matrix(options, folder, CATALOG)
+
+
 def no_engine() -> Engine:
     raise InfrastructureError("no container engine answers", hint="start it")
 
 
+def doctor(driver: str, gpu: str, environments: tuple[Environment, ...]) -> Diagnosis:
+    return diagnose(
+        HostRef(driver=driver, gpus=(GpuSeen(name=gpu, compute_capability=""),)),
+        no_engine,
+        avx=True,
+        arch=next(row.arch for row in CATALOG.gpus if row.name == gpu) or "x86_64",
+        base=CATALOG.systems[0],
+        tools=(),
+        places=(),
+        environments=environments,
+        catalog=CATALOG,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fleet")
+
+
 @examples(60)
 @given(releases, drivers, gpus, variants)
-def test_choose_and_check_agree_about_a_release(release: str, driver: str, gpu: str, variant: Variant) -> None:
+def test_choose_check_plan_and_doctor_agree_about_a_release(
+    folder: Path, release: str, driver: str, gpu: str, variant: Variant
+) -> None:
     found = chosen(release, driver, gpu, variant)
     document = check_with_image(Question(tensorflow=release, driver=driver, gpus=(gpu,)), CATALOG)
     named = plan_of(release, variant)
-    cells = place(named, (FleetHost(name="host", driver=driver, gpus=(gpu,)),), CATALOG)
+    fleet = fleet_plan(folder, release, driver, gpu, variant)
+    cells = fleet.cells
+    assert [row.id for row in fleet.environments] == [row.id for row in named]
+    assert {one.environment: one.compatible for one in doctor(driver, gpu, named).environments} == {
+        one.environment: one.compatible for one in cells
+    }
     # The release's own CUDA may have a forward-compatibility package for this driver, the newer CUDA of its image none.
     has_newer_cuda = any(one.cuda != one.built_cuda for one in named)
     assert found.compatible is document.compatible or (has_newer_cuda and document.compatible is None)
@@ -73,23 +110,15 @@ def test_choose_and_check_agree_about_a_release(release: str, driver: str, gpu: 
 
 @examples(15)
 @given(drivers, gpus)
-def test_every_command_names_the_same_newest_environment(driver: str, gpu: str) -> None:
+def test_every_command_names_the_same_newest_environment(folder: Path, driver: str, gpu: str) -> None:
     found = chosen("", driver, gpu)
     question = Question(driver=driver, gpus=(gpu,))
     (planned,) = newest_for(NewestOptions(driver=driver, gpus=(gpu,)), CATALOG).newest
     document = choose_environment(question, None, "runtime", NOWHERE, CATALOG)
     environments = (found.environment,) if found.environment else ()
-    diagnosis = diagnose(
-        HostRef(driver=driver, gpus=(GpuSeen(name=gpu, compute_capability=""),)),
-        no_engine,
-        avx=True,
-        arch="x86_64",
-        base=CATALOG.systems[0],
-        tools=(),
-        places=(),
-        environments=environments,
-        catalog=CATALOG,
-    )
+    diagnosis = doctor(driver, gpu, environments)
+    (on_fleet,) = fleet_plan(folder, "2.20.0", driver, gpu, "runtime").newest
+    assert (on_fleet.image, on_fleet.compatible) == (planned.image, planned.compatible)
     assert planned.image == diagnosis.chosen
     assert document.environment == found.environment
     checked = check_with_image(question, CATALOG)
