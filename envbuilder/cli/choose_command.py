@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from envbuilder.cli.options import FilePath, choice_options, format_option
-from envbuilder.environment import Flavor, Variant
 
 
 @click.command("choose")
@@ -16,20 +15,12 @@ from envbuilder.environment import Flavor, Variant
 @click.option("--from", "source", metavar="HOST/REPOSITORY", help="Take the image from here if `verify` accepts it.")
 @click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="With --from: a trusted public key.")
 @format_option
-def command(
-    form: str,
-    *,
-    flavor: Flavor | None,
-    variant: Variant,
-    source: str | None,
-    keys: tuple[Path, ...],
-    **values: Any,  # noqa: ANN401 - click's
-) -> None:
+def command(form: str, source: str | None, keys: tuple[Path, ...], **values: Any) -> None:  # noqa: ANN401 - click's
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish, warn_of_age
     from envbuilder.compat.question import QuestionOptions, question
     from envbuilder.jobs.choose import as_text, choose_environment, from_registry
 
-    asked, catalog = question(QuestionOptions(**values)), warn_of_age(load())
-    document = choose_environment(asked, flavor, variant, Path.cwd(), catalog)
+    flavor, variant, catalog = values.pop("flavor"), values.pop("variant"), warn_of_age(load())
+    document = choose_environment(question(QuestionOptions(**values)), flavor, variant, Path.cwd(), catalog)
     finish(from_registry(document, source, keys, catalog) if source else document, form, as_text)

@@ -16,10 +16,10 @@ from envbuilder.cli.options import select_option
 def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
-    from envbuilder.jobs.prepare import relock
+    from envbuilder.jobs.prepare import prepare_all
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd(), load())
-    changed = relock(choices, Workspace.here(*matrices), Console(), refresh=refresh)
+    changed = prepare_all(choices, Workspace.here(*matrices), Console(), renew=True, refresh=refresh)
     click.echo(f"{changed.changed} {'lock' if changed.changed == 1 else 'locks'} changed, {changed.same} unchanged")

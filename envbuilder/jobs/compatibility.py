@@ -176,11 +176,8 @@ def as_text(document: CompatibilityDocument, catalog: Catalog) -> str:
 
 
 LEGEND = """\
-yes: uses the GPU; with a code: after a warning, such as a slow first start
-conditional: only if the condition of the code is met
-no: does not work, because of the code
-unknown: the catalogue makes no claim
-A code: `envbuilder explain CODE`. A host: `envbuilder check --driver VERSION --gpu NAME`."""
+yes: uses the GPU, with a code after a warning; conditional: if a condition is met; unknown: no claim
+`envbuilder explain CODE` says what a code means, `envbuilder check` answers for one host."""
 
 
 def as_csv(document: CompatibilityDocument) -> str:

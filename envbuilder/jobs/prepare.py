@@ -8,7 +8,6 @@ from pathlib import Path
 from envbuilder.choice import Choice
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
-from envbuilder.image import lockfile
 from envbuilder.image.context import (
     Difference,
     check_templates,
@@ -19,55 +18,44 @@ from envbuilder.image.context import (
     unused,
     write_context,
 )
+from envbuilder.image.lockfile import LOCK
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, folder_contents
 
 
 @dataclass(frozen=True)
-class Relocked:
+class Prepared:
     """Numbers of changed and unchanged locks."""
 
     changed: int
     same: int
 
 
-def relock(choices: tuple[Choice, ...], workspace: Workspace, console: Console, *, refresh: bool = False) -> Relocked:
-    """Resolve every chosen environment again and write its files."""
+def prepare_all(
+    choices: tuple[Choice, ...], workspace: Workspace, console: Console, *, renew: bool = False, refresh: bool = False
+) -> Prepared:
+    """Write every chosen environment's files. Locks that exist stay, unless ``renew`` is set."""
     changed, seen, renewed = 0, set[str](), set[str]()
     for choice in choices:
         check_templates(choice.environments, workspace)
         for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
-            text = ensure_lock(environment, choice.catalog, workspace, renew=True, renewed=seen, refresh=refresh)
-            ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed)
+            text = ensure_lock(environment, choice.catalog, workspace, renew=renew, renewed=seen, refresh=refresh)
+            ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed if renew else None)
             write_context(environment, text, workspace)
             after = _locks(workspace, environment)
-            console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
+            if renew or after != before:
+                console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
             changed += after != before
             seen.add(environment.id)
-    return Relocked(changed, len(seen) - changed)
+    return Prepared(changed, len(seen) - changed)
 
 
 def _locks(workspace: Workspace, environment: Environment) -> dict[str, bytes]:
     """Return the locks of a context: the environment's and its system's."""
     there = folder_contents(workspace.context(environment.id))
-    return {name: there[name] for name in (lockfile.LOCK, SYSTEM_LOCK, CUDNN_LOCK) if name in there}
-
-
-def prepare_all(choices: tuple[Choice, ...], workspace: Workspace, console: Console) -> int:
-    """Write every chosen environment's files, locking those that have no lock yet; return how many there are."""
-    count = 0
-    for choice in choices:
-        check_templates(choice.environments, workspace)
-        for environment in choice.environments:
-            if lockfile.of_context(workspace.context(environment.id)) is None:
-                console.say(f"{environment.id}: locking")
-            text = ensure_lock(environment, choice.catalog, workspace)
-            ensure_packages(environment, text, choice.catalog, workspace)
-            write_context(environment, text, workspace)
-            count += 1
-    return count
+    return {name: there[name] for name in (LOCK, SYSTEM_LOCK, CUDNN_LOCK) if name in there}
 
 
 def write_standalone(choices: tuple[Choice, ...], workspace: Workspace, folder: Path) -> str:
