@@ -206,6 +206,7 @@ def ensure(
             inline = {**request.build_args, "BUILDKIT_INLINE_CACHE": "1"}
             engine.build(replace(request, tag=cache, labels={}, build_args=inline), on_step)
             engine.push(cache)
+        engine.remove(cache)
     return built
 
 

@@ -96,6 +96,27 @@ def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
     assert {step.kind for step in steps} == {"started", "done"}
 
 
+def test_build_steps_are_taken_from_a_registry_and_stored_there(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cold, options = engine_with_base(), BuildOptions(cache="registry.example.org/team/tensorflow")
+    cache = f"registry.example.org/team/tensorflow:cache-{vetted().id}"
+    built = made(workspace, cold, options)
+    assert "warning: no build cache: the engine could not pull" in capsys.readouterr().err
+    assert [(one.tag, "BUILDKIT_INLINE_CACHE" in one.build_args) for one in cold.builds] == [
+        (built.record.reference, False),
+        (cache, True),
+    ]
+    assert (next(iter(cold.registry)), cold.image(cache)) == (cache, None)
+    made(workspace, cold, options)  # up to date: nothing is pulled or pushed
+    assert len(cold.builds) == 2
+    other = engine_with_base()
+    other.registry = cold.registry
+    made(workspace, other, options)
+    assert [one.cache_from for one in other.builds] == [(cache,)] * 2
+    assert "no build cache" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("remote", "source"),
     [
