@@ -38,7 +38,7 @@ test: ## Run what CI runs: lint, then every test that is not marked `full`
 	@$(PYTEST) -n 3 -m "not full"  # on 2 cores: many tests wait for an engine or a registry
 
 test-full: ## Run what `make test` leaves out, in at most 45 minutes: all controls, adversarial images, long tests
-	@scripts/setup engine dev registry browser slurm metrics clock trace
+	@scripts/setup engine dev registry compose browser slurm metrics clock trace
 	@timeout --kill-after=60 45m $(PYTEST) -n 4 --hypothesis-profile=explore -m "full or law"
 
 fuzz: ## Fuzz every parser, guided by coverage (MINUTES=20, ONLY=target)

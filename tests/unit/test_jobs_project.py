@@ -112,6 +112,18 @@ def test_devcontainer_of_two_environments_asks_for_one(here: Path) -> None:
     assert json.loads(run("export", "devcontainer", "-s", "flavor=cpu"))["image"].startswith("envbuilder/tensorflow:")
 
 
+def test_action_fits_its_schema_and_checks_the_lock_first(here: Path) -> None:
+    file = Path(__file__).parents[2] / "action.yml"
+    words = [*CHECK_JSONSCHEMA, "--builtin-schema", "vendor.github-actions", str(file)]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    repository(here)
+    action = yaml.safe_load(file.read_text())
+    steps = [one for one in action["runs"]["steps"] if "render" in one.get("run", "")]
+    assert run_steps({"steps": steps}, here, SELECT="flavor=cpu")[0] == 0
+    (here / "images" / SHIPPED / "Dockerfile").write_text("")
+    assert run_steps({"steps": steps}, here, SELECT="")[0] == 1
+
+
 def test_errors_become_annotations_of_the_github_file(here: Path) -> None:
     repository(here)
     text = run("export", "github")
