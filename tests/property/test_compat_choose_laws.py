@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -96,6 +97,8 @@ def test_choose_check_plan_and_doctor_agree_about_a_release(
     # The release's own CUDA may have a forward-compatibility package for this driver, the newer CUDA of its image none.
     has_newer_cuda = any(one.cuda != one.built_cuda for one in named)
     assert found.compatible is document.compatible or (has_newer_cuda and document.compatible is None)
+    drivers_to_take = {text for one in document.findings for text in re.findall(r"Update the driver to (\S+)", one.fix)}
+    assert len(drivers_to_take) <= 1, document.findings
     assert (found.compatible is True) is (found.environment is not None)
     assert all(cell.compatible is not True or found.compatible is True for cell in cells)
     assert all(cell.compatible is not None or found.compatible is not False for cell in cells)

@@ -71,6 +71,7 @@ def kernels_run(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
         return
     for device in candidate.devices:
         lacking = [kind for kind in _kinds(candidate) if not _has_machine_code(kind.cubins, device)]
+        lacking.sort(key=lambda kind: bool(_usable(kind, device)))  # first the kernels that no driver compiles
         failure = next((found for kind in lacking if (found := _failure(candidate, device, kind, catalog))), None)
         if failure is not None:
             yield failure
@@ -87,9 +88,13 @@ def _kinds(candidate: Candidate) -> tuple[Kernels, ...]:
     return (Kernels(origin="hand-written", fat_binaries=0, cubins=release.cubins, ptx=ptx),)
 
 
+def _usable(kind: Kernels, device: Device) -> list[Ptx]:
+    return [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
+
+
 def _failure(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Finding | None:
     """Return why kernels without machine code for a GPU cannot be compiled for it either; None if they can."""
-    usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
+    usable = _usable(kind, device)
     if not usable:
         return _no_target(candidate, device, kind, catalog)
     if any(_compiles(candidate, one, catalog) for one in usable):
@@ -155,7 +160,7 @@ def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, 
 
 def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Iterator[Finding]:
     release, fields = candidate.release, _fields(device, kind, catalog)
-    usable = [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
+    usable = _usable(kind, device)
     ptx = max(usable, key=lambda one: versions.numbers(gpu_code.capability(one)))
     if kind.origin == "generated":
         yield about(candidate, Code.PTX_JIT_GENERATED, "generated", (release,), ptx=ptx.target, **fields)
