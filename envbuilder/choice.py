@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import stat
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,56 +20,15 @@ from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
-from envbuilder.support import console, decoding, pem
+from envbuilder.support import console, pem
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.workspace import Workspace, read_document, read_users, shipped, users_text
+from envbuilder.workspace import Workspace, read_document, read_users, settings_of, shipped, users_text
 
 VETTED = ("quickstart", "tensorflow", "notebook", "classic", "debian")
 """The shipped matrices whose contexts are committed in this project's ``images/``."""
 
 SHIPPED = "shipped"
 """The name of all of them, for commands that take several matrices."""
-
-PROJECT_FILES = {"envbuilder.toml": (), "pyproject.toml": ("tool", "envbuilder")}
-"""Files with the settings of a project, and the tables that hold them."""
-
-
-class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Defaults of a project: its matrices, of which commands that take one take the first, and its selectors.
-
-    Matrices are paths, relative to the file, or names of shipped matrices.
-    """
-
-    matrices: tuple[str, ...] = ()
-    select: tuple[str, ...] = ()
-
-
-def settings_of(folder: Path) -> ProjectSettings:
-    """Read the settings of the project that a folder belongs to: the nearest file in it or above.
-
-    Raises UsageError for a file that does not fit.
-    """
-    for parent in (folder, *folder.absolute().parents):
-        for name, keys in PROJECT_FILES.items():
-            path = parent / name
-            found = _project_settings(path, keys) if path.is_file() else None
-            if found is not None:
-                local = (str(parent / one) if (parent / one).is_file() else one for one in found.matrices)
-                return msgspec.structs.replace(found, matrices=tuple(local))
-    return ProjectSettings()
-
-
-def _project_settings(path: Path, keys: tuple[str, ...]) -> ProjectSettings | None:
-    """Read the settings of a file; None if it has no table for them."""
-    text = users_text(path)
-    try:
-        with decoding.damaged(str(path)):
-            table: Any = tomllib.loads(text)
-            for key in keys:
-                table = table.get(key, {})
-            return decoding.converted(table, ProjectSettings, str(path)) if table or not keys else None
-    except decoding.DamagedError as error:
-        raise UsageError(str(error), hint='write matrices = ["team.yaml"] and select = ["flavor=cpu"]') from error
 
 
 def local_matrices(root: Path) -> tuple[str, ...]:

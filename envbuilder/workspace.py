@@ -13,6 +13,7 @@ import re
 import shlex
 import stat
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,49 @@ VERDICT, KNOWN = "verdict.json", "image.json"
 _CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED = "controls", "upgrades", "bisects", "reproduce", "attached"
 _NOT_RESULTS = frozenset({_CONTROLS, _UPGRADES, _BISECTS, _REPORTS, _ATTACHED})
 """Folders of ``out/`` that are not results of an environment."""
+
+
+PROJECT_FILES = {"envbuilder.toml": (), "pyproject.toml": ("tool", "envbuilder")}
+"""Files with the settings of a project, and the tables that hold them."""
+
+
+class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Defaults of a project: its matrices, of which commands that take one take the first, selectors, and repository.
+
+    Matrices are paths, relative to the file, or names of shipped matrices. ``repository`` names images in the engine.
+    """
+
+    matrices: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    repository: str = ""
+
+
+def settings_of(folder: Path) -> ProjectSettings:
+    """Read the settings of the project that a folder belongs to: the nearest file in it or above.
+
+    Raises UsageError for a file that does not fit.
+    """
+    for parent in (folder, *folder.absolute().parents):
+        for name, keys in PROJECT_FILES.items():
+            path = parent / name
+            found = _project_settings(path, keys) if path.is_file() else None
+            if found is not None:
+                local = (str(parent / one) if (parent / one).is_file() else one for one in found.matrices)
+                return msgspec.structs.replace(found, matrices=tuple(local))
+    return ProjectSettings()
+
+
+def _project_settings(path: Path, keys: tuple[str, ...]) -> ProjectSettings | None:
+    """Read the settings of a file; None if it has no table for them."""
+    text = users_text(path)
+    try:
+        with decoding.damaged(str(path)):
+            table: Any = tomllib.loads(text)
+            for key in keys:
+                table = table.get(key, {})
+            return decoding.converted(table, ProjectSettings, str(path)) if table or not keys else None
+    except decoding.DamagedError as error:
+        raise UsageError(str(error), hint='write matrices = ["team.yaml"] and select = ["flavor=cpu"]') from error
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]", s
 
 
 def _selectors_of_project() -> tuple[str, ...]:
-    from envbuilder.choice import settings_of
+    from envbuilder.workspace import settings_of
 
     return settings_of(Path.cwd()).select
 

@@ -14,7 +14,7 @@ import msgspec
 from envbuilder.errors import UsageError
 from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.support import decoding
-from envbuilder.workspace import read_users, users_text
+from envbuilder.workspace import read_users, settings_of, users_text
 
 T = TypeVar("T")
 
@@ -89,12 +89,14 @@ class _Images(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def repository() -> str:
-    """Return the repository of images: ``--repository``, or the file's ``[images]``, or envbuilder's own.
+    """Return the repository of images: ``--repository``, the project's, the file's ``[images]``, or envbuilder's own.
 
     Raises UsageError for an invalid name.
     """
-    given = os.environ.get(REPOSITORY, "")
-    return _table("images", _Images, {"repository": given} if given else {}, REPOSITORY).repository
+    variable = os.environ.get(REPOSITORY, "")
+    given = variable or settings_of(Path.cwd()).repository
+    origin = REPOSITORY if variable else "and the project's repository"
+    return _table("images", _Images, {"repository": given} if given else {}, origin).repository
 
 
 def apt() -> Apt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -74,15 +74,13 @@ def compatibility(catalog: Catalog, name: str | None = None) -> CompatibilityDoc
     """Ask every question of one table, or of all. Raises UsageError for an unknown table."""
     if name is not None and name not in TABLES:
         raise UsageError(f"there is no table {name!r}", hint="one of: " + ", ".join(TABLES))
-    chosen = (name,) if name is not None else tuple(TABLES)
-    return CompatibilityDocument(cells=tuple(cell for one in chosen for cell in _cells(one, catalog)))
-
-
-def _cells(name: str, catalog: Catalog) -> Iterator[CompatibilityCell]:
-    table = TABLES[name]
-    for value in table.values(catalog):
-        for release in catalog.final_versions:
-            yield cell(catalog, name, **{"tensorflow": release, "gpu": table.gpu, table.field: value})
+    cells = (
+        cell(catalog, one, **{"tensorflow": release, "gpu": table.gpu, table.field: value})
+        for one, table in TABLES.items()
+        for value in (table.values(catalog) if name in {None, one} else ())
+        for release in catalog.final_versions
+    )
+    return CompatibilityDocument(cells=tuple(cells))
 
 
 def cell(catalog: Catalog, table: str, *, gpu: str = "", **fields: str) -> CompatibilityCell:

@@ -34,15 +34,6 @@ FILES = {
 MATRIX, SCHEMA = "matrix.yaml", "matrix.schema.json"
 
 
-class _Row(msgspec.Struct, frozen=True):
-    """An environment in a template; ``service`` is its name where dots and underscores are not allowed."""
-
-    id: str
-    service: str
-    image: str
-    gpu: bool
-
-
 class InitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The host or versions to choose an environment for, further packages, and the forms of files to add."""
 
@@ -55,7 +46,7 @@ class InitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_project(form: str, matrix: str, choices: Iterable[Choice]) -> str:
     """Write a form of `FILES` for the selected environments. Raises UsageError for several if it takes one."""
-    rows = [_row(environment) for choice in choices for environment in choice.environments]
+    rows = [environment for choice in choices for environment in choice.environments]
     if form == "devcontainer" and len(rows) != 1:
         raise UsageError(
             f"a development container has one image, and {len(rows)} are selected", hint="select one: -s ID"
@@ -103,10 +94,9 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
             write_atomically(folder / name, text.encode())
 
 
-def _row(environment: Environment) -> _Row:
-    service = re.sub(r"[^a-z0-9-]+", "-", environment.image_tag.lower()).strip("-")[:63].rstrip("-")
-    image = reference(environment.image_tag)
-    return _Row(id=environment.id, service=service, image=image, gpu=environment.flavor == "gpu")
+def _service(environment: Environment) -> str:
+    """Name an environment where dots and underscores are not allowed."""
+    return re.sub(r"[^a-z0-9-]+", "-", environment.image_tag.lower()).strip("-")[:63].rstrip("-")
 
 
 def _render(template: str, /, **values: object) -> str:
@@ -123,5 +113,5 @@ def _render(template: str, /, **values: object) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - the templates quote every value for a shell, JSON or YAML
     )
-    templates.filters["quote"] = shlex.quote
+    templates.filters |= {"quote": shlex.quote, "service": _service, "image": lambda one: reference(one.image_tag)}
     return templates.get_template(f"{template}.j2").render(version=__version__, **values)

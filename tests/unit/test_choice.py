@@ -14,19 +14,17 @@ from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.store import load
 from envbuilder.choice import (
     VETTED,
-    ProjectSettings,
     choose,
     choose_all,
     find_matrix,
     local_matrices,
     read_known,
-    settings_of,
 )
 from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
 from envbuilder.validation.validate_request import _only_one
-from envbuilder.workspace import Workspace, shipped
+from envbuilder.workspace import ProjectSettings, Workspace, settings_of, shipped
 
 CATALOG = load()
 

@@ -54,6 +54,9 @@ def test_repository_is_the_variable_or_the_file_or_envbuilders_own(
     assert repository() == "envbuilder/tensorflow"
     config.write_text('[images]\nrepository = "team/tensorflow"\n')
     assert repository() == "team/tensorflow"
+    (config.parent / "envbuilder.toml").write_text('repository = "project/tensorflow"\n')
+    monkeypatch.chdir(config.parent)
+    assert repository() == "project/tensorflow"
     monkeypatch.setenv(REPOSITORY, "registry.example.org:5000/team")
     assert repository() == "registry.example.org:5000/team"
     for wrong in ("team/tensorflow:1", "Team", "-x", "a b", "a/../b"):
