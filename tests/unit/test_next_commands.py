@@ -129,6 +129,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
     repository(tmp_path)
+    text = (tmp_path / "images" / SHIPPED / "requirements.lock").read_text()
+    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: text)  # without an index
+    monkeypatch.setattr(prepare, "ensure_packages", lambda *_, **__: None)
     assert ran(capsys, "keys", "new", "made")[0] == 0
     next((tmp_path / "made").glob("*.key")).rename(tmp_path / "private.key")
     return tmp_path
@@ -156,7 +159,7 @@ def test_proposals_are_found() -> None:
 
 
 def test_stale_files_of_a_named_matrix_are_fixed_by_the_proposed_commands(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "matrix.yaml").rename(project / "team.yaml")
     (project / "images" / SHIPPED / "Dockerfile").write_text("FROM scratch\n")
@@ -165,12 +168,8 @@ def test_stale_files_of_a_named_matrix_are_fixed_by_the_proposed_commands(
     assert (code, err) == (1, "stale: 1 files; run `envbuilder render team.yaml`\n")
     assert ran(capsys, "render", "team.yaml")[0] == 0
     assert ran(capsys, *check)[0] == 0
-    lock = project / "images" / SHIPPED / "requirements.lock"
-    text = lock.read_text()
-    monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: text)
-    lock.unlink()
+    (project / "images" / SHIPPED / "requirements.lock").unlink()
     code, out, _ = ran(capsys, *check)
     assert (code, f"run envbuilder lock team.yaml -s {SHIPPED}\n" in out) == (1, True)
-    monkeypatch.setattr(prepare, "ensure_packages", lambda *_, **__: None)
     assert ran(capsys, "lock", "team.yaml", "-s", SHIPPED)[1] == "1 lock changed, 0 unchanged\n"
     assert ran(capsys, *check)[0] == 0
