@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(tmp_path_factory.mktemp("environments"))
     simulation = compiler.simulation(profile.parse("driver=570.86.15,gpu=A100", load()), root=str(made.folder))
     for name, content in {**simulation.files, "stubs/libcuda.so.1": compiler.stub()}.items():
@@ -81,7 +81,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     for name, wanted in INSTALLATIONS.items():
         made.uv("venv", "--quiet", "--python", "3.11", made.folder / name)
         made.pip(made.folder / name / "bin" / "python", "install", *wanted)
-    return made
+    yield made
+    shutil.rmtree(made.folder)  # 9 GB
 
 
 def no_files_of_cuda(_: World, python: Path) -> None:
