@@ -144,7 +144,7 @@ def _states(gpu: GpuSeen, word: str) -> bool:
     The memory that a driver reports is a few percent less than the product's, and up to 1 % more.
     """
     words = _words(gpu.name)
-    joined = {one + other for one, other in pairwise(words)}
+    joined = {one + other for one, other in pairwise(words) if one != "nvidia"}
     if word in {*words, *joined} or any(word in _STATED_BY.get(one, ()) for one in words):
         return True
     memory = _MEMORY.fullmatch(word)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from factories import check, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from publishing_world import push_image
 from registries import modern_registry
@@ -138,6 +138,7 @@ def changed(draw: st.DrawFn) -> tuple[str, str]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(changed())
+@example(("gpu", "NVIDIAH100"))
 def test_a_changed_word_is_accepted_only_if_the_evidence_meets_it(world: World, change: tuple[str, str]) -> None:
     option, text = change
     alone = {"driver": None, "gpu": None} if option == "on" else {}
