@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import envbuilder
-from envbuilder.probes.upgrade import models, timing
+from envbuilder.probes.upgrade import models, timing, user_tests
 from envbuilder.upgrade.observed import TimingSample
 
 UPGRADE = Path(envbuilder.__file__).parent / "probes" / "upgrade"
@@ -172,6 +172,47 @@ def test_each_user_test_only_costs_itself(tmp_path: Path) -> None:
     assert outcomes["test_all.py::test_crashes"][1].endswith("signal 11")
     assert "no_such_module_here" in outcomes["test_import.py"][1]
     assert outcomes["script_bad.sh"][1] == "exit code 3: broken pipe dream"
+
+
+STOPPED = """
+import os, sys, time
+import pytest
+
+def flood(*_):
+    while True: os.write(1, b"x" * 65536)
+def test_floods(): flood()
+def test_floods_past_the_capture(capfd):
+    with capfd.disabled(): flood()
+@pytest.fixture
+def hangs_at_the_end():
+    yield
+    time.sleep(600)
+def test_tear_down(hangs_at_the_end): pass
+def test_last(): pass
+"""
+
+
+def test_test_that_hangs_or_floods_is_stopped_once_and_named(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = outcomes_of(
+        tmp_path,
+        5,
+        test_import__py="import time\ntime.sleep(600)\n",
+        test_stopped__py=STOPPED,
+        script_floods__sh="yes\n",
+        script_hangs__sh="sleep 600\n",
+    )
+    assert time.monotonic() - began < 60
+    flood, hang = ("error", user_tests.FLOODS), ("timeout", user_tests.SILENT)
+    assert found == {
+        "test_import.py": hang,
+        "test_stopped.py::test_floods": flood,
+        "test_stopped.py::test_floods_past_the_capture": flood,
+        "test_stopped.py::test_tear_down": hang,
+        "test_stopped.py::test_last": ("passed", ""),
+        "script_floods.sh": flood,
+        "script_hangs.sh": hang,
+    }
 
 
 FORKS = """

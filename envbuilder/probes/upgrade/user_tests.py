@@ -21,6 +21,8 @@ from ..suite.channel import Writer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = 1000
+FLOOD = 64 << 20
+"""Bytes of output after which a test is stopped; they are in memory."""
 
 
 def main(writer: Writer, wanted: Mapping[str, Any]) -> int:
@@ -39,65 +41,72 @@ def run_tests(writer: Writer, path: str, wanted: Mapping[str, Any]) -> None:
     """Run the tests of one file, again without those that have a result, as long as each run adds one.
 
     If pytest does not start with the options and plugins of the folder (``-n auto`` without pytest-xdist), it runs once
-    more without them.
+    more without them. A file that hangs or floods before its first test is stopped once.
     """
     done: list[str] = list(wanted.get("skip", ()))
+    broken = {path}
     plain = False
     while True:
         run = FileRun(path, wanted, done, plain=plain)
         run.follow(writer)
-        if not (run.ended or run.began or plain):
-            plain = True
-            continue
         if run.ended:
             return
+        if not (run.began or run.stopped or plain):
+            plain = True
+            continue
         name = run.open_test or path
-        again = run.open_test is None or run.open_test in done
-        if not again:
-            done.append(name)
-        how_ended = run.trouble or "the process ended: " + how(run.code)
-        writer.send(result(name, "timeout" if run.code is None and not again else "error", how_ended))
-        if again:
+        writer.send(result(name, run.stopped or "error", run.trouble or "the process ended: " + how(run.code)))
+        if name in broken:
             return
+        broken.add(name)
+        done.append(name)
 
 
-def how(code: int | None) -> str:
-    if code is None:
-        return "killed at its time limit"
+def how(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+SILENT = "killed at its time limit"
+FLOODS = f"floods: killed after {FLOOD >> 20} MiB of output"
 
 
 class FileRun:
     """One file in one child process; its results are passed on.
 
-    ``began`` if a test began or has a result, ``code`` None if it was killed for its silence, ``trouble`` why pytest
-    could not start.
+    ``began`` if a test began or has a result, ``stopped`` the outcome of the test for which it was killed, ``trouble``
+    why, or why pytest could not start. What it prints past pytest is kept in a file, and counts as output too.
     """
 
     def __init__(self, path: str, wanted: Mapping[str, Any], done: list[str], *, plain: bool) -> None:
         self.wanted, self.done = wanted, done
         self.ended = self.began = False
         self.open_test: str | None = None
-        self.code: int | None = None
-        self.trouble = ""
+        self.code = 0
+        self.stopped = self.trouble = ""
         order = {"file": path, "done": done, "pytest": wanted["pytest"], "root": wanted["root"], "plain": plain}
         env = dict(os.environ, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1") if plain else None
         command = [sys.executable, HERE, "user_tests", json.dumps(order)]
-        self.child = started(command, wanted, stdout=subprocess.PIPE, env=env)
+        with tempfile.TemporaryFile() as printed:
+            self.child = started(command, wanted, stdout=subprocess.PIPE, stderr=printed, env=env)
 
     def follow(self, writer: Writer) -> None:
-        """Read results until the child has ended or is silent for too long; kill what it left running."""
+        """Read results until the child has ended, is silent for too long, or floods; kill what it left running."""
         assert self.child.stdout is not None  # asked for above
         pipe, rest, last = self.child.stdout.fileno(), b"", time.monotonic()
-        while time.monotonic() - last <= self.wanted["limit_s"]:
+        while not self.stopped:
             data = os.read(pipe, 1 << 16) if select.select([pipe], [], [], 0.2)[0] else b""
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 last = time.monotonic()
                 self.take(line, writer)
-            self.code = self.child.poll()
-            if self.code is not None and not lines:
+            code = self.child.poll()
+            if code is not None and not lines:
+                self.code = code
                 break  # a process that it left behind may keep the pipe open
+            if time.monotonic() - last > self.wanted["limit_s"]:
+                self.stopped, self.trouble = "timeout", SILENT
+            elif printed_by(self.child.pid) > FLOOD:
+                self.stopped, self.trouble = "error", FLOODS
             if not data:
                 time.sleep(0.05)  # closed: only the end of the process is missing
         end_group(self.child)
@@ -119,8 +128,15 @@ class FileRun:
         elif "name" in document and "outcome" in document:
             self.began = True
             self.done.append(document["name"])
-            self.open_test = None if document["name"] == self.open_test else self.open_test
             writer.send(document)
+
+
+def printed_by(process: int) -> int:
+    """Return the bytes in the larger file of a process's output, which during a test is pytest's capture."""
+    try:
+        return max(os.stat(f"/proc/{process}/fd/{descriptor}").st_size for descriptor in (1, 2))
+    except OSError:
+        return 0  # it has ended
 
 
 def started(command: list[str], wanted: Mapping[str, Any], **options: Any) -> subprocess.Popen[bytes]:
@@ -148,7 +164,7 @@ def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
     import pytest
 
     plugin = Reporter(writer, set(order["done"]))
-    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header", "--rootdir", order["root"]]
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header", "--capture=fd", "--rootdir", order["root"]]
     options += [*(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
     code = int(pytest.main(options, plugins=[plugin]))
     if code in (3, 4) and not plugin.collected and not plugin.failed_to_collect:
@@ -222,17 +238,20 @@ def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
     begun = time.monotonic()
     with tempfile.TemporaryFile() as printed:
         child = started(command, wanted, stdout=printed, stderr=subprocess.STDOUT)
-        try:
-            code = child.wait(wanted["limit_s"])
-        except subprocess.TimeoutExpired:
-            return result(path, "timeout", "killed at its time limit", time.monotonic() - begun)
-        finally:
-            end_group(child)
+        outcome = message = ""
+        while child.poll() is None and not outcome:
+            time.sleep(0.05)
+            if time.monotonic() - begun > wanted["limit_s"]:
+                outcome, message = "timeout", SILENT
+            elif printed_by(child.pid) > FLOOD:
+                outcome, message = "error", FLOODS
+        end_group(child)
         printed.seek(max(0, printed.seek(0, os.SEEK_END) - (KEPT << 4)))
         text = printed.read().decode("utf-8", "replace")
-    lines = [line for line in text.splitlines() if line.strip()]
-    message = "" if not code else how(code) + ": " + "\n".join(lines[-3:])
-    return result(path, "failed" if code else "passed", message, time.monotonic() - begun)
+    if child.returncode and not outcome:
+        lines = [line for line in text.splitlines() if line.strip()]
+        outcome, message = "failed", how(child.returncode) + ": " + "\n".join(lines[-3:])
+    return result(path, outcome or "passed", message, time.monotonic() - begun)
 
 
 def result(name: str, outcome: str, message: str, seconds: float = 0.0) -> dict[str, Any]:
