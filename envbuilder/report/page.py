@@ -17,7 +17,6 @@ from envbuilder.report import charts
 from envbuilder.report.page_content import SIGNS, PageContent, PageState, Run, page_content
 from envbuilder.report.report_data import Material
 from envbuilder.support import decoding
-from envbuilder.upgrade.text import WHOLE
 from envbuilder.workspace import packaged, read_document, shipped, write_atomically, write_document
 
 _STATE = "last.json"
@@ -53,7 +52,6 @@ def _render(page: PageContent, material: Material, generated: str) -> str:
         page=page,
         charts=charts,
         signs=SIGNS,
-        whole_sections=WHOLE,
         generated=generated,
         version=__version__,
         # Files of this package: marked as safe, and named by digest in the page's own security policy.

@@ -18,7 +18,7 @@ from envbuilder.image.names import run_line
 from envbuilder.report import charts
 from envbuilder.report.report_data import Material, name_of
 from envbuilder.upgrade.document import UpgradeDocument
-from envbuilder.upgrade.text import sections
+from envbuilder.upgrade.text import Section, sections
 from envbuilder.verdict import LEVELS, ImageStanding, Verdict, Word, is_passed
 from envbuilder.versions import Key, order
 
@@ -110,7 +110,6 @@ class EnvironmentCard:
 
 _Record = TypeVar("_Record")
 _Drawn = TypeVar("_Drawn")
-Section = tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ def page_content(material: Material, now: datetime, before: PageState | None = N
     judged = {one.name for one in cards}
     waiting = tuple(one for one in material.environments if one.id not in judged)
     named = ((f"upgrade {one.old.tensorflow} → {one.new.tensorflow}", one) for one in material.upgrades)
-    upgrades = tuple(drawn(named, lambda _, one: (one, _sections(one))))
+    upgrades = tuple(drawn(named, lambda _, one: (one, tuple(sections(one)))))
     ages = [age for one in cards if (age := _age(one.verdict, now)) is not None]
     return PageContent(
         counts=_counts(cards, waiting, material),
@@ -163,10 +162,6 @@ def page_content(material: Material, now: datetime, before: PageState | None = N
         standings=tuple(sorted(material.standings, key=lambda one: (one.environment, one.digest))),
         unreadable=tuple(unreadable),
     )
-
-
-def _sections(one: UpgradeDocument) -> tuple[Section, ...]:
-    return tuple((title, headers, tuple(rows)) for title, headers, rows in sections(one) if rows)
 
 
 def _since(words: dict[str, Word], before: PageState | None) -> str:

@@ -43,15 +43,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
 
     @property
-    def skipped_for(self) -> str:
-        """Why this version is undecided, as text."""
+    def why(self) -> str:
+        """Say how this version ended."""
         match self.outcome:
+            case "good":
+                return "the command succeeds there"
+            case "bad":
+                return f"the command fails there (exit code {self.exit_code}): {self.line}"
             case "unbuildable":
-                return f"cannot be built: {self.reason}"
+                return f"it cannot be built: {self.reason}"
             case "unstable":
-                return f"failed {self.failed} of {self.runs} runs: {self.line}"
-            case _:
-                return f"fails differently (exit code {self.exit_code}): {self.line}"
+                return f"the command is not stable there: failed {self.failed} of {self.runs} runs: {self.line}"
+            case "other":
+                return f"the command fails there in another way (exit code {self.exit_code}): {self.line}"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +85,7 @@ def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> str | Resul
             return candidates[end]
         if answer.outcome != wanted:
             hint = "choose ends that differ in the command's success"
-            raise UsageError(f"{answer.candidate}: {_why(answer, wanted)}", hint=hint)
+            raise UsageError(f"{answer.candidate}: said to be {wanted}, but {answer.why}", hint=hint)
     low, high = _bounds(candidates, known)
     open_places = [place for place in range(low + 1, high) if candidates[place] not in known]
     if not open_places:
@@ -98,36 +102,18 @@ def _bounds(candidates: Sequence[str], known: dict[str, Answer]) -> tuple[int, i
     return low, high
 
 
-def _why(answer: Answer, wanted: str) -> str:
-    match answer.outcome:
-        case "good":
-            return "said to be bad, but the command succeeds there"
-        case "unbuildable":
-            return answer.skipped_for
-        case "unstable":
-            return f"said to be {wanted}, but the command is not stable there: {answer.skipped_for}"
-        case "bad" | "other":
-            return f"said to be {wanted}, but the command fails there (exit code {answer.exit_code}): {answer.line}"
-
-
-_NORMAL = (
-    (re.compile(r"\. Did you mean:.*$"), ""),
-    (re.compile(r"0x[0-9a-fA-F]+"), "0x…"),
-    (re.compile(r"(?:/[\w.@+-]+)+/"), "…/"),
-    (re.compile(r"\d+(?:\.\d+)+"), "N"),
-    (re.compile(r"\d+"), "N"),
-)
+_NORMAL = {r"\. Did you mean:.*$": "", r"0x[0-9a-fA-F]+": "0x…", r"(?:/[\w.@+-]+)+/": "…/", r"\d+(?:\.\d+)*": "N"}
 
 
 def normalised(line: str) -> str:
     """Remove numbers, addresses, folders and suggestions: they differ between versions and runs."""
-    for pattern, text in _NORMAL:
-        line = pattern.sub(text, line)
+    for pattern, text in _NORMAL.items():
+        line = re.sub(pattern, text, line)
     return " ".join(line.split())[:300]
 
 
 def most_images(candidates: int) -> int:
-    """Return the maximum number of images of a search without skipped versions: ``ceil(log2 n) + 2``."""
+    """Return the maximum number of images of a search without skipped versions."""
     return math.ceil(math.log2(candidates)) + 2
 
 
@@ -174,11 +160,6 @@ decides nothing.
 """
 
 
-def path_of(asked: BisectParameters, folder: Path) -> Path:
-    """Return the file for a search's answers, by the digest of its parameters."""
-    return folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
-
-
 def bisect(
     asked: BisectParameters, trial: CandidateRunner, folder: Path, say: Callable[[str], None], *, confirm: int = 0
 ) -> BisectDocument:
@@ -188,7 +169,7 @@ def bisect(
 
     Raises UsageError if an end contradicts its name.
     """
-    path = path_of(asked, folder)
+    path = folder / f"{content_key({'asked': msgspec.json.encode(asked)})[7:23]}.json"
     document = read_document(path, BisectDocument) or BisectDocument(
         asked=asked, most_images=most_images(len(asked.candidates))
     )
@@ -224,10 +205,9 @@ def _run_candidate(candidate: str, document: BisectDocument, trial: CandidateRun
         if answers[-1].outcome == "unbuildable":
             return answers[-1]
     failed = [answer for answer in answers if answer.exit_code]
-    counted = {"runs": len(answers), "failed": len(failed)}
-    if len({answer.outcome for answer in answers}) == 1:
-        return msgspec.structs.replace(answers[0], **counted)
-    return msgspec.structs.replace(failed[0], outcome="unstable", **counted)
+    stable = len({answer.outcome for answer in answers}) == 1
+    found = answers[0] if stable else msgspec.structs.replace(failed[0], outcome="unstable")
+    return msgspec.structs.replace(found, runs=len(answers), failed=len(failed))
 
 
 def _once(candidate: str, document: BisectDocument, trial: CandidateRunner) -> Answer:
@@ -258,28 +238,20 @@ def _doubt(result: Result, document: BisectDocument, trial: CandidateRunner, con
 def as_text(document: BisectDocument) -> str:
     """Write a search as text: the answers in the order of versions, and the result."""
     known = {answer.candidate: answer for answer in document.answers}
-    lines = [_line(name, known.get(name)) for name in document.asked.candidates]
+    lines = [f"  {name}{_ended(known[name]) if name in known else ''}" for name in document.asked.candidates]
     result = document.result
     if result is not None:
-        lines.append("")
-        lines.append(f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}")
-        if result.doubt:
-            lines.append(f"IN DOUBT, the command is not stable: {result.doubt}")
-        if result.between:
-            lines.append("undecided between them:")
-            lines += [
-                f"  {name}: {known[name].skipped_for if name in known else 'not tried'}" for name in result.between
-            ]
+        lines += ["", f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}"]
+        lines += [f"IN DOUBT, the command is not stable: {result.doubt}"] if result.doubt else []
+        lines += ["undecided between them:"] if result.between else []
+        lines += [f"  {name}: {known[name].why if name in known else 'not tried'}" for name in result.between]
         lines.append(f"{document.images} images (at most {document.most_images} if no version is skipped)")
     return "\n".join(lines)
 
 
-def _line(name: str, answer: Answer | None) -> str:
-    if answer is None:
-        return f"  {name}"
-    why = answer.reason if answer.outcome == "unbuildable" else answer.line
-    why = answer.skipped_for if answer.outcome == "unstable" else why
-    return f"  {name}  {answer.outcome}" + (f": {why}" if answer.outcome != "good" and why else "")
+def _ended(answer: Answer) -> str:
+    line = answer.line or answer.reason
+    return f"  {answer.outcome}" + (f": {line}" if answer.outcome != "good" and line else "")
 
 
 def as_markdown(document: BisectDocument) -> str:
@@ -300,9 +272,8 @@ def ordered(candidates: Sequence[str], good: str, bad: str) -> tuple[str, ...]:
     return tuple(inside if versions.key(good) == low else reversed(inside))
 
 
-_KEPT = 64_000
-_OUTPUT = 1 << 30
-"""Limits in bytes and lines for the output of a user's command; only its end is kept."""
+_KEPT, _OUTPUT = 64_000, 1 << 30
+"""Bytes of a user's command that are kept, its last ones; and limit of its output, in bytes and in lines."""
 _LIMIT_S = 1800.0
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN"}
 _TIMED_OUT = 124

@@ -56,7 +56,7 @@ class ImageBuilder:
 
     def lock_old(self, environment: Environment) -> LockedImage:
         kept = lockfile.of_context(self.workspace.for_upgrades.context(environment.id))
-        return self.committed_image(environment) or self._store_lock(environment, kept or self._lock(environment, ""))
+        return self.committed_image(environment) or self._store_lock(environment, kept or self._lock(environment))
 
     def committed_image(self, environment: Environment) -> LockedImage | None:
         """Return an image that the matrix offers, with its committed lock; None without one."""
@@ -80,17 +80,15 @@ class ImageBuilder:
             return offered
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
         written = self._store_lock(named, text, proposed=True)
-        system_lock.carry_over(
-            self._place(old).context(old.environment.id), self._place(written).context(named.id), named
-        )
+        contexts = (self._place(side).context(side.environment.id) for side in (old, written))
+        system_lock.carry_over(*contexts, named)
         return written
 
-    def _lock(self, environment: Environment, keep: str) -> str:
+    def _lock(self, environment: Environment, keep: str = "") -> str:
+        glibc = system_of(environment, self.catalog).glibc
         with self.console.task(environment.id) as task:
             task.update("locking")
-            return lockfile.resolve(
-                environment, system_of(environment, self.catalog).glibc, keep=keep, wheels=self.wheels
-            )
+            return lockfile.resolve(environment, glibc, keep=keep, wheels=self.wheels)
 
     def _store_lock(self, environment: Environment, text: str, *, proposed: bool = False) -> LockedImage:
         """Store a lock immediately: later steps may fail, and the next search starts from the same lock."""
@@ -99,23 +97,13 @@ class ImageBuilder:
 
     def build(self, side: LockedImage) -> Built:
         with self.console.task(side.environment.id) as task:
-            return ensure(
-                side.environment,
-                self.catalog,
-                self._place(side),
-                self.engine,
-                steps(task),
-                BuildOptions(lock=side.lock, as_it_lies=side.committed, wheels=self.wheels),
-            )
+            options = BuildOptions(lock=side.lock, as_it_lies=side.committed, wheels=self.wheels)
+            return ensure(side.environment, self.catalog, self._place(side), self.engine, steps(task), options)
 
     def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
+        request = ValidationRequest(budgets=options.budgets, gpus=options.gpus, index=open_index()).of(built)
         with self.console.task(side.environment.id) as task:
-            verdict, _ = validate_and_record(
-                ValidationRequest(budgets=options.budgets, gpus=options.gpus, index=open_index()).of(built),
-                self.engine,
-                self._place(side),
-                on_progress=task.update,
-            )
+            verdict, _ = validate_and_record(request, self.engine, self._place(side), on_progress=task.update)
         return verdict
 
     def _place(self, side: LockedImage) -> Workspace:
@@ -150,6 +138,13 @@ class ValidatedImage:
     def image(self) -> str:
         return self.built.record.image
 
+    def gpus(self, wanted: str) -> str:
+        """Return the GPUs of its containers: automatically, all that its validation saw."""
+        if wanted != "auto":
+            return wanted
+        seen = self.verdict.host.gpus and not self.verdict.unreal
+        return "all" if seen and self.environment.flavor == "gpu" else "none"
+
     def described(self, catalog: Catalog) -> ComparedImage:
         record = self.built.record
         return msgspec.structs.replace(
@@ -164,10 +159,6 @@ class ValidatedImage:
         )
 
 
-SHOWN = 6
-"""The number of checks not run that are listed."""
-
-
 def reasons(verdict: Verdict) -> tuple[str, ...]:
     """Return a verdict's reasons, failures first; checks that did not run because of them are one line.
 
@@ -179,6 +170,6 @@ def reasons(verdict: Verdict) -> tuple[str, ...]:
     paired = tuple(zip(missing, verdict.reasons, strict=False))
     failed = [reason for check, reason in paired if check.outcome != "skipped"]
     skipped = [check.name for check, _ in paired if check.outcome == "skipped"]
-    more = f" and {len(skipped) - SHOWN} more" if len(skipped) > SHOWN else ""
-    rest = (f"not run because of these: {', '.join(skipped[:SHOWN])}{more}",) if skipped else ()
+    more = f" and {len(skipped[6:])} more" if skipped[6:] else ""
+    rest = (f"not run because of these: {', '.join(skipped[:6])}{more}",) if skipped else ()
     return (*failed, *verdict.reasons[len(missing) :], *rest)

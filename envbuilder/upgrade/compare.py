@@ -7,7 +7,7 @@ import math
 import re
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -24,40 +24,16 @@ from envbuilder.compat.fleet import FleetHost, findings_on
 from envbuilder.environment import Environment
 from envbuilder.finding import Code, Finding, compatible, is_condition
 from envbuilder.support import decoding
-from envbuilder.upgrade import statistics, surface
-from envbuilder.upgrade.document import (
-    ComparedImage,
-    Differences,
-    FactChange,
-    HostChange,
-    HostState,
-    LayerChange,
-    MemoryChange,
-    ModelExchange,
-    NumericChange,
-    OutcomeChange,
-    OutputChange,
-    PackageChange,
-    SetChange,
-    TestCounts,
-)
-from envbuilder.upgrade.observed import (
-    Inventory,
-    Numerics,
-    Observations,
-    Operation,
-    Package,
-    Precision,
-    UserTest,
-    WarningLines,
-    paired,
-)
+from envbuilder.upgrade import document, observed, statistics, surface
+from envbuilder.upgrade.document import ComparedImage, Differences, FactChange, HostChange, OutcomeChange, PackageChange
+from envbuilder.upgrade.observed import Inventory, Numerics, Observations, Operation, Package, UserTest, paired
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.verdict import CheckResult
 from envbuilder.workspace import packaged_yaml
 
 _Evidence = TypeVar("_Evidence")
 _Found = TypeVar("_Found")
+_Change = TypeVar("_Change", FactChange, OutcomeChange)
 
 
 @dataclass(frozen=True)
@@ -69,18 +45,24 @@ class ImageEvidence:
     checks: tuple[CheckResult, ...] | None = None
 
 
+@dataclass(frozen=True)
+class CollectedEvidence:
+    """The evidence about each image, what needs both (measurements, exchanged models), and unanswered questions."""
+
+    old: ImageEvidence
+    new: ImageEvidence
+    samples: tuple[Samples, ...] = ()
+    models: tuple[document.ModelExchange, ...] | None = None
+    gaps: tuple[str, ...] = ()
+
+
 def differences(
-    old: ImageEvidence,
-    new: ImageEvidence,
-    samples: Sequence[Samples],
-    fleet: Sequence[FleetHost],
-    catalog: Catalog,
-    settings: Settings,
-    models: tuple[ModelExchange, ...] | None = None,
+    found: CollectedEvidence, fleet: Sequence[FleetHost], catalog: Catalog, settings: Settings
 ) -> Differences:
     """Compare two images in every respect with evidence for both; the rest is None, never "no difference"."""
+    old, new = found.old, found.new
     one, other = old.observed, new.observed
-    warned = _both(warnings, one.printed, other.printed)
+    timed = [row for row in found.samples if row.unit == "s"]
     outputs, compared = _both(compare_outputs, one.numerics, other.numerics) or (None, 0)
     tests = compare_tests(one.tests or (), other.tests or (), one.again, other.again)
     counted = _both(partial(count_tests, changes=tests), one.tests, other.tests)
@@ -94,10 +76,10 @@ def differences(
         hosts=compare_hosts(old.side.environment, new.side.environment, fleet, catalog) if fleet and gpu else None,
         size_ratio=sizes[1] / sizes[0] if len(sizes) == 2 else None,  # noqa: PLR2004 - both images
         layers=layers(old.side, new.side),
-        timings=statistics.compare([one for one in samples if one.unit == "s"], settings) if samples else None,
+        timings=statistics.compare(timed, settings) if found.samples else None,
         numerics=_both(numerics, one.numerics, other.numerics),
-        warnings_new=warned[0] if warned else None,
-        warnings_gone=warned[1] if warned else (),
+        warnings_new=_both(warnings, one.printed, other.printed),
+        warnings_gone=_both(warnings, other.printed, one.printed) or (),
         surface=_both(surface.compare_surfaces, one.surface, other.surface),
         checks=_both(checks, old.checks, new.checks),
         tests=tests if counted else None,
@@ -106,8 +88,8 @@ def differences(
         outputs=outputs,
         outputs_compared=compared,
         streams_changed=_both(streams, one.numerics, other.numerics),
-        memory=_memory(samples, settings),
-        models=models,
+        memory=_memory(found.samples, settings),
+        models=found.models,
     )
 
 
@@ -117,21 +99,22 @@ def _both(
     return None if old is None or new is None else compared(old, new)
 
 
-def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[MemoryChange, ...] | None:
+def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[document.MemoryChange, ...] | None:
     """Evaluate memory peaks as a family of their own; None without samples."""
     rows = statistics.compare([one for one in samples if one.unit == "B"], settings)
     fields = ("name", "rounds", "ratio", "change")
-    found = (MemoryChange(old=r.old_s, new=r.new_s, **{name: getattr(r, name) for name in fields}) for r in rows)
+    alike = ({name: getattr(row, name) for name in fields} for row in rows)
+    found = (document.MemoryChange(old=row.old_s, new=row.new_s, **same) for row, same in zip(rows, alike, strict=True))
     return tuple(found) or None
 
 
-LIBRARIES: tuple[tuple[str, str], ...] = (
-    ("NCCL", r"nvidia-nccl(-cu\d+)?"),
-    ("cuBLAS", r"nvidia-cublas(-cu\d+)?"),
-    ("NumPy", r"numpy"),
-    ("Keras", r"keras"),
-    ("protobuf", r"protobuf"),
-)
+LIBRARIES = {
+    "NCCL": r"nvidia-nccl(-cu\d+)?",
+    "cuBLAS": r"nvidia-cublas(-cu\d+)?",
+    "NumPy": r"numpy",
+    "Keras": r"keras",
+    "protobuf": r"protobuf",
+}
 """Distributions whose versions are platform facts, by name pattern."""
 
 
@@ -170,7 +153,10 @@ def spdx(licence: str) -> str:
 def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
     """List changed requirements of TensorFlow by package and extra: ``numpy <2.1.0,>=1.26.0``."""
     before, after = _requirements(old.requires), _requirements(new.requires)
-    every = (FactChange(name=name, old=before.get(name), new=after.get(name)) for name in sorted(before | after))
+    return _changed(FactChange(name=name, old=before.get(name), new=after.get(name)) for name in sorted(before | after))
+
+
+def _changed(every: Iterable[_Change]) -> tuple[_Change, ...]:
     return tuple(change for change in every if change.old != change.new)
 
 
@@ -191,33 +177,28 @@ def platform(
     old: ComparedImage, new: ComparedImage, old_inventory: Inventory | None, new_inventory: Inventory | None
 ) -> tuple[FactChange, ...]:
     """List the platform facts of both images, changed or not; facts that neither has are omitted."""
-    before, after = _facts(old, old_inventory), _facts(new, new_inventory)
-    rows = (FactChange(name=name, old=value, new=after[name]) for name, value in before.items())
-    return tuple(row for row in rows if row.old is not None or row.new is not None)
+    before, after = _facts(old, old_inventory or Inventory()), _facts(new, new_inventory or Inventory())
+    rows = (FactChange(name=name, old=value or None, new=after[name] or None) for name, value in before.items())
+    return tuple(row for row in rows if row.old or row.new)
 
 
-def _facts(side: ComparedImage, inventory: Inventory | None) -> dict[str, str | None]:
+def _facts(side: ComparedImage, inventory: Inventory) -> dict[str, str | None]:
     environment = side.environment
+    build = {name: value for name, value in inventory.build.items() if isinstance(value, str)}
     return {
         "TensorFlow": side.tensorflow,
-        "Python": inventory.python if inventory else environment.python,
+        "Python": inventory.python or environment.python,
         "CUDA": environment.cuda,
         "cuDNN": environment.cudnn,
         "minimum driver": environment.minimum_driver,
-        "CUDA built with": _built(inventory, "cuda"),
-        "cuDNN built with": _built(inventory, "cudnn"),
-        **{name: _version(inventory, pattern) for name, pattern in LIBRARIES},
+        "CUDA built with": build.get("cuda_version"),
+        "cuDNN built with": build.get("cudnn_version"),
+        **{name: _version(inventory.packages, pattern) for name, pattern in LIBRARIES.items()},
     }
 
 
-def _built(inventory: Inventory | None, library: str) -> str | None:
-    value = inventory.build.get(f"{library}_version") if inventory else None
-    return value if isinstance(value, str) and value else None
-
-
-def _version(inventory: Inventory | None, pattern: str) -> str | None:
-    held = inventory.packages if inventory else ()
-    return next((package.version for package in held if re.fullmatch(pattern, package.name)), None)
+def _version(packages_: Iterable[Package], pattern: str) -> str | None:
+    return next((package.version for package in packages_ if re.fullmatch(pattern, package.name)), None)
 
 
 PYTHONS = "Python versions"
@@ -225,11 +206,11 @@ CUBINS = "compute capabilities (machine code)"
 PTX = "compute capabilities (PTX)"
 
 
-def sets(old: ComparedImage, new: ComparedImage) -> tuple[SetChange, ...]:
+def sets(old: ComparedImage, new: ComparedImage) -> tuple[document.SetChange, ...]:
     pythons = [(PYTHONS, old.pythons, new.pythons)] if old.pythons and new.pythons else []
     before, after = old.environment, new.environment
     return tuple(
-        SetChange(name=name, gained=_sorted({*theirs} - {*mine}), lost=_sorted({*mine} - {*theirs}))
+        document.SetChange(name=name, gained=_sorted({*theirs} - {*mine}), lost=_sorted({*mine} - {*theirs}))
         for name, mine, theirs in (*pythons, (CUBINS, before.cubins, after.cubins), (PTX, before.ptx, after.ptx))
     )
 
@@ -238,10 +219,12 @@ def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(texts, key=versions.key))
 
 
-def layers(old: ComparedImage, new: ComparedImage) -> tuple[LayerChange, ...]:
+def layers(old: ComparedImage, new: ComparedImage) -> tuple[document.LayerChange, ...]:
     """Match layers by their instruction, in the new image's order; removed ones come last."""
     before, after = _by_instruction(old), _by_instruction(new)
-    every = (LayerChange(created_by=name[0], old=before.get(name), new=after.get(name)) for name in after | before)
+    every = (
+        document.LayerChange(created_by=name[0], old=before.get(name), new=after.get(name)) for name in after | before
+    )
     return tuple(layer for layer in every if layer.old or layer.new)
 
 
@@ -264,7 +247,7 @@ def compare_hosts(
     return tuple(rows)
 
 
-def state(findings: Sequence[Finding]) -> HostState:
+def state(findings: Sequence[Finding]) -> document.HostState:
     """Return how a GPU is supported: by machine code, after compiling PTX, not at all, or no claim.
 
     The images of both versions lack the package on which a condition depends.
@@ -281,21 +264,15 @@ FAILURES = frozenset({"failed", "error", "timeout"})
 THE_RUN = "(the run)"
 """The entry of a test run that did not finish."""
 
-TOLERANCE: Mapping[Precision, float] = {"float32": 2e-5, "float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
-"""The largest relative error of a correct kernel of this precision on the probe's operations.
-
-Measured on TensorFlow 2.15.1 and 2.16.2: the worst were 8.4e-7, 4.3e-3 and 5.3e-2 (a cumulative sum of 1024 values).
-Double precision is its own reference; its tolerance is for results across the images.
-"""
-
 RELEVANT = 2.0
 """An error has changed if it is this many times larger or smaller."""
 
 
 def checks(old: Sequence[CheckResult], new: Sequence[CheckResult]) -> tuple[OutcomeChange, ...]:
-    every = paired(old, new)
-    changes = (OutcomeChange(name=n, old=_outcome(a), new=_outcome(b), message=_said(b)) for n, a, b in every)
-    return tuple(change for change in changes if change.old != change.new)
+    return _changed(
+        OutcomeChange(name=name, old=_outcome(one), new=_outcome(other), message=_said(other))
+        for name, one, other in paired(old, new)
+    )
 
 
 def _outcome(result: CheckResult | UserTest | None) -> str:
@@ -332,9 +309,7 @@ def _pairs(old: Sequence[UserTest], new: Sequence[UserTest]) -> Iterator[Outcome
 
 def _rerun(change: OutcomeChange, old_again: Runs, new_again: Runs) -> OutcomeChange:
     """Return how often a test fails on the image where it fails, its first run included."""
-    old, new = (
-        [first, *_outcomes(change.name, runs)] for first, runs in ((change.old, old_again), (change.new, new_again))
-    )
+    old, new = [change.old, *_outcomes(change.name, old_again)], [change.new, *_outcomes(change.name, new_again)]
     if len(old) == len(new) == 1:  # never run again
         return change
     bad = [sum(outcome != "passed" for outcome in outcomes) for outcomes in (old, new)]
@@ -363,7 +338,9 @@ def hanging(tests: Iterable[UserTest]) -> frozenset[str]:
     return frozenset(test.name for test in tests if test.outcome == "timeout")
 
 
-def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()) -> TestCounts:
+def count_tests(
+    old: Sequence[UserTest], new: Sequence[UserTest], changes: Sequence[OutcomeChange] = ()
+) -> document.TestCounts:
     """Count the user's tests, and name those that failed on the old image: they prove nothing about the new one.
 
     Flaky tests, marked in ``changes``, are not included.
@@ -371,7 +348,7 @@ def count_tests(old: Sequence[UserTest], new: Sequence[UserTest], changes: Seque
     flaky = {change.name for change in changes if change.flaky}
     passed = [{test.name for test in side if test.outcome == "passed"} for side in (old, new)]
     names = {test.name for test in (*old, *new)} - {THE_RUN}
-    return TestCounts(
+    return document.TestCounts(
         total=len(names),
         passed_both=len(passed[0] & passed[1]),
         passed_old=len(passed[0]),
@@ -393,25 +370,39 @@ def _newly(change: OutcomeChange) -> bool:
     return change.old not in FAILURES and (change.new in FAILURES or (change.old == "passed" and change.new == ""))
 
 
-def numerics(old: Numerics, new: Numerics) -> tuple[NumericChange, ...]:
-    """List operations whose error changed relevantly, or exceeds its precision's tolerance on either image."""
+def numerics(old: Numerics, new: Numerics) -> tuple[document.NumericChange, ...]:
+    """List operations whose error changed relevantly, or exceeds its tolerance on either image."""
     both = paired(old.operations, new.operations)
-    found = (_numeric(before, after) for _, before, after in both if after is not None)
-    return tuple(change for change in found if change is not None)
+    return tuple(filter(None, (_numeric(before, after) for _, before, after in both if after is not None)))
 
 
-def _numeric(old: Operation | None, new: Operation) -> NumericChange | None:
-    tolerance = TOLERANCE[new.precision]
-    was = old.error if old else None
+def _numeric(old: Operation | None, new: Operation) -> document.NumericChange | None:
+    tolerance, was = tolerance_of(new), old.error if old else None
     outside = new.error is None or new.error > tolerance
     message = new.failure
     if old is not None and old.inputs != new.inputs:
         message, outside = "different inputs: not comparable", True
     elif _alike(was, new.error, tolerance):
         return None
-    return NumericChange(
+    return document.NumericChange(
         operation=new.name, old=was, new=new.error, tolerance=tolerance, outside=outside, message=message
     )
+
+
+class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The largest errors of correct implementations of some operations, by precision."""
+
+    operations: tuple[str, ...]
+    tolerance: dict[observed.Precision, float]
+
+
+@cache
+def tolerance_of(operation: Operation) -> float:
+    """Return the largest error of a correct implementation; an operation without a row has that of the first."""
+    rows = packaged_yaml(resources.files("envbuilder.upgrade") / "numerics.yaml", dict[str, ToleranceRow]).values()
+    name = operation.name.rpartition(".")[0]
+    row = next((row for row in rows if name in row.operations), next(iter(rows)))
+    return row.tolerance[operation.precision]
 
 
 def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
@@ -422,34 +413,32 @@ def _alike(old: float | None, new: float | None, tolerance: float) -> bool:
     return high <= tolerance and high <= RELEVANT * max(low, tolerance / 100)
 
 
-def newly_outside(change: NumericChange) -> bool:
+def newly_outside(change: document.NumericChange) -> bool:
     """Return True if an operation exceeds its tolerance, or raises, only on the new image."""
     return change.outside and change.old is not None and change.old <= change.tolerance
 
 
-def warnings(old: WarningLines, new: WarningLines) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    before, after = {*old.imported, *old.used}, {*new.imported, *new.used}
-    return tuple(sorted(after - before)), tuple(sorted(before - after))
+def warnings(old: observed.WarningLines, new: observed.WarningLines) -> tuple[str, ...]:
+    return tuple(sorted({*new.imported, *new.used} - {*old.imported, *old.used}))
 
 
-def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[OutputChange, ...], int]:
+def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[document.OutputChange, ...], int]:
     """List the operations with different results on the same inputs, and count those with results of both images."""
     rows = [
         _change(before, after)
         for _, before, after in paired(old.operations, new.operations)
         if before and after and before.values and after.values and before.inputs == after.inputs
     ]
-    return tuple(row for row in rows if row is not None), len(rows)
+    return tuple(filter(None, rows)), len(rows)
 
 
-def _change(old: Operation, new: Operation) -> OutputChange | None:
+def _change(old: Operation, new: Operation) -> document.OutputChange | None:
     if old.outputs == new.outputs:
         return None
-    tolerance = 2 * TOLERANCE[new.precision]  # either image may be off by one tolerance
+    limit = 2 * tolerance_of(new)  # either image may be off by one tolerance
     drift = drift_of(_values(old), _values(new))
-    return OutputChange(
-        operation=new.name, drift=drift, tolerance=tolerance, outside=drift is None or drift > tolerance
-    )
+    outside = drift is None or drift > limit
+    return document.OutputChange(operation=new.name, drift=drift, tolerance=limit, outside=outside)
 
 
 def _values(operation: Operation) -> array[float]:

@@ -240,9 +240,9 @@ class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
     old: ComparedImage
     new: ComparedImage
     flavor: str
-    decision: Decision
-    policy: str
-    clauses: tuple[Clause, ...]
+    decision: Decision = "UNDECIDED"
+    policy: str = ""
+    clauses: tuple[Clause, ...] = ()
     differences: Differences
     rounds: int
     would_decide: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ import base64
 import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -37,7 +36,6 @@ _SHARED = "__init__ channel cuda_timeline elf host installed loader tensorflow_i
 SHARED = tuple(f"{name}.py" for name in _SHARED.split())
 """Files of the suite's folder that the upgrade probes use."""
 
-_STDERR_KEPT = 4000
 _MAX_ANSWER = 64 << 20
 _LIMIT_S = 900.0
 
@@ -100,7 +98,7 @@ def run_probe(
         lambda data: stdout.extend(data[: max(0, _MAX_ANSWER - len(stdout))]),
         lambda data: stderr.extend(data) if len(stderr) < _MAX_ANSWER else None,
     )
-    text = stderr[-_STDERR_KEPT:].decode(errors="replace")
+    text = stderr[-4000:].decode(errors="replace")
     if ended.flooded:
         wrong = "stopped: its output exceeded the limit"
     elif ended.timed_out:
@@ -159,13 +157,6 @@ def observe(place: ProbeTarget, task: Task) -> Observations:
 _Value = TypeVar("_Value")
 
 
-class _StoredAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as JSON, and its question."""
-
-    key: str
-    value: msgspec.Raw
-
-
 def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str:
     """Name a question: images, GPUs, memory, probe sources, this machine, and further contents."""
     asked = [f"{place.image} {place.gpus} {place.memory}" for place in places]
@@ -175,22 +166,19 @@ def key_of(*places: ProbeTarget, more: Mapping[str, bytes] | None = None) -> str
 
 @dataclass(frozen=True)
 class AnswerCache:
-    """Cached answers in a folder, by name; ``fresh`` ignores them."""
+    """Cached answers in a folder, by name and key of the question; ``fresh`` ignores them."""
 
     folder: Path
     fresh: bool = False
 
+    def _path(self, name: str, key: str) -> Path:
+        return self.folder / f"{name}-{key[7:23]}.json"
+
     def get(self, name: str, key: str, kind: type[_Value]) -> _Value | None:
-        """Return the answer of that name; None if there is none to this question."""
-        kept = None if self.fresh else read_document(self.folder / f"{name}.json", _StoredAnswer)
-        if kept is not None and kept.key == key:
-            with suppress(decoding.DamagedError):  # written by another version of envbuilder
-                return decoding.from_json(bytes(kept.value), kind)
-        return None
+        return None if self.fresh else read_document(self._path(name, key), kind)
 
     def put(self, name: str, key: str, value: object) -> None:
-        stored = _StoredAnswer(key=key, value=msgspec.Raw(msgspec.json.encode(value)))
-        write_atomically(self.folder / f"{name}.json", msgspec.json.encode(stored))
+        write_atomically(self._path(name, key), msgspec.json.encode(value))
 
     def answer(
         self,
@@ -257,7 +245,10 @@ def _paired(
             yield Samples(name=name, unit=unit, old=before, new=after)
 
 
-def exchange(old: ProbeTarget, new: ProbeTarget) -> tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]:
+ExchangedModels = tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]
+
+
+def exchange(old: ProbeTarget, new: ProbeTarget) -> ExchangedModels:
     """Save on each image and load on the other; return the failures by format, and unanswered questions.
 
     A format that the saving image cannot load itself is omitted.

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
+from statistics import median
 from typing import Annotated, Literal
 
 import msgspec
@@ -75,12 +76,9 @@ def compare(samples: Sequence[Samples], settings: Settings) -> tuple[RatioResult
     for one in samples:
         if len(one.old) != len(one.new) or not one.old or min(*one.old, *one.new) <= 0:
             raise ValueError(f"{one.name}: needs as many positive durations on both images, at least one")
-    differences = [tuple(sorted(_log_ratios(one))) for one in samples]
+    differences = [sorted(_log_ratios(one)) for one in samples]
     p = [_p(row, len(one.old), settings) for row, one in zip(differences, samples, strict=True)]
-    return tuple(
-        _measured(one, row, p_one, p_all, settings)
-        for one, row, p_one, p_all in zip(samples, differences, p, holm(p), strict=True)
-    )
+    return tuple(_measured(*each, settings) for each in zip(samples, differences, p, holm(p), strict=True))
 
 
 def _log_ratios(one: Samples) -> Iterator[float]:
@@ -189,11 +187,6 @@ def holm(p: Sequence[float]) -> list[float]:
         floor = max(floor, min(1.0, (len(p) - place) * p[index]))
         adjusted[index] = floor
     return adjusted
-
-
-def median(ordered: Sequence[float]) -> float:
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _exponential(interval: Interval) -> Interval:

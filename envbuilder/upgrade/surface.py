@@ -18,6 +18,8 @@ def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
     gone = old.names.keys() - new.names.keys()
     came = new.names.keys() - old.names.keys()
     signatures = tuple(_signature_changes(old.names, new.names))
+    deprecated = (path for path in old.names.keys() & new.names.keys() if new.names[path].deprecated)
+    newly = [path for path in deprecated if not (old.names[path].deprecated or _is_member(path, new.names))]
     return SurfaceChange(
         old_names=len(old.names),
         new_names=len(new.names),
@@ -26,12 +28,8 @@ def compare_surfaces(old: Surface, new: Surface) -> SurfaceChange:
         added=_outermost(came, new.names, members=False),
         signatures=tuple(change for change in signatures if not _is_member(change.name, new.names)),
         changed_members=_members({c.name: c.breaks for c in signatures if _is_member(c.name, new.names)}),
-        newly_deprecated=tuple(sorted(_deprecated(old.names, new.names), key=_rank)),
+        newly_deprecated=tuple(sorted(newly, key=_rank)),
     )
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
 
 
 def _rank(path: str) -> tuple[bool, str]:
@@ -40,14 +38,14 @@ def _rank(path: str) -> tuple[bool, str]:
 
 
 def _is_member(path: str, names: Mapping[str, PublicName]) -> bool:
-    parent = names.get(_parent(path))
+    parent = names.get(path.rpartition(".")[0])
     return parent is not None and parent.kind == "class"
 
 
 def _outermost(paths: Collection[str], names: Mapping[str, PublicName], *, members: bool) -> tuple[str, ...]:
     """Keep the names of modules, or the members of classes, without those whose parent is in the list."""
-    found = (path for path in paths if _parent(path) not in paths and _is_member(path, names) is members)
-    return tuple(sorted(found, key=_rank))
+    outer = (path for path in paths if path.rpartition(".")[0] not in paths)
+    return tuple(sorted((path for path in outer if _is_member(path, names) is members), key=_rank))
 
 
 def _members(breaks: Mapping[str, str]) -> tuple[MemberChange, ...]:
@@ -61,12 +59,6 @@ def _members(breaks: Mapping[str, str]) -> tuple[MemberChange, ...]:
         for (member, how), owners in groups.items()
     ]
     return tuple(sorted(changes, key=lambda change: (-change.count, change.member, change.breaks)))
-
-
-def _deprecated(old: Mapping[str, PublicName], new: Mapping[str, PublicName]) -> Iterable[str]:
-    for path, name in new.items():
-        if name.deprecated and path in old and not old[path].deprecated and not _is_member(path, new):
-            yield path
 
 
 def _signature_changes(old: Mapping[str, PublicName], new: Mapping[str, PublicName]) -> Iterable[SignatureChange]:
@@ -88,15 +80,12 @@ def without_aliases(changes: Iterable[SignatureChange]) -> Iterator[SignatureCha
     low = [group for group in groups.values() if all(one.name.startswith("raw_ops.") for one in group)]
     for group in (group for group in groups.values() if group not in low):
         first, *others = sorted(group, key=lambda one: (one.name.startswith(("compat.", "raw_ops.")), one.name))
-        yield _named(first, f" (and {', '.join(one.name for one in others)})" if others else "")
-    if low:
+        more = f" (and {', '.join(one.name for one in others)})" if others else ""
+        yield msgspec.structs.replace(first, name=first.name + more)
+    for first, *_ in low[:1]:
         named = ", ".join(group[0].name.rpartition(".")[2] for group in low[1:EXAMPLES])
         more = f" (and {len(low) - 1} more of raw_ops: {named}{' …' if len(low) > EXAMPLES else ''})"
-        yield _named(low[0][0], more if len(low) > 1 else "")
-
-
-def _named(change: SignatureChange, more: str) -> SignatureChange:
-    return msgspec.structs.replace(change, name=change.name + more)
+        yield msgspec.structs.replace(first, name=first.name + more * (len(low) > 1))
 
 
 def written(signature: Iterable[Parameter]) -> str:
@@ -114,8 +103,7 @@ def written(signature: Iterable[Parameter]) -> str:
 
 def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> str:
     """Return how a valid call can fail or change its meaning, or ''."""
-    reasons = [*_lost(old, new), *_required(old, new), *_moved(old, new), *_defaults(old, new)]
-    return "; ".join(reasons)
+    return "; ".join([*_lost(old, new), *_required(old, new), *_moved(old, new), *_defaults(old, new)])
 
 
 def _lost(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:

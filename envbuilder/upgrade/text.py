@@ -1,4 +1,4 @@
-"""Render an upgrade's document as text; the templates of its rows are in wording.yaml."""
+"""Render an upgrade's document as text; the templates of its rows and its sections are in wording.yaml."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, reduce
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,18 +15,10 @@ from envbuilder import versions
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
 from envbuilder.upgrade import compare
-from envbuilder.upgrade.document import (
-    Clause,
-    Differences,
-    PackageChange,
-    UpgradeDocument,
-)
+from envbuilder.upgrade.document import Clause, PackageChange, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.upgrade.surface import without_aliases
 from envbuilder.workspace import packaged_yaml
-
-Rows = Sequence[tuple[str, ...]]
-Section = tuple[str, tuple[str, ...], Rows]
 
 _SUPPORT = {"native": "runs", "ptx": "runs after compiling PTX", "lost": "does not run", "unknown": "is not known"}
 _MARK = {"ok": "ok", "violated": "VIOLATED", "unknown": "unknown", "not asked": "-"}
@@ -34,14 +26,23 @@ _SHOWN = 12
 _WIDTH = 100
 
 
+class Section(NamedTuple):
+    """A table of the report; a ``whole`` one is shown in full."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    whole: bool
+
+
 def as_text(document: UpgradeDocument) -> str:
     title = f"TensorFlow {document.old.tensorflow} → {document.new.tensorflow} ({document.flavor}): {document.decision}"
     parts = ["\n".join([sentence(document), title, *compared_row(document)])]
-    for title, headers, rows in sections(document):
-        shown = len(rows) if title in WHOLE else _SHOWN
-        cut = [tuple(cell if title in WHOLE else _short(cell) for cell in row) for row in rows[:shown]]
-        more = [] if len(rows) <= shown else [f"  … and {len(rows) - shown} more (--format json)"]
-        parts.append("\n".join([title, *(f"  {line}" for line in table(headers, cut).splitlines()), *more]))
+    for section in sections(document):
+        rows = section.rows if section.whole else [tuple(map(_short, row)) for row in section.rows[:_SHOWN]]
+        more = [f"  … and {len(section.rows) - len(rows)} more (--format json)"] * (len(rows) < len(section.rows))
+        lines = table(section.headers, rows).splitlines()
+        parts.append("\n".join([section.title, *(f"  {line}" for line in lines), *more]))
     parts += [f"gap: {gap}" for gap in document.gaps]
     parts.append(
         f"{document.old.tensorflow} → {document.new.tensorflow}: {document.decision} (policy {document.policy})"
@@ -58,22 +59,29 @@ def as_markdown(document: UpgradeDocument) -> str:
         f"Policy {terminal_text.code(document.policy)} {document.rounds} interleaved rounds.",
         *map(terminal_text.markdown, compared_row(document)),
     ]
-    for title, headers, rows in sections(document):
-        if title in WHOLE:
-            parts.append(f"### {title}\n\n{_pipes(headers, rows)}")
-        else:
-            summary = f"<summary>{title} ({len(rows)})</summary>"
-            parts.append(f"<details>{summary}\n\n{_pipes(headers, rows)}\n\n</details>")
+    for title, headers, rows, whole in sections(document):
+        body = "\n".join([_pipe(headers), "|" + " --- |" * len(headers), *map(_pipe, rows)])
+        folded = f"<details><summary>{title} ({len(rows)})</summary>\n\n{body}\n\n</details>"
+        parts.append(f"### {title}\n\n{body}" if whole else folded)
     if document.gaps:
         parts.append("### Not known\n\n" + "\n".join(f"- {terminal_text.markdown(gap)}" for gap in document.gaps))
     return "\n\n".join(parts) + "\n"
+
+
+def _pipe(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(terminal_text.markdown, cells))} |"
+
+
+def _short(text: str) -> str:
+    plain = terminal_text.line(text)
+    return plain if len(plain) <= _WIDTH else plain[: _WIDTH - 1] + "…"
 
 
 def sentence(document: UpgradeDocument) -> str:
     """Say the decision, grounds and longer durations: ``REJECT: 2 of your 16 tests fail only on 2.20.0 (a, b).``."""
     wanted = ("reject", {"REJECT": "violated", "UNDECIDED": "unknown"}.get(document.decision))
     grounds = [clause for clause in document.clauses if (clause.otherwise, clause.state) == wanted]
-    slower = [row for row in document.differences.timings or () if row.change == "slower" and not _speed(row)]
+    slower = [row for row in document.differences.timings or () if row.change == "slower" and not speed(row)]
     sides = document.old.image, document.new.image
     same = sides[0] is not None and sides[1] is not None and sides[0].id == sides[1].id
     parts = ["the driver was simulated"] * document.simulated + ["both sides are the same image"] * same
@@ -118,77 +126,19 @@ def compared_row(document: UpgradeDocument) -> Iterator[str]:
         yield f"also in the matrix, not compared here (--select): {', '.join(document.not_judged)}"
 
 
-REJECTS, OPEN, DECIDES = "Why it is rejected", "What is open", "What would decide it"
-WHOLE = (REJECTS, OPEN, DECIDES, "Sides", "Policy", "Platform")
-"""Sections that are shown in full."""
-
-
-def _pipes(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(headers) + " |", "|" + " --- |" * len(headers)]
-    lines += ["| " + " | ".join(terminal_text.markdown(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _short(text: str) -> str:
-    plain = terminal_text.line(text)
-    return plain if len(plain) <= _WIDTH else plain[: _WIDTH - 1] + "…"
-
-
 def sections(document: UpgradeDocument) -> list[Section]:
     """Return every section with content, the reasons of the decision first."""
-    clauses, differences = document.clauses, document.differences
-    judged = [(c.says, _MARK[c.state], f"{c.limit:g}", c.found, c.otherwise) for c in clauses]
-    every: tuple[Section, ...] = (
-        (REJECTS, ("clause", "detail"), _details(clauses, "reject", "violated")),
-        (OPEN, ("clause", "detail"), _details(clauses, "reject", "unknown")),
-        (DECIDES, ("what",), [(line,) for line in document.would_decide]),
-        ("Sides", ("side", "environment", "verdict", "level", "size", "image"), _sides(document)),
-        ("Policy", ("clause", "state", "limit", "found", "otherwise"), judged),
-        ("Platform", ("fact", "old", "new"), _platform(differences)),
-        ("Notes", ("clause", "detail"), _details(clauses, "note", "violated", "unknown")),
-        *((title, text.headers, _written(text, differences)) for title, text in wording().sections.items()),
-    )
-    return [section for section in every if section[2]]
-
-
-def _written(section: SectionText, differences: Differences) -> Rows:
-    return [
-        tuple(write(cell, row) for cell in each.cells)
-        for each in section.rows
-        for row in rows_of(differences, each) or ()
+    found = [
+        Section(title, text.headers, tuple(_written(text, document)), text.whole)
+        for title, text in wording().sections.items()
     ]
+    return [section for section in found if section.rows]
 
 
-def _details(clauses: Sequence[Clause], otherwise: str, *states: str) -> Rows:
-    """List the details of clauses that are not ok; one without details shows its value."""
-    return [
-        (clause.clause, _tidy(line))
-        for clause in clauses
-        if clause.otherwise == otherwise and clause.state in states
-        for line in (clause.details or (f"{clause.found} (limit {clause.limit:g})",))
-    ]
-
-
-def _sides(document: UpgradeDocument) -> Rows:
-    return [
-        (
-            name,
-            side.environment.id,
-            f"{side.verdict or 'none'}{' (simulated)' * document.simulated}",
-            side.level,
-            f"{side.image.size / 1e6:.0f} MB" if side.image else "-",
-            side.image.id[:19] if side.image else "-",
-        )
-        for name, side in (("old", document.old), ("new", document.new))
-    ]
-
-
-def _platform(differences: Differences) -> Rows:
-    changed = [row for row in differences.sets if row.gained or row.lost]
-    return [
-        *((row.name, row.old or "-", row.new or "-") for row in differences.platform),
-        *((c.name, f"lost {', '.join(c.lost) or 'none'}", f"gained {', '.join(c.gained) or 'none'}") for c in changed),
-    ]
+def _written(section: SectionText, document: UpgradeDocument) -> Iterator[tuple[str, ...]]:
+    for each in section.rows:
+        for row in rows_of(document, each) or ():
+            yield tuple(write(cell, row) for cell in each.cells)
 
 
 class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,12 +151,16 @@ class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ClauseText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     says: str
     unknown: str = ""
+    unasked: str = ""
+    nothing: str = "none"
+    decides: str = ""
     rows: tuple[RowText, ...] = ()
 
 
 class SectionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: tuple[str, ...]
     rows: tuple[RowText, ...]
+    whole: bool = False
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,18 +174,19 @@ def wording() -> Wording:
     return packaged_yaml(resources.files("envbuilder.upgrade") / "wording.yaml", Wording)
 
 
-def rows_of(differences: Differences, wanted: RowText) -> Iterator[Any] | None:
+def rows_of(document: UpgradeDocument, wanted: RowText) -> Iterator[Any] | None:
     """Yield the rows of a list that fulfil the condition; None if it could not be compared."""
-    source = SOURCES.get(wanted.of)
-    every: Iterable[Any] | None = source(differences) if source else _member(differences, wanted.of)
+    every = SOURCES[wanted.of](document) if wanted.of in SOURCES else _member(document, wanted.of)
     if every is None:
         return None
     holds = CONDITIONS.get(wanted.condition)
     return (row for row in every if not wanted.condition or (holds(row) if holds else getattr(row, wanted.condition)))
 
 
-def _member(differences: Differences, path: str) -> Any:  # noqa: ANN401 - any list of the document
-    return reduce(lambda found, name: None if found is None else getattr(found, name), path.split("."), differences)
+def _member(document: UpgradeDocument, path: str) -> Any:  # noqa: ANN401 - any list of the document
+    first, *more = path.split(".")
+    found = getattr(document if first in UpgradeDocument.__struct_fields__ else document.differences, first)
+    return reduce(lambda value, name: None if value is None else getattr(value, name), more, found)
 
 
 def details(name: str, of: Iterable[object]) -> tuple[str, ...]:
@@ -267,21 +222,14 @@ def ratio_text(ratio: Interval) -> str:
     return f"{ratio.value:.2f} x ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def speed_changed(old: Interval, new: Interval, ratio: Interval) -> bool:
-    """Return True if two medians over all rounds disagree with the ratio within rounds: only the ratio then counts."""
-    plain = new.value / old.value
-    return ratio.low is not None and ratio.high is not None and not ratio.low <= plain <= ratio.high
-
-
 SPEED_CHANGED = "the machine's speed changed: compare by the ratio, not the medians"
 
 
-def _speed(row: RatioResult) -> str:
-    return SPEED_CHANGED if speed_changed(row.old_s, row.new_s, row.ratio) else ""
-
-
-def _medians(row: RatioResult) -> str:
-    return _speed(row) or write("medians {old_s.value:seconds} and {new_s.value:seconds}", row)
+def speed(row: RatioResult) -> str:
+    """Say if two medians over all rounds disagree with the ratio within rounds: only the ratio then counts."""
+    low, high = row.ratio.low, row.ratio.high
+    agree = low is None or high is None or low <= row.new_s.value / row.old_s.value <= high
+    return "" if agree else SPEED_CHANGED
 
 
 def _seconds(measured: Interval | float) -> str:
@@ -310,18 +258,12 @@ def _relicensed(row: PackageChange) -> bool:
 
 
 def _new_major(row: PackageChange) -> bool:
-    return row.old is not None and row.new is not None and _major(row.old) != _major(row.new)
-
-
-def _major(version: str) -> int | None:
+    if row.old is None or row.new is None or row.old == row.new:
+        return False
     try:
-        return versions.major(version)
+        return versions.major(row.old) != versions.major(row.new)
     except ValueError:
-        return None
-
-
-def _drift(drift: float | None) -> str:
-    return "not comparable" if drift is None else f"{drift:.1e}"
+        return True  # not numbers: the safe answer
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {
@@ -330,33 +272,62 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "absent": lambda outcome: outcome or "absent",
     "after_colon": lambda text: text and f": {text}",
     "bracketed": lambda text: text and f" ({text})",
-    "difference": lambda drift: _drift(drift) if drift is None else f"differs by {drift:.1e} of the largest result",
-    "drift": _drift,
+    "difference": lambda drift: "not comparable" if drift is None else f"differs by {drift:.1e} of the largest result",
+    "drift": lambda drift: "not comparable" if drift is None else f"{drift:.1e}",
     "error": lambda error: "raises" if error is None else f"{error:.2e}",
     "findings": lambda findings: "; ".join(f"{finding.code}: {finding.message}" for finding in findings),
     "first_two": lambda texts: ", ".join(texts[:2]),
     "flaky": lambda flaky: "FLAKY: " * flaky,
+    "image_id": lambda image: image.id[:19] if image else "-",
+    "image_size": lambda image: f"{image.size / 1e6:.0f} MB" if image else "-",
     "licence": _licence,
     "listed": ", ".join,
-    "medians": _medians,
+    "mark": lambda state: _MARK[state],
+    "medians": lambda row: speed(row) or write("medians {old_s.value:seconds} and {new_s.value:seconds}", row),
     "numeric": lambda row: row.message or ("outside tolerance" if row.outside else "within tolerance"),
     "old_licence": lambda row: "absent" if row.old is None else row.old_licence or "none stated",
     "or_dash": lambda text: text or "-",
+    "or_none": lambda texts: ", ".join(texts) or "none",
     "outside": lambda outside: "outside" if outside else "within",
     "ratio": ratio_text,
     "seconds": _seconds,
-    "speed": _speed,
+    "speed": speed,
     "tidy": _tidy,
+    "simulated": lambda simulated: " (simulated)" * simulated,
     "support": lambda state: _SUPPORT[state],
-    "stated": lambda licence: licence or "none stated",
+    "stated": lambda text: text or "none stated",
+    "verdict": lambda verdict: verdict or "none",
 }
 CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
+    "moved": lambda row: row.gained or row.lost,
     "newly_failed": compare.newly_failed,
     "newly_outside": compare.newly_outside,
     "new_major": _new_major,
     "relicensed": _relicensed,
     "resized": lambda layer: layer.old != layer.new,
 }
-SOURCES: Mapping[str, Callable[[Differences], Iterable[Any] | None]] = {
-    "calls": lambda found: without_aliases(found.surface.signatures) if found.surface else None,
+
+
+def _lines(document: UpgradeDocument, otherwise: str, *states: str) -> Iterator[tuple[str, str]]:
+    """Yield the details of clauses that are not ok; one without details shows its value."""
+    for clause in document.clauses:
+        if clause.otherwise == otherwise and clause.state in states:
+            yield from (
+                (clause.clause, line) for line in clause.details or (f"{clause.found} (limit {clause.limit:g})",)
+            )
+
+
+def _lost(document: UpgradeDocument, *names: str) -> list[str] | None:
+    changes = [change for change in document.differences.sets if change.name in names]
+    return [text for change in changes for text in change.lost] if changes else None
+
+
+SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
+    "calls": lambda one: without_aliases(one.differences.surface.signatures) if one.differences.surface else None,
+    "lost_capabilities": lambda one: _lost(one, compare.CUBINS, compare.PTX),
+    "lost_pythons": lambda one: _lost(one, compare.PYTHONS),
+    "notes": lambda one: _lines(one, "note", "violated", "unknown"),
+    "open": lambda one: _lines(one, "reject", "unknown"),
+    "rejecting": lambda one: _lines(one, "reject", "violated"),
+    "sides": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }

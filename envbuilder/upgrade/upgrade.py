@@ -6,9 +6,8 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,34 +33,29 @@ from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import bisect as bisecting
 from envbuilder.upgrade.bisect import BisectDocument, BisectParameters, ImageRunner, candidates
 from envbuilder.upgrade.build import ImageBuilder, ValidatedImage, describe
-from envbuilder.upgrade.compare import THE_RUN, ImageEvidence, differences, hanging, to_run_again
-from envbuilder.upgrade.document import ModelExchange, UpgradeDocument
-from envbuilder.upgrade.observe import AnswerCache, ProbeTarget, exchange, key_of, measure, observe
-from envbuilder.upgrade.observed import Observations, UserTest
+from envbuilder.upgrade.compare import CollectedEvidence, ImageEvidence, differences
+from envbuilder.upgrade.document import UpgradeDocument
+from envbuilder.upgrade.observe import (
+    AnswerCache,
+    ExchangedModels,
+    ProbeTarget,
+    exchange,
+    key_of,
+    measure,
+    observe,
+)
+from envbuilder.upgrade.observed import Observations
 from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row, pairs, pinned_row
-from envbuilder.upgrade.policy import BY_FACTS, ComparedImages, Policy, judge, would_decide
-from envbuilder.upgrade.statistics import Samples
+from envbuilder.upgrade.policy import BY_FACTS, Policy, judge
 from envbuilder.upgrade.text import as_markdown
-from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite, run_again, run_suite
+from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite, run_on_both
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
-SIDES = ("old", "new")
 DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")
 CONFIRM = 2
 """Runs of each bound after a search, to find an unstable command."""
 OFFERED = "tensorflow"
 """The default of --matrix."""
-
-
-@dataclass(frozen=True)
-class CollectedEvidence:
-    """The evidence about each image, what needs both (measurements, exchanged models), and unanswered questions."""
-
-    old: ImageEvidence
-    new: ImageEvidence
-    samples: tuple[Samples, ...] = ()
-    models: tuple[ModelExchange, ...] | None = None
-    gaps: tuple[str, ...] = ()
 
 
 def compare_images(
@@ -142,23 +136,16 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> list[Vali
 
 
 def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) -> UpgradeDocument:
-    old, new = gathered.old, gathered.new
     if options.wheel is not None:
-        new = replace(new, side=msgspec.structs.replace(new.side, pythons=()))
-    settings = options.policy.statistics
-    found = differences(old, new, gathered.samples, hosts(options), both.catalog, settings, gathered.models)
-    sides = ComparedImages(old.side, new.side, found)
-    decision, clauses = judge(sides, options.policy)
-    return UpgradeDocument(
+        side = msgspec.structs.replace(gathered.new.side, pythons=())
+        gathered = replace(gathered, new=replace(gathered.new, side=side))
+    old, new = gathered.old, gathered.new
+    document = UpgradeDocument(
         old=old.side,
         new=new.side,
         flavor=options.flavor,
-        decision=decision,
-        policy=options.policy.name,
-        clauses=clauses,
-        differences=found,
+        differences=differences(gathered, hosts(options), both.catalog, options.policy.statistics),
         rounds=options.rounds,
-        would_decide=would_decide(clauses, sides, options.rounds) if decision == "UNDECIDED" else (),
         matrix=options.matrix.name if options.matrix and both.offered else "",
         row=both.row,
         not_judged=both.others,
@@ -169,6 +156,7 @@ def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) 
             *(f"{row} is not in the catalogue: its row was proposed from its wheel" for row in both.proposed),
         ),
     )
+    return judge(document, options.policy)
 
 
 def gather(
@@ -177,76 +165,27 @@ def gather(
     """Collect all evidence about two images; every answer is cached immediately."""
     folder = f"{made[0].environment.os}-{made[0].environment.package}"
     cache = AnswerCache(maker.workspace.upgrade(options.name).parent / "kept" / folder, options.fresh)
-    places = [_place(maker, each, options) for each in made]
+    places = [ProbeTarget(maker.engine, each.image, each.gpus(options.gpus)) for each in made]
     observed = []
-    for name, place, each in zip(SIDES, places, made, strict=True):
+    for name, place, each in zip(("old", "new"), places, made, strict=True):
         with maker.console.task(each.environment.id) as task:
             ask = partial(observe, place, task)
             observed.append(
                 cache.answer(f"observed-{name}", key_of(place), Observations, ask, lambda seen: not seen.gaps)
             )
-    if suite is not None:
-        observed = _tested(maker, made, places, observed, suite, cache)
     with maker.console.task("both images in turn") as task:
+        if suite is not None:
+            ran = run_on_both(places, [each.environment.python for each in made], suite, cache, task)
+            with_tests = zip(observed, ran, strict=True)
+            observed = [msgspec.structs.replace(seen, tests=one, again=more) for seen, (one, more) in with_tests]
         task.update("loading models of the other image")
         models, gaps = cache.answer(
-            "models",
-            key_of(*places),
-            tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]],
-            lambda: exchange(*places),
-            lambda found: found[0] is not None,
+            "models", key_of(*places), ExchangedModels, partial(exchange, *places), lambda found: found[0] is not None
         )
         samples, wrong = measure(places[0], places[1], options.rounds, task, cache)
     sides = zip(made, observed, strict=True)
     old, new = (ImageEvidence(each.described(maker.catalog), seen, each.verdict.checks) for each, seen in sides)
     return CollectedEvidence(old, new, samples, models, (*gaps, *wrong))
-
-
-def _place(maker: ImageBuilder, made: ValidatedImage, options: UpgradeOptions) -> ProbeTarget:
-    wanted = options.gpus
-    if wanted == "auto":
-        seen = bool(made.verdict.host.gpus) and not made.verdict.unreal
-        wanted = "all" if seen and made.environment.flavor == "gpu" else "none"
-    return ProbeTarget(maker.engine, made.image, wanted)
-
-
-Tests = tuple[UserTest, ...]
-
-
-def _tested(
-    maker: ImageBuilder,
-    made: Sequence[ValidatedImage],
-    places: Sequence[ProbeTarget],
-    observed: Sequence[Observations],
-    suite: UserSuite,
-    cache: AnswerCache,
-) -> list[Observations]:
-    """Add the user's tests to the observations; the files in which a test fails run again.
-
-    A test that hangs is stopped once: it runs neither again nor on the other image.
-    """
-    tests: list[Tests] = []
-    again: list[tuple[Tests, ...]] = [(), ()]
-    for name, place, each in zip(SIDES, places, made, strict=True):
-        hung = hanging(chain(*tests))
-        with maker.console.task(each.environment.id) as task:
-            task.update(f"your tests (each at most {suite.test_limit} s, together {suite.limit} s)")
-            wanted = suite.without(hung)
-            key = key_of(place, more={"suite": wanted.digest.encode()})
-            run = partial(run_suite, place, wanted, each.environment.python)
-            found = cache.answer(f"tests-{name}", key, Tests, run, lambda found: THE_RUN not in {t.name for t in found})
-        left = [UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung)]
-        tests.append((*found, *left))
-    failed = to_run_again(*tests)
-    for number, (place, each) in enumerate(zip(places, made, strict=True) if failed else ()):
-        with maker.console.task(each.environment.id) as task:
-            task.update(f"{len(failed)} of your tests again")
-            part = suite.without(hanging(chain(*tests)))
-            again[number] = run_again(place, part, each.environment.python, failed, tests[number])
-    return [
-        msgspec.structs.replace(seen, tests=ran, again=repeated)
-        for seen, ran, repeated in zip(observed, tests, again, strict=True)
-    ]
 
 
 def read_upgrade(values: Mapping[str, Any], root: Path, catalog: Catalog) -> tuple[UpgradeOptions, Catalog]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -15,8 +17,9 @@ from uv import find_uv_bin
 from envbuilder.engine.port import FILES_AT
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
-from envbuilder.upgrade.compare import THE_RUN, hanging
-from envbuilder.upgrade.observe import Output, ProbeTarget, run_probe
+from envbuilder.support.console import Task
+from envbuilder.upgrade.compare import THE_RUN, hanging, to_run_again
+from envbuilder.upgrade.observe import AnswerCache, Output, ProbeTarget, key_of, run_probe
 from envbuilder.upgrade.observed import UserTest
 from envbuilder.workspace import cache_dir, content_key, folder_contents, temporary_folder, writing
 
@@ -27,8 +30,8 @@ HANGS = "hangs: stopped at its limit, and not run again (--test-limit)"
 MAX_BYTES = 256 << 20
 AGAIN = 5
 """Further runs of each image: a test that fails in 30 of 100 runs fails in all of them in one of 400 comparisons."""
-AGAIN_S = 60.0
-"""After this time no further run of an image begins."""
+AGAIN_S = 40.0
+"""After this time no further run of an image begins. With one hang, both images take less than 3 minutes for them."""
 
 _UNWANTED = {"__pycache__", ".git", ".pytest_cache", ".venv"}
 _TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
@@ -124,13 +127,12 @@ def _fetch_pytest(python: str, folder: Path) -> None:
         raise InfrastructureError(f"{failed}: {last}", hint=f"{hint}; tests can be scripts, too")
 
 
-class _Mark(msgspec.Struct, frozen=True):
-    """The runner's last line; the line of a test has no ``end``."""
+Tests = tuple[UserTest, ...]
+END = b'{"end": true}'
+"""The runner's last line."""
 
-    end: bool = False
 
-
-def run_suite(place: ProbeTarget, suite: UserSuite, python: str) -> tuple[UserTest, ...]:
+def run_suite(place: ProbeTarget, suite: UserSuite, python: str) -> Tests:
     """Run a suite in a container; tests without an answer are missing, and a last entry gives the reason."""
     files = {f"suite/{name}": data for name, data in suite.files.items()}
     if suite.tests:
@@ -148,13 +150,13 @@ def run_suite(place: ProbeTarget, suite: UserSuite, python: str) -> tuple[UserTe
 
 def run_again(
     place: ProbeTarget, suite: UserSuite, python: str, names: Collection[str], first: Collection[UserTest] = ()
-) -> tuple[tuple[UserTest, ...], ...]:
+) -> tuple[Tests, ...]:
     """Run the files of these tests again until each has passed and failed (``first`` counts), or up to the limit.
 
     Slow files run at least once more, and not again after `AGAIN_S` seconds, or after a test that hangs.
     """
     part = suite.only(names)
-    runs: list[tuple[UserTest, ...]] = []
+    runs: list[Tests] = []
     begun = time.monotonic()
     while len(runs) < AGAIN and (not runs or time.monotonic() - begun < AGAIN_S):
         runs.append(run_suite(place, part, python))
@@ -164,21 +166,46 @@ def run_again(
     return tuple(runs)
 
 
-def results(output: Output) -> tuple[UserTest, ...]:
+def run_on_both(
+    places: Sequence[ProbeTarget], pythons: Sequence[str], suite: UserSuite, cache: AnswerCache, task: Task
+) -> list[tuple[Tests, tuple[Tests, ...]]]:
+    """Return the results of both images, with further runs of the files in which a test fails.
+
+    A test that hangs is stopped once: it runs neither again nor on the other image.
+    """
+    tests: list[Tests] = []
+    for side, place, python in zip(("old", "new"), places, pythons, strict=True):
+        hung = hanging(chain(*tests))
+        task.update(f"your tests on the {side} image (each at most {suite.test_limit} s, together {suite.limit} s)")
+        wanted = suite.without(hung)
+        key = key_of(place, more={"suite": wanted.digest.encode()})
+        found = cache.answer(f"tests-{side}", key, Tests, partial(run_suite, place, wanted, python), _is_whole)
+        left = (UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung))
+        tests.append((*found, *left))
+    again: list[tuple[Tests, ...]] = []
+    failed, part = to_run_again(*tests), suite.without(hanging(chain(*tests)))
+    for side, place, python, first in zip(("old", "new"), places, pythons, tests, strict=True):
+        task.update(f"{len(failed)} of your tests again on the {side} image")
+        again.append(run_again(place, part, python, failed, first) if failed else ())
+    return list(zip(tests, again, strict=True))
+
+
+def _is_whole(found: Tests) -> bool:
+    return all(test.name != THE_RUN for test in found)
+
+
+def results(output: Output) -> Tests:
     """Decode the runner's lines; an unfinished run adds an entry for itself. A test's worst answer counts."""
     found: dict[str, UserTest] = {}
-    ended = False
-    for line in output.stdout.splitlines():
+    lines = output.stdout.splitlines()
+    for line in lines:
         try:
-            if decoding.from_json(line, _Mark).end:
-                ended = True
-                continue
             test = decoding.from_json(line, UserTest)
         except decoding.DamagedError:
             continue  # no answer of the runner's: the test that it may have been of is missing, and counts as failed
         if test.name not in found or found[test.name].outcome == "passed":
             found[test.name] = msgspec.structs.replace(test, message=HANGS) if hanging([test]) else test
-    if not ended:
+    if END not in lines:
         why = output.wrong or "the runner ended early"
         found[THE_RUN] = UserTest(name=THE_RUN, outcome="error", message=why)
     return tuple(found.values())

@@ -11,9 +11,18 @@ from envbuilder.catalog import store
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Flavor
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.document import Clause, ComparedImage, Differences, MemoryChange, SurfaceChange, TestCounts
+from envbuilder.upgrade.compare import sets
+from envbuilder.upgrade.document import (
+    Clause,
+    ComparedImage,
+    Differences,
+    MemoryChange,
+    SurfaceChange,
+    TestCounts,
+    UpgradeDocument,
+)
 from envbuilder.upgrade.pairs import UpgradeOptions
-from envbuilder.upgrade.policy import ComparedImages, judge
+from envbuilder.upgrade.policy import judge
 from envbuilder.upgrade.statistics import Samples, Settings
 from envbuilder.upgrade.upgrade import read_policy
 from envbuilder.verdict import ImageRef
@@ -69,6 +78,7 @@ def occupied(ratio: float) -> tuple[MemoryChange, ...]:
 
 CALM = Differences(
     packages=(),
+    sets=sets(side("2.15.1"), side("2.16.2")),
     size_ratio=1.0,
     timings=timed(1.0),
     numerics=(),
@@ -83,9 +93,15 @@ CALM = Differences(
 )
 
 
+def compared(differences_: Differences, rounds: int = 15, **new: Any) -> UpgradeDocument:
+    after = side("2.16.2", **new)
+    flavor = after.environment.flavor
+    return UpgradeDocument(old=side("2.15.1"), new=after, flavor=flavor, differences=differences_, rounds=rounds)
+
+
 def judged(differences_: Differences, **new: Any) -> tuple[str, dict[str, Clause]]:
-    decision, clauses = judge(ComparedImages(side("2.15.1"), side("2.16.2", **new), differences_), POLICY)
-    return decision, {clause.clause: clause for clause in clauses}
+    found = judge(compared(differences_, **new), POLICY)
+    return found.decision, {clause.clause: clause for clause in found.clauses}
 
 
 def suite(passed_both: int, total: int, **more: Any) -> Differences:

@@ -122,8 +122,8 @@ def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
     assert found.result == Result(last_good="2.1.0", first_bad="2.4.0", between=("2.2.0", "2.3.0"))
     assert {answer.candidate: answer.outcome for answer in found.answers}["2.3.0"] == "other"
     text = as_text(found)
-    assert "2.2.0: cannot be built: no wheel" in text
-    assert "2.3.0: fails differently (exit code 1): ImportError: something else" in text
+    assert "2.2.0: it cannot be built: no wheel" in text
+    assert "2.3.0: the command fails there in another way (exit code 1): ImportError: something else" in text
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_another_reason_is_not_the_same_failure(tmp_path: Path) -> None:
     [
         (World(asked(4), 0), "2.0.0: said to be good, but the command fails"),
         (World(asked(4), 9), "2.3.0: said to be bad, but the command succeeds"),
-        (World(asked(4), 2, unbuildable={0}), "2.0.0: cannot be built"),
+        (World(asked(4), 2, unbuildable={0}), "2.0.0: said to be good, but it cannot be built"),
         (World(replace(asked(4), repeat=2), 0, unsteady={0}), "not stable there: failed 1 of 2 runs"),
     ],
     ids=["good fails", "bad succeeds", "good unbuildable", "good fails now and then"],
@@ -182,7 +182,7 @@ def test_a_command_that_is_not_stable_decides_nothing(tmp_path: Path) -> None:
     assert found.result == Result(last_good="2.2.0", first_bad="2.4.0", between=("2.3.0",))
     answer = {answer.candidate: answer for answer in found.answers}["2.3.0"]
     assert (answer.outcome, answer.runs, answer.failed) == ("unstable", 4, 2)
-    assert "2.3.0: failed 2 of 4 runs: AttributeError" in as_text(found)
+    assert "2.3.0: the command is not stable there: failed 2 of 4 runs: AttributeError" in as_text(found)
     assert exit_codes.of(found) == 8
 
 

@@ -31,7 +31,7 @@ class WithLocks(ImageBuilder):
     texts: tuple[str, ...] = ()
     asked: list[str] = field(default_factory=list)
 
-    def _lock(self, environment: Environment, keep: str) -> str:  # noqa: ARG002 - the maker's own
+    def _lock(self, environment: Environment, keep: str = "") -> str:  # noqa: ARG002 - the maker's own
         self.asked.append(keep)
         return self.texts[len(self.asked) - 1]
 

@@ -22,9 +22,10 @@ from envbuilder.image.build import Built, ImageRecord
 from envbuilder.support.console import Console
 from envbuilder.upgrade import user_tests
 from envbuilder.upgrade.build import ImageBuilder, LockedImage, ValidatedImage
+from envbuilder.upgrade.compare import CollectedEvidence
 from envbuilder.upgrade.pairs import Pair, UpgradeOptions
 from envbuilder.upgrade.text import as_text
-from envbuilder.upgrade.upgrade import CollectedEvidence, compare_images, gather
+from envbuilder.upgrade.upgrade import compare_images, gather
 from envbuilder.upgrade.user_tests import UserSuite
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import Workspace

@@ -96,6 +96,9 @@ def test_key_of_depends_on_image_gpus_memory_and_contents() -> None:
     assert len({*map(key_of, places), key_of(places[0], more={"suite": b"1"})}) == 5
 
 
+KEY, OTHER = key_of(more={"question": b"1"}), key_of(more={"question": b"2"})
+
+
 def test_complete_answers_are_cached(tmp_path: Path) -> None:
     made: list[int] = []
 
@@ -105,13 +108,13 @@ def test_complete_answers_are_cached(tmp_path: Path) -> None:
 
     kept = AnswerCache(tmp_path)
     kind = tuple[int, ...]
-    assert [kept.answer("x", "k", kind, make) for _ in range(2)] == [(1,), (1,)]
-    assert kept.answer("x", "other", kind, make) == (2,)
-    assert kept.answer("y", "k", kind, make, lambda _: False) == (3,)
-    assert kept.answer("y", "k", kind, make) == (4,)
-    (tmp_path / "y.json").write_text('{"key": "k", "value": "nonsense"}')
-    assert kept.answer("y", "k", kind, make) == (5,)
-    assert AnswerCache(tmp_path, fresh=True).answer("y", "k", kind, make) == (6,)
+    assert [kept.answer("x", KEY, kind, make) for _ in range(2)] == [(1,), (1,)]
+    assert kept.answer("x", OTHER, kind, make) == (2,)
+    assert kept.answer("y", KEY, kind, make, lambda _: False) == (3,)
+    assert kept.answer("y", KEY, kind, make) == (4,)
+    kept.put("y", KEY, "nonsense")  # of another version
+    assert kept.answer("y", KEY, kind, make) == (5,)
+    assert AnswerCache(tmp_path, fresh=True).answer("y", KEY, kind, make) == (6,)
 
 
 def packed(content: bytes) -> str:

@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 
 import pytest
 from msgspec.structs import replace
-from upgrades import CALM, POLICY, judged, occupied, side, suite, timed
+from upgrades import CALM, POLICY, compared, judged, occupied, side, suite, timed
 
 from envbuilder.catalog import store
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.upgrade import statistics
-from envbuilder.upgrade.compare import ImageEvidence, differences
+from envbuilder.upgrade.compare import CollectedEvidence, ImageEvidence, differences, sets
 from envbuilder.upgrade.document import (
     Clause,
     Differences,
@@ -31,15 +31,13 @@ from envbuilder.upgrade.policy import (
     MOST,
     ClauseName,
     ClauseRule,
-    ComparedImages,
     Policy,
     decide,
     judge,
     needed,
-    would_decide,
 )
 from envbuilder.upgrade.statistics import Interval, Samples, Settings
-from envbuilder.upgrade.text import SPEED_CHANGED, speed_changed, wording
+from envbuilder.upgrade.text import SPEED_CHANGED, speed, wording
 
 
 def test_the_shipped_policy_names_every_quantity_once() -> None:
@@ -160,27 +158,20 @@ def test_policy_with_one_clause_decides_by_it(tmp_path: Path) -> None:
     path.write_text("name: sizes\nclauses:\n  - {clause: size-ratio, at_most: 1.5, otherwise: reject}\n")
     policy = read_yaml(path, Policy)
     assert policy.clauses == (ClauseRule(clause="size-ratio", at_most=1.5, otherwise="reject"),)
-    sides = ComparedImages(side("2.15.1"), side("2.16.2"), replace(CALM, size_ratio=1.4, checks=None))
-    assert judge(sides, policy)[0] == "ADOPT"
+    assert judge(compared(replace(CALM, size_ratio=1.4, checks=None)), policy).decision == "ADOPT"
 
 
 def test_differences_without_evidence_of_both_images_are_none() -> None:
     full = Observations(inventory=Inventory(), surface=Surface(), numerics=Numerics(), printed=WarningLines(), tests=())
-    found = differences(
-        ImageEvidence(side("2.15.1"), full, ()),
-        ImageEvidence(side("2.16.2"), Observations()),
-        (),
-        (),
-        store.load(),
-        Settings(),
-    )
+    old, new = ImageEvidence(side("2.15.1"), full, ()), ImageEvidence(side("2.16.2"), Observations())
+    found = differences(CollectedEvidence(old, new), (), store.load(), Settings())
     assert (found.packages, found.surface, found.numerics, found.warnings_new, found.checks, found.tests) == (None,) * 6
     assert found.timings is None
 
 
 def test_pythons_of_a_local_wheel_are_not_compared() -> None:
-    _, clauses = judged(CALM, pythons=())
-    assert clauses["pythons-lost"].state == "not asked"
+    unknown = sets(side("2.15.1"), side("2.16.2", pythons=()))
+    assert judged(replace(CALM, sets=unknown))[1]["pythons-lost"].state == "not asked"
     assert judged(CALM)[1]["pythons-lost"].state == "ok"
 
 
@@ -209,10 +200,7 @@ def test_flaky_test_is_a_note() -> None:
 
 
 def said(differences_: Differences, rounds: int = 15, **new: Any) -> tuple[str, ...]:
-    _, clauses = judged(differences_, **new)
-    return would_decide(
-        tuple(clauses.values()), ComparedImages(side("2.15.1"), side("2.16.2", **new), differences_), rounds
-    )
+    return judge(compared(differences_, rounds, **new), POLICY).would_decide
 
 
 def noisy(ratio: float, noise: float, rounds: int = 15) -> tuple[statistics.RatioResult, ...]:
@@ -259,11 +247,11 @@ def test_open_clause_has_a_suggestion() -> None:
 
 
 def test_medians_that_disagree_with_the_ratio_are_not_shown() -> None:
-    assert speed_changed(Interval(2.23, 2, 3), Interval(3.42, 3, 4), Interval(1.03, 0.91, 1.39))
-    assert not speed_changed(Interval(2.0, 1, 3), Interval(2.1, 1, 3), Interval(1.03, 0.91, 1.39))
     fast, slow = (1.0,) * 8 + (3.0,) * 7, (1.0,) * 7 + (3.0,) * 8
     drifting = statistics.compare([Samples(name="start.total", old=fast, new=slow)], Settings())
     (row,) = drifting
     (line,) = judged(replace(CALM, timings=drifting))[1]["start-up-ratio"].details
-    assert (SPEED_CHANGED in line) is speed_changed(row.old_s, row.new_s, row.ratio)
-    assert speed_changed(row.old_s, row.new_s, row.ratio)
+    assert speed(row) == SPEED_CHANGED
+    assert SPEED_CHANGED in line
+    steady = replace(row, old_s=Interval(2.0, 1, 3), new_s=Interval(2.1, 1, 3), ratio=Interval(1.03, 0.91, 1.39))
+    assert speed(steady) == ""

@@ -11,7 +11,7 @@ from upgrades import CALM, side, timed
 
 from envbuilder.upgrade.document import Clause, OutcomeChange, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval
-from envbuilder.upgrade.text import DECIDES, OPEN, REJECTS, as_markdown, as_text, sections
+from envbuilder.upgrade.text import as_markdown, as_text, sections
 
 LONG = [f"operation-{number}: {'x' * 150}" for number in range(40)]
 
@@ -68,10 +68,9 @@ def test_text_names_a_version_outside_the_matrix() -> None:
 
 
 def test_reasons_of_a_rejection_come_first_and_complete() -> None:
-    titles = [title for title, _, _ in sections(REJECTED)]
-    assert titles[:2] == [REJECTS, OPEN]
-    (_, _, rows), *_ = sections(REJECTED)
-    assert rows == [("outputs-outside", line) for line in LONG]
+    rejects, open_, *_ = sections(REJECTED)
+    assert (rejects.title, open_.title) == ("Why it is rejected", "What is open")
+    assert rejects.rows == tuple(("outputs-outside", line) for line in LONG)
     for text in (as_text(REJECTED), as_markdown(REJECTED)):
         assert all(line in text for line in LONG)
         assert text.index(LONG[-1]) < text.index("start.total: 1.2 x") < text.index("says names-removed")
@@ -100,7 +99,7 @@ def test_undecided_answer_begins_with_open_clauses_and_advice() -> None:
         clause("start-up-ratio", "reject", "unknown", "start.total: 1.2 x"),
         would_decide=("start-up-ratio: about 45 rounds",),
     )
-    assert [title for title, _, _ in sections(found)][:3] == [OPEN, DECIDES, "Sides"]
+    assert [section.title for section in sections(found)][:3] == ["What is open", "What would decide it", "Sides"]
     assert "about 45 rounds" in as_text(found)
 
 

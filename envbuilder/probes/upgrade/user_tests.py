@@ -164,7 +164,17 @@ def pytest_file(writer: Writer, order: Mapping[str, Any]) -> NoReturn:
     import pytest
 
     plugin = Reporter(writer, set(order["done"]))
-    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--no-header", "--capture=fd", "--rootdir", order["root"]]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-q",
+        "--no-header",
+        "--capture=fd",
+        "--rootdir",
+        order["root"],
+    ]
     options += [*(PLAIN if order["plain"] else []), "--maxfail=0", order["file"]]
     code = int(pytest.main(options, plugins=[plugin]))
     if code in (3, 4) and not plugin.collected and not plugin.failed_to_collect:
