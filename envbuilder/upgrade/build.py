@@ -80,8 +80,8 @@ class ImageBuilder:
             return offered
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
         written = self._store_lock(named, text, proposed=True)
-        contexts = (self._place(side).context(side.environment.id) for side in (old, written))
-        system_lock.carry_over(*contexts, named)
+        before, context = (self._place(side).context(side.environment.id) for side in (old, written))
+        system_lock.carry_over(before, context, named)
         return written
 
     def _lock(self, environment: Environment, keep: str = "") -> str:

@@ -1,0 +1,85 @@
+"""A user's suite with every kind of misbehaviour, in real containers: each is named, and none costs much time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuilder.controls.run import Controller
+from envbuilder.engine.docker import connect
+from envbuilder.engine.port import ContainerSpec
+from envbuilder.support.console import Console
+from envbuilder.upgrade.compare import compare_tests, count_tests, newly_failed
+from envbuilder.upgrade.observe import AnswerCache, ProbeTarget
+from envbuilder.upgrade.user_tests import HANGS, read_suite, run_on_both
+
+BEHAVED = {"steady": "time.sleep(5)"}
+MISBEHAVED = {
+    "hangs": "if NEW: time.sleep(9999)",
+    "crashes": "if NEW: os.abort()",
+    "floods": "while NEW: print('x' * 100_000)",
+    "flaky_on_old": "assert NEW or RUN > 1",
+    "flaky_on_new": "assert not NEW or RUN > 1",
+}
+"""Bodies of tests: NEW is true on the new image, RUN is the number of the run there."""
+MOST_S = 180
+
+
+class Numbered:
+    """An engine that tells each container its side and the number of its run, so that one image can be both sides."""
+
+    def __init__(self) -> None:
+        self.engine, self.runs = connect(), Counter[str]()
+
+    def run(self, spec: ContainerSpec, *streams: Any) -> Any:
+        side = "old" if spec.memory % 2 else "new"
+        self.runs[side] += 1
+        return self.engine.run(replace(spec, env={**spec.env, "SIDE": side, "RUN": str(self.runs[side])}), *streams)
+
+
+def ran(folder: Path, image: str, bodies: dict[str, str]) -> tuple[Any, float, Counter[str]]:
+    folder.mkdir()
+    for name, body in bodies.items():
+        head = "import os, time\nNEW, RUN = os.environ['SIDE'] == 'new', int(os.environ['RUN'])\n"
+        (folder / f"test_{name}.py").write_text(f"{head}import tensorflow\ndef test_{name}():\n    {body}\n")
+    engine: Any = Numbered()
+    places = [ProbeTarget(engine, image, memory=(4 << 30) + odd) for odd in (1, 0)]
+    began = time.monotonic()
+    with Console().task("tests") as task:
+        found = run_on_both(
+            places, ("3.11", "3.11"), read_suite(folder), AnswerCache(folder.with_suffix(".kept")), task
+        )
+    return found, time.monotonic() - began, engine.runs
+
+
+@pytest.mark.engine
+@pytest.mark.network
+@pytest.mark.full
+def test_misbehaving_tests_are_named_and_cost_less_than_three_minutes(controller: Controller, tmp_path: Path) -> None:
+    image = controller.good("cpu").record.image
+    _, own, _ = ran(tmp_path / "behaved", image, BEHAVED)
+    ((old, old_again), (new, new_again)), all_, runs = ran(tmp_path / "all", image, BEHAVED | MISBEHAVED)
+    changes = {row.name.partition("::test_")[2]: row for row in compare_tests(old, new, old_again, new_again)}
+    sys.stdout.write(f"own {own:.0f} s, beyond it {all_ - own:.0f} s, runs {dict(runs)}\n")
+    assert {name: (row.old, row.new) for name, row in changes.items()} == {
+        "hangs": ("passed", "timeout"),
+        "crashes": ("passed", "error"),
+        "floods": ("passed", "error"),
+        "flaky_on_old": ("failed", "passed"),
+        "flaky_on_new": ("passed", "failed"),
+    }
+    assert changes["hangs"].message == HANGS
+    assert changes["crashes"].message == "the process ended: signal 6"
+    assert changes["floods"].message.startswith("floods: killed after ")
+    assert {name for name, row in changes.items() if row.flaky} == {"flaky_on_old", "flaky_on_new"}
+    assert {name for name, row in changes.items() if newly_failed(row)} == {"hangs", "crashes", "floods"}
+    assert not [test for run in (*old_again, *new_again) for test in run if "hangs" in test.name]
+    counts = count_tests(old, new, tuple(changes.values()))
+    assert (counts.total, counts.passed_both, counts.failed_before, counts.ended) == (6, 1, (), True)
+    assert all_ - own < MOST_S
