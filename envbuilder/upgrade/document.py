@@ -27,10 +27,7 @@ class SizedLayer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedImage(msgspec.Struct, frozen=True, kw_only=True):
-    """One image of the comparison; ``pythons`` are the Python versions with wheels.
-
-    They are empty if unknown, for a release from a local wheel file.
-    """
+    """One image of the comparison; ``pythons`` have wheels, and are empty if unknown (of a local wheel file)."""
 
     tensorflow: str
     environment: Environment
@@ -46,7 +43,7 @@ class ComparedImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed distribution; sizes in bytes, None where absent."""
+    """One changed distribution; None where absent."""
 
     name: str
     change: Presence
@@ -105,11 +102,7 @@ class NumericChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation with different results on the same inputs.
-
-    ``drift`` is the largest difference relative to the largest result, None if not comparable; ``outside`` if it
-    exceeds the tolerance of its precision.
-    """
+    """Different results on the same inputs: ``drift`` relative to the largest result, None if not comparable."""
 
     operation: str
     drift: float | None
@@ -137,10 +130,7 @@ class ModelExchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutcomeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One check or test with different outcomes; '' where it does not exist.
-
-    ``flaky`` if further runs had different outcomes; ``again`` gives the counts.
-    """
+    """One check or test with different outcomes, '' where it does not exist; ``again`` counts further runs."""
 
     name: str
     old: str
@@ -230,10 +220,10 @@ class Clause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpgradeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``envbuilder upgrade``: decision, clauses and differences.
+    """The answer of ``envbuilder upgrade``.
 
     ``row`` names the Python and system of the comparison, ``matrix`` the matrix that offers the version (or '');
-    ``not_judged`` are the new version's environments in other rows; ``simulated`` if a simulated driver was used.
+    ``not_judged`` are the new version's environments in other rows.
     """
 
     schema: str = "envbuilder/upgrade/v1"

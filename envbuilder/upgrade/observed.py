@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
-
-class Named(Protocol):
-    @property
-    def name(self) -> str: ...
+from envbuilder.verdict import CheckResult
 
 
-_Named = TypeVar("_Named", bound=Named)
+_Named = TypeVar("_Named", "Package", "Operation", "UserTest", CheckResult)
 
 
 def paired(old: Iterable[_Named], new: Iterable[_Named]) -> Iterator[tuple[str, _Named | None, _Named | None]]:
@@ -72,10 +69,9 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation in one precision (the end of its name): its largest relative error, or None.
+    """One operation in one precision (the end of its name); its error is relative to the largest exact value.
 
-    The error is relative to the largest exact value. ``values`` are its results, compressed and in base 64: doubles for
-    double precision, else single ones.
+    ``values`` are its results, compressed and in base 64: doubles for double precision, else single ones.
     """
 
     name: str
@@ -128,9 +124,9 @@ class UserTest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observations(msgspec.Struct, frozen=True, kw_only=True):
-    """All observations of one image; None if a probe gave no answer, ``gaps`` give the reasons.
+    """All observations of one image; None if a probe gave no answer (``gaps`` give the reasons) or was not requested.
 
-    ``tests`` is None if none were requested; ``again`` are further runs of files in which a test newly failed.
+    ``again`` are further runs of files in which a test fails.
     """
 
     inventory: Inventory | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -29,13 +30,9 @@ ROUNDS = 15
 
 @dataclass(frozen=True)
 class UpgradeOptions:
-    """Two versions, the matrix that offers them, the criteria, and what a bisection runs.
+    """The options of the command, whose help describes them.
 
-    ``matrix_given`` is False for the packaged matrix: versions without a row in it are compared as well. ``selectors``
-    choose rows. ``wheel`` is the file of a version that is on no index; ``suite`` is the user's test folder, and its
-    limits are in seconds; ``fresh`` ignores cached answers, and ``dry_run`` answers from the catalogue's facts.
-    ``axis`` is the part that a bisection varies, and ``tensorflow`` the release to keep; it runs ``command``, or the
-    ``check`` of the suite, ``repeat`` times in each version.
+    ``matrix_given`` is False for the packaged matrix: versions without a row in it are compared as well.
     """
 
     old: str
@@ -126,11 +123,11 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     wanted = [version for version in options.versions if catalog.release(version, package) is None]
     proposed = tuple(propose(version, package) for version in dict.fromkeys(wanted))
     known = catalog.with_releases(proposed)
-    offered = _offered(options, known)
+    offered = [_offered(options, known, version) for version in options.versions]
     names = tuple(f"{made.package} {made.version}" for made in proposed)
     rejected: list[Rejection] = []
     ids = frozenset(one.id for side in offered for one in side)
-    whole = (both for both in product(*offered) if same_except_release(*both) and options.wheel is None)
+    whole = ((old, new) for old, new in product(*offered) if _same(old) == _same(new) and options.wheel is None)
     for stage in chain([whole], (_in_rows(rows, options, known, rejected) for rows in _kinds(options))):
         found: dict[tuple[str, str], Pair] = {}  # systems with one id are one image: the first counts
         for old, new in stage:
@@ -144,31 +141,21 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
     )
 
 
-def _rows(options: UpgradeOptions) -> list[Combination]:
+def _rows(options: UpgradeOptions, version: str | None = None) -> list[Combination]:
+    """Return the rows of the matrix, or those of one version."""
     rows = expand(options.matrix)[0] if options.matrix else ()
-    return [row for row in rows if row.flavor == options.flavor and not row.controls]
+    alike = [row for row in rows if row.flavor == options.flavor and not row.controls]
+    return [row for row in alike if version is None or versions.key(row.tensorflow) == versions.key(version)]
 
 
-def _rows_of(options: UpgradeOptions) -> tuple[list[Combination], ...]:
-    """Return the matrix rows of each version."""
-    rows = _rows(options)
-    keys = map(versions.key, options.versions)
-    return tuple([row for row in rows if versions.key(row.tensorflow) == key] for key in keys)
+def _offered(options: UpgradeOptions, catalog: Catalog, version: str) -> list[Environment]:
+    """Return the matrix's environments of a version, with the distribution of the wheel file if there is one."""
+    found = [resolve(row, catalog) for row in _rows(options, version)]
+    return [one for one in found if isinstance(one, Environment) and options.package in {None, one.package}]
 
 
-def _offered(options: UpgradeOptions, catalog: Catalog) -> tuple[list[Environment], ...]:
-    """Return the matrix's environments of each version, with the distribution of the wheel file if there is one."""
-    sides = ([resolve(row, catalog) for row in rows] for rows in _rows_of(options))
-    package = options.package
-    return tuple(
-        [one for one in side if isinstance(one, Environment) and package in {None, one.package}] for side in sides
-    )
-
-
-def same_except_release(old: Environment, new: Environment) -> bool:
-    """Return True if two environments differ only in their release: same Python, system, distribution and variant."""
-    same = (old.python, old.os, old.package, old.arch, old.variant)
-    return same == (new.python, new.os, new.package, new.arch, new.variant)
+_same = attrgetter("python", "os", "package", "arch", "variant")
+"""What both images of a pair share: they differ in their release only."""
 
 
 def _kinds(options: UpgradeOptions) -> Iterator[list[Combination]]:
@@ -176,7 +163,8 @@ def _kinds(options: UpgradeOptions) -> Iterator[list[Combination]]:
 
     The packaged matrix forbids nothing: a version without a row in it gets a plain one.
     """
-    first = next(filter(None, _rows_of(options)), _rows(options)[:1] if options.matrix_given else [])
+    rows = (_rows(options, version) for version in options.versions)
+    first = next(filter(None, rows), _rows(options)[:1] if options.matrix_given else [])
     yield first
     if not (first and options.matrix_given):
         variants: tuple[Variant, ...] = ("runtime", WHOLE)
@@ -193,7 +181,7 @@ def _in_rows(
             sides = [resolve(msgspec.structs.replace(wish, tensorflow=one), catalog) for one in options.versions]
             rejected += [side for side in sides if isinstance(side, Rejection)]
             match sides:
-                case [Environment() as old, Environment() as new] if same_except_release(old, new):
+                case [Environment() as old, Environment() as new] if _same(old) == _same(new):
                     yield old, new
 
 
@@ -202,15 +190,10 @@ def _completed_rows(row: Combination, catalog: Catalog) -> Iterator[Combination]
 
     The plain distribution on both images comes last: not every release has a smaller one for the CPU.
     """
-    if row.os is not None:
-        yield row
+    places = [(system.name, row.python or system.python) for system in catalog.systems]
     for package in dict.fromkeys((row.package, row.package or "tensorflow")):
-        wish = msgspec.structs.replace(row, package=package)
-        if row.os is not None:
-            yield wish
-            continue
-        for system in catalog.systems:
-            yield msgspec.structs.replace(wish, os=system.name, python=row.python or system.python)
+        for os, python in [(row.os, row.python)] if row.os else places:
+            yield msgspec.structs.replace(row, package=package, os=os, python=python)
 
 
 def _selected(found: list[Pair], options: UpgradeOptions) -> list[Pair]:
@@ -229,9 +212,9 @@ def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:
         return -len(each.offered), not smaller, not each.old.variant, each.old.os not in bootstrapped, python
 
     ordered = sorted(found, key=rank)
-    others = tuple(dict.fromkeys(each.new.id for each in ordered))
+    ids = dict.fromkeys(each.new.id for each in ordered)
     return tuple(
-        replace(each, others=tuple(name for name in others if each.offered and name != each.new.id)) for each in ordered
+        replace(each, others=tuple(one for one in ids if each.offered and one != each.new.id)) for each in ordered
     )
 
 
@@ -239,13 +222,11 @@ def pinned_row(options: UpgradeOptions, catalog: Catalog) -> Combination:
     """Return the common row of both versions, with a Python and a system that serve both."""
     old = pairs(options, catalog, no_row)[0].old
     plain = Combination(tensorflow=options.old, flavor=options.flavor, package=options.package)
-    for row in _rows(options):
-        found = resolve(msgspec.structs.replace(row, tensorflow=old.tensorflow), catalog)
-        if isinstance(found, Environment) and found.id == old.id:
-            plain = row
-            break
+    rows = (msgspec.structs.replace(row, tensorflow=old.tensorflow) for row in _rows(options))
+    found = ((row, resolve(row, catalog)) for row in rows)
+    same = (row for row, one in found if isinstance(one, Environment) and one.id == old.id)
     fixed = {"python": old.python, "os": old.os, "variant": old.variant or WHOLE}
-    return msgspec.structs.replace(plain, tensorflow=options.old, **fixed)
+    return msgspec.structs.replace(next(same, plain), tensorflow=options.old, **fixed)
 
 
 def no_row(version: str, package: str) -> TensorflowRelease:
