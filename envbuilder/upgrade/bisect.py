@@ -18,6 +18,7 @@ from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Combination, Environment
 from envbuilder.errors import BuildFailedError, UnsatisfiableError, UsageError
 from envbuilder.support import terminal_text
+from envbuilder.upgrade import observe
 from envbuilder.upgrade.build import ImageBuilder
 from envbuilder.upgrade.pairs import Axis, UpgradeOptions
 from envbuilder.verdict import CheckResult
@@ -304,7 +305,6 @@ class ImageRunner:
         return result_of_check(self.maker.validate(side, built, self.options).checks, check)
 
     def _run(self, image: str) -> CommandResult:
-        stdout, stderr = bytearray(), bytearray()
         spec = ContainerSpec(
             image=image,
             command=self.options.command,
@@ -315,18 +315,9 @@ class ImageRunner:
             output=_OUTPUT,
             lines=_OUTPUT,
         )
-        ended = self.maker.engine.run(spec, lambda data: _keep(stdout, data), lambda data: _keep(stderr, data))
-        return CommandResult(_TIMED_OUT if ended.timed_out else ended.exit_code, _last(stderr) or _last(stdout))
-
-
-def _keep(kept: bytearray, data: bytes) -> None:
-    kept.extend(data)
-    del kept[:-_KEPT]
-
-
-def _last(printed: bytearray) -> str:
-    lines = [line for line in printed.decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+        ended, stdout, stderr = observe.run(self.maker.engine, spec, _KEPT)
+        line = observe.last_line(stderr) or observe.last_line(stdout)
+        return CommandResult(_TIMED_OUT if ended.timed_out else ended.exit_code, line)
 
 
 def result_of_check(checks: Sequence[CheckResult], name: str) -> CommandResult:

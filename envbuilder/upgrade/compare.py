@@ -397,11 +397,15 @@ class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @cache
+def tolerances() -> tuple[ToleranceRow, ...]:
+    source = resources.files("envbuilder.upgrade") / "numerics.yaml"
+    return tuple(packaged_yaml(source, dict[str, ToleranceRow]).values())
+
+
 def tolerance_of(operation: Operation) -> float:
     """Return the largest error of a correct implementation; an operation without a row has that of the first."""
-    rows = packaged_yaml(resources.files("envbuilder.upgrade") / "numerics.yaml", dict[str, ToleranceRow]).values()
     name = operation.name.rpartition(".")[0]
-    row = next((row for row in rows if name in row.operations), next(iter(rows)))
+    row = next((row for row in tolerances() if name in row.operations), tolerances()[0])
     return row.tolerance[operation.precision]
 
 

@@ -7,14 +7,14 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerSpec, Engine
+from envbuilder.engine.port import FILES_AT, OWN_END_S, ContainerResult, ContainerSpec, Engine
 from envbuilder.support import decoding
 from envbuilder.support.console import Task
 from envbuilder.upgrade.document import ModelExchange, SavedBy
@@ -61,8 +61,19 @@ class Output:
     """A container's output, and its failure in words ('' if it succeeded)."""
 
     stdout: bytes
-    stderr: str
     wrong: str
+
+
+def run(engine: Engine, spec: ContainerSpec, most: int) -> tuple[ContainerResult, bytes, bytes]:
+    """Run a container and return the last bytes of its output and of its errors, at most ``most`` of each."""
+    printed = bytearray(), bytearray()
+
+    def keep(kept: bytearray, data: bytes) -> None:
+        kept.extend(data)
+        del kept[:-most]
+
+    ended = engine.run(spec, partial(keep, printed[0]), partial(keep, printed[1]))
+    return ended, bytes(printed[0]), bytes(printed[1])
 
 
 @cache
@@ -83,7 +94,6 @@ def run_probe(
     limit_s: float = _LIMIT_S,
 ) -> Output:
     """Run one probe in a new container without network, and collect its output."""
-    stdout, stderr = bytearray(), bytearray()
     spec = ContainerSpec(
         image=place.image,
         command=("python", f"{FILES_AT}/{PROBES}/upgrade", probe, json.dumps(arguments), f"{limit_s + OWN_END_S:.0f}"),
@@ -93,12 +103,7 @@ def run_probe(
         memory=place.memory,
         time_limit=limit_s,
     )
-    ended = place.engine.run(
-        spec,
-        lambda data: stdout.extend(data[: max(0, _MAX_ANSWER - len(stdout))]),
-        lambda data: stderr.extend(data) if len(stderr) < _MAX_ANSWER else None,
-    )
-    text = stderr[-4000:].decode(errors="replace")
+    ended, stdout, stderr = run(place.engine, spec, _MAX_ANSWER)
     if ended.flooded:
         wrong = "stopped: its output exceeded the limit"
     elif ended.timed_out:
@@ -106,13 +111,14 @@ def run_probe(
     elif ended.out_of_memory:
         wrong = "the container ran out of memory"
     else:
-        wrong = f"exit code {ended.exit_code}: {_last_line(text)}" if ended.exit_code else ""
-    return Output(bytes(stdout), text, wrong)
+        last = last_line(stderr)[:300] or "nothing was printed"
+        wrong = f"exit code {ended.exit_code}: {last}" if ended.exit_code else ""
+    return Output(stdout, wrong)
 
 
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "nothing was printed"
+def last_line(printed: bytes) -> str:
+    lines = printed.decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def ask(
@@ -226,23 +232,20 @@ def measure(
         if round_ >= known:
             taken = (*taken, (answers["old"], answers["new"]))
             cache.put("rounds", key, taken)
-    return samples([one for one, _ in taken[:rounds]], [other for _, other in taken[:rounds]]), ()
+    return tuple(samples(taken[:rounds])), ()
 
 
-def samples(old: Sequence[TimingSample], new: Sequence[TimingSample]) -> tuple[Samples, ...]:
+UNITS: Mapping[Literal["s", "B"], str] = {"s": "seconds", "B": "bytes"}
+
+
+def samples(rounds: Sequence[Round]) -> Iterator[Samples]:
     """Pair durations and memory peaks of both images by name; incomplete ones are omitted."""
-    seconds = _paired("s", [one.seconds for one in old], [one.seconds for one in new])
-    return (*seconds, *_paired("B", [one.bytes for one in old], [one.bytes for one in new]))
-
-
-def _paired(
-    unit: Literal["s", "B"], old: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]
-) -> Iterator[Samples]:
-    every = [*old, *new]
-    for name in every[0] if every else ():
-        if all(name in values for values in every):
-            before, after = (tuple(values[name] for values in side) for side in (old, new))
-            yield Samples(name=name, unit=unit, old=before, new=after)
+    for unit, field in UNITS.items():
+        old, new = ([getattr(pair[side], field) for pair in rounds] for side in (0, 1))
+        for name in old[0] if old else ():
+            if all(name in values for values in (*old, *new)):
+                before, after = (tuple(values[name] for values in side) for side in (old, new))
+                yield Samples(name=name, unit=unit, old=before, new=after)
 
 
 class ExchangedModels(NamedTuple):

@@ -9,7 +9,6 @@ import msgspec
 
 from envbuilder.verdict import CheckResult
 
-
 _Named = TypeVar("_Named", "Package", "Operation", "UserTest", CheckResult)
 
 

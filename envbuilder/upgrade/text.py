@@ -20,8 +20,6 @@ from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.upgrade.surface import without_aliases
 from envbuilder.workspace import packaged_yaml
 
-_SUPPORT = {"native": "runs", "ptx": "runs after compiling PTX", "lost": "does not run", "unknown": "is not known"}
-_MARK = {"ok": "ok", "violated": "VIOLATED", "unknown": "unknown", "not asked": "-"}
 _SHOWN = 12
 _WIDTH = 100
 
@@ -88,8 +86,7 @@ def sentence(document: UpgradeDocument) -> str:
     parts += [_broken_tests(clause, document) or f"{clause.says}: {clause.found}" for clause in grounds]
     if not document.rounds:
         parts += [
-            write("{gpu} with driver {driver} {old:support} → {new:support}", row)
-            for row in document.differences.hosts or ()
+            write("{gpu} with driver {driver} {old:word} → {new:word}", row) for row in document.differences.hosts or ()
         ]
     parts += [write("{name} {old_s.value:seconds} → {new_s.value:seconds}", row) for row in slower[:2]]
     return f"{document.decision}: {'; '.join(parts) or 'nothing rejects'}."
@@ -105,20 +102,13 @@ def _broken_tests(clause: Clause, document: UpgradeDocument) -> str:
     )
 
 
-_LOCKS = {
-    "committed": "committed lock",
-    "made": "locked for this comparison",
-    "proposed": "proposed, close to the old lock",
-}
-
-
 def compared_row(document: UpgradeDocument) -> Iterator[str]:
     """Name the compared row and whether the matrix offers it; empty for older documents."""
     if not document.row:
         return
     offered = f"matrix {document.matrix}" if document.matrix else "in no matrix"
     sides = " → ".join(
-        f"{side.environment.id} ({_LOCKS[side.lock_is] if side.image else 'not built'})"
+        f"{side.environment.id} ({wording().words[side.lock_is] if side.image else 'not built'})"
         for side in (document.old, document.new)
     )
     yield f"on {document.row}, {offered}: {sides}"
@@ -164,6 +154,7 @@ class SectionText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    words: dict[str, str]
     clauses: dict[str, ClauseText]
     details: dict[str, str]
     sections: dict[str, SectionText]
@@ -201,6 +192,8 @@ class _Formatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401 - any field of a row
         if format_spec in FORMATS:
             return FORMATS[format_spec](value)
+        if format_spec.startswith("or "):
+            return value or format_spec[3:]
         return interval(value, format_spec) if isinstance(value, Interval) else format(value, format_spec)
 
 
@@ -269,7 +262,6 @@ def _new_major(row: PackageChange) -> bool:
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "MB": lambda size: f"{size / 1e6:.0f}",
     "layer_MB": lambda size: "-" if size is None else f"{size / 1e6:.1f}",
-    "absent": lambda outcome: outcome or "absent",
     "after_colon": lambda text: text and f": {text}",
     "bracketed": lambda text: text and f" ({text})",
     "difference": lambda drift: "not comparable" if drift is None else f"differs by {drift:.1e} of the largest result",
@@ -282,11 +274,10 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "image_size": lambda image: f"{image.size / 1e6:.0f} MB" if image else "-",
     "licence": _licence,
     "listed": ", ".join,
-    "mark": lambda state: _MARK[state],
+    "mark": lambda state: {"violated": "VIOLATED", "not asked": "-"}.get(state, state),
     "medians": lambda row: speed(row) or write("medians {old_s.value:seconds} and {new_s.value:seconds}", row),
     "numeric": lambda row: row.message or ("outside tolerance" if row.outside else "within tolerance"),
     "old_licence": lambda row: "absent" if row.old is None else row.old_licence or "none stated",
-    "or_dash": lambda text: text or "-",
     "or_none": lambda texts: ", ".join(texts) or "none",
     "outside": lambda outside: "outside" if outside else "within",
     "ratio": ratio_text,
@@ -294,9 +285,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "speed": speed,
     "tidy": _tidy,
     "simulated": lambda simulated: " (simulated)" * simulated,
-    "support": lambda state: _SUPPORT[state],
-    "stated": lambda text: text or "none stated",
-    "verdict": lambda verdict: verdict or "none",
+    "word": lambda word: wording().words.get(word, word),
 }
 CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
     "moved": lambda row: row.gained or row.lost,

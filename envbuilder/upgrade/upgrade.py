@@ -132,7 +132,10 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> list[Vali
         where = maker.workspace.for_upgrades.context(new.environment.id)
         maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
     built = [(side, maker.build(side)) for side in (old, new)]
-    return [ValidatedImage(side, image, maker.validate(side, image, options)) for side, image in built]
+    if built[0][1].record.image == built[1][1].record.image:
+        built = built[1:]
+    made = [ValidatedImage(side, image, maker.validate(side, image, options)) for side, image in built]
+    return [made[0], made[-1]]
 
 
 def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) -> UpgradeDocument:

@@ -157,16 +157,15 @@ def test_killed_bisection_resumes_and_finds_the_release(answer: Any, folder: Pat
     assert "continuing with" in err
 
 
-def test_a_minor_upgrade_is_undecided_after_three_rounds_but_for_one_operation(tmp_path: Path) -> None:
-    """From 2.19 on `erf` of doubles is computed otherwise, on some processors: 2.8e-9 of the largest result."""
+def test_minor_upgrade_is_undecided_after_three_rounds(tmp_path: Path) -> None:
+    """From 2.19 on `gelu` of doubles differs by 2.8e-9: another constant is rounded to single precision."""
     shutil.copytree(ROOT / "images", tmp_path / "images")
     words = ("upgrade", "2.18.1", "2.19.1", "--matrix", "tensorflow")
     code, out, err = ended(start(tmp_path, *words, "--rounds", "3", "--format", "json"))
     answer = json.loads(out)
-    outputs = clause(answer, "outputs-outside")
-    differs = outputs["state"] == "violated"
-    assert (code, answer["decision"]) == ((1, "REJECT") if differs else (8, "UNDECIDED")), err
-    assert {detail.partition(":")[0] for detail in outputs["details"]} <= {"gelu.float64"}
+    assert (code, answer["decision"]) == (8, "UNDECIDED"), err
+    gelu = {row["operation"]: row for row in answer["differences"]["outputs"]}["gelu.float64"]
+    assert (gelu["outside"], gelu["drift"]) == (False, pytest.approx(2.8e-9, rel=0.05))
     required = {row["name"]: (row["old"], row["new"]) for row in answer["differences"]["requirements"]}
     assert required["numpy"] == ("<2.1.0,>=1.26.0", "<2.2.0,>=1.26.0")
     assert answer["new"]["verdict"] == "PASSED"

@@ -112,4 +112,4 @@ PASSED = b'{"name": "t", "outcome": "passed"}\n'
     ids=["complete", "unfinished run is an error", "failed tear-down is an error", "hang"],
 )
 def test_results_are_read_from_lines(lines: bytes, wrong: str, tests: list[tuple[str, str, str]]) -> None:
-    assert [(test.name, test.outcome, test.message) for test in results(Output(lines, "", wrong))] == tests
+    assert [(test.name, test.outcome, test.message) for test in results(Output(lines, wrong))] == tests
