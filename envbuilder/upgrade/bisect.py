@@ -44,8 +44,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
 
     @property
+    def ended(self) -> str:
+        line = self.line or self.reason
+        return f"  {self.outcome}" + (f": {line}" if self.outcome != "good" and line else "")
+
+    @property
     def why(self) -> str:
-        """Say how this version ended."""
         match self.outcome:
             case "good":
                 return "the command succeeds there"
@@ -87,20 +91,14 @@ def advance(candidates: Sequence[str], answers: Sequence[Answer]) -> str | Resul
         if answer.outcome != wanted:
             hint = "choose ends that differ in the command's success"
             raise UsageError(f"{answer.candidate}: said to be {wanted}, but {answer.why}", hint=hint)
-    low, high = _bounds(candidates, known)
+    outcomes = [known[name].outcome if name in known else None for name in candidates]
+    high = min(place for place, outcome in enumerate(outcomes) if outcome == "bad")
+    low = max(place for place, outcome in enumerate(outcomes[:high]) if outcome == "good")
     open_places = [place for place in range(low + 1, high) if candidates[place] not in known]
     if not open_places:
         return Result(last_good=candidates[low], first_bad=candidates[high], between=tuple(candidates[low + 1 : high]))
     middle = (low + high) / 2
     return candidates[min(open_places, key=lambda place: (abs(place - middle), place))]
-
-
-def _bounds(candidates: Sequence[str], known: dict[str, Answer]) -> tuple[int, int]:
-    """Return the positions of the last good version and of the first bad one after it."""
-    outcomes = [known[name].outcome if name in known else None for name in candidates]
-    high = min(place for place, outcome in enumerate(outcomes) if outcome == "bad")
-    low = max(place for place, outcome in enumerate(outcomes) if outcome == "good" and place < high)
-    return low, high
 
 
 _NORMAL = {r"\. Did you mean:.*$": "", r"0x[0-9a-fA-F]+": "0x…", r"(?:/[\w.@+-]+)+/": "…/", r"\d+(?:\.\d+)*": "N"}
@@ -237,9 +235,8 @@ def _doubt(result: Result, document: BisectDocument, trial: CandidateRunner, con
 
 
 def as_text(document: BisectDocument) -> str:
-    """Write a search as text: the answers in the order of versions, and the result."""
     known = {answer.candidate: answer for answer in document.answers}
-    lines = [f"  {name}{_ended(known[name]) if name in known else ''}" for name in document.asked.candidates]
+    lines = [f"  {name}{known[name].ended if name in known else ''}" for name in document.asked.candidates]
     result = document.result
     if result is not None:
         lines += ["", f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}"]
@@ -248,11 +245,6 @@ def as_text(document: BisectDocument) -> str:
         lines += [f"  {name}: {known[name].why if name in known else 'not tried'}" for name in result.between]
         lines.append(f"{document.images} images (at most {document.most_images} if no version is skipped)")
     return "\n".join(lines)
-
-
-def _ended(answer: Answer) -> str:
-    line = answer.line or answer.reason
-    return f"  {answer.outcome}" + (f": {line}" if answer.outcome != "good" and line else "")
 
 
 def as_markdown(document: BisectDocument) -> str:

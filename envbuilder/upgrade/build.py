@@ -111,7 +111,6 @@ class ImageBuilder:
 
 
 def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
-    """Return what the catalogue knows of an image."""
     release = catalog.release(environment.tensorflow, environment.package)
     sets = release.wheels if release else ()
     return ComparedImage(
@@ -124,8 +123,6 @@ def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
 
 @dataclass(frozen=True)
 class ValidatedImage:
-    """One image, locked, built and validated."""
-
     side: LockedImage
     built: Built
     verdict: Verdict

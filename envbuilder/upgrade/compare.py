@@ -108,14 +108,16 @@ def _memory(samples: Sequence[Samples], settings: Settings) -> tuple[document.Me
     return tuple(found) or None
 
 
-LIBRARIES = {
-    "NCCL": r"nvidia-nccl(-cu\d+)?",
-    "cuBLAS": r"nvidia-cublas(-cu\d+)?",
-    "NumPy": r"numpy",
-    "Keras": r"keras",
-    "protobuf": r"protobuf",
-}
-"""Distributions whose versions are platform facts, by name pattern."""
+class NamePatterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Regular expressions: of distributions whose versions are platform facts, and of the spellings of licences."""
+
+    libraries: dict[str, str]
+    licences: dict[str, str]
+
+
+@cache
+def patterns() -> NamePatterns:
+    return packaged_yaml(resources.files("envbuilder.upgrade") / "packages.yaml", NamePatterns)
 
 
 def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
@@ -139,15 +141,10 @@ def _package(name: str, old: Package | None, new: Package | None) -> PackageChan
     )
 
 
-@cache
-def _licences() -> dict[str, str]:
-    return packaged_yaml(resources.files("envbuilder.upgrade") / "licences.yaml", dict[str, str])
-
-
 def spdx(licence: str) -> str:
     """Return the SPDX identifier of a common licence text, else the text."""
     plain = " ".join(licence.split()).lower()
-    return next((name for name, pattern in _licences().items() if re.fullmatch(pattern, plain)), licence)
+    return next((name for name, pattern in patterns().licences.items() if re.fullmatch(pattern, plain)), licence)
 
 
 def requirements(old: Inventory, new: Inventory) -> tuple[FactChange, ...]:
@@ -193,7 +190,7 @@ def _facts(side: ComparedImage, inventory: Inventory) -> dict[str, str | None]:
         "minimum driver": environment.minimum_driver,
         "CUDA built with": build.get("cuda_version"),
         "cuDNN built with": build.get("cudnn_version"),
-        **{name: _version(inventory.packages, pattern) for name, pattern in LIBRARIES.items()},
+        **{name: _version(inventory.packages, pattern) for name, pattern in patterns().libraries.items()},
     }
 
 
@@ -390,8 +387,6 @@ def _numeric(old: Operation | None, new: Operation) -> document.NumericChange | 
 
 
 class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The largest errors of correct implementations of some operations, by precision."""
-
     operations: tuple[str, ...]
     tolerance: dict[observed.Precision, float]
 

@@ -162,8 +162,6 @@ class SignatureChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemberChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One attribute that was removed from, or changed in, several public classes."""
-
     member: str
     classes: tuple[str, ...]
     count: int

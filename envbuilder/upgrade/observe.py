@@ -78,7 +78,6 @@ def run(engine: Engine, spec: ContainerSpec, most: int) -> tuple[ContainerResult
 
 @cache
 def probe_files() -> Mapping[str, bytes]:
-    """Return the sources of the upgrade probes by path, with the shared ones of the suite."""
     probes = resources.files("envbuilder") / "probes"
     own = [f"upgrade/{item.name}" for item in packaged_in(probes / "upgrade") if item.name.endswith(".py")]
     shared = [f"suite/{name}" for name in SHARED]
@@ -93,7 +92,6 @@ def run_probe(
     files: Mapping[str, bytes] | None = None,
     limit_s: float = _LIMIT_S,
 ) -> Output:
-    """Run one probe in a new container without network, and collect its output."""
     spec = ContainerSpec(
         image=place.image,
         command=("python", f"{FILES_AT}/{PROBES}/upgrade", probe, json.dumps(arguments), f"{limit_s + OWN_END_S:.0f}"),
@@ -273,17 +271,13 @@ def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:
     saved = ask(writer, "models", SavedModels)
     formats = {name: str(number) for number, name in enumerate(saved.saved)}
     order: dict[str, object] = {"folder": f"{FILES_AT}/models", "formats": formats}
+    files: dict[str, bytes] = {}
     with decoding.damaged("its answer contains other values than files"):
-        files = dict(_files(saved, formats))
-    own, other = (ask(place, "models", LoadOutcomes, order, files).loaded for place in (writer, reader))
-    return {name: other.get(name, "no answer") for name in formats if not own.get(name)}
-
-
-def _files(saved: SavedModels, formats: dict[str, str]) -> Iterator[tuple[str, bytes]]:
-    for name, files in saved.saved.items():
-        for path, text in files.items():
+        for name, path, text in ((name, *file) for name, paths in saved.saved.items() for file in paths.items()):
             if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):
                 # One image wrote this path, and the file is copied into the other image, next to the probes.
                 raise decoding.DamagedError(f"{path} leads out of its folder")
             with decoding.damaged(f"{path} is not base64"):
-                yield f"models/{formats[name]}/{path}", base64.b64decode(text, validate=True)
+                files[f"models/{formats[name]}/{path}"] = base64.b64decode(text, validate=True)
+    own, other = (ask(place, "models", LoadOutcomes, order, files).loaded for place in (writer, reader))
+    return {name: other.get(name, "no answer") for name in formats if not own.get(name)}

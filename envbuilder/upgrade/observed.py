@@ -61,8 +61,6 @@ class PublicName(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True):
-    """The public names of a framework by their path below its root module."""
-
     version: str = ""
     names: dict[str, PublicName] = {}
 
@@ -108,14 +106,10 @@ class SavedModels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadOutcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """The failure of loading each format, '' if it succeeded."""
-
     loaded: dict[str, str]
 
 
 class UserTest(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one user test; ``message`` is the reason if it did not pass."""
-
     name: str
     outcome: UserOutcome
     message: str = ""

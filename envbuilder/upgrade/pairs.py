@@ -105,7 +105,6 @@ class Pair:
 
     @property
     def row(self) -> str:
-        """The row as text: ``Python 3.11 on debian-bookworm``."""
         return f"Python {self.old.python} on {self.old.os}"
 
 
@@ -133,7 +132,9 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
         for old, new in stage:
             found.setdefault((old.id, new.id), Pair(old, new, known, names, ids & {old.id, new.id}))
         if found:
-            return _in_order(_selected(list(found.values()), options), known)
+            sides = {side.id: side for each in found.values() for side in (each.old, each.new)}
+            wanted = {side.id for side in select(tuple(sides.values()), options.selectors)}
+            return _in_order([each for each in found.values() if {each.old.id, each.new.id} & wanted], known)
     raise UnsatisfiableError(
         f"{options.old} and {options.new} cannot be built from the same row\n"
         + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
@@ -142,7 +143,6 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
 
 
 def _rows(options: UpgradeOptions, version: str | None = None) -> list[Combination]:
-    """Return the rows of the matrix, or those of one version."""
     rows = expand(options.matrix)[0] if options.matrix else ()
     alike = [row for row in rows if row.flavor == options.flavor and not row.controls]
     return [row for row in alike if version is None or versions.key(row.tensorflow) == versions.key(version)]
@@ -194,12 +194,6 @@ def _completed_rows(row: Combination, catalog: Catalog) -> Iterator[Combination]
     for package in dict.fromkeys((row.package, row.package or "tensorflow")):
         for os, python in [(row.os, row.python)] if row.os else places:
             yield msgspec.structs.replace(row, package=package, os=os, python=python)
-
-
-def _selected(found: list[Pair], options: UpgradeOptions) -> list[Pair]:
-    every = tuple({side.id: side for each in found for side in (each.old, each.new)}.values())
-    wanted = {side.id for side in select(every, options.selectors)}
-    return [each for each in found if {each.old.id, each.new.id} & wanted]
 
 
 def _in_order(found: list[Pair], catalog: Catalog) -> tuple[Pair, ...]:

@@ -46,7 +46,6 @@ def not_requested(why: str) -> QuantityValue:
 
 
 def _counted(document: UpgradeDocument, clause: ClauseName) -> QuantityValue:
-    """Count the rows that wording.yaml names for a clause."""
     text = wording().clauses[clause]
     lines: list[str] = []
     for each in text.rows:
@@ -193,8 +192,6 @@ COMPUTED: dict[ClauseName, Callable[[UpgradeDocument], QuantityValue]] = {
 
 
 class ClauseRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One clause of a policy: a quantity, its limit, and the consequence of exceeding it."""
-
     clause: ClauseName
     at_most: Annotated[float, msgspec.Meta(ge=0)]
     otherwise: Otherwise

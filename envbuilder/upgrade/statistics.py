@@ -102,21 +102,20 @@ def _p(differences: Sequence[float], rounds: int, settings: Settings) -> float:
     shift = math.log1p(settings.relevant)
     slower = sum(difference > shift for difference in differences)
     faster = sum(difference < -shift for difference in differences)
-    return min(1.0, 2 * _at_least(max(slower, faster), rounds))
-
-
-def _at_least(wins: int, rounds: int) -> float:
     ways = _ways(blocks(rounds))
-    return sum(ways[wins:]) / sum(ways)
+    return min(1.0, 2 * sum(ways[max(slower, faster) :]) / sum(ways))
 
 
 @lru_cache(maxsize=256)
 def _ways(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Count the orders of the samples within blocks by the number of pairs that the new image loses."""
-    total: tuple[int, ...] = (1,)
+    total = [1]
     for size in sizes:
-        total = _convolve(total, _orders(size, size))
-    return total
+        one, other = total, _orders(size, size)
+        total = [0] * (len(one) + len(other) - 1)
+        for (i, a), (j, b) in product(enumerate(one), enumerate(other)):
+            total[i + j] += a * b
+    return tuple(total)
 
 
 @lru_cache(maxsize=4096)
@@ -129,16 +128,11 @@ def _orders(old: int, new: int) -> tuple[int, ...]:
     return tuple(map(sum, zip(without_new, without_old, strict=True)))
 
 
-def _convolve(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    result = [0] * (len(one) + len(other) - 1)
-    for (i, a), (j, b) in product(enumerate(one), enumerate(other)):
-        result[i + j] += a * b
-    return tuple(result)
-
-
 def _measured(one: Samples, differences: Sequence[float], p: float, p_all: float, settings: Settings) -> RatioResult:
     rounds = len(one.old)
-    ratio = _exponential(_central(differences, _ways(blocks(rounds)), settings.confidence))
+    central = _central(differences, _ways(blocks(rounds)), settings.confidence)
+    low, high = (None if bound is None else math.exp(bound) for bound in (central.low, central.high))
+    ratio = Interval(math.exp(central.value), low, high)
     return RatioResult(
         name=one.name,
         rounds=rounds,
@@ -187,8 +181,3 @@ def holm(p: Sequence[float]) -> list[float]:
         floor = max(floor, min(1.0, (len(p) - place) * p[index]))
         adjusted[index] = floor
     return adjusted
-
-
-def _exponential(interval: Interval) -> Interval:
-    low, high = (None if bound is None else math.exp(bound) for bound in (interval.low, interval.high))
-    return Interval(math.exp(interval.value), low, high)

@@ -65,7 +65,9 @@ def _signature_changes(old: Mapping[str, PublicName], new: Mapping[str, PublicNa
     for path in sorted(old.keys() & new.keys(), key=_rank):
         before, after = old[path].signature, new[path].signature
         if before is not None and after is not None and before != after:
-            yield SignatureChange(name=path, old=written(before), new=written(after), breaks=breaking(before, after))
+            yield SignatureChange(
+                name=path, old=written(before), new=written(after), breaks="; ".join(breaking(before, after))
+            )
 
 
 def without_aliases(changes: Iterable[SignatureChange]) -> Iterator[SignatureChange]:
@@ -101,47 +103,30 @@ def written(signature: Iterable[Parameter]) -> str:
     return f"({', '.join(parts)})"
 
 
-def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> str:
-    """Return how a valid call can fail or change its meaning, or ''."""
-    return "; ".join([*_lost(old, new), *_required(old, new), *_moved(old, new), *_defaults(old, new)])
-
-
-def _lost(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
-    names = {parameter.name for parameter in new if parameter.kind in "ak"}
-    takes_any = {parameter.kind for parameter in new}
-    for parameter in old:
-        if parameter.kind in "ak" and parameter.name not in names and "w" not in takes_any:
-            yield f"{parameter.name} is gone"
-        elif parameter.kind == "w" and "w" not in takes_any:
-            yield f"no longer takes further keywords (**{parameter.name})"
-        elif parameter.kind == "v" and "v" not in takes_any:
-            yield f"no longer takes further arguments (*{parameter.name})"
-
-
-def _required(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
-    before = {parameter.name: parameter for parameter in old}
+def breaking(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterator[str]:
+    """Yield how a valid call can fail or change its meaning."""
+    before, after = ({parameter.name: parameter for parameter in side} for side in (old, new))
+    kinds = {parameter.kind for parameter in new}
+    for was in old:
+        now = after.get(was.name)
+        if was.kind in "ak" and (now is None or now.kind not in "ak") and "w" not in kinds:
+            yield f"{was.name} is gone"
+        elif was.kind == "w" and "w" not in kinds:
+            yield f"no longer takes further keywords (**{was.name})"
+        elif was.kind == "v" and "v" not in kinds:
+            yield f"no longer takes further arguments (*{was.name})"
     for parameter in new:
-        was = before.get(parameter.name)
-        if parameter.kind in "pak" and parameter.default is None and (was is None or was.default is not None):
+        required = parameter.name in before and before[parameter.name].default is None
+        if parameter.kind in "pak" and parameter.default is None and not required:
             yield f"{parameter.name} is required"
-
-
-def _moved(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
-    """Find positional arguments that would now reach another parameter."""
-    before = [parameter.name for parameter in old if parameter.kind in "pa"]
-    after = [parameter.name for parameter in new if parameter.kind in "pa"]
-    if any(parameter.kind == "v" for parameter in new):
-        after += before[len(after) :]
-    for place, name in enumerate(before):
-        if place >= len(after) or after[place] != name:
-            if any(parameter.name == name for parameter in new):
-                yield f"{name} is no longer argument {place + 1}"
-            return
-
-
-def _defaults(old: tuple[Parameter, ...], new: tuple[Parameter, ...]) -> Iterable[str]:
-    after = {parameter.name: parameter.default for parameter in new}
-    for parameter in old:
-        now = after.get(parameter.name)
-        if parameter.default is not None and now is not None and now != parameter.default:
-            yield f"{parameter.name} defaults to {now}, was {parameter.default}"
+    places = [[parameter.name for parameter in side if parameter.kind in "pa"] for side in (old, new)]
+    if "v" in kinds:
+        places[1] += places[0][len(places[1]) :]
+    moved = [(place, name) for place, name in enumerate(places[0]) if places[1][place : place + 1] != [name]]
+    for place, name in moved[:1]:  # a call's positional arguments would reach other parameters from here on
+        if name in after:
+            yield f"{name} is no longer argument {place + 1}"
+    for was in old:
+        now = after.get(was.name)
+        if now is not None and None not in {was.default, now.default} and now.default != was.default:
+            yield f"{was.name} defaults to {now.default}, was {was.default}"

@@ -254,7 +254,6 @@ def _version(text: str, catalog: Catalog) -> str:
 
 
 def read_policy(name: str | None, root: Path) -> Policy:
-    """Read a policy file; None is the default policy."""
     return read_yaml(root / name if name else DEFAULT_POLICY, Policy)
 
 
@@ -277,15 +276,6 @@ def _propose(
 
 def bisect_versions(options: UpgradeOptions, root: Path, console: Console, catalog: Catalog) -> BisectDocument:
     """Find where the command or the check begins to fail. Raises UsageError if the options contradict each other."""
-    engine = connect()
-    engine.sweep()
-    asked, trial = _prepare_bisection(options, ImageBuilder(Workspace(root), engine, console, catalog))
-    console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
-    with console.live():
-        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)
-
-
-def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[BisectParameters, ImageRunner]:
     axis, release = options.axis, options.tensorflow
     if bool(options.command) == bool(options.check):
         raise UsageError("--bisect needs either a command or --check", hint="-- CMD, or --check NAME")
@@ -294,13 +284,15 @@ def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[Bi
             f"--axis {axis} needs --tensorflow VERSION and --flavor gpu", hint="name the TensorFlow release to keep"
         )
     kept = options if axis == "tensorflow" or release is None else replace(options, old=release, new=release)
-    row = pinned_row(kept, maker.catalog)
-    end = resolve(row, maker.catalog)
-    offered = maker.committed_image(end) if isinstance(end, Environment) else None
+    row = pinned_row(kept, catalog)
+    end = resolve(row, catalog)
     files = read_files(options.suite) if options.suite else {}
+    maker = ImageBuilder(Workspace(root), connect(), console, catalog)
+    maker.engine.sweep()
+    offered = maker.committed_image(end) if isinstance(end, Environment) else None
     asked = BisectParameters(
         axis=axis,
-        candidates=bisecting.ordered(candidates(axis, row, maker.catalog), options.old, options.new),
+        candidates=bisecting.ordered(candidates(axis, row, catalog), options.old, options.new),
         row=row,
         command=options.command or ("check", options.check or ""),
         files=content_key(files) if files else "",
@@ -308,4 +300,7 @@ def _prepare_bisection(options: UpgradeOptions, maker: ImageBuilder) -> tuple[Bi
         gpus=options.gpus,
         repeat=options.repeat,
     )
-    return asked, ImageRunner(maker, row, options, files)
+    console.say(f"{len(asked.candidates)} versions: {', '.join(asked.candidates)}")
+    with console.live():
+        trial = ImageRunner(maker, row, options, files)
+        return bisecting.bisect(asked, trial, Workspace(root).bisects, console.say, confirm=CONFIRM)

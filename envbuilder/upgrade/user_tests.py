@@ -77,7 +77,8 @@ def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_
     """
     files = read_files(folder)
     tests = tuple(name for name in files if _TEST.search(name))
-    scripts = tuple(name for name, data in files.items() if name not in tests and _is_script(name, data))
+    programs = {name for name, data in files.items() if name.endswith(".py") and _MAIN.search(data)}
+    scripts = tuple(name for name in files if name not in tests and (name.endswith(".sh") or name in programs))
     if not tests and not scripts:
         raise UsageError(
             f"{folder}: holds no tests", hint="name pytest files test_*.py; give scripts a __main__ block or end in .sh"
@@ -93,10 +94,6 @@ def read_files(folder: Path) -> dict[str, bytes]:
     if sum(map(len, files.values())) > MAX_BYTES:
         raise UsageError(f"{folder}: more than {MAX_BYTES >> 20} MiB", hint="move data sets out of the folder")
     return files
-
-
-def _is_script(name: str, data: bytes) -> bool:
-    return name.endswith(".sh") or (name.endswith(".py") and _MAIN.search(data) is not None)
 
 
 def pytest_files(python: str) -> dict[str, bytes]:
@@ -117,14 +114,15 @@ def pytest_files(python: str) -> dict[str, bytes]:
 
 def _fetch_pytest(python: str, folder: Path) -> None:
     words = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
-    failed, hint = f"cannot fetch pytest for Python {python}", "check the index that uv is configured for, or try again"
     try:
         done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
-    except subprocesses.ProgramError as error:
-        raise InfrastructureError(f"{failed}: {error.message}", hint=hint) from error
-    if done.code:
         last = "\n".join(done.error_text.strip().splitlines()[-3:])
-        raise InfrastructureError(f"{failed}: {last}", hint=f"{hint}; tests can be scripts, too")
+        wrong = f"exit code {done.code}: {last}" if done.code else ""
+    except subprocesses.ProgramError as error:
+        wrong = error.message
+    if wrong:
+        hint = "check the index that uv is configured for, or try again; tests can be scripts, too"
+        raise InfrastructureError(f"cannot fetch pytest for Python {python}: {wrong}", hint=hint)
 
 
 Tests = tuple[UserTest, ...]
@@ -179,7 +177,10 @@ def run_on_both(
         task.update(f"your tests on the {side} image (each at most {suite.test_limit} s, together {suite.limit} s)")
         wanted = suite.without(hung)
         key = key_of(place, more={"suite": wanted.digest.encode()})
-        found = cache.answer(f"tests-{side}", key, Tests, partial(run_suite, place, wanted, python), _is_whole)
+        run = partial(run_suite, place, wanted, python)
+        found = cache.answer(
+            f"tests-{side}", key, Tests, run, lambda found: THE_RUN not in {test.name for test in found}
+        )
         left = (UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung))
         tests.append((*found, *left))
     again: list[tuple[Tests, ...]] = []
@@ -188,10 +189,6 @@ def run_on_both(
         task.update(f"{len(failed)} of your tests again on the {side} image")
         again.append(run_again(place, part, python, failed, first) if failed else ())
     return list(zip(tests, again, strict=True))
-
-
-def _is_whole(found: Tests) -> bool:
-    return all(test.name != THE_RUN for test in found)
 
 
 def results(output: Output) -> Tests:
