@@ -17,7 +17,7 @@ from envbuilder.matrix import NameText
 from envbuilder.upgrade import compare
 from envbuilder.upgrade.document import Clause, ClauseState, Decision, MemoryChange, Otherwise, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval, RatioResult, Settings
-from envbuilder.upgrade.text import details, ratio_text, rows_of, wording, write
+from envbuilder.upgrade.text import details, holds, ratio_text, rows_of, wording, write
 
 
 class QuantityValue(NamedTuple):
@@ -37,23 +37,20 @@ def count(lines: Sequence[str], nothing: str = "none") -> QuantityValue:
     return QuantityValue(len(lines), len(lines), str(len(lines)) if lines else nothing, tuple(lines))
 
 
-def unknown(why: str) -> QuantityValue:
-    return QuantityValue(None, None, why)
-
-
-def not_requested(why: str) -> QuantityValue:
-    return QuantityValue(None, None, why, asked=False)
+unknown = partial(QuantityValue, None, None)
+not_requested = partial(QuantityValue, None, None, asked=False)
 
 
 def _counted(document: UpgradeDocument, clause: ClauseName) -> QuantityValue:
     text = wording().clauses[clause]
     lines: list[str] = []
     for each in text.rows:
-        found = rows_of(document, each)
-        if found is None:
+        every = rows_of(document, each.of)
+        if every is None:
             return not_requested(text.unasked) if text.unasked else unknown(text.unknown)
-        lines += [write(each.text, row) for row in found]
-    return count(lines, write(text.nothing, document))
+        lines += [write(each.text, row) for row in every if holds(row, each.condition)]
+        nothing = text.nothing.format(total=len(every), document=document)
+    return count(lines, nothing)
 
 
 DURATIONS = {"start-up-ratio": "start.total", "work-ratio": "work."}
@@ -75,17 +72,6 @@ def _worst(measured: Sequence[RatioResult | MemoryChange], template: str) -> Qua
     high = max(highs) if len(highs) == len(measured) else None
     found = f"{ratio_text(worst.ratio)} {worst.name}"
     return QuantityValue(max(lows, default=None), high, found, details(template, measured))
-
-
-def _slower(document: UpgradeDocument) -> QuantityValue:
-    """Count the durations that are certainly longer, whatever their limits."""
-    timings = document.differences.timings
-    if not timings:
-        return unknown("not measured")
-    if any(row.ratio.low is None for row in timings):
-        return unknown("too few rounds to prove a change")
-    slower = [row for row in timings if row.change == "slower"]
-    return count(details("timing", slower), f"none of {len(timings)}")
 
 
 def _image_size(document: UpgradeDocument) -> QuantityValue:
@@ -122,15 +108,6 @@ def _failed_tests(document: UpgradeDocument) -> QuantityValue:
     none = f"none of {counted.total} passed on the old image"
     why = f"the run did not finish{both}" if counted.passed_old else none
     return QuantityValue(None, None, why, counted.failed_before)
-
-
-def _models(document: UpgradeDocument, saved_by: str) -> QuantityValue:
-    """Count the formats that one image saved and the other cannot load, or predicts differently from."""
-    models = document.differences.models
-    if models is None:
-        return unknown("not exchanged")
-    own = [row for row in models if row.saved_by == saved_by]
-    return count(details("model", (row for row in own if row.wrong)), f"none of {len(own)} formats")
 
 
 def _hosts(document: UpgradeDocument, wanted: str, before: tuple[str, ...]) -> QuantityValue:
@@ -183,10 +160,7 @@ COMPUTED: dict[ClauseName, Callable[[UpgradeDocument], QuantityValue]] = {
     "work-ratio": lambda document: _worst(_durations(document, "work-ratio"), "timing"),
     "size-ratio": _image_size,
     "outputs-outside": _outputs,
-    "durations-slower": _slower,
     "memory-ratio": lambda document: _worst(document.differences.memory or (), "memory"),
-    "models-not-loading": partial(_models, saved_by="old"),
-    "models-not-loading-back": partial(_models, saved_by="new"),
 }
 """The quantities that are more than a number of rows."""
 

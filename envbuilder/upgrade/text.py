@@ -15,7 +15,7 @@ from envbuilder import versions
 from envbuilder.support import terminal_text
 from envbuilder.support.console import table
 from envbuilder.upgrade import compare
-from envbuilder.upgrade.document import Clause, PackageChange, UpgradeDocument
+from envbuilder.upgrade.document import Clause, ModelExchange, PackageChange, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval, RatioResult
 from envbuilder.upgrade.surface import without_aliases
 from envbuilder.workspace import packaged_yaml
@@ -127,8 +127,9 @@ def sections(document: UpgradeDocument) -> list[Section]:
 
 def _written(section: SectionText, document: UpgradeDocument) -> Iterator[tuple[str, ...]]:
     for each in section.rows:
-        for row in rows_of(document, each) or ():
-            yield tuple(write(cell, row) for cell in each.cells)
+        for row in rows_of(document, each.of) or ():
+            if holds(row, each.condition):
+                yield tuple(write(cell, row) for cell in each.cells)
 
 
 class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,19 +166,20 @@ def wording() -> Wording:
     return packaged_yaml(resources.files("envbuilder.upgrade") / "wording.yaml", Wording)
 
 
-def rows_of(document: UpgradeDocument, wanted: RowText) -> Iterator[Any] | None:
-    """Yield the rows of a list that fulfil the condition; None if it could not be compared."""
-    every = SOURCES[wanted.of](document) if wanted.of in SOURCES else _member(document, wanted.of)
-    if every is None:
-        return None
-    holds = CONDITIONS.get(wanted.condition)
-    return (row for row in every if not wanted.condition or (holds(row) if holds else getattr(row, wanted.condition)))
+def rows_of(document: UpgradeDocument, of: str) -> list[Any] | None:
+    """Return the rows of a list; None if it could not be compared."""
+    if of in SOURCES:
+        found = SOURCES[of](document)
+    else:
+        first, *more = of.split(".")
+        found = getattr(document if first in UpgradeDocument.__struct_fields__ else document.differences, first)
+        found = reduce(lambda value, name: None if value is None else getattr(value, name), more, found)
+    return None if found is None else list(found)
 
 
-def _member(document: UpgradeDocument, path: str) -> Any:  # noqa: ANN401 - any list of the document
-    first, *more = path.split(".")
-    found = getattr(document if first in UpgradeDocument.__struct_fields__ else document.differences, first)
-    return reduce(lambda value, name: None if value is None else getattr(value, name), more, found)
+def holds(row: Any, condition: str) -> bool:  # noqa: ANN401 - any row of the document
+    known = CONDITIONS.get(condition)
+    return not condition or bool(known(row) if known else getattr(row, condition))
 
 
 def details(name: str, of: Iterable[object]) -> tuple[str, ...]:
@@ -289,6 +291,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 }
 CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
     "moved": lambda row: row.gained or row.lost,
+    "slower": lambda row: row.change == "slower",
     "newly_failed": compare.newly_failed,
     "newly_outside": compare.newly_outside,
     "new_major": _new_major,
@@ -311,12 +314,24 @@ def _lost(document: UpgradeDocument, *names: str) -> list[str] | None:
     return [text for change in changes for text in change.lost] if changes else None
 
 
+def _models(document: UpgradeDocument, saved_by: str) -> list[ModelExchange] | None:
+    models = document.differences.models
+    return None if models is None else [row for row in models if row.saved_by == saved_by]
+
+
+def _certain(timings: Sequence[RatioResult]) -> Sequence[RatioResult] | None:
+    return timings if timings and all(row.ratio.low is not None for row in timings) else None
+
+
 SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "calls": lambda one: without_aliases(one.differences.surface.signatures) if one.differences.surface else None,
     "lost_capabilities": lambda one: _lost(one, compare.CUBINS, compare.PTX),
     "lost_pythons": lambda one: _lost(one, compare.PYTHONS),
+    "models_of_new": lambda one: _models(one, "new"),
+    "models_of_old": lambda one: _models(one, "old"),
     "notes": lambda one: _lines(one, "note", "violated", "unknown"),
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
+    "certain_timings": lambda one: _certain(one.differences.timings or ()),
     "sides": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }
