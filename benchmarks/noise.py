@@ -50,7 +50,8 @@ def main(comparisons: str = "5") -> int:
         for round_ in range(ROUNDS):
             for side, work in ORDER if round_ % 2 == 0 else reversed(ORDER):
                 sides[side].append(ask(image, "timing", TimingSample, work))
-        same, slowed = (compare(samples(sides[0], other), Settings()) for other in sides[1:])
+        pairs = [list(zip(sides[0], other, strict=True)) for other in sides[1:]]
+        same, slowed = (compare(tuple(samples(each)), Settings()) for each in pairs)
         claims += [f"{number}: {one.name} {one.change}" for one in same if one.change in {"slower", "faster"}]
         found.update(one.name for one in slowed if one.name.startswith("work.") and one.change == "slower")
         print(f"{number}: claimed without a change: {claims or 'nothing'}; found of 30 %: {dict(found)}", flush=True)

@@ -16,9 +16,10 @@ from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
+from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console, steps
-from envbuilder.upgrade.document import ComparedImage, SizedLayer
+from envbuilder.upgrade.document import ComparedImage, LockIs, SizedLayer
 from envbuilder.upgrade.pairs import UpgradeOptions
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
@@ -28,16 +29,9 @@ from envbuilder.workspace import Workspace, cache_dir, write_atomically
 
 @dataclass(frozen=True)
 class LockedImage:
-    """One image with its lock.
-
-    ``committed``: the lock and context are in ``images/``. ``proposed``: the matrix does not offer the version yet, and
-    the lock was made close to the other image's.
-    """
-
     environment: Environment
     lock: str
-    committed: bool
-    proposed: bool = False
+    lock_is: LockIs
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class ImageBuilder:
     def committed_image(self, environment: Environment) -> LockedImage | None:
         """Return an image that the matrix offers, with its committed lock; None without one."""
         committed = lockfile.of_context(self.workspace.context(environment.id))
-        return None if committed is None else LockedImage(environment, committed, committed=True)
+        return None if committed is None else LockedImage(environment, committed, "committed")
 
     def base(self, environment: Environment) -> Base:
         """Build or load an image's base. Raises BaseUnavailableError if it is not available here."""
@@ -79,7 +73,7 @@ class ImageBuilder:
         if offered is not None and lockfile.parse(offered.lock) == lockfile.parse(text):
             return offered
         named = msgspec.structs.replace(environment, id=after(environment.id, old.environment.tensorflow))
-        written = self._store_lock(named, text, proposed=True)
+        written = self._store_lock(named, text, "proposed")
         before, context = (self._place(side).context(side.environment.id) for side in (old, written))
         system_lock.carry_over(before, context, named)
         return written
@@ -90,24 +84,26 @@ class ImageBuilder:
             task.update("locking")
             return lockfile.resolve(environment, glibc, keep=keep, wheels=self.wheels)
 
-    def _store_lock(self, environment: Environment, text: str, *, proposed: bool = False) -> LockedImage:
+    def _store_lock(self, environment: Environment, text: str, lock_is: LockIs = "made") -> LockedImage:
         """Store a lock immediately: later steps may fail, and the next search starts from the same lock."""
         write_atomically(self.workspace.for_upgrades.context(environment.id) / LOCK, text.encode())
-        return LockedImage(environment, text, committed=False, proposed=proposed)
+        return LockedImage(environment, text, lock_is)
 
     def build(self, side: LockedImage) -> Built:
         with self.console.task(side.environment.id) as task:
-            options = BuildOptions(lock=side.lock, as_it_lies=side.committed, wheels=self.wheels)
+            options = BuildOptions(lock=side.lock, as_it_lies=side.lock_is == "committed", wheels=self.wheels)
             return ensure(side.environment, self.catalog, self._place(side), self.engine, steps(task), options)
 
     def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
-        request = ValidationRequest(budgets=options.budgets, gpus=options.gpus, index=open_index()).of(built)
+        request = ValidationRequest(
+            budgets=options.matrix.budgets if options.matrix else Budgets(), gpus=options.gpus, index=open_index()
+        ).of(built)
         with self.console.task(side.environment.id) as task:
             verdict, _ = validate_and_record(request, self.engine, self._place(side), on_progress=task.update)
         return verdict
 
     def _place(self, side: LockedImage) -> Workspace:
-        return self.workspace if side.committed else self.workspace.for_upgrades
+        return self.workspace if side.lock_is == "committed" else self.workspace.for_upgrades
 
 
 def describe(environment: Environment, catalog: Catalog) -> ComparedImage:
@@ -152,7 +148,7 @@ class ValidatedImage:
             verdict=self.verdict.verdict,
             level=self.verdict.level,
             reasons=reasons(self.verdict),
-            lock_is="committed" if self.side.committed else "proposed" if self.side.proposed else "made",
+            lock_is=self.side.lock_is,
         )
 
 

@@ -16,7 +16,7 @@ Presence = Literal["added", "removed", "changed"]
 HostState = Literal["native", "ptx", "lost", "unknown"]
 ClauseState = Literal["ok", "violated", "unknown", "not asked"]
 LockIs = Literal["committed", "made", "proposed"]
-"""The origin of a lock: committed in ``images/``, made for this row, or proposed close to the old image's."""
+"""A lock is committed in ``images/``, made for this row, or proposed (in no matrix, and close to the old lock)."""
 Otherwise = Literal["reject", "note"]
 SavedBy = Literal["old", "new"]
 

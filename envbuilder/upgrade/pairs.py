@@ -19,7 +19,7 @@ from envbuilder.compat.resolve import resolve
 from envbuilder.compat.selectors import select
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Rejection, Variant
 from envbuilder.errors import UnsatisfiableError, UsageError
-from envbuilder.matrix import Budgets, Matrix, expand
+from envbuilder.matrix import Matrix, expand
 from envbuilder.upgrade.policy import Policy
 from envbuilder.upgrade.user_tests import SUITE_LIMIT_S, TEST_LIMIT_S
 
@@ -60,11 +60,6 @@ class UpgradeOptions:
     @property
     def versions(self) -> tuple[str, str]:
         return self.old, self.new
-
-    @property
-    def budgets(self) -> Budgets:
-        """The budgets of the matrix, for both images."""
-        return self.matrix.budgets if self.matrix else Budgets()
 
     @property
     def package(self) -> str | None:

@@ -88,7 +88,7 @@ def sentence(document: UpgradeDocument) -> str:
         parts += [
             write("{gpu} with driver {driver} {old:word} → {new:word}", row) for row in document.differences.hosts or ()
         ]
-    parts += [write("{name} {old_s.value:seconds} → {new_s.value:seconds}", row) for row in slower[:2]]
+    parts += [write("{name:word} {old_s.value:seconds} → {new_s.value:seconds}", row) for row in slower[:2]]
     return f"{document.decision}: {'; '.join(parts) or 'nothing rejects'}."
 
 

@@ -128,7 +128,7 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> list[Vali
     old = maker.lock_old(both.old)
     offered = maker.committed_image(both.new) if both.new.id in both.offered else None
     new = offered or maker.lock_new(both.new, old)
-    if new.proposed:
+    if new.lock_is == "proposed":
         where = maker.workspace.for_upgrades.context(new.environment.id)
         maker.console.say(f"{both.new.id} has no committed lock: proposing {where}")
     built = [(side, maker.build(side)) for side in (old, new)]

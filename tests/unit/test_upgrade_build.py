@@ -63,7 +63,7 @@ def test_committed_image_is_built_from_its_context(workspace: Workspace, old: En
     assert made.committed_image(old) == side
     assert made.committed_image(msgspec.structs.replace(old, id="tf9.9.9-py311-cpu-bookworm")) is None
     built = made.build(side)
-    assert (side.committed, built.fresh, built.lock) == (True, True, side.lock)
+    assert (side.lock_is, built.fresh, built.lock) == ("committed", True, side.lock)
     assert folder_contents(workspace.images) == before
     assert workspace.image_record(old.id).is_file()
     assert not made.build(side).fresh
@@ -78,7 +78,7 @@ def test_new_image_is_built_in_a_separate_workspace(workspace: Workspace, old: E
     side = made.lock_new(msgspec.structs.replace(old), made.lock_old(old))
     built = made.build(side)
     named = msgspec.structs.replace(old, id=f"{old.id}-after-2.20.0")
-    assert side == LockedImage(named, closer, committed=False, proposed=True)
+    assert side == LockedImage(named, closer, "proposed")
     assert made.asked == [text]
     assert built.record.reference.endswith("-after-2.20.0")
     assert folder_contents(workspace.images) == before
@@ -89,7 +89,7 @@ def test_new_image_is_built_in_a_separate_workspace(workspace: Workspace, old: E
 def test_new_image_uses_an_equal_committed_lock(workspace: Workspace, old: Environment) -> None:
     text = lockfile.of_context(workspace.context(old.id)) or ""
     made = maker(workspace, text + "\n")
-    assert made.lock_new(old, LockedImage(old, text, committed=True)) == LockedImage(old, text, committed=True)
+    assert made.lock_new(old, LockedImage(old, text, "committed")) == LockedImage(old, text, "committed")
     assert not workspace.for_upgrades.root.exists()
 
 
@@ -98,7 +98,7 @@ def test_lock_is_stored_before_the_build(workspace: Workspace, old: Environment)
     shutil.rmtree(workspace.images)
     made = maker(workspace, text)
     first = made.lock_old(old)
-    assert (first.committed, made.lock_old(old), made.asked) == (False, first, [""])
+    assert (first.lock_is, made.lock_old(old), made.asked) == ("made", first, [""])
     assert not workspace.images.exists()
 
 
@@ -115,7 +115,7 @@ def test_new_image_keeps_the_system_locks_of_the_old_one(workspace: Workspace) -
     write_atomically(context / SYSTEM_LOCK, text.encode())
     write_atomically(context / CUDNN_LOCK, wheel.encode())
     lock = pin("tensorflow", "2.13.1")
-    side = maker(workspace, lock).lock_new(after, LockedImage(before, lock, committed=True))
+    side = maker(workspace, lock).lock_new(after, LockedImage(before, lock, "committed"))
     aside = workspace.for_upgrades.context(side.environment.id)
     assert system_lock.texts(aside, side.environment) == {SYSTEM_LOCK: text, CUDNN_LOCK: wheel}
     other = msgspec.structs.replace(cuda, cudnn="nvidia-cudnn-cu11==8.9.6.50")

@@ -82,7 +82,7 @@ class World:
             engine.add(f"image-{number}")
             environment = side(version).environment
             record = SimpleNamespace(image=f"image-{number}", size=1, reference="r", base="b", layers=())
-            locked = LockedImage(environment, "", committed=True)
+            locked = LockedImage(environment, "", "committed")
             made.append(ValidatedImage(locked, Built(environment, cast("ImageRecord", record), ""), verdict()))
         asked = options("2.19.1", "2.20.0", rounds=ROUNDS, **more)
         return made, ImageBuilder(Workspace(self.folder), engine, Console(), load()), asked

@@ -84,7 +84,7 @@ def test_first_sentence_names_the_user_s_tests_and_longer_durations() -> None:
     found = replace(found, differences=replace(CALM, tests=(failed,), tests_run=16, timings=(slow,)))
     found = replace(found, old=replace(found.old, image=None))
     text = as_text(found)
-    expected = "REJECT: 1 of your 16 tests fail only on 2.20.0 (test_x); start.total 70 ms → 0.28 s."
+    expected = "REJECT: 1 of your 16 tests fail only on 2.20.0 (test_x); start-up 70 ms → 0.28 s."
     assert text.splitlines()[0] == expected
     assert expected.partition(" (")[0] in as_markdown(found).splitlines()[2]
     assert "<A at 0x…> …/d.py" in text

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from fake_engine import FakeEngine, Script
@@ -14,8 +15,8 @@ from fake_engine import FakeEngine, Script
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.errors import UsageError
 from envbuilder.upgrade import user_tests
-from envbuilder.upgrade.observe import Output, ProbeTarget
-from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, results, run_again
+from envbuilder.upgrade.observe import AnswerCache, Output, ProbeTarget
+from envbuilder.upgrade.user_tests import AGAIN, UserSuite, read_suite, results, run_again, run_on_both
 
 FILES = {"test_a.py": b"def test_x(): pass", "test_b.py": b"def test_y(): pass", "job.sh": b"true", "data.txt": b"1"}
 X = "test_a.py::test_x"
@@ -23,10 +24,11 @@ X = "test_a.py::test_x"
 
 @dataclass
 class ComparedImage:
-    """An image in which one test ends as it is told and all others pass; ``ran`` are the files of each run."""
+    """An image in which one test ends as it is told and all others pass; ``ran`` and ``limits`` are of each run."""
 
     outcomes: Iterator[str]
     ran: list[list[str]] = field(default_factory=list)
+    limits: list[tuple[int, float]] = field(default_factory=list)
 
     @property
     def place(self) -> ProbeTarget:
@@ -38,6 +40,7 @@ class ComparedImage:
         order = json.loads(spec.command[3])
         assert "suite/data.txt" in spec.files, "tests may need any file of their folder"
         self.ran.append([*order["tests"], *order["scripts"]])
+        self.limits.append((order["limit_s"], spec.time_limit))
         lines = [{"name": X, "outcome": next(self.outcomes), "message": "no"}] if "test_a.py" in order["tests"] else []
         lines += [{"name": "test_b.py::test_y", "outcome": "passed"}] if "test_b.py" in order["tests"] else []
         return Script(stdout="\n".join(map(json.dumps, [*lines, {"end": True}])).encode())
@@ -61,6 +64,18 @@ def test_only_files_of_failing_tests_run_again(suite: UserSuite) -> None:
 def test_slow_test_runs_once_more(suite: UserSuite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_tests, "AGAIN_S", -1.0)
     assert len(run_again(ComparedImage(repeat("failed")).place, suite, "3.11", {X})) == 1
+
+
+def test_limits_are_shown_while_tests_run_and_reach_both_containers(suite: UserSuite, tmp_path: Path) -> None:
+    side, shown = ComparedImage(repeat("passed")), Mock()
+    places = [side.place, side.place]
+    limited = replace(suite, test_limit=5, limit=70)
+    (_, old_again), (_, new_again) = run_on_both(places, ("3.11", "3.11"), limited, AnswerCache(tmp_path), shown)
+    assert (old_again, new_again) == ((), ())
+    texts = [call.args[0] for call in shown.update.call_args_list]
+    limits = "(each at most 5 s, together 70 s)"
+    assert texts == [f"your tests on the {name} image {limits}" for name in ("old", "new")]
+    assert side.limits == [(5, 70.0)] * 2
 
 
 def test_digest_of_a_suite_covers_every_file_and_limit(suite: UserSuite) -> None:
