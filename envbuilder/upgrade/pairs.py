@@ -128,8 +128,8 @@ def pairs(options: UpgradeOptions, catalog: Catalog, propose: Propose) -> tuple[
             found.setdefault((old.id, new.id), Pair(old, new, known, names, ids & {old.id, new.id}))
         if found:
             sides = {side.id: side for each in found.values() for side in (each.old, each.new)}
-            wanted = {side.id for side in select(tuple(sides.values()), options.selectors)}
-            return _in_order([each for each in found.values() if {each.old.id, each.new.id} & wanted], known)
+            chosen = {side.id for side in select(tuple(sides.values()), options.selectors)}
+            return _in_order([each for each in found.values() if {each.old.id, each.new.id} & chosen], known)
     raise UnsatisfiableError(
         f"{options.old} and {options.new} cannot be built from the same row\n"
         + "\n".join(dict.fromkeys(f"{rejection.id}: {rejection.sentence}" for rejection in rejected)),
