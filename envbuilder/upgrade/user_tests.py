@@ -185,10 +185,10 @@ def run_on_both(
         tests.append((*found, *left))
     again: list[tuple[Tests, ...]] = []
     failed, part = to_run_again(*tests), suite.without(hanging(chain(*tests)))
-    for side, place, python, first in zip(("old", "new"), places, pythons, tests, strict=True):
+    for side, place, python, first in zip(("old", "new"), places, pythons, tests, strict=True) if failed else ():
         task.update(f"{len(failed)} of your tests again on the {side} image")
-        again.append(run_again(place, part, python, failed, first) if failed else ())
-    return list(zip(tests, again, strict=True))
+        again.append(run_again(place, part, python, failed, first))
+    return list(zip(tests, again or [(), ()], strict=True))
 
 
 def results(output: Output) -> Tests:
