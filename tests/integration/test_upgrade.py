@@ -24,14 +24,6 @@ from envbuilder.engine.docker import connect
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "tf2.15.1-py311-cpu-bookworm-runtime", "tf2.16.2-py311-cpu-bookworm-runtime"
-MISBEHAVING = {
-    "hangs": "import time\nif NEW:\n    time.sleep(9999)",
-    "crashes": "import os\nif NEW:\n    os.abort()",
-    "floods": "for _ in range(30_000):\n    print('x' * 1000)",
-    "is_flaky": "import os\nassert os.urandom(1)[0] % 2",
-}
-"""Bodies of user tests; NEW is true on the new image."""
-
 Process = subprocess.Popen[str]
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
@@ -59,10 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / "images" / name, root / "images" / name)
     (root / "our_tests").mkdir()
     (root / "our_tests" / "test_users.py").write_text(USERS_TESTS)
-    for name, body in MISBEHAVING.items():
-        lines = ["from importlib.metadata import version", "NEW = version('keras') >= '3'", f"def test_{name}():"]
-        lines += [f"    {line}" for line in body.splitlines()]
-        (root / "our_tests" / f"test_{name}.py").write_text("\n".join(lines))
     return root
 
 
@@ -74,7 +62,7 @@ def answer(folder: Path) -> Iterator[Any]:
     """
     (written,) = re.findall(r"`envbuilder (upgrade [0-9][^`\n]*)", (ROOT / "README.md").read_text())
     assert written.startswith("upgrade 2.15.1 2.16.2 --suite our_tests/ ")
-    words = (*shlex.split(written), "--test-limit", "30", "--rounds", "3", "--format", "json")
+    words = (*shlex.split(written), "--rounds", "3", "--format", "json")
     cache = str(folder / "cache")
     code, out, err = ended(start(folder, *words, program=(bare_machine.__file__,), XDG_CACHE_HOME=cache))
     assert code == 1, err
@@ -94,14 +82,10 @@ def test_newly_failing_user_tests_reject_with_their_messages(answer: Any) -> Non
     assert answer["row"] == "Python 3.11 on debian-bookworm"
     broken = clause(answer, "tests-newly-failed")
     assert broken["state"] == "violated"
-    crash, hang, missing = broken["details"]
-    assert crash.startswith("test_crashes.py::test_crashes: passed → error: ")
-    assert hang.startswith("test_hangs.py::test_hangs: passed → timeout: hangs: ")
+    (missing,) = broken["details"]
     assert missing.startswith("test_users.py::test_estimator_is_there: passed → failed: ")
     assert "no attribute 'estimator'" in missing
-    assert answer["differences"]["tests_run"] == 2 + len(MISBEHAVING)
-    flaky = {row["name"] for row in answer["differences"]["tests"] if row["flaky"]}
-    assert flaky <= {"test_is_flaky.py::test_is_flaky"}
+    assert answer["differences"]["tests_run"] == 2
 
 
 def test_the_decision_s_lines_can_be_checked_by_hand(answer: Any, folder: Path) -> None:

@@ -39,12 +39,6 @@ def test_unit_of_samples_does_not_change_the_answer(samples: Samples, power: int
     assert math.isclose(one.ratio.value, other.ratio.value, rel_tol=1e-9)
 
 
-@given(paired())
-def test_identical_samples_are_never_changed(samples: Samples) -> None:
-    (answer,) = compare([Samples(name="x", old=samples.old, new=samples.old)], Settings())
-    assert answer.change in ("same", "unclear")
-
-
 @given(paired(), st.floats(min_value=1.01, max_value=10))
 def test_slowing_the_new_image_keeps_the_answer_slower(samples: Samples, factor: float) -> None:
     slowed = Samples(name="x", old=samples.old, new=tuple(factor * x for x in samples.new))
