@@ -145,17 +145,14 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandResult(NamedTuple):
-    """The exit code of the command in one version's image, and its last line."""
-
     exit_code: int
     line: str
 
 
 CandidateRunner = Callable[[str], CommandResult]
-"""Runs the command with one version.
+"""Runs the command with one version, and returns its exit code and its last line.
 
-Raises UnsatisfiableError or BuildFailedError if the version has no image, InfrastructureError if the engine fails: that
-decides nothing.
+Raises UnsatisfiableError or BuildFailedError if the version has no image; any other error decides nothing.
 """
 
 

@@ -12,7 +12,6 @@ from envbuilder.upgrade.statistics import Change, Interval, RatioResult
 from envbuilder.verdict import ImageRef, Word
 
 Decision = Literal["ADOPT", "ADOPT_WITH_NOTES", "REJECT", "UNDECIDED"]
-Presence = Literal["added", "removed", "changed"]
 HostState = Literal["native", "ptx", "lost", "unknown"]
 ClauseState = Literal["ok", "violated", "unknown", "not asked"]
 LockIs = Literal["committed", "made", "proposed"]
@@ -46,7 +45,7 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True):
     """One changed distribution; None where absent."""
 
     name: str
-    change: Presence
+    change: Literal["added", "removed", "changed"]
     old: str | None
     new: str | None
     old_licence: str | None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -76,10 +76,9 @@ def compare_images(
         found = CollectedEvidence(old, new, gaps=("the same image: nothing was measured, its validation is judged",))
     else:
         found = gather(maker, made, suite, options)
-    document = _document(options, both, found)
     started, finished = span(began)
     simulated = any(one.verdict.unreal for one in made)
-    document = msgspec.structs.replace(document, simulated=simulated, started=started, finished=finished)
+    document = _document(options, both, found, simulated=simulated, started=started, finished=finished)
     path = maker.workspace.upgrade(options.name)
     write_document(path, document)
     write_atomically(path.with_suffix(".md"), as_markdown(document).encode())
@@ -96,15 +95,6 @@ def predict(options: UpgradeOptions, catalog: Catalog) -> UpgradeDocument:
         return document
     advice = ("the same command without --dry-run: it builds, validates and measures both images",)
     return msgspec.structs.replace(document, decision="UNDECIDED", would_decide=advice)
-
-
-@contextmanager
-def _wheels(wheel: Path | None) -> Iterator[Path | None]:
-    """Copy the user's wheel file into a separate folder, as installers require."""
-    with temporary_folder("wheel") if wheel else nullcontext() as folder:
-        if wheel and folder:
-            shutil.copy(wheel, folder)
-        yield folder
 
 
 def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
@@ -138,7 +128,7 @@ def _make(maker: ImageBuilder, both: Pair, options: UpgradeOptions) -> list[Vali
     return [made[0], made[-1]]
 
 
-def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) -> UpgradeDocument:
+def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence, **more: Any) -> UpgradeDocument:  # noqa: ANN401
     if options.wheel is not None:
         side = msgspec.structs.replace(gathered.new.side, pythons=())
         gathered = replace(gathered, new=replace(gathered.new, side=side))
@@ -158,6 +148,7 @@ def _document(options: UpgradeOptions, both: Pair, gathered: CollectedEvidence) 
             *gathered.gaps,
             *(f"{row} is not in the catalogue: its row was proposed from its wheel" for row in both.proposed),
         ),
+        **more,
     )
     return judge(document, options.policy)
 
@@ -238,7 +229,11 @@ def compare_versions(options: UpgradeOptions, root: Path, console: Console, cata
     engine = connect()
     suite = read_suite(options.suite, options.test_limit, options.suite_limit) if options.suite else None
     rows = pairs(options, catalog, partial(_propose, options, console, catalog))
-    with _wheels(options.wheel) as wheels, console.live():
+    with ExitStack() as stack:
+        wheels = stack.enter_context(temporary_folder("wheel")) if options.wheel else None
+        if options.wheel and wheels:
+            shutil.copy(options.wheel, wheels)  # installers look at a whole folder
+        stack.enter_context(console.live())
         engine.sweep()
         maker = ImageBuilder(Workspace(root), engine, console, rows[0].catalog, wheels)
         both = first_buildable(rows, maker)

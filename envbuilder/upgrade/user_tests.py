@@ -40,7 +40,10 @@ _MAIN = re.compile(rb"^if __name__ == ['\"]__main__['\"]:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class UserSuite:
-    """A test folder: its files by path, the pytest files, the scripts, limits in seconds, and tests that do not run."""
+    """A test folder: its files by path, the pytest files, the scripts, and limits in seconds.
+
+    ``skip``: tests, and complete files, that do not run, because they hang.
+    """
 
     files: dict[str, bytes]
     tests: tuple[str, ...]
@@ -54,19 +57,11 @@ class UserSuite:
         more = " ".join((str(self.test_limit), str(self.limit), *sorted(self.skip)))
         return content_key({**self.files, "(limits)": more.encode()})
 
-    def without(self, names: frozenset[str]) -> UserSuite:
-        """Return the suite without tests, or complete files, that hang."""
-        tests, scripts = (tuple(path for path in paths if path not in names) for paths in (self.tests, self.scripts))
-        return replace(self, tests=tests, scripts=scripts, skip=names)
-
     def only(self, names: Collection[str]) -> UserSuite:
         """Return the suite reduced to the complete files of these tests, because tests may depend on each other."""
         wanted = {name.partition("::")[0] for name in names}
-        return replace(
-            self,
-            tests=tuple(path for path in self.tests if path in wanted),
-            scripts=tuple(path for path in self.scripts if path in wanted),
-        )
+        tests, scripts = (tuple(path for path in paths if path in wanted) for paths in (self.tests, self.scripts))
+        return replace(self, tests=tests, scripts=scripts)
 
 
 def read_suite(folder: Path, test_limit: int = TEST_LIMIT_S, limit: int = SUITE_LIMIT_S) -> UserSuite:
@@ -136,8 +131,8 @@ def run_suite(place: ProbeTarget, suite: UserSuite, python: str) -> Tests:
     if suite.tests:
         files |= {f"pytest/{name}": data for name, data in pytest_files(python).items()}
     order: dict[str, object] = {
-        "tests": suite.tests,
-        "scripts": suite.scripts,
+        "tests": [path for path in suite.tests if path not in suite.skip],
+        "scripts": [path for path in suite.scripts if path not in suite.skip],
         "root": f"{FILES_AT}/suite",
         "pytest": f"{FILES_AT}/pytest",
         "limit_s": suite.test_limit,
@@ -175,7 +170,7 @@ def run_on_both(
     for side, place, python in zip(("old", "new"), places, pythons, strict=True):
         hung = hanging(chain(*tests))
         task.update(f"your tests on the {side} image (each at most {suite.test_limit} s, together {suite.limit} s)")
-        wanted = suite.without(hung)
+        wanted = replace(suite, skip=hung)
         key = key_of(place, more={"suite": wanted.digest.encode()})
         run = partial(run_suite, place, wanted, python)
         found = cache.answer(
@@ -184,7 +179,7 @@ def run_on_both(
         left = (UserTest(name=one, outcome="skipped", message="it hangs on the old image") for one in sorted(hung))
         tests.append((*found, *left))
     again: list[tuple[Tests, ...]] = []
-    failed, part = to_run_again(*tests), suite.without(hanging(chain(*tests)))
+    failed, part = to_run_again(*tests), replace(suite, skip=hanging(chain(*tests)))
     for side, place, python, first in zip(("old", "new"), places, pythons, tests, strict=True) if failed else ():
         task.update(f"{len(failed)} of your tests again on the {side} image")
         again.append(run_again(place, part, python, failed, first))
