@@ -123,9 +123,13 @@ def patterns() -> NamePatterns:
 def packages(old: Inventory, new: Inventory) -> tuple[PackageChange, ...]:
     """List the distributions that were added, removed, or changed in version or licence, by name."""
     every = (_package(*each) for each in sorted(paired(old.packages, new.packages), key=itemgetter(0)))
-    return tuple(
-        row for row in every if row.old != row.new or spdx(row.old_licence or "") != spdx(row.new_licence or "")
-    )
+    return tuple(row for row in every if row.old != row.new or relicensed(row))
+
+
+def relicensed(row: PackageChange) -> bool:
+    if row.old is None or row.new is None:
+        return row.new is not None
+    return spdx(row.old_licence or "") != spdx(row.new_licence or "")
 
 
 def _package(name: str, old: Package | None, new: Package | None) -> PackageChange:
@@ -219,10 +223,10 @@ def _sorted(texts: Iterable[str]) -> tuple[str, ...]:
 def layers(old: ComparedImage, new: ComparedImage) -> tuple[document.LayerChange, ...]:
     """Match layers by their instruction, in the new image's order; removed ones come last."""
     before, after = _by_instruction(old), _by_instruction(new)
-    every = (
-        document.LayerChange(created_by=name[0], old=before.get(name), new=after.get(name)) for name in after | before
+    sizes = ((name, before.get((name, place)), after.get((name, place))) for name, place in after | before)
+    return tuple(
+        document.LayerChange(created_by=name, old=one, new=other) for name, one, other in sizes if one or other
     )
-    return tuple(layer for layer in every if layer.old or layer.new)
 
 
 def _by_instruction(side: ComparedImage) -> dict[tuple[str, int], int]:
@@ -369,21 +373,22 @@ def _newly(change: OutcomeChange) -> bool:
 
 def numerics(old: Numerics, new: Numerics) -> tuple[document.NumericChange, ...]:
     """List operations whose error changed relevantly, or exceeds its tolerance on either image."""
-    both = paired(old.operations, new.operations)
-    return tuple(filter(None, (_numeric(before, after) for _, before, after in both if after is not None)))
-
-
-def _numeric(old: Operation | None, new: Operation) -> document.NumericChange | None:
-    tolerance, was = tolerance_of(new), old.error if old else None
-    outside = new.error is None or new.error > tolerance
-    message = new.failure
-    if old is not None and old.inputs != new.inputs:
-        message, outside = "different inputs: not comparable", True
-    elif _alike(was, new.error, tolerance):
-        return None
-    return document.NumericChange(
-        operation=new.name, old=was, new=new.error, tolerance=tolerance, outside=outside, message=message
-    )
+    found = []
+    for name, before, after in paired(old.operations, new.operations):
+        if after is None:
+            continue
+        limit, was, error, message = tolerance_of(after), before.error if before else None, after.error, after.failure
+        outside = error is None or error > limit
+        if before is not None and before.inputs != after.inputs:
+            message, outside = "different inputs: not comparable", True
+        elif _alike(was, error, limit):
+            continue
+        found.append(
+            document.NumericChange(
+                operation=name, old=was, new=error, tolerance=limit, outside=outside, message=message
+            )
+        )
+    return tuple(found)
 
 
 class ToleranceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -423,21 +428,16 @@ def warnings(old: observed.WarningLines, new: observed.WarningLines) -> tuple[st
 
 def compare_outputs(old: Numerics, new: Numerics) -> tuple[tuple[document.OutputChange, ...], int]:
     """List the operations with different results on the same inputs, and count those with results of both images."""
-    rows = [
-        _change(before, after)
-        for _, before, after in paired(old.operations, new.operations)
-        if before and after and before.values and after.values and before.inputs == after.inputs
-    ]
-    return tuple(filter(None, rows)), len(rows)
-
-
-def _change(old: Operation, new: Operation) -> document.OutputChange | None:
-    if old.outputs == new.outputs:
-        return None
-    limit = 2 * tolerance_of(new)  # either image may be off by one tolerance
-    drift = drift_of(_values(old), _values(new))
-    outside = drift is None or drift > limit
-    return document.OutputChange(operation=new.name, drift=drift, tolerance=limit, outside=outside)
+    found, compared = [], 0
+    for name, before, after in paired(old.operations, new.operations):
+        if before and after and before.values and after.values and before.inputs == after.inputs:
+            compared += 1
+            if before.outputs != after.outputs:
+                limit = 2 * tolerance_of(after)  # either image may be off by one tolerance
+                drift = drift_of(_values(before), _values(after))
+                outside = drift is None or drift > limit
+                found.append(document.OutputChange(operation=name, drift=drift, tolerance=limit, outside=outside))
+    return tuple(found), compared
 
 
 def _values(operation: Operation) -> array[float]:

@@ -118,18 +118,15 @@ def compared_row(document: UpgradeDocument) -> Iterator[str]:
 
 def sections(document: UpgradeDocument) -> list[Section]:
     """Return every section with content, the reasons of the decision first."""
-    found = [
-        Section(title, text.headers, tuple(_written(text, document)), text.whole)
-        for title, text in wording().sections.items()
-    ]
-    return [section for section in found if section.rows]
-
-
-def _written(section: SectionText, document: UpgradeDocument) -> Iterator[tuple[str, ...]]:
-    for each in section.rows:
-        for row in rows_of(document, each.of) or ():
-            if holds(row, each.condition):
-                yield tuple(write(cell, row) for cell in each.cells)
+    found = []
+    for title, text in wording().sections.items():
+        lists = ((each, row) for each in text.rows for row in rows_of(document, each.of) or ())
+        rows = tuple(
+            tuple(write(cell, row) for cell in each.cells) for each, row in lists if holds(row, each.condition)
+        )
+        if rows:
+            found.append(Section(title, text.headers, rows, text.whole))
+    return found
 
 
 class RowText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,15 +238,9 @@ def _tidy(text: str) -> str:
 
 
 def _licence(row: PackageChange) -> str:
-    if row.old is None or not _relicensed(row):
+    if row.old is None or not compare.relicensed(row):
         return row.new_licence or "-"
     return f"{row.old_licence or '-'} → {row.new_licence or '-'}"
-
-
-def _relicensed(row: PackageChange) -> bool:
-    if row.old is None or row.new is None:
-        return row.new is not None
-    return compare.spdx(row.old_licence or "") != compare.spdx(row.new_licence or "")
 
 
 def _new_major(row: PackageChange) -> bool:
@@ -295,7 +286,7 @@ CONDITIONS: Mapping[str, Callable[[Any], bool]] = {
     "newly_failed": compare.newly_failed,
     "newly_outside": compare.newly_outside,
     "new_major": _new_major,
-    "relicensed": _relicensed,
+    "relicensed": compare.relicensed,
     "resized": lambda layer: layer.old != layer.new,
 }
 
@@ -319,10 +310,6 @@ def _models(document: UpgradeDocument, saved_by: str) -> list[ModelExchange] | N
     return None if models is None else [row for row in models if row.saved_by == saved_by]
 
 
-def _certain(timings: Sequence[RatioResult]) -> Sequence[RatioResult] | None:
-    return timings if timings and all(row.ratio.low is not None for row in timings) else None
-
-
 SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "calls": lambda one: without_aliases(one.differences.surface.signatures) if one.differences.surface else None,
     "lost_capabilities": lambda one: _lost(one, compare.CUBINS, compare.PTX),
@@ -332,6 +319,6 @@ SOURCES: Mapping[str, Callable[[UpgradeDocument], Iterable[Any] | None]] = {
     "notes": lambda one: _lines(one, "note", "violated", "unknown"),
     "open": lambda one: _lines(one, "reject", "unknown"),
     "rejecting": lambda one: _lines(one, "reject", "violated"),
-    "certain_timings": lambda one: _certain(one.differences.timings or ()),
+    "certain_timings": lambda one: one.differences.timings if one.differences.certain else None,
     "sides": lambda one: (("old", one.old, one.simulated), ("new", one.new, one.simulated)),
 }

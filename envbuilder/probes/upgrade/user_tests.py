@@ -103,10 +103,8 @@ class FileRun:
             if code is not None and not lines:
                 self.code = code
                 break  # a process that it left behind may keep the pipe open
-            if time.monotonic() - last > self.wanted["limit_s"]:
-                self.stopped, self.trouble = "timeout", SILENT
-            elif printed_by(self.child.pid) > FLOOD:
-                self.stopped, self.trouble = "error", FLOODS
+            self.stopped, why = stop_reason(self.child, last, self.wanted["limit_s"])
+            self.trouble = why or self.trouble
             if not data:
                 time.sleep(0.05)  # closed: only the end of the process is missing
         end_group(self.child)
@@ -131,12 +129,15 @@ class FileRun:
             writer.send(document)
 
 
-def printed_by(process: int) -> int:
-    """Return the bytes in the larger file of a process's output, which during a test is pytest's capture."""
+def stop_reason(child: subprocess.Popen[bytes], since: float, limit_s: float) -> tuple[str, str]:
+    """Return outcome and message of a child that is silent for too long, or floods (a test floods pytest's capture)."""
+    if time.monotonic() - since > limit_s:
+        return "timeout", SILENT
     try:
-        return max(os.stat(f"/proc/{process}/fd/{descriptor}").st_size for descriptor in (1, 2))
+        printed = max(os.stat(f"/proc/{child.pid}/fd/{descriptor}").st_size for descriptor in (1, 2))
     except OSError:
-        return 0  # it has ended
+        return "", ""  # it has ended
+    return ("error", FLOODS) if printed > FLOOD else ("", "")
 
 
 def started(command: list[str], wanted: Mapping[str, Any], **options: Any) -> subprocess.Popen[bytes]:
@@ -251,10 +252,7 @@ def run_script(path: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         outcome = message = ""
         while child.poll() is None and not outcome:
             time.sleep(0.05)
-            if time.monotonic() - begun > wanted["limit_s"]:
-                outcome, message = "timeout", SILENT
-            elif printed_by(child.pid) > FLOOD:
-                outcome, message = "error", FLOODS
+            outcome, message = stop_reason(child, begun, wanted["limit_s"])
         end_group(child)
         printed.seek(max(0, printed.seek(0, os.SEEK_END) - (KEPT << 4)))
         text = printed.read().decode("utf-8", "replace")
