@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Literal, NamedTuple
@@ -13,11 +13,14 @@ import msgspec
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
+from envbuilder.support import pem
+from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
+from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
 from envbuilder.validation.image_user import user_number
-from envbuilder.validation.layer_scan import KEPT, FileRow
+from envbuilder.validation.layer_scan import KEPT, Binary, FileRow
 from envbuilder.workspace import packaged_yaml
 
 Event = Literal[
@@ -32,9 +35,15 @@ Event = Literal[
     "differs",
     "missing",
     "unhashed",
+    "brought",
+    "based",
+    "damaged",
+    "machine",
+    "renamed",
+    "unlike",
 ]
-Within = Literal["", "python", "interpreter", "loader", "path", "system", "packages", "sites"]
-Reporter = Literal["files", "configuration", "secrets"]
+Within = Literal["", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities"]
+Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
 
 class Owner(NamedTuple):
@@ -77,6 +86,7 @@ class _Found(NamedTuple):
     area: Area
     package: InstalledPackage | None
     paths: dict[str, str]
+    binary: Binary | None = None
 
 
 class Reported(NamedTuple):
@@ -88,9 +98,14 @@ class Reported(NamedTuple):
 
 
 @cache
-def _table() -> tuple[tuple[Area, re.Pattern[str]], ...]:
-    rows = packaged_yaml(resources.files("envbuilder.validation") / "file_areas.yaml", tuple[Area, ...])
-    return tuple((row, re.compile(row.paths)) for row in rows)
+def _table() -> tuple[Area, ...]:
+    return packaged_yaml(resources.files("envbuilder.validation") / "file_areas.yaml", tuple[Area, ...])
+
+
+@cache
+def _rows_of(events: tuple[Event, ...], *, is_own: bool) -> tuple[tuple[Area, re.Pattern[str]], ...]:
+    images = ("all", "managed" if is_own else "others")
+    return tuple((row, re.compile(row.paths)) for row in _table() if row.event in events and row.images in images)
 
 
 def report(
@@ -100,7 +115,7 @@ def report(
 
     ``packages`` are the files of Python packages: path → the layer in which that package was installed.
     """
-    image, found = _Entries(subject, packages), dict[tuple[str, str], _Found]()
+    image, found = _Entries(subject, packages), dict[tuple[str, ...], _Found]()
     differing = set[str]()
     for event, path, package, is_own in differences:
         differing.add(path)
@@ -110,20 +125,27 @@ def report(
     for path, entry, is_there in image.entries():
         events = tuple(image.happened(path, entry, is_there=is_there))
         reporters = {"files"} if path in differing else set[str]()
-        for row in _rows(events, subject.files.system.name(path), is_own=subject.is_managed) if events else ():
+        for row in _rows(events, subject.files.system.name(path), is_own=subject.is_managed):
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
                 shown = image.closed(path, entry.row) if row.event == "closed" else path
-                found.setdefault((row.area, row.text), _Found(row, None, {})).paths[path] = shown
+                real = subject.files.file(path) if row.check == "binaries" else None
+                key = (row.area, row.text, path if real is not None and "{first}" in row.area else "")
+                found.setdefault(key, _Found(row, None, {}, real.row.binary if real else None)).paths[path] = shown
     return tuple(_reported(subject, *one) for one in found.values() if one.area.severity != "none")
 
 
-def _rows(events: Collection[Event], path: str, *, is_own: bool) -> Iterator[Area]:
-    images = ("all", "managed" if is_own else "others")
-    return (row for row, paths in _table() if row.event in events and row.images in images and paths.search(path))
+def _rows(events: tuple[Event, ...], path: str, *, is_own: bool) -> Iterator[Area]:
+    return (row for row, paths in _rows_of(events, is_own=is_own) if paths.search(path))
 
 
-def _reported(subject: ImageContext, row: Area, package: InstalledPackage | None, there: Mapping[str, str]) -> Reported:
+def _reported(
+    subject: ImageContext,
+    row: Area,
+    package: InstalledPackage | None,
+    there: Mapping[str, str],
+    binary: Binary | None,
+) -> Reported:
     paths = sorted(set(there.values()))
     severity = subject.severity if row.severity == "managed" else Severity(row.severity)
     about = {
@@ -133,6 +155,8 @@ def _reported(subject: ImageContext, row: Area, package: InstalledPackage | None
         "first": posixpath.basename(paths[0]),
         "origin": subject.origin(paths),
         "user": subject.image.user[:80],
+        "image": subject.image,
+        "binary": binary,
     }
     area = row.area.format_map(about)
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
@@ -171,11 +195,19 @@ _CUDA = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
 """Libraries of CUDA: other checks report which of them is loaded."""
 
 _BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
+_MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
 _PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policykit-1|polkit-1)|libexec)/[^/]+\Z")
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 """Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
 
 _READ, _ENTER = 0o4, 0o5
+
+_SOUGHT = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
+"""Libraries that TensorFlow, or another of them, opens by name."""
+
+_TOOL = re.compile(r"(?:(?:^|/)libdevice\.10\.bc|/bin/ptxas)\Z")
+_BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
+_MAJOR = re.compile(r"\.so\.(\d+)")
 
 
 class _Entries:
@@ -184,7 +216,7 @@ class _Entries:
         self._user = user_number(subject) or 0
         self._closed_folders: dict[str, str] = {"": ""}
         sites = tuple(f"{site}/" for site in subject.python.sites) if self._user else ()
-        self._places: Mapping[Within, Callable[[str, StackedFile], bool]] = {
+        self._places: Mapping[Within, Callable[[str, StackedFile], object]] = {
             "": lambda *_: True,
             "python": self._is_python,
             "interpreter": lambda path, _: self._is_other_interpreter(path),
@@ -193,6 +225,8 @@ class _Entries:
             "system": lambda path, _: (owner := self.owner(path)) is not None and owner.kind == "system",
             "packages": lambda path, _: path in packages,
             "sites": lambda path, _: path.startswith(sites),
+            "driver": lambda path, _: self._is_of_driver(path),
+            "authorities": lambda path, entry: entry.row.size and not self._is_declared(path),
         }
 
     def entries(self) -> Iterator[tuple[str, StackedFile, bool]]:
@@ -227,6 +261,8 @@ class _Entries:
         if not is_there:
             return
         row = entry.row
+        yield "brought" if entry.layer >= self._subject.of_base else "based"
+        yield from self._is_wrong(path, row)
         if row.kind != "link" and row.mode & 0o1002 == 0o002:  # noqa: PLR2004 - writable, not sticky
             yield "writable"
         if (row.mode & 0o6000 or row.has_capabilities) and self._is_raised(path, entry):
@@ -246,7 +282,42 @@ class _Entries:
     def fits(self, row: Area, path: str, entry: StackedFile) -> bool:
         """Return True if an entry is of the kind and at the place of a row, and in a layer to which that applies."""
         is_of_row = entry.row.kind in row.kinds and (row.of_additions or not self._is_declared_or_above(path, entry))
-        return is_of_row and row.target in ("", entry.row.target) and self._places[row.within](path, entry)
+        return is_of_row and row.target in ("", entry.row.target) and bool(self._places[row.within](path, entry))
+
+    def _is_wrong(self, path: str, row: FileRow) -> Iterator[Event]:
+        """Yield what is wrong with a library or program by its own bytes."""
+        if row.binary is not None:
+            if row.binary.damaged:
+                yield "damaged"
+            if row.binary.machine not in ("", _MACHINES.get(self._subject.image.architecture, row.binary.machine)):
+                yield "machine"
+        if row.kind == "file" and _TOOL.search(path):
+            is_program = row.head[:4] in _BITCODE if path.endswith(".bc") else row.binary is not None
+            if not is_program:
+                yield "unlike"
+        if _SOUGHT.search(path):
+            real = self._files.file(path)
+            soname = real.row.binary.soname if real is not None and real.row.binary is not None else ""
+            # CUPTI's file is named by year, ``libcupti.so.2020.3.1``: its soname is a link to it.
+            is_behind = row.kind == "file" and self._files.resolve(f"{posixpath.dirname(path)}/{soname}") == path
+            if soname and not is_behind and not _is_same_name(posixpath.basename(path), soname):
+                yield "renamed"
+
+    def _is_of_driver(self, path: str) -> bool:
+        """Return True for a driver's file on the loader's path, also an empty one: a commit keeps those of its host.
+
+        Forward-compatibility libraries (folder ``compat``) do not count; another check reports stubs.
+        """
+        folder, real = posixpath.dirname(path), self._files.file(path)
+        if folder not in self._subject.loader_folders:
+            return False
+        is_elf = real is not None and real.row.binary is not None and real.row.size < STUB_AT_MOST
+        is_stub = is_elf and posixpath.basename(path) in LOADED
+        return not (is_stub or {"compat", "stubs"} & {*folder.split("/"), *self._files.resolve(path).split("/")})
+
+    def _is_declared(self, path: str) -> bool:
+        found = pem.certificates(self._files.content(path) or b"")
+        return bool(found) and found <= self._subject.authorities
 
     def _is_declared_or_above(self, path: str, entry: StackedFile) -> bool:
         """Return True for what the base brought, the matrix declares, or a layer above envbuilder's own added."""
@@ -418,6 +489,11 @@ class _Entries:
             for name in names
             if not (place in own and name.startswith(_OF_PYTHON))
         )
+
+
+def _is_same_name(name: str, soname: str) -> bool:
+    majors = {major[1] for text in (name, soname) if (major := _MAJOR.search(text))}
+    return name.partition(".so")[0] == soname.partition(".so")[0] and len(majors) <= 1
 
 
 def _is_closed(row: FileRow, user: int) -> bool:

@@ -10,7 +10,7 @@ from envbuilder.finding import Finding
 from envbuilder.image import lockfile, removed_files, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.support import decoding
-from envbuilder.validation.image_context import CheckOutput, ImageContext, found, output
+from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.image_files import ImageFiles
 
 ENVIRONMENT_LABEL, LOCK_LABEL = "org.envbuilder.environment", "org.envbuilder.lock"
@@ -130,6 +130,21 @@ def _flavor(subject: ImageContext, declared: Environment | None) -> Iterator[Fin
         yield found("claims_two_flavors", flavor=declared.flavor, id=declared.id)
     elif subject.facts.flavor == "cpu" and subject.python.framework.is_for_gpus:
         yield found("claims_cpu")
+
+
+def build_note(subject: ImageContext) -> Iterator[Finding]:
+    framework = subject.python.framework
+    objects, claimed = framework.gpu_objects, framework.build.get("is_cuda_build")
+    if framework.package and claimed == ("False" if objects else "True"):
+        what = f"hold code for GPUs: {listed(list(objects))}" if objects else "hold no code for GPUs"
+        yield found("build_note", says="no CUDA" if objects else "CUDA", what=what)
+
+
+def without_cuda(subject: ImageContext) -> Iterator[Finding]:
+    """Find a CPU build of TensorFlow in a GPU environment: it opens no library of CUDA."""
+    framework = subject.python.framework
+    if subject.facts.flavor == "gpu" and framework.build.get("is_cuda_build") == "False" and not framework.gpu_objects:
+        yield found("cpu_build", name=f"TensorFlow {framework.version}".strip())
 
 
 def _digest(files: ImageFiles, path: str) -> str | None:

@@ -15,6 +15,8 @@ import msgspec
 from envbuilder.engine.port import Image, Layer
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile
+from envbuilder.image.lockfile import Locked
+from envbuilder.image.system_lock import CUDNN_LOCK
 from envbuilder.image.wheel_records import WheelRecords
 from envbuilder.probes.suite.loader import DEFAULTS, parse_cache
 from envbuilder.support import decoding, terminal_text
@@ -28,6 +30,10 @@ from envbuilder.workspace import packaged_yaml
 
 SHOWN = 4
 """Number of paths in a message before the rest is counted."""
+
+CUDNN_FOLDER = "opt/cudnn"
+UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
+"""Part of every virtual environment; a lock need not name them."""
 
 OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
 """A shared object, by its name."""
@@ -149,6 +155,14 @@ class ImageContext:
             if one.rows is not None and not (one.name in locked and one.site in self.python.sites)
             if self.is_added(f"{one.site}/{one.folder}/METADATA") and self.is_added(f"{one.site}/{one.folder}/RECORD")
         )
+
+    @property
+    def cudnn(self) -> tuple[tuple[InstalledPackage, Locked | None], ...]:
+        """Packages of cuDNN's folder on a system whose packages bring CUDA, with their rows of the lock."""
+        if CUDNN_LOCK not in self.system:
+            return ()
+        locked = {package.name: package for package in lockfile.parse(self.system[CUDNN_LOCK])}
+        return tuple((one, locked.get(one.name)) for one in distributions(self.files, CUDNN_FOLDER))
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,9 @@ class ImageSearch(LocalSearch):
         return found
 
 
+LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""The driver libraries that TensorFlow and NVML load by name."""
+
 FROM_DRIVER = re.compile(r"lib(cuda|nvidia-[\w-]+|nvcuvid|nvoptix)\.so")
 """Libraries of the host's driver: an image that holds them is wrong, one that lacks them is right."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from envbuilder import versions
@@ -24,10 +24,9 @@ from envbuilder.validation.file_records import (
     made_by_installer,
     of_wheel,
 )
-from envbuilder.validation.image_claims import carried_list
-from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed
-from envbuilder.validation.python_environment import environments, hidden_modules, hiding_modules
-from envbuilder.validation.static_checks import UNLOCKED, cudnn_distributions
+from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
+from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, listed, output
+from envbuilder.validation.python_environment import environments, hiding_modules
 from envbuilder.verdict import Measurement
 
 
@@ -107,8 +106,6 @@ def files(subject: ImageContext) -> CheckOutput:
     total, carried = compared(subject), _carried(subject)
     there = distributions(subject.files)
     findings = [*total.findings, *reported(subject, "files")]
-    if hidden := hidden_modules(subject):
-        findings.append(found("hidden_modules", subject.severity, paths=listed(hidden)))
     sites = {one.site for one in there}
     findings += [*hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
@@ -132,6 +129,14 @@ def files(subject: ImageContext) -> CheckOutput:
         blamed(subject, "files"),
         undecided=undecided,
     )
+
+
+def binaries(subject: ImageContext) -> CheckOutput:
+    findings = [*reported(subject, "binaries"), *build_note(subject), *without_cuda(subject)]
+    count = sum(entry.row.binary is not None for entry in subject.files.paths.values())
+    expected = "complete binaries of the image's architecture, each true to its name"
+    result = output(findings, expected, f"{count} binaries", binaries=count)
+    return replace(result, blamed=blamed(subject, "binaries"))
 
 
 def _carried(subject: ImageContext) -> str:
@@ -167,7 +172,7 @@ def compared(subject: ImageContext) -> _Total:
     for one in there:
         package = locked.get(one.name) if one not in subject.added else None  # it may be that of another environment
         total.add(subject, one, package, omitted.get((one.name, one.version), ()))
-    for one, package in cudnn_distributions(subject):
+    for one, package in subject.cudnn:
         total.add(subject, one, package, ())
     if not subject.is_managed and not any(map(_is_of_framework, there)):
         total.alone["it has no metadata of a package"] = ["TensorFlow"]

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from envbuilder.finding import Finding, Severity
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import site_of
-from envbuilder.validation.image_context import ImageContext, found, listed
+from envbuilder.validation.image_context import ImageContext, escaped, found, listed
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
 
 _NOTE = "pyvenv.cfg"
@@ -48,9 +48,8 @@ def homes(note: bytes) -> list[str]:
     Python versions differ in which of several they use, and in lines without spaces.
     """
     pairs = (line.partition("=") for line in re.split(r"[\r\n]", decoding.lossy(note)))
-    return list(
-        dict.fromkeys(value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
-    )
+    named = (value.strip() for key, equals, value in pairs if equals and key.strip().lower() == "home")
+    return [home for home in dict.fromkeys(named) if home]
 
 
 def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bool) -> str:
@@ -65,19 +64,18 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
         return ""
     if (real == f"{prefix}/bin" or not is_noted) and files.file(note) is None:
         return ""  # not an environment: its library is at its default place
-    named = [one for one in homes(files.content(note) or b"") if one]
-    if not named:
-        return f"{listed([note])} is missing, or names no home: Python does not find the packages of this environment"
-    if len(named) > 1:
-        return f"{listed([note])} names {len(named)} homes: Python versions differ in which one they use"
-    home = files.resolve(named[0])
+    named = homes(files.content(note) or b"")
+    home = files.resolve(named[0]) if len(named) == 1 else ""
     copied = real == f"{prefix}/bin" and any(name.startswith("python3") for name in subject.search.names(home))
-    if home != real and not copied:
-        return f"{listed([note])} sends Python to {listed([home])} for its own library, which is in {listed([real])}"
+    if len(named) != 1 or (home != real and not copied):
+        sent = (
+            f"sends Python to {', '.join(map(escaped, named)) or 'no folder'} for its own library"
+            if files.file(note)
+            else "is missing"
+        )
+        return f"{listed([note])} {sent}: that is in {listed([real])}"
     is_opened = files.is_changed(note) and SYSTEM_SITE.search(files.content(note) or b"")
-    return (
-        f"{listed([note])} was changed after the environment was made: it lets in system packages" if is_opened else ""
-    )
+    return f"{listed([note])} was changed after the environment was made: it lets in system packages" if is_opened else ""
 
 
 STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
@@ -92,26 +90,24 @@ _PACKAGE = re.compile(r"\A[^/]+/__init__\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 
 
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
-    files = subject.files
-    told = subject.entries("PYTHONPATH")
-    archives = [path for path in told if files.file(path) is not None]
-    if archives:
+    """Find modules that hide installed ones: in PYTHONPATH, the working folder, or added next to those of the lock."""
+    files, told = subject.files, subject.entries("PYTHONPATH")
+    if archives := [path for path in told if files.file(path) is not None]:
         yield found("archives_in_path", subject.severity, paths=listed(archives))
     asked = [("PYTHONPATH", folder) for folder in told] + [("WORKDIR", subject.image.workdir.strip("/"))]
-    modules = {folder: _modules(subject, files.resolve(folder)) for _, folder in asked if folder}
-    if not any(modules.values()):
-        return
-    names = _installed(subject, sites)
-    own = set(subject.python.sites) or sites
+    own, names = set(subject.python.sites) or sites, None
     for what, folder in asked:
-        if not folder or files.resolve(folder) in own:
-            continue
-        meant = names | _AT_THE_START if what == "PYTHONPATH" else names  # a Python has no folder yet when it starts
-        shadowing = [f"{folder}/{top}" for top in modules[folder] if top.partition(".")[0] in meant]
-        if shadowing:
+        real = files.resolve(folder)
+        modules = _modules(subject, real) if folder and real not in own else {}
+        if modules and names is None:
+            names = _installed(subject, sites)
+        meant = (names or set()) | (_AT_THE_START if what == "PYTHONPATH" else set())  # no folder yet at the start
+        if shadowing := [f"{folder}/{top}" for name, top in modules.items() if name in meant]:
             # A foreign image may do so on purpose, with a folder into which packages were installed.
-            how = subject.severity if files.resolve(folder) in sites else Severity.ERROR
+            how = subject.severity if real in sites else Severity.ERROR
             yield found("hides_modules", how, what=what, paths=listed(shadowing))
+    if hidden := _hidden_modules(subject):
+        yield found("hidden_modules", subject.severity, paths=listed(hidden))
 
 
 def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
@@ -121,24 +117,22 @@ def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
     return {top.partition(".")[0] for top in tops}
 
 
-def _modules(subject: ImageContext, folder: str) -> set[str]:
-    inside = [path[len(folder) + 1 :] for path in subject.files.paths if path.startswith(folder + "/")]
-    loose = {path for path in inside if "/" not in path and _MODULE.search(path)}
-    tops = (path for path in inside if "/" not in path)
-    linked = {top for top in tops if f"{subject.files.resolve(f'{folder}/{top}')}/__init__.py" in subject.files.paths}
-    return loose | linked | {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}
+def _modules(subject: ImageContext, folder: str) -> dict[str, str]:
+    """Return what Python would import from a folder: the name of a module, and its file or folder there."""
+    start, paths = len(folder) + 1, subject.files.paths
+    inside = [path[start:] for path in paths if path.startswith(folder + "/")]
+    tops = {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}
+    for path in (path for path in inside if "/" not in path):
+        is_linked = f"{subject.files.resolve(f'{folder}/{path}')}/__init__.py" in paths
+        tops |= {path} if is_linked or _MODULE.search(path) else set()
+    return {top.partition(".")[0]: top for top in tops}
 
 
-def hidden_modules(subject: ImageContext) -> list[str]:
+def _hidden_modules(subject: ImageContext) -> list[str]:
     """Return code of added packages that Python imports in place of a module next to it, in a lower layer."""
-    paths, below = subject.files.paths, subject.own_layers
-    files = [
-        path for path, entry in paths.items() if subject.added and entry.row.kind != "folder" and entry.layer < below
-    ]
-    folders = set(map(posixpath.dirname, files))
-    for folder in tuple(folders):
-        folders.update(map(str, PurePosixPath(folder).parents))
-    own = {(posixpath.dirname(path), _module(path, is_folder=path in folders)) for path in (*files, *folders)}
+    below = {path for path, entry in subject.files.paths.items() if subject.added and entry.layer < subject.own_layers}
+    folders = {str(folder) for path in below for folder in PurePosixPath(path).parents}
+    own = {(posixpath.dirname(path), _module(path, is_folder=path in folders)) for path in below | folders}
     found = set[str]()
     for path in (path for one in subject.added for path in one.rows or () if subject.is_added(path)):
         top = path

@@ -15,9 +15,6 @@ from envbuilder.validation.installed_files import reported
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
 _SOURCES = re.compile(r"(?:usr/local/share/ca-certificates|etc/pki/ca-trust/source/anchors|run/host)/.*\.(?:crt|pem)\Z")
-_TRUSTED = re.compile(r"etc/ssl/certs/[^/]+\.(?:crt|pem|cer|[0-9])\Z")
-"""Certificates that OpenSSL looks up by name; packages put only links there."""
-
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
 _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
 """Findings of a check; variables, labels and instructions that are searched, and their bytes."""
@@ -106,14 +103,6 @@ def _without_values(image: Image, instruction: str) -> str:
 
 
 def _authorities(subject: ImageContext) -> Iterator[Finding]:
-    for path, entry in sorted(subject.files.paths.items()):
-        if entry.row.kind != "file" or subject.is_added(path) or entry.layer < subject.of_base:
-            continue
-        if _SOURCES.match(path) and not _is_known(subject, path):
-            yield found("certificate_of_host", path=path, shown=listed([path]))
-        is_left = _TRUSTED.match(path) and path != _BUNDLE and entry.row.size
-        if is_left and not subject.is_of_system(path):
-            yield found("authority", subject.severity, path=path, shown=listed([path]))
     # A later layer may have deleted the sources of the bundle, to save space or to hide an addition.
     brought = [pair for record in subject.files.records for pair in record.contents.items()]
     of_base = [pair for record in subject.files.records[: subject.of_base] for pair in record.contents.items()]
@@ -122,11 +111,6 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
     extra = pem.certificates(subject.files.content(_BUNDLE) or b"") - packaged - own if packaged else ()
     if extra and not subject.is_later(_BUNDLE):
         yield found("authorities", path=_BUNDLE, count=len(extra))
-
-
-def _is_known(subject: ImageContext, path: str) -> bool:
-    found = pem.certificates(subject.files.content(path) or b"")
-    return bool(found) and found <= subject.authorities
 
 
 def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]) -> frozenset[bytes]:

@@ -12,7 +12,6 @@ from packaging.version import InvalidVersion, Version
 
 from envbuilder.finding import Finding, Severity
 from envbuilder.image import lockfile, system_lock
-from envbuilder.image.lockfile import Locked
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.probes.suite import tensorflow_install, xlatools
 from envbuilder.probes.suite.installed import normalise
@@ -20,16 +19,11 @@ from envbuilder.probes.suite.loader import Search
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.file_records import InstalledPackage, distributions
-from envbuilder.validation.image_context import SHOWN, CheckOutput, ImageContext, found, listed, output
-from envbuilder.validation.image_loader import STUB_AT_MOST, Unmet, unmet
+from envbuilder.validation.file_records import distributions
+from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, output
+from envbuilder.validation.image_loader import LOADED, Unmet, unmet
+from envbuilder.validation.installed_files import reported
 from envbuilder.versions import key_or_none, minor
-
-CUDNN_FOLDER = "opt/cudnn"
-"""Folder of cuDNN's wheel on a system whose packages bring CUDA."""
-
-UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
-"""Part of every virtual environment; a lock need not name them."""
 
 _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
 """Packages whose unmet requirements have a code of their own."""
@@ -43,13 +37,6 @@ def locked(subject: ImageContext) -> CheckOutput:
     count = len(wanted)
     expected, observed = f"{count} packages as locked", f"the same {count} packages"
     return output([*findings, *_unlocked(subject)], expected, observed, packages=len(set(packages)))
-
-
-def cudnn_distributions(subject: ImageContext) -> tuple[tuple[InstalledPackage, Locked | None], ...]:
-    if CUDNN_LOCK not in subject.system:
-        return ()
-    locked = {package.name: package for package in lockfile.parse(subject.system[CUDNN_LOCK])}
-    return tuple((one, locked.get(one.name)) for one in distributions(subject.files, CUDNN_FOLDER))
 
 
 def _unlike(locked: Mapping[str, str], there: Mapping[str, str]) -> list[Finding]:
@@ -79,7 +66,7 @@ def _unlocked(subject: ImageContext) -> list[Finding]:
         findings[SHOWN:] = [found("more_unlike", count=len(findings) - SHOWN, names=more)]
     if CUDNN_LOCK in subject.system:
         pins = {package.name: package.version for package in lockfile.parse(subject.system[CUDNN_LOCK])}
-        findings += _unlike(pins, _joined((one.name, one.version) for one, _ in cudnn_distributions(subject)))
+        findings += _unlike(pins, _joined((one.name, one.version) for one, _ in subject.cudnn))
     return findings
 
 
@@ -133,7 +120,7 @@ def _markers(subject: ImageContext) -> dict[str, str]:
 
 
 def no_stub(subject: ImageContext) -> CheckOutput:
-    findings = [*stubs(subject), *driver_libraries(subject)]
+    findings = [*stubs(subject), *reported(subject, "no-stub")]
     return output(findings, "the driver's own library, or none", "no stub where the driver belongs")
 
 
@@ -145,34 +132,6 @@ def tools(subject: ImageContext) -> CheckOutput:
     findings = tuple(found("no_tool", severity, name=name, places=places) for name, path in paths.items() if not path)
     expected = "ptxas and libdevice" + (", or a base that is known to have none" if facts.without_tools else "")
     return CheckOutput(findings, expected, f"ptxas {paths['ptxas']}, libdevice {paths['libdevice.10.bc']}")
-
-
-_OF_DRIVER = re.compile(
-    r"\Alib(?:cuda|cudadebugger|nvidia-(?:ml|ptxjitcompiler|nvvm\d*|gpucomp|compiler|opencl|cfg|fatbinaryloader))"
-    r"\.so(?:\.1|\.\d{3,}(?:\.\d+){1,2})\Z"
-)
-"""Driver libraries of CUDA (README of the driver, "Installed components")."""
-
-
-def driver_libraries(subject: ImageContext) -> Iterator[Finding]:
-    """Find files of a driver on the loader's path, also empty ones: a committed container keeps those of its host.
-
-    Forward-compatibility libraries (folder ``compat``) do not count; another check reports stubs.
-    """
-    files, told = subject.files, subject.loader_folders
-    brought: dict[Severity, list[str]] = {}
-    for path, entry in files.paths.items():
-        folder, name = posixpath.split(path)
-        if entry.row.kind not in ("file", "link") or folder not in told or not _OF_DRIVER.match(name):
-            continue
-        end = files.file(path)
-        is_stub = name in LOADED and end is not None and end.row.binary is not None and end.row.size < STUB_AT_MOST
-        if is_stub or {"compat", "stubs"} & {*folder.split("/"), *files.resolve(path).split("/")}:
-            continue
-        own = subject.is_managed and entry.layer >= subject.of_base
-        brought.setdefault(Severity.ERROR if own else Severity.WARNING, []).append(path)
-    for severity, paths in brought.items():
-        yield found("driver_libraries", severity, paths=listed(paths))
 
 
 _PYTHON = re.compile(r"/python3\.(\d+)/(?:site|dist)-packages\Z")
@@ -196,9 +155,6 @@ def for_another_python(subject: ImageContext) -> Iterator[Finding]:
 
 
 _FAMILIES = ("cudart", "cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse", "cudnn", "nccl")
-
-LOADED = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""The driver libraries that TensorFlow and NVML load by name."""
 
 VERSIONED = ("libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1")
 

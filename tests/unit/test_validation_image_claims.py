@@ -16,7 +16,7 @@ from envbuilder.engine.port import Image, LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.validation.expectations import installed_framework, of_foreign
-from envbuilder.validation.image_binaries import without_cuda
+from envbuilder.validation.image_claims import without_cuda
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,

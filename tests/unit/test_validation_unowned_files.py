@@ -358,13 +358,13 @@ def test_environment_cannot_be_its_own_home() -> None:
 @pytest.mark.parametrize(
     ("note", "named"),
     [
-        (b"HOME = /opt/other\nhome = /usr/bin\n", "names 2 homes"),
-        (b"  home = /opt/other\nhome = /usr/bin\n", "names 2 homes"),
-        (b"\xc2\xa0home=/opt/other\r\nhome = /usr/bin\n", "names 2 homes"),
-        (b"x = 1\rhome = /opt/other\nhome = /usr/bin\n", "names 2 homes"),
+        (b"HOME = /opt/other\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
+        (b"  home = /opt/other\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
+        (b"\xc2\xa0home=/opt/other\r\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
+        (b"x = 1\rhome = /opt/other\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
         (b"home = /opt/other\n", "/opt/other"),
         (b"home = /usr/bin\ninclude-system-site-packages = true\n", "was changed after the environment was made"),
-        (b"home =\n", "names no home"),
+        (b"home =\n", "to no folder"),
     ],
 )
 def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
