@@ -11,12 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from envbuilder.engine.port import ContainerSpec
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
-from envbuilder.validation.image_context import OBJECT, OF_CUDA, ImageContext, listed, one_line
+from envbuilder.validation.image_context import OBJECT, OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
 from envbuilder.validation.image_user import user_number
@@ -32,6 +33,7 @@ Event = Literal[
     "writable",
     "raised",
     "closed",
+    "private",
     "differs",
     "missing",
     "unhashed",
@@ -41,8 +43,11 @@ Event = Literal[
     "machine",
     "renamed",
     "unlike",
+    "altered",
 ]
-Within = Literal["", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities"]
+Within = Literal[
+    "", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities", "started"
+]
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
 
 
@@ -76,10 +81,12 @@ class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str = ""
     text: str = "{area}: {paths}"
     kinds: tuple[str, ...] = ("file", "link")
-    severity: Literal["error", "warning", "managed", "none"] = "warning"
+    severity: Literal["error", "warning", "managed", "info", "none"] = "warning"
     images: Literal["all", "managed", "others"] = "managed"
     of_additions: bool = True
     is_cause: bool = False
+    decides: bool = False
+    follow: frozenset[Code] = frozenset()
 
 
 class _Found(NamedTuple):
@@ -90,11 +97,17 @@ class _Found(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """A finding, the check that reports it, and the files that it is about, from which errors may follow."""
+    """A finding, the check that reports it, and the files that it is about, from which errors may follow.
+
+    ``decides`` is True for a program of a foreign image that was compared with nothing, and is loaded. ``follow`` are
+    the codes that a probe gives if the finding is its cause, even as a warning.
+    """
 
     check: Reporter
     finding: Finding
     files: tuple[str, ...]
+    decides: bool
+    follow: frozenset[Code]
 
 
 @cache
@@ -128,7 +141,7 @@ def report(
         for row in _rows(events, subject.files.system.name(path), is_own=subject.is_managed):
             if row.check not in reporters and image.fits(row, path, entry):
                 reporters.add(row.check)
-                shown = image.closed(path, entry.row) if row.event == "closed" else path
+                shown = image.closed(path, entry.row, image.users[row.event]) if row.event in image.users else path
                 real = subject.files.file(path) if row.check == "binaries" else None
                 key = (row.area, row.text, path if real is not None and "{first}" in row.area else "")
                 found.setdefault(key, _Found(row, None, {}, real.row.binary if real else None)).paths[path] = shown
@@ -154,7 +167,7 @@ def _reported(
         "paths": listed(paths),
         "first": posixpath.basename(paths[0]),
         "origin": subject.origin(paths),
-        "user": subject.image.user[:80],
+        "user": (subject.image.user or "root")[:80],
         "image": subject.image,
         "binary": binary,
     }
@@ -162,7 +175,8 @@ def _reported(
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
     wanted: dict[str, Any] = {"requires" if row.event == "missing" else "found": listed(paths)}
     one = Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted)
-    return Reported(row.check, one_line(one), tuple(there) if row.is_cause else ())
+    decides = row.decides and severity is Severity.WARNING
+    return Reported(row.check, one_line(one), tuple(there) if row.is_cause else (), decides, row.follow)
 
 
 _LISTS_OF_OTHERS = re.compile(r"\A(?:var/lib/rpm|usr/lib/sysimage/rpm)/[^/]+\Z|\Alib/apk/db/installed\Z")
@@ -201,9 +215,7 @@ _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 """Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
 
 _READ, _ENTER = 0o4, 0o5
-
-_SOUGHT = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
-"""Libraries that TensorFlow, or another of them, opens by name."""
+SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
 _TOOL = re.compile(r"(?:(?:^|/)libdevice\.10\.bc|/bin/ptxas)\Z")
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
@@ -213,9 +225,10 @@ _MAJOR = re.compile(r"\.so\.(\d+)")
 class _Entries:
     def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
         self._subject, self._files, self._packages = subject, subject.files, packages
-        self._user = user_number(subject) or 0
-        self._closed_folders: dict[str, str] = {"": ""}
-        sites = tuple(f"{site}/" for site in subject.python.sites) if self._user else ()
+        user = user_number(subject)
+        self.users: Mapping[Event, int] = {**({"closed": user} if user else {}), "private": SUITE_USER}
+        self._closed_folders: dict[tuple[str, int], str] = {}
+        sites = tuple(f"{site}/" for site in subject.python.sites)
         self._places: Mapping[Within, Callable[[str, StackedFile], object]] = {
             "": lambda *_: True,
             "python": self._is_python,
@@ -225,6 +238,7 @@ class _Entries:
             "system": lambda path, _: (owner := self.owner(path)) is not None and owner.kind == "system",
             "packages": lambda path, _: path in packages,
             "sites": lambda path, _: path.startswith(sites),
+            "started": lambda path, _: path in self._started_pythons,
             "driver": lambda path, _: self._is_of_driver(path),
             "authorities": lambda path, entry: entry.row.size and not self._is_declared(path),
         }
@@ -251,8 +265,10 @@ class _Entries:
 
     def happened(self, path: str, entry: StackedFile, *, is_there: bool) -> Iterator[Event]:
         """Yield what happened to an entry. What the image's record proves is as it was then."""
-        if is_there and self._user and self.closed(path, entry.row):
-            yield "closed"
+        for event, user in self.users.items() if is_there else ():
+            if self.closed(path, entry.row, user):
+                yield event
+                break
         if is_there and entry.layer < self._subject.proven:
             return
         is_emptied = entry.row.kind == "file" and not entry.row.size and path in self._files.hidden
@@ -291,17 +307,27 @@ class _Entries:
                 yield "damaged"
             if row.binary.machine not in ("", _MACHINES.get(self._subject.image.architecture, row.binary.machine)):
                 yield "machine"
-        if row.kind == "file" and _TOOL.search(path):
+        if row.kind == "file" and (_TOOL.search(path) or _INTERPRETER.search(path)):
             is_program = row.head[:4] in _BITCODE if path.endswith(".bc") else row.binary is not None
             if not is_program:
                 yield "unlike"
-        if _SOUGHT.search(path):
+        if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
+            yield "altered"
+        if OF_TENSORFLOW.search(path):
             real = self._files.file(path)
             soname = real.row.binary.soname if real is not None and real.row.binary is not None else ""
             # CUPTI's file is named by year, ``libcupti.so.2020.3.1``: its soname is a link to it.
             is_behind = row.kind == "file" and self._files.resolve(f"{posixpath.dirname(path)}/{soname}") == path
             if soname and not is_behind and not _is_same_name(posixpath.basename(path), soname):
                 yield "renamed"
+
+    @cached_property
+    def _started_pythons(self) -> frozenset[str]:
+        """Programs of no package that users start as Python: by PATH, or with the folder of TensorFlow's packages."""
+        own = [posixpath.normpath(f"{site}/../../../bin") for site in self._subject.python.sites]
+        names = ((folder, name) for folder in {*own, *self._subject.entries("PATH")} for name in ("python", "python3"))
+        real = (self._files.resolve(f"{folder}/{name}") for folder, name in names)
+        return frozenset(path for path in real if not self._subject.is_of_system(path))
 
     def _is_of_driver(self, path: str) -> bool:
         """Return True for a driver's file on the loader's path, also an empty one: a commit keeps those of its host.
@@ -325,20 +351,20 @@ class _Entries:
         is_above = 0 < subject.own_layers <= entry.layer
         return is_above or entry.layer < subject.base_layers or path in subject.declared
 
-    def closed(self, path: str, row: FileRow) -> str:
-        """Return the outermost folder or file on a path that the image's user may not read; '' for none.
+    def closed(self, path: str, row: FileRow, user: int) -> str:
+        """Return the outermost folder or file on a path that a user may not read; '' for none.
 
         Readable by a group counts as readable: the image's files do not say for sure which groups a user has.
         """
         folder = path.rpartition("/")[0]
-        return self._closed_folder(folder) or (path if _is_closed(row, self._user) else "")
+        return self._closed_folder(folder, user) or (path if _is_closed(row, user) else "")
 
-    def _closed_folder(self, folder: str) -> str:
-        if folder not in self._closed_folders:
-            entry, above = self._files.paths.get(folder), self._closed_folder(folder.rpartition("/")[0])
-            is_closed = entry is not None and _is_closed(entry.row, self._user)
-            self._closed_folders[folder] = above or (folder if is_closed else "")
-        return self._closed_folders[folder]
+    def _closed_folder(self, folder: str, user: int) -> str:
+        if folder and (folder, user) not in self._closed_folders:
+            entry, above = self._files.paths.get(folder), self._closed_folder(folder.rpartition("/")[0], user)
+            is_closed = entry is not None and _is_closed(entry.row, user)
+            self._closed_folders[folder, user] = above or (folder if is_closed else "")
+        return self._closed_folders.get((folder, user), "")
 
     def _is_changed(self, path: str, entry: StackedFile, owner: Owner | None) -> bool:
         """Return True if an entry differs from what its owner brought, or else from its first layer's."""

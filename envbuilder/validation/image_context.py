@@ -41,6 +41,9 @@ OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
 OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
 """Regular expression for the names of NVIDIA's libraries after ``lib``; it does not match ``libcurl``."""
 
+OF_TENSORFLOW = re.compile(rf"/?lib(?!cuda\.so)(?:{OF_CUDA})[\w-]*\.so\.[\d.]+\Z")
+"""Libraries of CUDA that TensorFlow, or another of them, opens by name."""
+
 
 @dataclass(frozen=True, eq=False)
 class ImageContext:

@@ -7,6 +7,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from importlib import resources
 from itertools import takewhile
@@ -45,7 +46,7 @@ ROW = 300
 _NOTE = "pyvenv.cfg"
 _LIST = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.list\Z")
 _CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
-_CONDA_FILES = re.compile(rb'"files"\s*:\s*\[([^\]]*)\]')
+_DIGESTS = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.md5sums\Z")
 
 
 def is_list(path: str) -> bool:
@@ -55,12 +56,15 @@ def is_list(path: str) -> bool:
 class SystemPackages(NamedTuple):
     """The files of system packages by path in the image, with the layer in which their package was last installed.
 
-    ``names`` are the paths in a package's list that differ, because a folder became a link.
+    ``names`` are the paths in a package's list that differ, because a folder became a link. ``same`` are the files with
+    the digest that dpkg or conda recorded, ``altered`` those with another one.
     """
 
     layers: dict[str, int]
     names: dict[str, str]
     of_conda: set[str]
+    same: set[str]
+    altered: set[str]
 
     def owns(self, path: str, *, conda: bool = True) -> bool:
         return path in self.layers and (conda or path not in self.of_conda)
@@ -69,13 +73,34 @@ class SystemPackages(NamedTuple):
         return self.names.get(path, path)
 
 
-def _listed(path: str, content: bytes) -> Iterator[str]:
+class _CondaFile(msgspec.Struct, frozen=True):
+    path: str = msgspec.field(default="", name="_path")
+    sha256: str = ""
+    sha256_in_prefix: str = ""
+
+
+class _CondaFiles(msgspec.Struct, frozen=True):
+    paths: tuple[_CondaFile, ...] = ()
+
+
+class _CondaPackage(msgspec.Struct, frozen=True):
+    files: tuple[str, ...] = ()
+    paths_data: _CondaFiles = _CondaFiles()
+
+
+def _listed(path: str, content: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the files of a package by its list: path, and the digest that is recorded for it ('' for none)."""
     if _LIST.match(path):
-        yield from (line.lstrip("/") for line in content.decode("utf-8", "replace").splitlines())
+        yield from ((line.lstrip("/"), "") for line in content.decode("utf-8", "replace").splitlines())
+    elif _DIGESTS.match(path):
+        lines = (line.partition("  ") for line in content.decode("utf-8", "replace").splitlines())
+        yield from ((name, digest) for digest, _, name in lines)
     elif (found := _CONDA.match(path)) is not None:
-        for names in _CONDA_FILES.findall(content):
-            for name in re.findall(rb'"([^"]+)"', names):
-                yield posixpath.join(found["prefix"], name.decode("utf-8", "replace"))
+        with suppress(decoding.DamagedError):
+            package = decoding.from_json(content, _CondaPackage)
+            recorded = {one.path: one.sha256_in_prefix or one.sha256 for one in package.paths_data.paths}
+            for name in package.files:
+                yield posixpath.join(found["prefix"], name), recorded.get(name, "")
 
 
 class StackedFile(msgspec.Struct, frozen=True):
@@ -107,7 +132,7 @@ class ImageFiles:
     def system(self) -> SystemPackages:
         kept = [(path, content, self._since(path, self.paths[path].layer)) for path, content in self.kept()]
         lists = [one for one in kept if self._is_installed(one[0])]
-        if not any(is_list(path) for path, _, _ in lists):
+        if not (has_lists := any(is_list(path) for path, _, _ in lists)):
             # A layer that deletes all lists to save space deletes none of their files: lower lists still hold.
             below = (
                 (number, path, text) for number, one in enumerate(self.records) for path, text in one.contents.items()
@@ -115,19 +140,27 @@ class ImageFiles:
             lists += [(path, text, number) for number, path, text in below if self._is_installed(path)]
         # No system package installs files into a virtual environment, whatever a list says.
         environments = tuple(path.removesuffix(_NOTE) for path in self.paths if path.endswith(f"/{_NOTE}"))
-        found = SystemPackages({}, {}, set())
+        found = SystemPackages({}, {}, set(), set(), set())
         resolved = cache(self.resolve)
         for path, content, layer in lists:
-            for name in takewhile(lambda _: self.budget.spend(ROW), _listed(path, content)):
+            for name, digest in takewhile(lambda _: self.budget.spend(ROW), _listed(path, content)):
                 folder, _, leaf = name.rpartition("/")
                 placed = f"{resolved(folder)}/{leaf}".lstrip("/")
                 if placed.startswith(environments):
+                    continue
+                if digest and placed in self.paths:
+                    row = self.paths[placed].row
+                    own = (row.md5 if _DIGESTS.match(path) else row.digest).hex()
+                    if own:
+                        (found.same if own == digest else found.altered).add(placed)
+                if _DIGESTS.match(path):
                     continue
                 if not is_list(path):
                     found.of_conda.add(placed)
                 found.layers[placed] = max(layer, found.layers.get(placed, 0))
                 if placed != name:
                     found.names[placed] = name
+        found.altered.difference_update(found.same if has_lists else tuple(found.altered))
         return found
 
     def packages(self, layers: int) -> Mapping[str, str]:

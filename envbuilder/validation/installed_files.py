@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from envbuilder import versions
-from envbuilder.finding import Finding, Severity
+from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed
@@ -25,7 +25,16 @@ from envbuilder.validation.file_records import (
     of_wheel,
 )
 from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
-from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, listed, output
+from envbuilder.validation.image_context import (
+    OF_TENSORFLOW,
+    SHOWN,
+    UNLOCKED,
+    CheckOutput,
+    ImageContext,
+    found,
+    listed,
+    output,
+)
 from envbuilder.validation.python_environment import environments, hiding_modules
 from envbuilder.verdict import Measurement
 
@@ -109,7 +118,7 @@ def files(subject: ImageContext) -> CheckOutput:
     sites = {one.site for one in there}
     findings += [*hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
-    undecided = _undecided(total.alone)
+    undecided = _undecided(total.alone) or "; ".join(one.finding.message for one in _accounted(subject) if one.decides)
     if carried:
         rows = removed_files.sums(removed_files.parse(carried).values())
         sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in rows)
@@ -150,6 +159,10 @@ def reported(subject: ImageContext, check: Reporter) -> list[Finding]:
     return [one.finding for one in _accounted(subject) if one.check == check]
 
 
+def followed(subject: ImageContext, check: Reporter) -> dict[str, frozenset[Code]]:
+    return {one.finding.subject: one.follow for one in _accounted(subject) if one.check == check and one.follow}
+
+
 def blamed(subject: ImageContext, check: Reporter) -> frozenset[str]:
     """Return the names of files, without folders, that these findings are about, if errors may follow from them."""
     return frozenset(
@@ -174,9 +187,26 @@ def compared(subject: ImageContext) -> _Total:
         total.add(subject, one, package, omitted.get((one.name, one.version), ()))
     for one, package in subject.cudnn:
         total.add(subject, one, package, ())
-    if not subject.is_managed and not any(map(_is_of_framework, there)):
-        total.alone["it has no metadata of a package"] = ["TensorFlow"]
+    if not subject.is_managed:
+        if not any(map(_is_of_framework, there)):
+            total.alone["it has no metadata of a package"] = ["TensorFlow"]
+        unowned = [path for path in _loaded(subject) if not (path in total.owned or path in subject.files.system.same)]
+        if unowned:
+            total.alone["no package recorded their digests"] = [listed(unowned)]
     return total
+
+
+def _loaded(subject: ImageContext) -> Iterator[str]:
+    """Yield TensorFlow's own code and the libraries of CUDA that it finds, where they are."""
+    files, search, python = subject.files, subject.search, subject.python
+    below = tuple(f"{site}/{name}/" for site in python.sites for name in ("tensorflow", "tensorflow-plugins"))
+    yield from (path for path in files.paths if path.startswith(below) and files.file(path) and _CODE.search(path))
+    for folder in tensorflow_install.search_path(search, python.own(search)):
+        libraries = filter(OF_TENSORFLOW.match, search.names(folder))
+        yield from (files.resolve(f"{folder}/{name}") for name in libraries if files.file(f"{folder}/{name}"))
+
+
+_CODE = re.compile(r"(?:\.py|\.so(?:\.[\w.]+)?)\Z")
 
 
 _LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
@@ -201,6 +231,7 @@ def _undecided(alone: Mapping[str, list[str]]) -> str:
     text = "; ".join(f"{', '.join(sorted(names)[:6])}: {why}" for why, names in sorted(alone.items()))
     return (
         f"nothing but the image itself describes files that TensorFlow loads ({text}); validate where an index has them"
+        ", or install them with a package that records digests"
     )
 
 

@@ -21,9 +21,14 @@ KEPT = re.compile(
     r"|^opt/envbuilder/(?:environment\.json|(?:requirements|system|cudnn)\.lock|removed/[^/]+\.tsv)\Z"
     r"|^var/lib/dpkg/status(?:\.d/[^/]+)?\Z|^(?:etc|usr/lib)/os-release\Z|^usr/share/doc/[^/]+/copyright\Z"
     r"|^etc/(?:passwd|environment|nccl\.conf|ld\.so\.(?:conf|cache|preload|conf\.d/[^/]+)|ssl/certs/ca-certificates\.crt)\Z"
-    r"|^usr/(?:local/)?share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.list\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
+    r"|^usr/(?:local/)?share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.(?:list|md5sums)\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
 )
 """Files whose content the checks or the bill of materials read."""
+
+_RECORDED = re.compile(
+    r"\A(?!.*-packages/)(?:usr/|s?bin/|lib(?:64)?/).*(?:\.so(?:\.[\w.]+)?|/bin/python[\d.]*|/python3[^/]*/.+\.py)\Z"
+)
+"""Code of which dpkg records an MD5 digest, and that Python or TensorFlow loads."""
 
 MAX_KEPT = 16 << 20
 MEMORY, KEPT_OF_IMAGE, CONTENT, SECONDS = 160 << 20, 32 << 20, 24 << 30, 40.0
@@ -107,7 +112,7 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of a layer; ``digest`` is the content's SHA-256 (files alone), ``modified`` seconds since the epoch."""
+    """One entry of a layer; ``digest`` is the content's SHA-256 (files alone), ``modified`` seconds since 1970."""
 
     path: str
     kind: FileKind
@@ -117,6 +122,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modified: int = 0
     target: str = ""
     digest: bytes = b""
+    md5: bytes = b""
     head: bytes = b""
     has_capabilities: bool = False
     binary: Binary | None = None
@@ -161,6 +167,7 @@ class _Reading:
     def __init__(self, file: LayerFile, budget: Budget) -> None:
         self._file, self._size = file, 0
         self._hash = hashlib.sha256()
+        self._md5 = hashlib.md5(usedforsecurity=False) if _RECORDED.match(file.path) else None
         self._head = self._rest = b""
         self._window: mmap.mmap | None = None
         self._dynamic = range(0)
@@ -169,6 +176,8 @@ class _Reading:
         self.kept = bytearray() if is_kept else None
         for piece in file.pieces() if file.kind == "file" else ():
             self._hash.update(piece)
+            if self._md5 is not None:
+                self._md5.update(piece)
             budget.read(len(piece))
             self._take(piece)
             if self.kept is not None:
@@ -209,6 +218,7 @@ class _Reading:
             **{name: getattr(self._file, name) for name in _COPIED},
             size=self._size,
             digest=self._hash.digest() if self._file.kind == "file" else b"",
+            md5=self._md5.digest() if self._file.kind == "file" and self._md5 is not None else b"",
             head=self._head[:16] if self._file.path.endswith((".pyc", ".bc")) else b"",
             binary=self._binary(),
         )

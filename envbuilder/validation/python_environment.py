@@ -75,7 +75,9 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
         )
         return f"{listed([note])} {sent}: that is in {listed([real])}"
     is_opened = files.is_changed(note) and SYSTEM_SITE.search(files.content(note) or b"")
-    return f"{listed([note])} was changed after the environment was made: it lets in system packages" if is_opened else ""
+    return (
+        f"{listed([note])} was changed after the environment was made: it lets in system packages" if is_opened else ""
+    )
 
 
 STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")

@@ -140,7 +140,7 @@ def validate(
     if image is None:
         raise UsageError(f"{request.image}: no such image", hint="build it (envbuilder build) or pull it first")
     target = _Target(engine, image, request, has_gpus=info.gpu_runtime)
-    foreign = "" if target.environment else request.image
+    foreign = "" if target.environment or target.facts.tensorflow else request.image  # its files say that it has one
     reference = ImageRef(
         id=image.id,
         digest=image.digest(request.image),

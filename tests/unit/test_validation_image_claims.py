@@ -16,13 +16,13 @@ from envbuilder.engine.port import Image, LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.validation.expectations import installed_framework, of_foreign
-from envbuilder.validation.image_claims import without_cuda
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,
     carried_list,
     claims,
     libraries_left_out,
+    without_cuda,
 )
 from envbuilder.validation.judge import Causes, mark_consequences
 from envbuilder.validation.validate_request import left_out

@@ -10,7 +10,11 @@ from made_images import SITE, Layer, context_of, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
+from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_settings import configuration, requirement
+from envbuilder.validation.judge import mark_consequences
+from envbuilder.validation.validate import run_host_checks
+from envbuilder.verdict import CheckResult
 
 ROOT: Layer = {
     "opt/venv/bin/python": b"#!",
@@ -344,7 +348,7 @@ def closed(user: str, *more: Layer) -> list[str]:
     for part in (*(folder(name) for name in names), module(f"{SITE}/tensorflow/__init__.py"), *more):
         layer |= part
     found = configuration(context_of(image_of(layer), user=user)).findings
-    return [one.found for one in found if one.code is Code.USER_START]
+    return [one.found for one in found if one.code is Code.USER_START and one.severity is Severity.ERROR]
 
 
 def test_readable_packages_have_no_finding() -> None:
@@ -370,6 +374,38 @@ def test_outermost_unreadable_path_is_reported_once(shut: dict[str, LayerFile], 
 
 def test_unreadable_notes_of_an_installer_do_not_matter() -> None:
     assert closed("envbuilder", module(f"{SITE}/notes.txt", 0o600)) == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "image", "code", "cause"),
+    [
+        (
+            module(f"{SITE}/a.py", 0o600, 1000),
+            {"user": "envbuilder"},
+            "PROBE_CRASHED",
+            "files that only user envbuilder",
+        ),
+        (module(f"{SITE}/a.py", 0o600), {"user": "root"}, "PROBE_CRASHED", "files that only user"),
+        (folder(f"{SITE}/a", 0o700, 1000), {"user": "1000"}, "MISSING_LIBRARY", "files that only user"),
+        ({}, {"env": {"OMP_STACKSIZE": "1K"}}, "PROBE_CRASHED", "OMP_STACKSIZE"),
+        ({}, {"env": {"TF_NO_SUCH": "1"}}, "PROBE_CRASHED", "TF_NO_SUCH"),
+        ({}, {"env": {"PYTHONTRACEMALLOC": "1"}}, "PROBE_TIMEOUT", "PYTHONTRACEMALLOC"),
+        ({}, {"env": {"ONEDNN_MAX_CPU_ISA": "SSE41"}}, "WRONG_NUMBERS", "ONEDNN_MAX_CPU_ISA"),
+        ({}, {}, "PROBE_CRASHED", ""),
+    ],
+)
+def test_what_a_probe_shows_is_said_to_follow_from_the_setting_or_mode_that_causes_it(
+    layer: Layer, image: dict[str, Any], code: str, cause: str
+) -> None:
+    there = image_of({**PASSWD, **folder(SITE), **layer})
+    (own,), causes = run_host_checks(context_of(there, **image), [one for one in CHECKS if one.name == "configuration"])
+    effect = Finding(code=Code(code), severity=Severity.ERROR, subject="import", message="m")
+    results = mark_consequences(
+        (own, CheckResult(name="import", level="load", outcome="error", findings=(effect,))), causes
+    )
+    errors = [one.subject for result in results for one in result.findings if one.severity is Severity.ERROR]
+    assert [one.startswith(cause or "import") for one in errors] == [True]
+    assert [result.outcome for result in results] == ["failed" if cause else "passed", "error"]
 
 
 WHOLE: Layer = {

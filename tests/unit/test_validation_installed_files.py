@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_images import SITE, Layer, context_of, errors, image_of, package, row
+from made_images import SITE, Layer, cache_of, context_of, errors, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -233,6 +234,55 @@ def test_foreign_framework_is_compared_with_its_wheel_on_the_index(
     found = files(on_host(Published(""), tmp_path, {**there, **other}, lock="", facts=foreign))
     subjects = [one.subject for one in found.findings if one.severity is Severity.ERROR]
     assert ("numpy" in subjects) is is_published, "NumPy is loaded by TensorFlow"
+
+
+FOREIGN = {"facts": {"environment": ""}, "env": {"PATH": "/opt/venv/bin:/usr/bin"}}
+CUDART = "usr/local/cuda-12.5/lib64/libcudart.so.12"
+FOUND_CUDA: Layer = {"etc/ld.so.conf.d/x.conf": b"/x\n", "etc/ld.so.cache": cache_of({"libcudart.so.12": f"/{CUDART}"})}
+CUDART_BY_DPKG: Layer = {"var/lib/dpkg/info/cuda.list": f"/{CUDART}\n".encode()}
+CUDART_BY_CONDA: Layer = {
+    "conda-meta/cuda-1.json": json.dumps({"files": [CUDART], "paths_data": {"paths": []}}).encode()
+}
+
+
+def digests(content: bytes) -> tuple[Layer, Layer]:
+    """Return the records of dpkg and of conda for a library with this content."""
+    md5, sha256 = hashlib.md5(content).hexdigest(), hashlib.sha256(content).hexdigest()  # noqa: S324 - dpkg's
+    paths = {"paths": [{"_path": CUDART, "sha256": "0", "sha256_in_prefix": sha256}]}
+    conda = json.dumps({"files": [CUDART], "paths_data": paths}).encode()
+    return (
+        {**CUDART_BY_DPKG, "var/lib/dpkg/info/cuda.md5sums": f"{md5}  {CUDART}\n".encode()},
+        {"conda-meta/cuda-1.json": conda},
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "named", "error"),
+    [
+        ({}, CUDART, False),
+        (CUDART_BY_DPKG, CUDART, False),
+        (CUDART_BY_CONDA, CUDART, False),
+        *((layer, "", False) for layer in digests(ELF)),
+        *((layer, CUDART, True) for layer in digests(b"another")),
+        ({"opt/venv/bin/python": b"#!/bin/sh\nexec /usr/bin/python3 $@\n"}, "/opt/venv/bin/python", False),
+        ({f"{SITE}/tensorflow/more.so": ELF}, "tensorflow/more.so", False),
+        ({f"{SITE}/tensorflow-plugins/more.so": ELF}, "tensorflow-plugins/more.so", False),
+    ],
+)
+def test_what_a_foreign_tensorflow_loads_and_nothing_describes_leaves_it_undecided(
+    layer: Layer, named: str, *, error: bool, tmp_path: Path
+) -> None:
+    class Published(Index):
+        def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
+            return package("tensorflow", "2.4.6", FRAMEWORK)[f"{SITE}/{name}"]
+
+    folders = {path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/tensorflow")}
+    there: Layer = {**folders, **package("tensorflow", "2.4.6", FRAMEWORK), **PYTHON}
+    cuda: Layer = {**FOUND_CUDA, CUDART: ELF} if not layer or any("cuda" in path for path in layer) else {}
+    found = files(on_host(Published(""), tmp_path, {**there, **cuda, **layer}, lock="", **FOREIGN))
+    wrong = [one for one in found.findings if one.severity is Severity.ERROR]
+    assert [named in one.message for one in wrong] == [True] * error
+    assert named in found.undecided if named else found.undecided == ""
 
 
 def test_record_rewritten_with_its_files_differs_from_the_wheel(tmp_path: Path) -> None:
