@@ -7,10 +7,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from envbuilder.catalog.store import load
 from envbuilder.controls.run import Controller
@@ -20,8 +21,11 @@ from envbuilder.engine.port import Image as EngineImage
 from envbuilder.finding import Severity
 from envbuilder.pypi.client import open_index
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.validation import suite_plan
+from envbuilder.validation import suite_plan, suite_session
+from envbuilder.validation import validate as validating
+from envbuilder.validation.checks import Check
 from envbuilder.validation.image_files import read_layers
+from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 
@@ -45,31 +49,42 @@ LIMIT_S = 600.0
 CATALOG = load()
 
 
-class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of images.yaml; its first lines explain the fields."""
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of images.yaml; its first lines explain the fields."""
 
-    name: str
-    dockerfile: str = ""
-    start: str = ""
-    imported: str = msgspec.field(name="import", default="")
-    python: str = ""
+    images: dict[str, str]
+    recipe: Literal["dockerfile", "variables", "foreign", "entrypoint", "start", "import", "python"] = "dockerfile"
     codes: tuple[str, ...] = ()
     warns: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    verdict: str = ""
+    runs: bool = False
+    limit_s: float = 0.0
     derived: bool = False
     base: Literal["cpu", "gpu"] = "cpu"
 
     @property
+    def is_run(self) -> bool:
+        return self.runs or self.recipe in ("entrypoint", "start", "import", "python")
+
+
+class Image(NamedTuple):
+    name: str
+    text: str
+    group: Group
+
+    @property
     def steps(self) -> str:
-        steps = self.dockerfile.rstrip("\n")
-        if self.start:
-            steps = (
-                f"RUN printf '{quoted(self.start)}\\n' > {SITE}/astray.py && echo 'import astray' > {SITE}/astray.pth"
-            )
-        elif self.imported:
-            steps = f"RUN printf '\\n{quoted(self.imported)}\\n' >> {SITE}/tensorflow/__init__.py"
-        elif self.python:
-            steps = REPLACED.format(quoted(self.python))
+        text, code = self.text.rstrip("\n"), quoted(self.text)
+        steps = {
+            "dockerfile": text,
+            "variables": f"ENV {text}",
+            "foreign": f'LABEL org.envbuilder.environment="" org.envbuilder.lock=""\nRUN rm -r /opt/envbuilder\n{text}',
+            "entrypoint": f"RUN printf '{code}\\n' > /opt/e && chmod 755 /opt/e\nENTRYPOINT [\"/opt/e\"]",
+            "start": f"RUN printf '{code}\\n' > {SITE}/astray.py && echo 'import astray' > {SITE}/astray.pth",
+            "import": f"RUN printf '\\n{code}\\n' >> {SITE}/tensorflow/__init__.py",
+            "python": REPLACED.format(code),
+        }[self.group.recipe]
         user = "" if "USER " in steps else "\nUSER envbuilder"
         return f"USER root\n{steps.replace('{site}', SITE).replace('{digest}', DIGEST)}{user}\n"
 
@@ -79,15 +94,16 @@ def quoted(code: str) -> str:
     return code.rstrip("\n").replace("'", "'\\''").replace("\n", "\\n")
 
 
-FOUND_BY_FILES = {"FILES_DIFFER", "IMAGE_CLAIM", "IMAGE_CONFIGURATION", "LOCK_MISMATCH", "SECRET_IN_IMAGE"}
-"""Codes that the host finds in an image's layers and configuration, without its container."""
-
-IMAGES = read_yaml(Path(__file__).with_name("images.yaml"), tuple[Image, ...])
+IMAGES = [
+    Image(name, text, group)
+    for group in read_yaml(Path(__file__).with_name("images.yaml"), tuple[Group, ...])
+    for name, text in group.images.items()
+]
 OF_GROUP = 32
 GROUPS = {
     one.name: f"{base}-{number // OF_GROUP}"
     for base in ("cpu", "gpu")
-    for number, one in enumerate(one for one in IMAGES if one.base == base)
+    for number, one in enumerate(one for one in IMAGES if one.group.base == base)
 }
 """Rows that one worker runs, on images that are built and read together."""
 
@@ -114,7 +130,7 @@ def prepare(
     waiting = [one for one in IMAGES if one.name in chosen]
 
     def prepared(image: Image) -> str:
-        base = controller.good(image.base).record.reference
+        base = controller.good(image.group.base).record.reference
         group = [one for one in waiting if GROUPS[one.name] == GROUPS[image.name]]
         read_layers(engine, tuple(build(one, base) for one in group))
         waiting[:] = [one for one in waiting if one not in group]
@@ -130,35 +146,49 @@ def prepare(
 
 
 @pytest.fixture
-def files_only(monkeypatch: pytest.MonkeyPatch, image: Image) -> None:
-    """Run only the checks of the host for images that their files alone give away."""
-    if image.dockerfile and image.codes and {*image.codes, *image.warns} <= FOUND_BY_FILES:
-        every = suite_plan.select
-        monkeypatch.setattr(suite_plan, "select", lambda facts: tuple(c for c in every(facts) if c.group == "host"))
+def limits(monkeypatch: pytest.MonkeyPatch, image: Image) -> None:
+    """Start no container for images that their files alone give away; do not wait long for those that never answer."""
+    select, plan, limit_s = suite_plan.select, suite_plan.plan, image.group.limit_s
+
+    def selected(facts: Facts) -> tuple[Check, ...]:
+        checks = [check for check in select(facts) if image.group.is_run or check.group == "host"]
+        return tuple(structs.replace(one, limit_s=min(one.limit_s, limit_s or one.limit_s)) for one in checks)
+
+    def planned(checks: tuple[Check, ...], facts: Facts) -> bytes:
+        whole = msgspec.json.decode(plan(checks, facts))
+        return msgspec.json.encode({**whole, "limits": {"start_s": limit_s, "rest_s": 3.0}})
+
+    monkeypatch.setattr(suite_plan, "select", selected)
+    if not image.group.is_run:
+        monkeypatch.setattr(validating, "in_container", lambda *_, **__: None)
+    if limit_s:
+        monkeypatch.setattr(suite_plan, "plan", planned)
+        monkeypatch.setattr(suite_session, "SILENCE_S", limit_s)
+        monkeypatch.setattr(validating, "START_LIMIT_S", limit_s)
 
 
 def codes(verdict: Verdict, severity: Severity) -> set[str]:
     return {one.code.value for one in verdict.findings if one.severity is severity}
 
 
-@pytest.mark.usefixtures("files_only")
+@pytest.mark.usefixtures("limits")
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: f"{image.name}@{GROUPS[image.name]}")
 def test_adversarial_image_has_its_findings_only(
     engine: DockerEngine, controller: Controller, prepare: Prepare, image: Image
 ) -> None:
-    reference = prepare(image)
+    reference, group = prepare(image), image.group
     request = ValidationRequest(reference, catalog=CATALOG, gpus="none", index=open_index())
-    request = request.of(controller.good(image.base), image=reference) if image.derived else request
+    request = request.of(controller.good(group.base), image=reference) if group.derived else request
     begun = time.monotonic()
     verdict = validate(engine, request)
     assert time.monotonic() - begun < LIMIT_S
-    if "PROBE_TIMEOUT" in codes(verdict, Severity.ERROR) - set(image.codes):  # the machine was busy: once more
+    if "PROBE_TIMEOUT" in codes(verdict, Severity.ERROR) - set(group.codes):  # the machine was busy: once more
         verdict = validate(engine, request)
     engine.remove(reference)
-    good = "INCONCLUSIVE" if image.base == "gpu" else "PASSED"
-    assert codes(verdict, Severity.ERROR) == set(image.codes), verdict.reasons
-    assert verdict.verdict == ("FAILED" if image.codes else good), verdict.reasons
-    assert set(image.warns) <= codes(verdict, Severity.WARNING)
-    assert {one.name for one in verdict.additions if one.kind != "files"} == set(image.added)
+    good = group.verdict or ("PASSED" if group.is_run and group.base == "cpu" else "INCONCLUSIVE")
+    assert codes(verdict, Severity.ERROR) == set(group.codes), verdict.reasons
+    assert verdict.verdict == ("FAILED" if group.codes else good), verdict.reasons
+    assert set(group.warns) <= codes(verdict, Severity.WARNING)
+    assert {one.name for one in verdict.additions if one.kind != "files"} == set(group.added)
     assert not any(line.startswith("::") for reason in verdict.reasons for line in reason.splitlines())
     assert engine.sweep() == 0
