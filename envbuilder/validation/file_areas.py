@@ -24,27 +24,11 @@ from envbuilder.validation.image_user import user_number
 from envbuilder.validation.layer_scan import KEPT, Binary, FileRow
 from envbuilder.workspace import packaged_yaml
 
-Event = Literal[
-    "added",
-    "changed",
-    "removed",
-    "compiled",
-    "unread",
-    "writable",
-    "raised",
-    "closed",
-    "private",
-    "differs",
-    "missing",
-    "unhashed",
-    "brought",
-    "based",
-    "damaged",
-    "machine",
-    "renamed",
-    "unlike",
-    "altered",
-]
+Happened = Literal["added", "changed", "removed", "compiled", "unread", "brought", "based"]
+Rights = Literal["writable", "raised", "closed", "private"]
+Recorded = Literal["differs", "missing", "unhashed", "altered"]
+Content = Literal["damaged", "machine", "renamed", "unlike"]
+Event = Happened | Rights | Recorded | Content
 Within = Literal[
     "", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities", "started"
 ]

@@ -15,7 +15,6 @@ from envbuilder.versions import distribution
 
 SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
-_BY_INSTALLERS = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json", "uv_build.json"})
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
 _OF_SYSTEMS = ("usr", "usr/local")
@@ -141,16 +140,6 @@ def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, s
             rows[placed] = digest
             rewritten |= {placed} if scheme == "scripts" else set()
     return rows, frozenset(rewritten)
-
-
-def made_by_installer(path: str, distribution: InstalledPackage) -> bool:
-    """Return True if an installer adds this file: its notes, byte code, entry points."""
-    folder, _, leaf = path.rpartition("/")
-    if folder == f"{distribution.site}/{distribution.folder}" and leaf in _BY_INSTALLERS:
-        return True
-    if folder.endswith("/__pycache__") and leaf.endswith(".pyc"):
-        return True
-    return folder.endswith(("/bin", "/Scripts")) and leaf in distribution.scripts
 
 
 def digest_of(content: bytes, algorithm: str) -> str:

@@ -21,7 +21,6 @@ from envbuilder.validation.file_records import (
     InstalledPackage,
     digest_of,
     distributions,
-    made_by_installer,
     of_wheel,
 )
 from envbuilder.validation.image_claims import build_note, carried_list, without_cuda
@@ -42,31 +41,26 @@ from envbuilder.verdict import Measurement
 @dataclass
 class _Compared:
     differences: list[tuple[Event, str]] = field(default_factory=list)
-    against: list[str] = field(default_factory=list)
-    brought: frozenset[str] = frozenset()
+    same: set[str] = field(default_factory=set)
+    brought: frozenset[str] | None = None
     files: int = 0
     unknown: str = ""
-    compared_with_wheel: bool = False
     is_proved: bool = False
-
-    @property
-    def is_as_its_wheel(self) -> bool:
-        """Return True if the image has the RECORD of the locked wheel, and every file as recorded."""
-        return self.compared_with_wheel and not (self.against or {"differs", "missing"} & dict(self.differences).keys())
 
 
 @dataclass
 class _Total:
     """The comparison of all distributions.
 
-    ``owned`` are the files that they account for: path → the layer that installed them. ``unknown`` are packages of the
-    lock by the reason why no wheel's RECORD is known; ``alone`` are packages of TensorFlow and NVIDIA in a foreign
-    image that were compared with the image's own RECORD only.
+    ``owned`` are the files that they account for: path → the layer that installed them, ``same`` those with their
+    recorded digest. ``unknown`` are packages of the lock by the reason why no wheel's RECORD is known; ``alone`` is
+    what TensorFlow loads in a foreign image, by the reason why only the image itself describes it.
     """
 
     findings: list[Finding] = field(default_factory=list)
     owned: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
+    same: set[str] = field(default_factory=set)
     unknown: dict[str, list[str]] = field(default_factory=dict)
     alone: dict[str, list[str]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=lambda: {"files": 0, "wheels": 0, "proved": 0})
@@ -90,9 +84,11 @@ class _Total:
             self.owned[path] = max(layer, self.owned.get(path, 0))  # two may bring it
             if path not in subject.files.paths:  # it was moved, and a link leads to it
                 self.owned[subject.files.resolve(path)] = layer
-        counts = {"files": compared.files, "wheels": compared.compared_with_wheel, "proved": compared.is_proved}
+        self.same |= compared.same
+        is_as_recorded = not {"differs", "missing"} & dict(compared.differences).keys()
+        counts = {"files": compared.files, "wheels": compared.brought is not None, "proved": compared.is_proved}
         self.counts = {name: count + self.counts[name] for name, count in counts.items()}
-        if subject.is_built_here and package is not None and compared.is_as_its_wheel:
+        if subject.is_built_here and package is not None and compared.brought is not None and is_as_recorded:
             subject.wheels.built(package, one.tags)
         unvouched = _unvouched(subject, one, wheel, package) if package is not None else None
         if unvouched is not None:
@@ -102,7 +98,7 @@ class _Total:
         elif compared.unknown and package is not None and versions.same(package.version, one.version):
             self.unknown.setdefault(compared.unknown, []).append(one.name)
         is_own = subject.is_managed and not is_added
-        self.findings += _findings(subject, one, compared, Severity.ERROR if is_own else Severity.WARNING)
+        self.findings += _findings(subject, one, Severity.ERROR if is_own else Severity.WARNING)
         self.differences += (Difference(event, path, one, is_own) for event, path in compared.differences)
 
 
@@ -246,7 +242,7 @@ def _owned(
     is_tool = one.name in UNLOCKED and subject.is_managed and not is_locked
     entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
     layer = entry.layer if entry is not None else 0
-    for path in compared.brought.union(one.rows or ()):
+    for path in one.rows or () if compared.brought is None else compared.brought:
         if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
             continue
         if not is_tool or _OF_TOOLS.match(path[len(one.site) + 1 :]):
@@ -285,11 +281,9 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
     if wheel.content is not None:
         brought, rewritten = of_wheel(wheel.content, one)
         if omitted:
-            brought, gone, strange = remaining_of(brought, omitted, one.site)
-            it.against += strange
+            brought, gone = remaining_of(brought, omitted, one.site)
             it.differences += [("differs", path) for path in gone if subject.files.file(path) is not None]
-        it.compared_with_wheel, it.brought, it.is_proved = True, frozenset(brought), bool(wheel.proof)
-        it.against += _against(one, brought, rewritten)
+        it.brought, it.is_proved = frozenset(brought), bool(wheel.proof)
         expected = {**expected, **brought}
     for path, digest in expected.items():
         if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
@@ -302,6 +296,8 @@ def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, o
             it.differences.append(("differs", path))
         elif digest and not digest_of(b"", digest.partition("=")[0]):
             it.differences.append(("unhashed", path))
+        elif digest:
+            it.same.add(path)
     return it
 
 
@@ -315,27 +311,12 @@ def _differs(content: bytes, digest: str) -> bool:
     return bool(actual) and actual != digest.rstrip("=")
 
 
-def _against(one: InstalledPackage, brought: Mapping[str, str], rewritten: frozenset[str]) -> list[str]:
-    rows = one.rows or {}
-    other = [
-        path
-        for path, digest in brought.items()
-        if path not in rewritten and rows.get(path, "") != digest and not _is_cached_code(path)
-    ]
-    more = [
-        path for path in rows if path not in brought and not made_by_installer(path, one) and not _is_cached_code(path)
-    ]
-    return other + more if one.rows is not None else []
-
-
-def _findings(subject: ImageContext, one: InstalledPackage, it: _Compared, weight: Severity) -> Iterator[Finding]:
+def _findings(subject: ImageContext, one: InstalledPackage, weight: Severity) -> Iterator[Finding]:
     place = f"/{one.site}/{one.folder}"
     if one.rows is None and not subject.is_of_system(f"{one.site}/{one.folder}/METADATA"):
         yield found("no_record", weight, one=one, place=place)
     if one.editable:
         yield found("editable", weight, one=one, place=place)
-    if it.against and "differs" not in dict(it.differences):
-        yield found("record_differs", one=one, paths=listed(it.against))
 
 
 def _unvouched(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, package: Locked) -> Finding | None:
@@ -353,28 +334,19 @@ def _unknown(why: str, names: list[str]) -> Finding:
     return found("wheels_unknown", names=", ".join(names[:SHOWN]) + more, why=why)
 
 
-def remaining_of(
-    brought: Mapping[str, str], omitted: Sequence[Removed], site: str
-) -> tuple[dict[str, str], list[str], list[str]]:
-    """Return the remaining files of a wheel (path → digest), the removed paths, and strange rows of the list.
+def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: str) -> tuple[dict[str, str], list[str]]:
+    """Return the remaining files of a wheel (path → digest), and the removed paths.
 
-    A row is strange if it does not match the wheel, file for file: it excuses nothing.
+    A row of the list that does not match the wheel, file for file, excuses nothing.
     """
-    start = len(site) + 1
-    left, gone, strange = dict(brought), list[str](), list[str]()
+    start, left, gone = len(site) + 1, dict(brought), list[str]()
     for row in (one for one in omitted if one.left is None):
-        listed = f"{site}/{row.path}"
-        below = [path for path in brought if is_below(path, listed) and not path.endswith(".pyc")]
-        if len(below) != row.files or digest_of_rows((path[start:], brought[path]) for path in below) != row.digest:
-            strange.append(listed)
-            continue
-        gone += below
-        for path in below:
-            left.pop(path, None)
+        below = [path for path in brought if is_below(path, f"{site}/{row.path}") and not path.endswith(".pyc")]
+        if len(below) == row.files and digest_of_rows((path[start:], brought[path]) for path in below) == row.digest:
+            gone += below
+            for path in below:
+                left.pop(path, None)
     for cut in (one for one in omitted if one.left is not None):
         path = f"{site}/{cut.path}"
-        if left.get(path) == cut.digest:
-            left[path] = cut.becomes
-        else:
-            strange.append(path)
-    return left, gone, strange
+        left |= {path: cut.becomes} if left.get(path) == cut.digest else {}
+    return left, gone

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from envbuilder.engine.port import Image
 from envbuilder.finding import Finding, Severity
 from envbuilder.support import pem
-from envbuilder.validation.file_records import digest_of, distributions, site_of
+from envbuilder.validation.file_records import site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.image_user import user_number
-from envbuilder.validation.installed_files import reported
+from envbuilder.validation.installed_files import compared, reported
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
 _SOURCES = re.compile(r"(?:usr/local/share/ca-certificates|etc/pki/ca-trust/source/anchors|run/host)/.*\.(?:crt|pem)\Z")
@@ -29,7 +29,7 @@ _LEAST_VALUE = 7
 
 def secrets(subject: ImageContext) -> CheckOutput:
     left = list(_left(subject, hidden=False))
-    public = _published(subject) if left else ()
+    public = {path for path in compared(subject).same if site_of(path)} if left else ()  # published examples
     findings = [
         *(one for path, one in left if _COMPILED.sub(r"\1.py", path) not in public),
         *_configured(subject),
@@ -59,17 +59,6 @@ def _left(subject: ImageContext, *, hidden: bool) -> Iterator[tuple[str, Finding
                     one.path,
                     found("secret_in_file", severity, path=one.path, what=one.what, shown=shown, where=where),
                 )
-
-
-def _published(subject: ImageContext) -> set[str]:
-    """Return the files of distributions that match their RECORD: published examples are not secrets."""
-    same: set[str] = set()
-    for one in distributions(subject.files):
-        for path, digest in (one.rows or {}).items():
-            entry = subject.files.paths.get(path) if one.vouches_for(path, in_environment=False) else None
-            if entry is not None and digest and digest == digest_of(entry.row.digest, digest.partition("=")[0]):
-                same.add(path)
-    return same
 
 
 def _configured(subject: ImageContext) -> Iterator[Finding]:
