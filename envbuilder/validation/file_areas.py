@@ -129,38 +129,32 @@ def report(
                 real = subject.files.file(path) if row.check == "binaries" else None
                 key = (row.area, row.text, path if real is not None and "{first}" in row.area else "")
                 found.setdefault(key, _Found(row, None, {}, real.row.binary if real else None)).paths[path] = shown
-    return tuple(_reported(subject, *one) for one in found.values() if one.area.severity != "none")
+    return tuple(_reported(subject, one) for one in found.values() if one.area.severity != "none")
 
 
 def _rows(events: tuple[Event, ...], path: str, *, is_own: bool) -> Iterator[Area]:
     return (row for row, paths in _rows_of(events, is_own=is_own) if paths.search(path))
 
 
-def _reported(
-    subject: ImageContext,
-    row: Area,
-    package: InstalledPackage | None,
-    there: Mapping[str, str],
-    binary: Binary | None,
-) -> Reported:
-    paths = sorted(set(there.values()))
+def _reported(subject: ImageContext, one: _Found) -> Reported:
+    row, paths = one.area, sorted(set(one.paths.values()))
     severity = subject.severity if row.severity == "managed" else Severity(row.severity)
     about = {
-        "one": package,
+        "one": one.package,
         "count": len(paths),
         "paths": listed(paths),
         "first": posixpath.basename(paths[0]),
         "origin": subject.origin(paths),
         "user": (subject.image.user or "root")[:80],
         "image": subject.image,
-        "binary": binary,
+        "binary": one.binary,
     }
     area = row.area.format_map(about)
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
     wanted: dict[str, Any] = {"requires" if row.event == "missing" else "found": listed(paths)}
-    one = Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted)
+    finding = one_line(Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted))
     decides = row.decides and severity is Severity.WARNING
-    return Reported(row.check, one_line(one), tuple(there) if row.is_cause else (), decides, row.follow)
+    return Reported(row.check, finding, tuple(one.paths) if row.is_cause else (), decides, row.follow)
 
 
 _LISTS_OF_OTHERS = re.compile(r"\A(?:var/lib/rpm|usr/lib/sysimage/rpm)/[^/]+\Z|\Alib/apk/db/installed\Z")

@@ -17,6 +17,9 @@ SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
+OF_PACKAGE = 3000
+"""Bytes of memory for one file of metadata."""
+
 _OF_SYSTEMS = ("usr", "usr/local")
 """Prefixes that a Python shares with the system."""
 
@@ -69,7 +72,7 @@ def distributions(files: ImageFiles, at: str = "") -> tuple[InstalledPackage, ..
         if ".dist-info/" in path and (match := pattern.match(path)) is not None:
             content = files.content(path)
             rows = (content or b"").count(b"\n") if match["leaf"] == "RECORD" else 0
-            content = content if files.budget.spend(rows * ROW) else None
+            content = content if files.budget.spend(OF_PACKAGE + rows * ROW) else None
             kept = found.setdefault((match["site"], match["folder"]), {})
             kept |= {match["leaf"]: content} if content is not None else {}
     return tuple(_distribution(site, folder, kept) for (site, folder), kept in sorted(found.items()))

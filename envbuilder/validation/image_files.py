@@ -19,7 +19,7 @@ from envbuilder.engine.port import Engine, Image, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
-from envbuilder.validation.layer_scan import OF_ENTRY, Budget, FileRow, LayerRecord, scan
+from envbuilder.validation.layer_scan import MEMORY, OF_ENTRY, Budget, FileRow, LayerRecord, scan
 from envbuilder.validation.suite_plan import code_only
 from envbuilder.workspace import cache_dir, packaged
 
@@ -40,11 +40,15 @@ _LARGE = 1 << 20
 _MOST_LINKS = 40
 
 
+_MOST_TEXTS = 2_000_000
+"""Quotation marks in the largest file that conda has for a package: some 30 for each of its files."""
+
 ROW = 300
 """Bytes of memory for one file of a list."""
 
 _NOTE = "pyvenv.cfg"
 _LIST = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.list\Z")
+_LINE = re.compile(rb"[^\r\n]+")
 _CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
 _DIGESTS = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.md5sums\Z")
 
@@ -90,11 +94,10 @@ class _CondaPackage(msgspec.Struct, frozen=True):
 
 def _listed(path: str, content: bytes) -> Iterator[tuple[str, str]]:
     """Yield the files of a package by its list: path, and the digest that is recorded for it ('' for none)."""
-    if _LIST.match(path):
-        yield from ((line.lstrip("/"), "") for line in content.decode("utf-8", "replace").splitlines())
-    elif _DIGESTS.match(path):
-        lines = (line.partition("  ") for line in content.decode("utf-8", "replace").splitlines())
-        yield from ((name, digest) for digest, _, name in lines)
+    if is_list(path) or _DIGESTS.match(path):
+        for line in (match[0].decode("utf-8", "replace") for match in _LINE.finditer(content)):
+            digest, _, name = ("", "", line) if is_list(path) else line.partition("  ")
+            yield name.lstrip("/"), digest
     elif (found := _CONDA.match(path)) is not None:
         with suppress(decoding.DamagedError):
             package = decoding.from_json(content, _CondaPackage)
@@ -143,6 +146,8 @@ class ImageFiles:
         found = SystemPackages({}, {}, set(), set(), set())
         resolved = cache(self.resolve)
         for path, content, layer in lists:
+            if path.endswith(".json") and content.count(b'"') > _MOST_TEXTS and not self.budget.spend(MEMORY):
+                break
             for name, digest in takewhile(lambda _: self.budget.spend(ROW), _listed(path, content)):
                 folder, _, leaf = name.rpartition("/")
                 placed = f"{resolved(folder)}/{leaf}".lstrip("/")

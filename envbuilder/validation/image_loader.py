@@ -18,8 +18,8 @@ from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_ins
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
-from envbuilder.validation.file_records import SITE, site_of
-from envbuilder.validation.image_files import ImageFiles
+from envbuilder.validation.file_records import OF_PACKAGE, SITE, site_of
+from envbuilder.validation.image_files import ROW, ImageFiles
 from envbuilder.validation.layer_scan import Binary
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -265,12 +265,15 @@ def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.
 
 def _distributions(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.Distribution]:
     kept = {
-        (path[: found.start()], found["folder"]): content
+        (path[: found.start()], found["folder"]): content.partition(b"\n\n")[0]
         for path, content in sorted(files.kept(), reverse=True)  # METADATA after PKG-INFO, which it replaces
         if (found := _METADATA.search(path)) is not None and path[: found.start()] in sites
     }
-    texts = ((f"/{site}/{folder}", decoding.lossy(content)) for (site, folder), content in kept.items())
-    made = (installed.described(text.splitlines(), folder) for folder, text in texts)
+    made = [
+        installed.described(decoding.lossy(head).splitlines(), f"/{site}/{folder}")
+        for (site, folder), head in kept.items()
+        if files.budget.spend(OF_PACKAGE + ROW * head.count(b"\n"))
+    ]
     return sorted((one for one in made if one is not None), key=lambda one: (one.name, one.version))
 
 

@@ -19,7 +19,7 @@ from envbuilder.probes.suite.loader import Search
 from envbuilder.probes.suite.runtime_libraries import cudnn_conflict
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.support.architectures import ARCHS
-from envbuilder.validation.file_records import distributions
+from envbuilder.validation.file_records import OF_PACKAGE, distributions
 from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, output
 from envbuilder.validation.image_loader import LOADED, Unmet, unmet
 from envbuilder.validation.installed_files import reported
@@ -82,12 +82,13 @@ def consistent(subject: ImageContext) -> CheckOutput:
     every = subject.python.distributions()
     there, markers = {one.name: one.version for one in every}, _markers(subject)
     findings = []
-    for one in every:
-        for text in one.requires:
-            name, problem = unmet_requirement(text, there, markers)
-            if problem:
-                row = _UNMET.get(name, "unmet")
-                findings.append(found(row, one=one, requirement=text, problem=problem))
+    for one, text in ((package, text) for package in every for text in package.requires):
+        name, problem = unmet_requirement(text, there, markers)
+        if not subject.files.budget.spend(OF_PACKAGE if problem else 0):
+            break
+        if problem:
+            row = _UNMET.get(name, "unmet")
+            findings.append(found(row, one=one, requirement=text, problem=problem))
     findings += for_another_python(subject)
     return output(findings, "every requirement met", f"{len(every)} packages fit together")
 

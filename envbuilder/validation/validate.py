@@ -402,8 +402,8 @@ def run_host_checks(subject: ImageContext, checks: Iterable[Check]) -> tuple[tup
         )
         results.append(result)
         outputs += [output] if check.name in CAUSES else []
-    if subject.files.budget.reached != bound:  # by a check: those before it saw too little
-        return run_host_checks(subject, checks)
+        if subject.files.budget.reached != bound:  # by this check: those before it saw too little
+            return run_host_checks(subject, checks)
     causes = Causes(
         tuple(finding for output in outputs for finding in output.findings),
         frozenset().union(*(output.blamed for output in outputs)),

@@ -53,6 +53,17 @@ BOMBS: dict[str, Callable[[], Iterator[LayerFile]]] = {
     "zeros": lambda: iter((file("srv/zeros", bytes(1 << 20), 1 << 40),)),
     "contents": lambda: (file(f"{number}.pth", LARGE) for number in range(100)),
     "RECORD": lambda: (file(f"{SITE}/a{number}-1.dist-info/RECORD", b"a\n" * (6 << 20)) for number in range(9)),
+    "requirements": lambda: (
+        file(f"{SITE}/a{number}-1.dist-info/METADATA", b"Name: a\nVersion: 1\n" + b"Requires-Dist: b>1\n" * 800_000)
+        for number in range(2)
+    ),
+    "packages": lambda: (
+        file(f"{SITE}/a{number}-1.dist-info/METADATA", b"Name: a%d\nVersion: 1\n" % number) for number in range(150_000)
+    ),
+    "conda": lambda: (
+        file(f"conda-meta/{number}.json", b'{"files": [' + b'"a",' * 4_000_000 + b'""]}') for number in range(2)
+    ),
+    "digests": lambda: (file(f"var/lib/dpkg/info/{number}.md5sums", b"0  a\n" * 3_000_000) for number in range(2)),
     "lists": lambda: (file(f"var/lib/dpkg/info/{number}.list", b"/\n" * (6 << 20)) for number in range(9)),
 }
 
