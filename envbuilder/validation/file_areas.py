@@ -218,7 +218,7 @@ class _Entries:
             "sites": lambda path, _: path.startswith(sites),
             "started": lambda path, _: path in self._started_pythons,
             "driver": lambda path, _: self._is_of_driver(path),
-            "authorities": lambda path, entry: entry.row.size and not self._is_declared(path),
+            "authorities": lambda path, entry: entry.row.size and not self._is_of_matrix(path),
         }
 
     def entries(self) -> Iterator[tuple[str, StackedFile, bool]]:
@@ -319,7 +319,7 @@ class _Entries:
         is_stub = is_elf and posixpath.basename(path) in LOADED
         return not (is_stub or {"compat", "stubs"} & {*folder.split("/"), *self._files.resolve(path).split("/")})
 
-    def _is_declared(self, path: str) -> bool:
+    def _is_of_matrix(self, path: str) -> bool:
         found = pem.certificates(self._files.content(path) or b"")
         return bool(found) and found <= self._subject.authorities
 

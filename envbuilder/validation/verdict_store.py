@@ -96,15 +96,13 @@ class History:
     def read(self, start: datetime | None = None) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         """Return the same, and the keys of rows that were altered or that another version wrote: they stay."""
         query = "SELECT key, document FROM verdicts WHERE finished >= ? ORDER BY finished, environment, key"
-        found = {str(key): _readable(key, document) for key, document in self._rows(query, start)}
+        rows: list[tuple[Any, ...]] = []
+        if self.path.exists():
+            with self._open() as connection:
+                rows = connection.execute(query, (_utc(start) if start else "",)).fetchall()
+        found = {str(key): _readable(key, document) for key, document in rows}
         verdicts = tuple(verdict for verdict in found.values() if verdict is not None)
         return verdicts, tuple(key for key, verdict in found.items() if verdict is None)
-
-    def _rows(self, query: str, start: datetime | None) -> list[tuple[Any, ...]]:
-        if not self.path.exists():
-            return []
-        with self._open() as connection:
-            return connection.execute(query, (_utc(start) if start else "",)).fetchall()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
