@@ -36,10 +36,9 @@ NO_ENGINE = "install Docker 20.10 or newer, start it, or set DOCKER_HOST to a ru
 _FREE_THE_DISK = "envbuilder clean --cache 5 removes build cache; docker system df shows what uses the rest"
 _WHICH_CONTEXT = "docker context ls lists the contexts; choose one by docker context use NAME, or set DOCKER_HOST"
 _WHICH_ENGINE = "docker version shows the engine; if it was upgraded meanwhile, run the same command again"
-_SSH_EXTRA, _SSH = "pip install 'tf-envbuilder[ssh]'", "install the program ssh (apt-get install openssh-client)"
+_SSH = "pip install 'tf-envbuilder[ssh]', and install the program ssh (apt-get install openssh-client)"
 _OLD_ENGINE = "docker version shows the engine: it must be Docker 20.10 or newer"
 _HANGING = "look at the engine's log (journalctl -u docker), restart it, and run the same command again"
-_ENDED = "look at the engine's log (journalctl -u docker); as soon as it runs, run the same command again"
 
 CONNECT_S, ANSWER_S, WHOLE_S = 10.0, 60.0, 180.0
 """Limits until the engine accepts a connection, for the next bytes of an answer, and for a complete answer."""
@@ -203,10 +202,9 @@ def open_connection(environment: Mapping[str, str]) -> Connection:
     Raises InfrastructureError if none answers, or if it is not Docker.
     """
     arguments, action = _arguments(environment) | {"use_ssh_client": True}, "report its version"
-    if (host := str(arguments.get("base_url"))).startswith("ssh://"):
-        for missing, install in ((find_spec("paramiko") is None, _SSH_EXTRA), (shutil.which("ssh") is None, _SSH)):
-            if missing:
-                raise InfrastructureError(f"{host}: this host cannot reach an engine by ssh", hint=install)
+    host, has_ssh = str(arguments.get("base_url")), shutil.which("ssh") and find_spec("paramiko")
+    if host.startswith("ssh://") and not has_ssh:
+        raise InfrastructureError(f"{host}: this host cannot reach an engine by ssh", hint=_SSH)
     try:
         with decoding.damaged("the program there is not a Docker engine"):
             api = APIClient(version=MINIMUM_DOCKER_API_VERSION, timeout=int(CONNECT_S), **arguments)
@@ -272,7 +270,7 @@ def calling(action: str) -> Iterator[None]:
     except decoding.DamagedError as error:
         raise InfrastructureError(f"the engine's answer is not valid ({action}): {error}", hint=_OLD_ENGINE) from error
     except ChunkedEncodingError as error:
-        raise InfrastructureError(f"the engine ended before its answer did ({action})", hint=_ENDED) from error
+        raise InfrastructureError(f"the engine ended before its answer did ({action})", hint=_HANGING) from error
     except (RequestException, HTTPError, DockerException, OSError) as error:
         raise InfrastructureError(f"the engine did not answer ({action}): {_reason(error)}", hint=NO_ENGINE) from error
 

@@ -68,8 +68,6 @@ class _Inspected(msgspec.Struct, rename="pascal"):
 
 
 class _Labelled(msgspec.Struct, rename="pascal"):
-    """A container or a volume."""
-
     id: str = ""
     name: str = ""
     labels: dict[str, str] | None = None

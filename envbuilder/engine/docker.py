@@ -53,8 +53,7 @@ _REACH_S = 20
 _LAST_LINES = 20
 _STEP_WIDTH = 80  # characters of a step's name in an error: an instruction may have ten lines; build.log has them
 
-_EXECUTOR = re.compile(r"\Aexecutor failed running \[.*\]: ", re.DOTALL)
-"""BuildKit's prefix of an exit code: it repeats the instruction."""
+_EXECUTOR = re.compile(r"\Aexecutor failed running \[.*\]: ", re.DOTALL)  # BuildKit's prefix of an exit code
 
 # Instructions without a layer, of BuildKit ("ENV A=b") and of the classic builder ("/bin/sh -c #(nop)  ENV A=b").
 _METADATA = re.compile(

@@ -97,10 +97,7 @@ class Image:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """An image to build: a context (a folder or its files), and ``extra`` files for it (path in it → content).
-
-    ``cache_from`` are images whose steps are taken if they are the same; they need BuildKit's inline cache.
-    """
+    """An image to build: a context (a folder or its files), and ``extra`` files for it (path in it → content)."""
 
     context: Path | Mapping[str, bytes]
     tag: str
@@ -110,7 +107,7 @@ class BuildRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
     no_cache: bool = False
-    cache_from: tuple[str, ...] = ()
+    cache_from: tuple[str, ...] = ()  # images with BuildKit's inline cache
 
 
 OWN_END_S = 30.0

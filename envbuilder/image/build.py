@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,7 +17,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.port import BuildRequest, Engine, Image, Layer, Step
 from envbuilder.environment import Environment
-from envbuilder.errors import InfrastructureError, UsageError, redacted
+from envbuilder.errors import UsageError, redacted
 from envbuilder.image import lockfile, names, removed_files, system_lock
 from envbuilder.image.bases import NEEDED, Base, ask_for_room, ensure_base
 from envbuilder.image.context import (
@@ -169,7 +168,7 @@ def ensure(
     )
     cache = f"{options.cache}:cache-{environment.image_tag}" if options.cache else ""
     if cache:
-        with _warning("no build cache"):
+        with console.warning("no build cache"):
             engine.pull(cache)  # with the credentials of `docker login`, which the builder does not have
         request = replace(request, cache_from=(cache,))
     ask_for_room(environment.id, NEEDED[environment.flavor], engine)
@@ -201,22 +200,13 @@ def ensure(
     wheels = WheelRecords(options.index, pins=built.pins, own=own)
     wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
     if cache:
-        with _warning("the build cache is not stored"):
+        with console.warning("the build cache is not stored"):
             # An image of its own: the inline cache has times, and the environment's image builds bit for bit the same.
             inline = {**request.build_args, "BUILDKIT_INLINE_CACHE": "1"}
             engine.build(replace(request, tag=cache, labels={}, build_args=inline), on_step)
             engine.push(cache)
         engine.remove(cache)
     return built
-
-
-@contextmanager
-def _warning(text: str) -> Iterator[None]:
-    """Turn a failure of the registry into a warning: a cache only saves time."""
-    try:
-        yield
-    except InfrastructureError as error:
-        console.warn(f"{text}: {error.message}")
 
 
 def standing(environment: Environment, workspace: Workspace) -> Built | None:

@@ -101,8 +101,6 @@ def ensure_system_locks(
     context = workspace.context(environment.id)
     hint = workspace.command("lock", environment.id)
     wanted = system_lock.needed(environment) if renew else system_lock.absent(context, environment, hint)
-    if not wanted:
-        return
     system, cuda = system_of(environment, catalog), environment.packaged_cuda
     if cuda is not None and CUDNN_LOCK in wanted:
         write_atomically(context / CUDNN_LOCK, lockfile.with_hashes((cuda.cudnn,), environment, system.glibc).encode())

@@ -19,7 +19,7 @@ from envbuilder.errors import InfrastructureError, InputError, Problem
 from envbuilder.image import debian, host_settings, lockfile
 from envbuilder.support import subprocesses
 from envbuilder.versions import pins
-from envbuilder.workspace import cache_dir, temporary_folder, users_text, write_atomically, writing
+from envbuilder.workspace import cache_dir, packaged, temporary_folder, users_text, write_atomically, writing
 
 SYSTEM_LOCK, CUDNN_LOCK = "system.lock", "cudnn.lock"
 """Files of a build context: packages of the system in the format of sha256sum, and cuDNN's wheel in pip's."""
@@ -175,28 +175,12 @@ def _prepared(suite: str, component: str, repository: str, folder: Path) -> list
             (folder / name).mkdir(parents=True)
     signed = f"deb [signed-by={_KEYRING}] "
     text = "".join(f"{line.replace('deb ', signed, 1)} {component}".rstrip() + "\n" for line in lines)
-    files = {"status": b"", "sources.list": text.encode(), "preferences": _DEBIAN_FIRST.encode()}
+    conf = packaged(Path(__file__).with_name("apt.conf")).replace(b"FOLDER", str(folder).encode())
+    files = {"status": b"", "sources.list": text.encode(), "preferences": _DEBIAN_FIRST.encode(), "apt.conf": conf}
     files |= {f"etc/{name}": content for name, content in further.items()}
     for name, content in files.items():
         write_atomically(folder / name, content)
-    values = {
-        "Dir::State": folder / "state",
-        "Dir::State::status": folder / "status",
-        "Dir::Cache": folder / "cache",
-        "Dir::Etc::sourcelist": folder / "sources.list",
-        "Dir::Etc::sourceparts": folder / "etc",
-        "Dir::Etc::preferences": folder / "preferences",
-        "Dir::Etc::preferencesparts": folder / "etc",
-        "APT::Architecture": "amd64",
-        "APT::Architectures": "amd64",
-        "APT::Sandbox::User": "root",
-        "Acquire::Languages": "none",
-        "Acquire::ForceHash": "SHA256",
-        "Acquire::Retries": "5",
-        "APT::Install-Recommends": "false",
-        "APT::Update::Error-Mode": "any",
-    }
-    return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+    return ["-c", str(folder / "apt.conf")]
 
 
 def _printed(options: list[str], packages: Iterable[str]) -> list[tuple[str, str]]:

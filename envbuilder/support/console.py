@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
+from envbuilder.errors import InfrastructureError
 from envbuilder.support import terminal_text
 
 if TYPE_CHECKING:
@@ -110,6 +111,15 @@ def describe(step: BuildEvent) -> str:
 
 def warn(text: str) -> None:
     _print(f"warning: {text}")
+
+
+@contextmanager
+def warning(text: str) -> Iterator[None]:
+    """Turn an InfrastructureError of a step that may fail into a warning."""
+    try:
+        yield
+    except InfrastructureError as error:
+        warn(f"{text}: {error.message}")
 
 
 def _print(text: str) -> None:
