@@ -1,10 +1,11 @@
-"""The CI file of `export github` is green in a repository of its own: every step runs, up to a verified publication."""
+"""The CI files of `export` are green in a repository of their own: every step runs, up to a verified publication."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -20,32 +21,48 @@ def envbuilder(folder: Path, *words: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def test_every_step_of_the_github_file_is_green(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["github", "gitlab"])
+def test_every_step_is_green(form: str, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     repository(folder)
-    jobs = yaml.safe_load(envbuilder(folder, "export", "github"))["jobs"]
-    code, text = run_steps(jobs["plan"], folder)
+    file = yaml.safe_load(envbuilder(folder, "export", form))
+    plan, job = (file["jobs"]["plan"], file["jobs"]["validate"]) if form == "github" else list(file.values())[-2:]
+    code, text = run_steps(plan, folder)
     assert code == 0, text
-    (row,) = json.loads(text.removeprefix("environments="))["include"]
-    assert row["environment"] == SHIPPED
+    if form == "github":
+        (row,) = json.loads(text.removeprefix("environments="))["include"]
+        assert row["environment"] == SHIPPED
     envbuilder(folder, "keys", "new", str(tmp_path / "k"))
+    key = next((tmp_path / "k").glob("*.key"))
     with docker_registry(tmp_path / "registry") as address:
-        image = f"{address}/team/ci-file"
-        code, text = run_steps(
-            jobs["validate"],
-            folder,
-            ENVIRONMENT=row["environment"],
-            TAG=row["tag"],
-            IMAGE=image,
-            KEY=next((tmp_path / "k").parent.rglob("*.key")).read_text(),
-            RUNNER_TEMP=str(tmp_path),
-            GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md"),
-        )
+        image = f"{address}/team/{form}"
+        variables = {
+            "github": {
+                "ENVIRONMENT": SHIPPED,
+                "TAG": SHIPPED,
+                "KEY": key.read_text(),
+                "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+            },
+            "gitlab": {
+                "DOCKER_CONFIG": str(tmp_path / "docker"),
+                "CI_REGISTRY": address,
+                "CI_REGISTRY_USER": "user",
+                "CI_REGISTRY_PASSWORD": "password",
+                "CI_COMMIT_BRANCH": "main",
+                "CI_DEFAULT_BRANCH": "main",
+                "TF_ENVBUILDER_KEY": str(key),
+            },
+        }[form]
+        code, text = run_steps(job, folder, IMAGE=image, **variables)
         assert code == 0, text
-        public = next(tmp_path.rglob("*.pub"))
-        envbuilder(folder, "verify", f"{image}:{row['tag']}", "--key", str(public), "--level", "cpu")
-        subprocess.run(["docker", "image", "rm", f"{image}:{row['tag']}"], capture_output=True, check=False)
-    assert "1 PASSED" in (tmp_path / "summary.md").read_text()
+        if form == "gitlab":
+            assert run_steps({"script": job["after_script"]}, folder)[0] == 0
+        envbuilder(folder, "verify", f"{image}:{SHIPPED}", "--key", str(key.with_suffix(".pub")), "--level", "cpu")
+        with urllib.request.urlopen(f"http://{address}/v2/team/{form}/tags/list") as answer:
+            assert f"cache-{SHIPPED}" in json.load(answer)["tags"]
+        subprocess.run(["docker", "image", "rm", f"{image}:{SHIPPED}"], capture_output=True, check=False)
+    if form == "github":
+        assert "1 PASSED" in (tmp_path / "summary.md").read_text()
     assert (folder / "junit.xml").exists()
     assert (folder / "report/index.html").exists()

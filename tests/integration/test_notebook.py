@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from envbuilder.engine.docker import connect
 from envbuilder.engine.port import BuildRequest
 from envbuilder.image.build import Built, ensure
 from envbuilder.image.host_settings import host_files
+from envbuilder.jobs.project import export_project
 from envbuilder.support.console import Console
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.validation.validate_request import validate_target
@@ -165,6 +167,21 @@ def test_matrix_of_the_documentation_adds_a_package(tmp_path: Path) -> None:
     page = (EXAMPLE.parents[1] / "docs/how-to/extend-an-image.md").read_text()
     for file in ("Dockerfile", "matrix.yaml"):
         assert (EXAMPLE / file).read_text().partition("\n")[2] in page
+
+
+def test_development_container_of_the_export_runs_the_code_of_the_folder(tmp_path: Path) -> None:
+    built("quickstart", "flavor=cpu")
+    choice = choose("quickstart", (), WORKSPACE, load())
+    file = json.loads(export_project("devcontainer", "quickstart", (choice,)))
+    (tmp_path / "own.py").write_text("import tensorflow as tf; print(tf.__version__)")
+    tmp_path.chmod(0o755)
+    mount = file["workspaceMount"].replace("${localWorkspaceFolder}", str(tmp_path))
+    words = [*file.get("runArgs", ()), "--mount", mount, "-w", file["workspaceFolder"], file["image"]]
+    name = docker("run", "-d", *words, "sleep", "infinity")  # as its overrideCommand asks for
+    try:
+        assert docker("exec", name, "python", "own.py") == "2.20.0"
+    finally:
+        docker("rm", "-f", "-v", name)
 
 
 def test_notebook_is_at_most_a_quarter_larger_than_devel(notebook: str, devel: Built) -> None:
