@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from envbuilder.errors import PublishError
+from envbuilder.registry.errors import MalformedError
 from envbuilder.support import decoding
 
 _Document = TypeVar("_Document")
@@ -18,12 +18,8 @@ MAX_VALUES = 1_000_000
 hundred times the memory of their bytes."""
 
 
-class MalformedError(PublishError):
-    """Bytes that are not the expected document."""
-
-
 def parsed(content: bytes | msgspec.Raw, kind: type[_Document] | Any, what: str) -> Any:  # noqa: ANN401 - of ``kind``
-    """Read a document of a type. Raises MalformedError, for endless nesting and too many values too."""
+    """Read a document of a type. Raises MalformedError, also for endless nesting and too many values."""
     data = bytes(content)
     if data.count(b",") > MAX_VALUES:
         raise MalformedError(f"not {what}: it holds more than {MAX_VALUES:,} values")

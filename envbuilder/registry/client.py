@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from envbuilder.errors import Reason
-from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.registry.deadline import Deadline
+from envbuilder.registry.bounded_json import parsed
 from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import (
     DOCKER_LIST,
@@ -25,7 +24,7 @@ from envbuilder.registry.manifests import (
     digest_of,
 )
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.transport import RegistryTransport
+from envbuilder.registry.transport import ATTEMPTS, RegistryTransport
 
 MAX_LIST = 32 << 20
 MAX_TAGS = 100_000
@@ -38,25 +37,15 @@ _OK, _CREATED, _ACCEPTED, _MISSING = 200, 201, 202, 404
 class Repository:
     """One repository. Methods raise RegistryRefusedError if the registry refuses, RegistryFailedError if it fails."""
 
-    def __init__(
-        self,
-        reference: Reference,
-        environment: Mapping[str, str] | None = None,
-        deadline: Deadline | None = None,
-    ) -> None:
+    def __init__(self, reference: Reference, environment: Mapping[str, str] | None = None) -> None:
         self.reference = reference
-        self.transport = RegistryTransport(reference, os.environ if environment is None else environment, deadline)
+        self.transport = RegistryTransport(reference, os.environ if environment is None else environment)
         self._path = f"{reference.repository}/"
 
     def manifest(self, target: str, *, limit: int = MAX_DOCUMENT) -> Manifest | None:
         """Fetch a manifest by tag or digest; None if it is not there."""
-        response = self.transport.send(
-            "GET",
-            f"{self._path}manifests/{target}",
-            expect=(_OK, _MISSING),
-            headers={"Accept": _ACCEPT},
-            limit=limit,
-        )
+        path, accept = f"{self._path}manifests/{target}", {"Accept": _ACCEPT}
+        response = self.transport.send("GET", path, expect=(_OK, _MISSING), headers=accept, limit=limit)
         if response.status == _MISSING:
             return None
         computed = digest_of(response.content)
@@ -69,14 +58,9 @@ class Repository:
     def put_manifest(self, target: str, content: bytes, media_type: str) -> bool:
         """Store a manifest under a tag or its digest; True if the registry supports referrers."""
         _check_size(content)
-        response = self.transport.send(
-            "PUT",
-            f"{self._path}manifests/{target}",
-            expect=(_CREATED, _ACCEPTED, _OK),
-            headers={"Content-Type": media_type},
-            body=content,
-            scope="pull,push",
-        )
+        path, headers = f"{self._path}manifests/{target}", {"Content-Type": media_type}
+        expect = (_CREATED, _ACCEPTED, _OK)
+        response = self.transport.send("PUT", path, expect=expect, headers=headers, body=content, scope="pull,push")
         _agree(digest_of(content), response.headers.get("Docker-Content-Digest"), f"manifest {target}")
         return "OCI-Subject" in response.headers
 
@@ -106,15 +90,15 @@ class Repository:
         begun = self.transport.send(
             "POST", f"{self._path}blobs/uploads/", expect=(_ACCEPTED,), body=b"", scope="pull,push"
         )
-        location = begun.headers.get("Location", "")
+        location, query = begun.headers.get("Location", ""), urlencode({"digest": digest})
         self.transport.send(
             "PUT",
-            f"{location}{'&' if '?' in location else '?'}{urlencode({'digest': digest})}",
+            f"{location}{'&' if '?' in location else '?'}{query}",
             expect=(_CREATED,),
             headers={"Content-Type": "application/octet-stream"},
             body=body,
             scope="pull,push",
-            repeat=isinstance(body, bytes),  # the registry may keep a part of an interrupted upload
+            tries=ATTEMPTS if isinstance(body, bytes) else 1,  # the registry may keep a part of an interrupted upload
         )
 
     def tags(self) -> tuple[str, ...] | None:
@@ -123,10 +107,7 @@ class Repository:
         for response in self.transport.pages(f"{self._path}tags/list?n=1000", expect=(_OK, _MISSING), limit=MAX_LIST):
             if response.status == _MISSING:
                 return tuple(sorted(names)) if names else None
-            try:
-                names += parsed(response.content, _TagList, "a list of tags").tags or ()
-            except MalformedError as error:
-                raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self.reference.name}: {error.message}") from error
+            names += parsed(response.content, _TagList, f"a list of tags of {self.reference.name}").tags or ()
             if len(names) > MAX_TAGS:
                 raise RegistryRefusedError(Reason.TOO_MANY, f"{self.reference.name} has more than {MAX_TAGS} tags")
         return tuple(sorted(names))
@@ -144,8 +125,6 @@ def _check_size(content: bytes) -> None:
 
 def _agree(computed: str, stated: str | None, what: str) -> None:
     if stated is not None and stated != computed:
-        raise RegistryRefusedError(
-            Reason.ALTERED,
-            f"{what}: the registry says {stated}, the bytes have {computed}",
-            hint="something between here and the registry alters content: do not use this image",
-        )
+        text = f"{what}: the registry says {stated}, the bytes have {computed}"
+        hint = "something between here and the registry alters content: do not use this image"
+        raise RegistryRefusedError(Reason.ALTERED, text, hint=hint)

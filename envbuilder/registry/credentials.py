@@ -6,8 +6,8 @@ import base64
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -19,8 +19,6 @@ _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an
 
 _KEEPS_NONE = "credentials not found"
 """A helper's words for a registry without login; Docker's protocol has exit code 1 and these words."""
-
-_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,13 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
 
     Reads ``$DOCKER_CONFIG/config.json`` (``~/.docker`` by default). Raises InputError if that is not JSON.
     """
-    config = _read(docker_settings.config_file(environment))
+    path, config = docker_settings.config_file(environment), _DockerConfig()
+    try:
+        with suppress(OSError):
+            config = decoding.from_json(decoding.small_file(path), _DockerConfig)
+    except decoding.DamagedError as error:
+        problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
+        raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
     helper = config.cred_helpers.get(host) or config.creds_store
     if helper:
         return _ask(helper, host)
@@ -66,36 +70,22 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
     return None
 
 
-def _read(path: Path) -> _DockerConfig:
-    try:
-        return decoding.from_json(decoding.small_file(path), _DockerConfig)
-    except OSError:
-        return _DockerConfig()
-    except decoding.DamagedError as error:
-        problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
-        raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
-
-
 def _login(auth: _Auth) -> Login | None:
     if auth.identitytoken:
         return Login(identity_token=auth.identitytoken)
     if auth.username:
         return Login(auth.username, auth.password)
-    try:
-        with decoding.damaged("not a login"):
-            user, _, password = decoding.text(base64.b64decode(auth.auth, validate=True)).partition(":")
-    except decoding.DamagedError:
-        return None
-    return Login(user, password.rstrip("\0")) if user else None
+    with suppress(decoding.DamagedError), decoding.damaged("not a login"):
+        user, _, password = decoding.text(base64.b64decode(auth.auth, validate=True)).partition(":")
+        return Login(user, password.rstrip("\0")) if user else None
+    return None
 
 
 def _ask(helper: str, host: str) -> Login | None:
     program = shutil.which(f"docker-credential-{helper}") if _HELPER.match(helper) else None
     if program is None:
-        raise PublishError(
-            f"Docker's configuration names the credential helper {helper!r}, which is not installed",
-            hint=f"install docker-credential-{helper}, or log in again without it",
-        )
+        text = f"Docker's configuration names the credential helper {helper!r}, which is not installed"
+        raise PublishError(text, hint=f"install docker-credential-{helper}, or log in again without it")
     try:
         done = subprocesses.run([program, "get"], within=30, stdin=host.encode())
     except subprocesses.ProgramError as error:
@@ -104,7 +94,7 @@ def _ask(helper: str, host: str) -> Login | None:
     if done.code == 1 and (not said or _KEEPS_NONE in said):
         return None
     if done.code != 0:
-        return Login(excuse=f"{program} exited with {done.code}: {terminal_text.line(said)[:_SHOWN]}")
+        return Login(excuse=f"{program} exited with {done.code}: {terminal_text.line(said)[:200]}")
     try:
         answer = decoding.from_json(done.out, _HelperAnswer)
     except decoding.DamagedError as error:

@@ -17,3 +17,10 @@ class RegistryFailedError(_RegistryError, InfrastructureError):
 
 class RegistryRefusedError(_RegistryError, PublishError):
     """The registry refused, or its answer breaks the protocol."""
+
+
+class MalformedError(RegistryRefusedError):
+    """Bytes that are not the expected document."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.BAD_ANSWER, message)

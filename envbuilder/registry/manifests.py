@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import msgspec
 
 from envbuilder.errors import Reason
-from envbuilder.registry.bounded_json import MalformedError, check_unambiguous, parsed
+from envbuilder.registry.bounded_json import check_unambiguous, parsed
+from envbuilder.registry.errors import MalformedError
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -66,14 +66,6 @@ def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def digest_of_file(file: BinaryIO) -> str:
-    """Return the digest of a complete file, and rewind it."""
-    file.seek(0)
-    hashed = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]  # every file has readinto
-    file.seek(0)
-    return f"sha256:{hashed.hexdigest()}"
-
-
 class _Platform(msgspec.Struct, frozen=True):
     os: str = ""
     architecture: str = ""
@@ -91,15 +83,18 @@ class _ListEntry(msgspec.Struct, frozen=True, rename="camel"):
         return "/".join(filter(None, parts))
 
 
-class _Blob(msgspec.Struct, frozen=True):
+class Blob(msgspec.Struct, frozen=True, rename="camel"):
+    """A manifest's reference to its configuration or to a layer."""
+
     digest: str
+    media_type: str = ""
     urls: tuple[str, ...] = ()
 
 
-class _Shape(msgspec.Struct, frozen=True, rename="camel"):
+class Shape(msgspec.Struct, frozen=True, rename="camel"):
     media_type: str = ""
-    config: _Blob | None = None
-    layers: tuple[_Blob, ...] | None = None
+    config: Blob | None = None
+    layers: tuple[Blob, ...] | None = None
     manifests: tuple[_ListEntry, ...] | None = None
 
 
@@ -110,7 +105,7 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     An index is one image if its only other entries are build records.
     """
     try:
-        shape: _Shape = parsed(manifest.content, _Shape, "a manifest")
+        shape: Shape = parsed(manifest.content, Shape, "a manifest")
         check_unambiguous(manifest.content, "one manifest", _FIELDS)
     except MalformedError as error:
         return Reason.AMBIGUOUS, error.message
@@ -138,19 +133,20 @@ def _several(entries: tuple[_ListEntry, ...]) -> tuple[Reason, str] | None:
 
 def config_digest(manifest: Manifest) -> str:
     """Return the digest of an image's configuration, which an engine uses as the image's id; '' for an index."""
-    config = _shape(manifest).config
+    config = shape_of(manifest).config
     return config.digest if config else ""
 
 
 def blob_digests(manifest: Manifest) -> tuple[str, ...]:
     """Return the blobs that a manifest needs in its registry; empty for an index."""
-    shape = _shape(manifest)
+    shape = shape_of(manifest)
     every = (shape.config, *(shape.layers or ()))
     return tuple(dict.fromkeys(blob.digest for blob in every if blob is not None and not blob.urls))
 
 
-def _shape(manifest: Manifest) -> _Shape:
-    found = _Shape()
+def shape_of(manifest: Manifest) -> Shape:
+    """Read the parts of a manifest; none of one that cannot be read."""
+    found = Shape()
     with suppress(MalformedError):
-        found = parsed(manifest.content, _Shape, "a manifest")
+        found = parsed(manifest.content, Shape, "a manifest")
     return found

@@ -61,13 +61,11 @@ def parse(text: str) -> Reference:
     repository, _, tag = path.partition(":")
     found = _HOST.match(host) if "." in host or ":" in host or host == "localhost" else None
     if not slash or found is None or not 0 < int(found[1] or 1) <= _LAST_PORT:
-        raise UsageError(
-            f"{text!r} names no registry", hint="as in registry.example.org/team/image:tag; ports end at 65535"
-        )
+        hint = "as in registry.example.org/team/image:tag; ports end at 65535"
+        raise UsageError(f"{text!r} names no registry", hint=hint)
     if not _REPOSITORY.match(repository):
         raise UsageError(f"{repository!r} is not a repository's name", hint="lower case, as in team/image")
     if ("@" in text and not _DIGEST.match(digest)) or (":" in path and not _TAG.match(tag)):
-        raise UsageError(
-            f"{text!r} has no valid tag or digest", hint="as in team/image:tag or …@sha256:<64 hex digits>"
-        )
+        hint = "as in team/image:tag or …@sha256:<64 hex digits>"
+        raise UsageError(f"{text!r} has no valid tag or digest", hint=hint)
     return Reference(host, repository, tag, digest)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from envbuilder.errors import InfrastructureError, Reason
-from envbuilder.registry.bounded_json import MalformedError, parsed
+from envbuilder.registry.bounded_json import parsed
 from envbuilder.registry.client import MAX_LIST, Repository
 from envbuilder.registry.deadline import in_parallel
-from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import (
     DOCKER_MANIFEST,
     OCI_INDEX,
@@ -28,6 +28,7 @@ from envbuilder.registry.manifests import (
     Descriptor,
     Manifest,
     digest_of,
+    shape_of,
 )
 
 EMPTY = b"{}"
@@ -55,15 +56,6 @@ class _Listed(msgspec.Struct, frozen=True, rename="camel"):
 
     digest: str
     artifact_type: str | None = None
-
-
-class _DocumentLayer(msgspec.Struct, frozen=True, rename="camel"):
-    media_type: str
-    digest: str
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    layers: tuple[_DocumentLayer, ...] | None = None
 
 
 class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -128,10 +120,8 @@ def confirm(repository: Repository, subject: str, documents: tuple[Descriptor, .
         if all(one.digest in listed and _is_stored(repository, one) for one in documents):
             return
         time.sleep(random.uniform(PAUSE_S, 3 * PAUSE_S) * 2**attempt)  # noqa: S311 - spreads writers, protects nothing
-    raise InfrastructureError(
-        f"the registry does not list the documents attached to {subject}, or has lost them",
-        hint="run the command again: stored documents stay",
-    )
+    text = f"the registry does not list the documents attached to {subject}, or has lost them"
+    raise InfrastructureError(text, hint="run the command again: stored documents stay")
 
 
 def _is_stored(repository: Repository, stored: Descriptor) -> bool:
@@ -148,7 +138,7 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
     """
     from_api = _from_api(repository, digest)
     try:
-        old = _parsed(_entries(repository.manifest(fallback_tag(digest), limit=MAX_LIST)))
+        old = _parsed(_entries(repository, digest))
     except RegistryRefusedError:
         if from_api is None:
             raise
@@ -157,8 +147,7 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
         believed = [name for name, kind in old.items() if not kinds or kind in ("", *kinds)]
         old |= {item.digest: item.artifact_type for item in _from_own_tags(repository, digest, believed)}
     found = old | (from_api or {})  # the tag changes no type that the registry states
-    if len(found) > MAX_ENTRIES:
-        raise _too_many(digest)
+    _check_number(digest, found)
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
 
 
@@ -171,15 +160,10 @@ def document(repository: Repository, stored: str, kinds: frozenset[str]) -> tupl
     manifest = repository.manifest(stored)
     if manifest is None:
         raise RegistryRefusedError(Reason.NOT_THERE, f"{stored} is listed as attached but is not in the registry")
-    try:
-        artifact: _Stored = parsed(manifest.content, _Stored, "an attached document")
-    except MalformedError as error:
-        raise RegistryRefusedError(Reason.UNREADABLE, f"{stored}: {error.message}") from error
-    layers: tuple[_DocumentLayer, ...] = artifact.layers or ()
+    layers = shape_of(manifest).layers or ()
     if len(layers) != 1 or layers[0].media_type not in kinds or not _DIGEST.match(layers[0].digest):
-        raise RegistryRefusedError(
-            Reason.UNREADABLE, f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
-        )
+        text = f"{stored}: not one document of type {' or '.join(sorted(kinds))}"
+        raise RegistryRefusedError(Reason.UNREADABLE, text)
     return layers[0].media_type, repository.blob(layers[0].digest)
 
 
@@ -188,21 +172,19 @@ def _from_api(repository: Repository, digest: str) -> dict[str, str] | None:
     found: dict[str, str] = {}
     path = f"{repository.reference.repository}/referrers/{digest}"
     for number, answer in enumerate(repository.transport.pages(path, expect=(_OK, *_NO_API), limit=MAX_LIST)):
-        if answer.status != _OK:
-            if number == 0:
-                return None
-            text = f"the registry names a page that it does not have: {answer.address}"
+        if answer.status != _OK and number == 0:
+            return None
+        if answer.status != _OK or answer.headers.get("OCI-Filters-Applied", "").strip():
+            text = f"the registry names a page that it does not have, or filters its list: {answer.address}"
             raise RegistryRefusedError(Reason.BAD_ANSWER, text)
-        if answer.headers.get("OCI-Filters-Applied", "").strip():
-            raise RegistryRefusedError(Reason.BAD_ANSWER, "the registry filters its list, which was not requested")
         found |= _parsed(_decode(answer.content))
-        if len(found) > MAX_ENTRIES:
-            raise _too_many(digest)
+        _check_number(digest, found)
     return found
 
 
-def _entries(listed: Manifest | None) -> tuple[msgspec.Raw, ...]:
+def _entries(repository: Repository, subject: str) -> tuple[msgspec.Raw, ...]:
     """Return the entries under a list's tag; none if somebody has put an image there."""
+    listed = repository.manifest(fallback_tag(subject), limit=MAX_LIST)
     return () if listed is None or listed.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _decode(listed.content)
 
 
@@ -216,9 +198,8 @@ def _from_own_tags(repository: Repository, digest: str, listed: Iterable[str]) -
             return ()  # the registry does not list tags
         raise
     lost = [tag for tag in tags if (own := _OWN_TAG.match(tag)) and subject_of(tag) == digest and own[2] not in have]
-    if len(lost) > MAX_ENTRIES:
-        raise _too_many(digest)
-    found = in_parallel(lambda tag: _described(repository, tag), lost, repository.transport.deadline)
+    _check_number(digest, lost)
+    found = in_parallel(lambda tag: _described(repository, tag), lost)
     return tuple(filter(None, found))
 
 
@@ -236,13 +217,8 @@ def _described(repository: Repository, tag: str) -> Descriptor | None:
 
 
 def _entry(content: bytes, artifact: Artifact) -> Descriptor:
-    return Descriptor(
-        media_type=OCI_MANIFEST,
-        digest=digest_of(content),
-        size=len(content),
-        artifact_type=artifact.artifact_type,
-        annotations=artifact.annotations,
-    )
+    plain = Manifest(OCI_MANIFEST, content, digest_of(content)).descriptor
+    return msgspec.structs.replace(plain, artifact_type=artifact.artifact_type, annotations=artifact.annotations)
 
 
 def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
@@ -251,7 +227,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
     Two writers can lose each other's entry. `verify` finds a document by its own tag, and the next writer restores it.
     """
     try:
-        entries = _entries(repository.manifest(fallback_tag(subject), limit=MAX_LIST))
+        entries = _entries(repository, subject)
         have = _parsed(entries)
         wanted = [item for item in documents if item.digest not in have]
         if wanted:
@@ -265,11 +241,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
 
 
 def _decode(content: bytes) -> tuple[msgspec.Raw, ...]:
-    try:
-        index: _Index = parsed(content, _Index, "a list of attached documents")
-    except MalformedError as error:
-        text = f"the registry's list of attached documents: {error.message}"
-        raise RegistryRefusedError(Reason.BAD_ANSWER, text) from error
+    index: _Index = parsed(content, _Index, "a list of attached documents")
     return index.manifests or ()
 
 
@@ -283,5 +255,6 @@ def _parsed(entries: Iterable[msgspec.Raw]) -> dict[str, str]:
     return {name: kind for name, kind in found.items() if _DIGEST.match(name)}
 
 
-def _too_many(digest: str) -> RegistryRefusedError:
-    return RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_ENTRIES} documents are attached to {digest}")
+def _check_number(digest: str, found: Collection[str]) -> None:
+    if len(found) > MAX_ENTRIES:
+        raise RegistryRefusedError(Reason.TOO_MANY, f"more than {MAX_ENTRIES} documents are attached to {digest}")

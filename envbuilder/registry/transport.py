@@ -6,33 +6,34 @@ import base64
 import os
 import re
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
 import urllib3
 from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
 from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
+from urllib3.util import Retry
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry import credentials
-from envbuilder.registry.bounded_json import MalformedError, parsed
-from envbuilder.registry.deadline import Deadline
-from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.bounded_json import parsed
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference, is_loopback
 
 CONNECT_S, SILENCE_S = 10.0, 60.0
 """Seconds to connect, and seconds without a byte."""
 
-ATTEMPTS = 5
-PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-"""How often a repeatable request is sent, the first pause between two, and the longest that a registry may ask for."""
+ATTEMPTS, PAUSE_S = 5, 0.2
+"""How often a repeatable request is sent, and half of the second pause; each is twice as long as the one before."""
+
+_SHORT_PAUSE = re.compile("[0-5]")
+"""The seconds that a registry may ask for."""
 
 MAX_REDIRECTS = 5
 MAX_PAGES = 1_000
@@ -52,26 +53,40 @@ _RELATIONS = {"next", "prev", "previous", "first", "last", "self"}
 """The relations that a link may have: any other may be the next page in another spelling, which must not be missed."""
 
 
+Headers = Mapping[str, str]
+Body = bytes | BinaryIO | None
+"""A file is sent from its beginning."""
+
+
 @dataclass(frozen=True)
 class Response:
     """A complete answer: status, headers (names in any case) and content; ``address`` is where it came from."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Headers
     content: bytes
     address: str
 
 
-@dataclass(frozen=True)
-class _Request:
-    """``limit`` bounds the answer (bytes); unless ``repeat`` is False, a busy registry is asked several times."""
+class _Retry(Retry):
+    """Sends a request again while the registry is busy, after the pause that it asks for: a short one, not a date."""
 
-    method: str
-    address: str
-    headers: Mapping[str, str]
-    body: bytes | BinaryIO | None = None
-    limit: int = SMALL
-    repeat: bool = True
+    def increment(self, *args: Any, **kwargs: Any) -> Retry:  # type: ignore[override]  # noqa: ANN401 - urllib3's own
+        response, error = kwargs.get("response"), kwargs.get("error")
+        if error is not None and _is_slow(error):
+            raise error
+        if response is not None and self.total:
+            response.close()  # urllib3 would read all of it, to use the connection again
+            wanted = response.headers.get("Retry-After", "").strip()
+            if wanted and not _SHORT_PAUSE.fullmatch(wanted):
+                text = f"the registry answered {response.status} and asks to come back after {wanted[:40]!r}"
+                raise RegistryFailedError(Reason.THROTTLED, text, hint="try again later")
+        return super().increment(*args, **kwargs)
+
+
+_RETRY = _Retry(
+    connect=1, read=1, other=0, allowed_methods=_REPEATABLE, status_forcelist=_BUSY_STATUS, raise_on_status=False
+)
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -82,8 +97,7 @@ class _Token(msgspec.Struct, frozen=True):
 class RegistryTransport:
     """Requests to one host. Credentials go to that host and to the token service that it names, nowhere else."""
 
-    def __init__(self, reference: Reference, environment: Mapping[str, str], deadline: Deadline | None = None) -> None:
-        self.deadline = deadline or Deadline()
+    def __init__(self, reference: Reference, environment: Mapping[str, str]) -> None:
         self._reference = reference
         self._environment = environment
         self._context = _authority(environment)
@@ -98,25 +112,25 @@ class RegistryTransport:
         path: str,
         *,
         expect: tuple[int, ...],
-        headers: Mapping[str, str] | None = None,
-        body: bytes | BinaryIO | None = None,
+        headers: Headers | None = None,
+        body: Body = None,
         scope: str = "pull",
         limit: int = SMALL,
-        repeat: bool = True,
+        tries: int = ATTEMPTS,
     ) -> Response:
         """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
 
-        ``limit`` bounds the answer (bytes). Unless ``repeat`` is False, a busy registry is asked several times.
+        ``limit`` bounds the answer (bytes). A busy registry is asked so many ``tries``.
         Raises RegistryRefusedError if the registry refuses, RegistryFailedError if it fails or cannot be reached.
         """
-        base = self._find_base()
+        base = self._base = self._base or self._find_base()
         address = _resolved(f"{base}/v2/", path)
         if not address:
-            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host} names {path[:200]!r}")
+            raise self._broken(Reason.BAD_ANSWER, f"names {path[:200]!r}")
         for last in (False, True):
             before = self._authorization.get(scope) if _site(address) == _site(base) else None
             sent = {**(headers or {}), **({"Authorization": before} if before else {})}
-            answer = self._exchange(_Request(method, address, sent, body, limit, repeat))
+            answer = self._fetch(method, address, sent, body, limit, tries)
             # Another thread may have logged in while this request was on its way.
             if last or answer.status != _UNAUTHORIZED or not self._log_in(answer, scope, before):
                 break
@@ -127,18 +141,15 @@ class RegistryTransport:
     def pages(self, path: str, *, expect: tuple[int, ...], limit: int) -> Iterator[Response]:
         """Fetch every page from the first on, each of at most ``limit`` bytes.
 
-        Raises RegistryRefusedError for a link that leads out of the registry, in a circle, or to too many pages.
+        Raises RegistryRefusedError for a link that leads out of the registry, to itself, or to too many pages.
         """
-        following, visited = path, set[str]()
+        following = path
         for _ in range(MAX_PAGES):
             answer = self.send("GET", following, expect=expect, limit=limit)
             yield answer
-            visited.add(answer.address)
             following = _next_page(answer)
             if not following:
                 return
-            if following in visited:
-                raise RegistryRefusedError(Reason.BAD_LINK, f"the registry's pages lead in a circle: {following[:200]}")
         raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
     def close(self) -> None:
@@ -147,130 +158,87 @@ class RegistryTransport:
 
     def _find_base(self) -> str:
         """Choose the scheme: TLS, except that a registry on this machine may speak plain HTTP, as for Docker."""
-        if not self._base:
-            base = f"https://{self._reference.host}"
-            if self._reference.loopback and not self._speaks_tls(base):
-                base = f"http://{self._reference.host}"
-            self._base = base
-        return self._base
-
-    def _speaks_tls(self, base: str) -> bool:
+        base = f"https://{self._reference.host}"
         try:
-            with suppress(RegistryRefusedError):
-                self._exchange(_Request("HEAD", f"{base}/v2/", {}, repeat=False))
+            if self._reference.loopback:
+                self._fetch("HEAD", f"{base}/v2/", {}, tries=1)
+        except RegistryRefusedError:
+            return base
         except RegistryFailedError as error:
-            return error.fault is Reason.BAD_CERTIFICATE
-        return True
+            return base if error.fault is Reason.BAD_CERTIFICATE else f"http://{self._reference.host}"
+        return base
 
-    def _exchange(self, request: _Request) -> Response:
-        """Send a request, again while the registry is busy and that is harmless. A file is sent from its beginning."""
-        for attempt in range(ATTEMPTS - 1 if request.repeat and request.method in _REPEATABLE else 0):
-            try:
-                answer = self._follow(request)
-            except RegistryFailedError as error:
-                if attempt or error.fault is not Reason.UNREACHABLE:
-                    raise
-                self._wait(PAUSE_S)
-                continue
-            if answer.status not in _BUSY_STATUS:
-                return answer
-            self._wait(self._pause(answer, PAUSE_S * 2**attempt))
-        return self._follow(request)
-
-    def _pause(self, answer: Response, usual: float) -> float:
-        """Return the seconds before the next attempt. A registry may ask for more, up to a limit, but not by a date."""
-        wanted = answer.headers.get("Retry-After", "").strip()
-        if not wanted:
-            return usual
-        if not re.fullmatch("[0-9]{1,6}", wanted) or int(wanted) > LONGEST_PAUSE_S:
-            raise RegistryFailedError(
-                Reason.THROTTLED,
-                f"{self._reference.host} answered {answer.status} and asks to come back after {wanted[:40]!r}",
-                hint="try again later",
-            )
-        return max(usual, float(wanted))
-
-    def _wait(self, seconds: float) -> None:
-        time.sleep(self.deadline.left(seconds))
-        self.deadline.left(seconds)
-
-    def _follow(self, request: _Request) -> Response:
+    def _fetch(
+        self, method: str, address: str, headers: Headers, body: Body = None, limit: int = SMALL, tries: int = ATTEMPTS
+    ) -> Response:
         """Send, and follow redirects within limits. Credentials stay with the host that they are for."""
-        here = request
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._once(here)
+            answer = self._once(method, address, headers, body, limit, tries)
             location = answer.headers.get("Location")
             if answer.status not in _REDIRECTS or location is None:
                 return answer
-            following, text = (
-                _resolved(here.address, location),
-                f"{self._reference.host} redirects to {location[:200]!r}",
-            )
-            if not following or (here.address.startswith("https:") and not following.startswith("https:")):
-                raise RegistryRefusedError(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
-            if _site(following) == _site(here.address):
-                here = replace(here, address=following)
-            elif here.method == "POST" and here.body:
-                raise RegistryRefusedError(Reason.BAD_REDIRECT, f"{text}, another host, which is not told the login")
-            else:
-                kept = {name: value for name, value in here.headers.items() if name != "Authorization"}
-                here = replace(here, address=following, headers=kept)
-        text = f"{self._reference.host} redirects {request.method} {request.address} again and again"
-        raise RegistryRefusedError(Reason.BAD_REDIRECT, text)
+            following, text = _resolved(address, location), f"redirects to {location[:200]!r}"
+            if not following or (address.startswith("https:") and not following.startswith("https:")):
+                raise self._broken(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
+            if _site(following) != _site(address):
+                if method == "POST" and body:
+                    raise self._broken(Reason.BAD_REDIRECT, f"{text}, another host, which does not get the login")
+                headers = {name: value for name, value in headers.items() if name != "Authorization"}
+            address = following
+        raise self._broken(Reason.BAD_REDIRECT, f"redirects {method} {address[:200]!r} again and again")
 
-    def _once(self, request: _Request) -> Response:
-        timeout = urllib3.Timeout(connect=self.deadline.left(CONNECT_S), read=self.deadline.left(SILENCE_S))
+    def _once(self, method: str, address: str, headers: Headers, body: Body, limit: int, tries: int) -> Response:
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
-        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **request.headers, **_length(request.body)}
+        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers, **_length(body)}
         try:
-            answer = self._pool(request.address).request(
-                request.method,
-                request.address,
+            answer = self._pool(address).request(
+                method,
+                address,
                 headers=sent,
-                body=request.body,
-                timeout=timeout,
-                retries=False,
+                body=body,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=SILENCE_S),
+                retries=_RETRY.new(total=tries - 1, backoff_factor=PAUSE_S),
                 redirect=False,
                 preload_content=False,
                 decode_content=False,
             )
             try:
-                content = b"" if request.method == "HEAD" else self._read(answer, request.limit)
+                content = b"" if method == "HEAD" else self._read(answer, limit)
             except BaseException:
                 answer.close()  # the unread rest would be taken for the next answer
                 raise
             answer.release_conn()
         except ValueError as error:  # an address that the registry named, or a header made of its answer
-            raise RegistryRefusedError(Reason.BAD_ANSWER, f"{self._reference.host}: {error}") from error
+            raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
         except (HTTPError, OSError) as error:
             raise self._failed(error) from error
-        return Response(answer.status, answer.headers, content, request.address)
+        return Response(answer.status, answer.headers, content, address)
 
     def _read(self, answer: urllib3.BaseHTTPResponse, limit: int) -> bytes:
         bound = limit if answer.status < _FIRST_ERROR else max(limit, _MAX_ERROR)
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            text = f"{self._reference.host} answers in {encoding[:40]!r}, which was not requested"
-            raise RegistryRefusedError(Reason.BAD_ANSWER, text)
+            raise self._broken(Reason.BAD_ANSWER, f"answers in {encoding[:40]!r}, which was not requested")
         declared, content = answer.headers.get("Content-Length", ""), bytearray()
         announced = int(declared) if declared.isdigit() else 0
         while max(announced, len(content)) <= bound and (piece := answer.read(bound + 1 - len(content))):
             content += piece
         if max(announced, len(content)) > bound:
-            text = f"{self._reference.host} sends more than {bound} bytes where no more were expected"
-            raise RegistryRefusedError(Reason.TOO_LARGE, text)
+            raise self._broken(Reason.TOO_LARGE, f"sends more than {bound} bytes where no more were expected")
         return bytes(content)
 
+    def _broken(self, reason: Reason, text: str) -> RegistryRefusedError:
+        return RegistryRefusedError(reason, f"{self._reference.host} {text}")
+
     def _failed(self, error: Exception) -> RegistryFailedError:
-        host = self._reference.host
-        if isinstance(error, SSLError):
-            reason = error.args[0] if error.args else None
-            fault = Reason.BAD_CERTIFICATE if isinstance(reason, ssl.SSLCertVerificationError) else Reason.TLS_FAILED
+        host, last = self._reference.host, getattr(error, "reason", None) or error  # the last error of several attempts
+        if isinstance(last, SSLError):
+            untrusted = "CERTIFICATE_VERIFY_FAILED" in str(last)
+            fault = Reason.BAD_CERTIFICATE if untrusted else Reason.TLS_FAILED
             hint = "for a private authority set SSL_CERT_FILE to its bundle"
-            return RegistryFailedError(fault, f"{host}: TLS failed: {error}", hint=hint)
-        slow = isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # that one was refused
-        fault = Reason.TOO_SLOW if slow else Reason.UNREACHABLE
-        return RegistryFailedError(fault, f"{host}: no answer: {error}", hint="is the registry running and reachable?")
+            return RegistryFailedError(fault, f"{host}: TLS failed: {last}", hint=hint)
+        fault = Reason.TOO_SLOW if _is_slow(last) else Reason.UNREACHABLE
+        return RegistryFailedError(fault, f"{host}: no answer: {last}", hint="is the registry running and reachable?")
 
     def _pool(self, address: str) -> urllib3.PoolManager:
         """Return the connections through the proxy for an address; a loopback registry has no proxy."""
@@ -303,8 +271,7 @@ class RegistryTransport:
         realm = challenge.get("realm", "")
         local = self._reference.loopback and realm.startswith("http://") and is_loopback(realm)
         if not realm.startswith("https://") and not local:
-            text = f"{self._reference.host} wants the login sent to {realm[:200]!r}, which is not TLS"
-            raise RegistryRefusedError(Reason.BAD_ANSWER, text)
+            raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {realm[:200]!r}, which is not TLS")
         query = {
             "service": challenge.get("service", ""),
             "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",
@@ -313,11 +280,11 @@ class RegistryTransport:
             form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
             body = urlencode({**form, "client_id": "envbuilder"}).encode()
             headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            answer = self._exchange(_Request("POST", realm, headers, body))
+            answer = self._fetch("POST", realm, headers, body)
         else:
             headers = {"Authorization": _basic(login)} if login else {}
             joint = "&" if "?" in realm else "?"
-            answer = self._exchange(_Request("GET", f"{realm}{joint}{urlencode(query)}", headers))
+            answer = self._fetch("GET", f"{realm}{joint}{urlencode(query)}", headers)
         if not 200 <= answer.status < _FIRST_ERROR:  # noqa: PLR2004 - HTTP's class of success
             raise self._refused("login at", realm, answer, scope)
         try:
@@ -339,12 +306,12 @@ class RegistryTransport:
             return RegistryFailedError(Reason.THROTTLED, text, hint="try again later")
         if answer.status >= _SERVER_ERROR:
             return RegistryFailedError(Reason.SERVER_ERROR, text, hint="look at the registry's log, then run again")
-        fault = Reason.NOT_THERE if answer.status == _MISSING else Reason.REJECTED
+        fault = Reason.NOT_THERE if answer.status == _MISSING and method == "GET" else Reason.REJECTED
         hint = "the registry's log says why; a new run restores what it has lost"
         return RegistryRefusedError(fault, text, hint=hint)
 
 
-def _length(body: bytes | BinaryIO | None) -> dict[str, str]:
+def _length(body: Body) -> dict[str, str]:
     """Rewind a file that is to be sent, and state its length: not every registry accepts chunks."""
     if body is None or isinstance(body, bytes):
         return {}
@@ -364,10 +331,8 @@ def _authority(environment: Mapping[str, str]) -> ssl.SSLContext:
     try:
         return _trusting(path, path.stat().st_mtime_ns)
     except OSError as error:
-        raise InfrastructureError(
-            f"{name}={path}: not a bundle of certificates: {error.strerror or error}",
-            hint="it should be a file in PEM form",
-        ) from error
+        text = f"{name}={path}: not a bundle of certificates: {error.strerror or error}"
+        raise InfrastructureError(text, hint="it should be a file in PEM form") from error
 
 
 @lru_cache(maxsize=4)
@@ -376,24 +341,25 @@ def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
     return ssl.create_default_context(capath=str(path)) if path.is_dir() else ssl.create_default_context(cafile=path)
 
 
+def _is_slow(error: Exception) -> bool:
+    return isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # that one was refused
+
+
 def _next_page(answer: Response) -> str:
     """Return the address of the next page; '' for the last one."""
     header = answer.headers.get("Link", "")
-    link: str | None = None
+    links: dict[str, str] = {}
     known = not _LINK.sub("", header).strip(" ,\t")
     for address, parameters in _LINK.findall(header):
         found = _RELATION.search(parameters)
         relations = (found[1] or found[2] or "").casefold().split() if found else []
         known = known and bool(relations) and _RELATIONS.issuperset(relations)
-        link = address if link is None and "next" in relations else link
-    if not known:
-        text = f"the registry names its next page in an unknown form: {header[:200]!r}"
+        links = dict.fromkeys(relations, address) | links
+    following = _resolved(answer.address, links["next"]) if "next" in links else ""
+    elsewhere = following == answer.address or _site(following) != _site(answer.address)
+    if not known or ("next" in links and elsewhere):
+        text = f"the registry's next page has an unknown form, is elsewhere or the same: {header[:200]!r}"
         raise RegistryRefusedError(Reason.BAD_LINK, text)
-    if link is None:
-        return ""
-    following = _resolved(answer.address, link)
-    if not link or not following or _site(following) != _site(answer.address):
-        raise RegistryRefusedError(Reason.BAD_LINK, f"the registry's next page is elsewhere: {link[:200]!r}")
     return following
 
 
