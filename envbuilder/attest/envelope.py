@@ -1,4 +1,7 @@
-"""A DSSE envelope: a payload, its type, and signatures over both (DSSE v1, the pre-authentication encoding)."""
+"""Sign and open payloads: DSSE envelopes by keys (DSSE v1), and Sigstore's bundles by keys or by an identity.
+
+An identity has a short-lived certificate, and its signatures are in Sigstore's public log.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,21 @@ import base64
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
 import msgspec
 
 from envbuilder.attest.keys import PrivateKey, PublicKey
-from envbuilder.attest.statements import PAYLOAD_TYPE
-from envbuilder.errors import PublishError
-from envbuilder.registry import bounded_json
+from envbuilder.attest.statements import PAYLOAD_TYPE, Unread
+from envbuilder.errors import InfrastructureError, PublishError, Reason
+from envbuilder.registry.bounded_json import parsed
+from envbuilder.registry.errors import MalformedError
 from envbuilder.support import decoding
 
 
 class EnvelopeSignature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One signature in base64; ``keyid`` names the key and proves nothing."""
+    """One signature in base64; ``keyid`` proves nothing."""
 
     sig: str
     keyid: str | None = ""
@@ -54,36 +59,28 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     signed_by: tuple[SignedBy, ...]
 
 
-class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    """A sealed document without a trusted signer (``unknown_signer``), or with an invalid signature."""
-
-    unknown_signer: bool
-    message: str
-
-
 class Sealer(Protocol):
-    """Signs payloads; ``media_type`` is the form of the sealed document."""
+    """Signs payloads in the form ``media_type``; ``openers`` open the earlier statements that its signer trusts."""
 
     @property
     def media_type(self) -> str: ...
     @property
-    def openers(self) -> tuple[Opener, ...]:
-        """Open what the signer trusts: earlier statements that a new one answers or names."""
-
+    def openers(self) -> Openers: ...
     def seal(self, payload: bytes) -> bytes: ...
 
 
 class Opener(Protocol):
-    """Opens sealed documents of the form ``media_type``; ``names`` are the trusted signers, as in `SignedBy`."""
+    """Opens sealed documents of some forms; ``names`` are the trusted signers, as in `SignedBy`."""
 
     @property
-    def media_type(self) -> str: ...
-
+    def media_types(self) -> frozenset[str]: ...
     @property
     def names(self) -> tuple[str, ...]: ...
+    def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
+        """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
 
-    def open(self, content: bytes) -> Opened | Rejected:
-        """Open a sealed document. Raises PublishError for any other content."""
+
+Openers = tuple[Opener, ...]
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -110,10 +107,9 @@ class KeySealer:
     trusted: tuple[PublicKey, ...] = ()
 
     @property
-    def openers(self) -> tuple[Opener, ...]:
+    def openers(self) -> Openers:
         own = (self.key.public, *(one.public for one in self.others))
-        keys = tuple({key.keyid: key for key in (*self.trusted, *own)}.values())
-        return KeyOpener(keys), KeyOpener(keys, BUNDLE)
+        return (KeyOpener(tuple({key.keyid: key for key in (*self.trusted, *own)}.values())),)
 
     def seal(self, payload: bytes) -> bytes:
         """Seal a statement in a DSSE envelope, signed by every key."""
@@ -132,12 +128,9 @@ def bundled(sealed: bytes) -> bytes:
     envelope = parse(sealed)
     named = envelope.signatures[0].keyid if envelope.signatures else ""
     bare = tuple(EnvelopeSignature(sig=one.sig) for one in envelope.signatures)
-    made = {
-        "mediaType": BUNDLE,
-        "verificationMaterial": {"publicKey": {"hint": named or ""}, "tlogEntries": ()},
-        "dsseEnvelope": msgspec.structs.replace(envelope, signatures=bare),
-    }
-    return msgspec.json.encode(made)
+    material = {"publicKey": {"hint": named or ""}, "tlogEntries": ()}
+    signed = msgspec.structs.replace(envelope, signatures=bare)
+    return msgspec.json.encode({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": signed})
 
 
 class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
@@ -149,40 +142,35 @@ class KeyOpener:
     """`Opener` that trusts public keys; of an envelope, or of the same signatures in a Sigstore bundle."""
 
     trusted: tuple[PublicKey, ...]
-    media_type: str = ENVELOPE
+    media_types = frozenset((ENVELOPE, BUNDLE))
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(key.keyid for key in self.trusted)
 
-    def open(self, content: bytes) -> Opened | Rejected:
-        if self.media_type == BUNDLE:
-            bundle: _Bundle = bounded_json.parsed(content, _Bundle, "a Sigstore bundle")
+    def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
+        if media_type == BUNDLE:
+            bundle: _Bundle = parsed(content, _Bundle, "a Sigstore bundle")
             content = bytes(bundle.dsse_envelope)
         envelope = parse(content)
         holding = set(signers(envelope, self.trusted))
         if holding:
             names = tuple(SignedBy(name=key.keyid, expires=key.expires) for key in self.trusted if key.keyid in holding)
-            return Opened(payload_type=envelope.payload_type, payload=payload_of(envelope), signed_by=names)
+            return Opened(payload_type=envelope.payload_type, payload=decoded(envelope.payload), signed_by=names)
         if envelope.payload_type != PAYLOAD_TYPE:
-            raise PublishError(f"the envelope holds {envelope.payload_type!r}, not a statement")
+            raise MalformedError(f"the envelope holds {envelope.payload_type!r}, not a statement")
         claimed = [signature.keyid or "" for signature in envelope.signatures]
         if {key.keyid for key in self.trusted} & set(claimed):
-            return Rejected(unknown_signer=False, message="the signature is invalid: the statement was altered")
+            return Unread(Reason.BAD_SIGNATURE, "the signature is invalid: the statement was altered", blocks=False)
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
-        given = ", ".join(keyid[:16] for keyid in self.names[:5]) + (", …" if len(self.names) > 5 else "")  # noqa: PLR2004
-        return Rejected(unknown_signer=True, message=f"signed by {claimants}, not by a trusted key (given: {given})")
+        given = ", ".join([*(keyid[:16] for keyid in self.names[:5]), *(["…"] if self.names[5:] else [])])
+        text = f"signed by {claimants}, not by a trusted key (given: {given})"
+        return Unread(Reason.UNTRUSTED_KEY, text, blocks=False)
 
 
 def parse(text: bytes) -> Envelope:
-    """Read an envelope. Raises PublishError for any other bytes."""
-    envelope: Envelope = bounded_json.parsed(text, Envelope, "a DSSE envelope")
+    envelope: Envelope = parsed(text, Envelope, "a DSSE envelope")
     return envelope
-
-
-def payload_of(envelope: Envelope) -> bytes:
-    """Decode the payload of any signer. Raises PublishError if it is not base64."""
-    return _unbase64(envelope.payload)
 
 
 def signers(envelope: Envelope, trusted: tuple[PublicKey, ...]) -> tuple[str, ...]:
@@ -191,31 +179,95 @@ def signers(envelope: Envelope, trusted: tuple[PublicKey, ...]) -> tuple[str, ..
     A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature, up to a limit. An
     unreadable signature does not affect the others.
     """
-    message = pae(envelope.payload_type, payload_of(envelope))
+    message = pae(envelope.payload_type, decoded(envelope.payload))
     names = {key.keyid for key in trusted}
-    hinted_first = sorted(envelope.signatures, key=lambda one: one.keyid not in names)[:MAX_SIGNATURES]
-    signatures = dict.fromkeys(found for one in hinted_first if len(found := _signature(one)) == _SIGNATURE)
+    signatures: dict[bytes, None] = {}
+    for one in sorted(envelope.signatures, key=lambda one: one.keyid not in names)[:MAX_SIGNATURES]:
+        with suppress(PublishError):
+            signatures[decoded(one.sig)] = None
     return tuple(key.keyid for key in trusted if any(key.verify(message, found) for found in signatures))
 
 
-_SIGNATURE, MAX_SIGNATURES = 64, 1_000
-"""Bytes of an Ed25519 signature, and signatures that are tried: anybody can attach an envelope of many."""
+MAX_SIGNATURES = 1_000
+"""Signatures that are tried: anybody can attach an envelope of many."""
 
 
-def _signature(signature: EnvelopeSignature) -> bytes:
-    with suppress(PublishError):
-        return _unbase64(signature.sig)
-    return b""
-
-
-def _unbase64(text: str) -> bytes:
+def decoded(text: str) -> bytes:
     """Decode base64 in the standard and in the URL-safe alphabet, as DSSE requires."""
     try:
         with decoding.damaged("not base64"):
             plain = text.encode("ascii").translate(_STANDARD)
             return base64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
     except decoding.DamagedError as error:
-        raise PublishError(f"{error} in a DSSE envelope") from error
+        raise MalformedError(f"{error} in a DSSE envelope") from error
 
 
 _STANDARD = bytes.maketrans(b"-_", b"+/")
+
+
+_REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"
+
+
+@dataclass(frozen=True)
+class SigstoreSealer:
+    """`Sealer` with the identity of a CI job (its OpenID Connect token)."""
+
+    media_type: str = BUNDLE
+    openers: Openers = ()
+
+    def seal(self, payload: bytes) -> bytes:
+        """Sign a statement and have it logged. Raises PublishError without an identity."""
+        sigstore = _sigstore()
+        try:
+            token = sigstore.oidc.detect_credential()
+            if not token:
+                hint = "in CI allow OpenID Connect tokens (GitHub: `permissions: id-token: write`), or use --key"
+                raise PublishError("this job has no identity to sign with", hint=hint)
+            context = sigstore.sign.SigningContext.from_trust_config(sigstore.models.ClientTrustConfig.production())
+            with context.signer(sigstore.oidc.IdentityToken(token)) as signer:
+                bundle = signer.sign_dsse(sigstore.dsse.Statement(payload))
+        except (sigstore.errors.Error, OSError) as error:
+            raise InfrastructureError(f"Sigstore did not sign: {error}", hint=_REACHABLE) from error
+        return str(bundle.to_json()).encode()
+
+
+@dataclass(frozen=True)
+class SigstoreOpener:
+    """`Opener` that trusts one identity (a workflow's address, an e-mail address) of one issuer."""
+
+    identity: str
+    issuer: str
+    media_types = frozenset((BUNDLE,))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.identity,)
+
+    def open(self, content: bytes, media_type: str = BUNDLE) -> Opened | Unread:  # noqa: ARG002 - the one form
+        """Open a bundle that this identity signed and that is in the log."""
+        sigstore = _sigstore()
+        try:
+            bundle = sigstore.models.Bundle.from_json(content)
+        except Exception as error:
+            raise MalformedError(f"not a Sigstore bundle: {error}") from error
+        policy = sigstore.verify.policy.Identity(identity=self.identity, issuer=self.issuer)
+        try:
+            kind, payload = sigstore.verify.Verifier.production().verify_dsse(bundle, policy)
+        except sigstore.errors.VerificationError as error:
+            return Unread(Reason.UNTRUSTED_KEY, f"not signed by {self.identity}: {error}", blocks=False)
+        except (sigstore.errors.Error, OSError) as error:
+            raise InfrastructureError(f"Sigstore's trust root cannot be fetched: {error}", hint=_REACHABLE) from error
+        except Exception as error:
+            raise MalformedError(f"a Sigstore bundle that cannot be checked: {error}") from error
+        return Opened(payload_type=kind, payload=payload, signed_by=(SignedBy(name=self.identity),))
+
+
+def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules
+    """Import Sigstore's client with the modules that are used. It is optional and heavy."""
+    try:
+        for name in ("dsse", "errors", "models", "oidc", "sign", "verify.policy"):
+            import_module(f"sigstore.{name}")
+    except ImportError as error:
+        hint = "pip install 'tf-envbuilder[sigstore]', or use --key"
+        raise PublishError("keyless signing needs the package sigstore", hint=hint) from error
+    return import_module("sigstore")

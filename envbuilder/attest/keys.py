@@ -64,10 +64,7 @@ class PrivateKey:
 
 
 def create(folder: Path, *, password: str | None = None, expires: datetime | None = None) -> PrivateKey:
-    """Make a key pair in a folder; only its owner can read the private half. Never overwrites a file.
-
-    ``expires`` is written into the public half, for people who trust it.
-    """
+    """Make a key pair in a folder; only its owner can read the private half, ``expires`` is in the public half."""
     serialization, ed25519, _ = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
     taken = next((path for path in (secret, public) if path.exists()), None)
@@ -89,10 +86,8 @@ def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     try:
         key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
     except (ValueError, TypeError, unsupported) as error:
-        raise UsageError(
-            f"{path}: not a usable private key: {error}",
-            hint="envbuilder keys new FOLDER makes one; for a protected one set TF_ENVBUILDER_KEY_PASSWORD",
-        ) from error
+        hint = "envbuilder keys new FOLDER makes one; for a protected one set TF_ENVBUILDER_KEY_PASSWORD"
+        raise UsageError(f"{path}: not a usable private key: {error}", hint=hint) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new FOLDER makes one")
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
@@ -131,20 +126,15 @@ def _public_keys(path: Path) -> Iterable[PublicKey]:
                 yield replace(_load_public(path, block), expires=expires)
                 expires, block, found = None, "", True
         elif line.startswith(_EXPIRES) and expires is None:
-            expires = _moment(path, line)
+            try:
+                expires = moment(line.removeprefix(_EXPIRES).strip())
+            except decoding.DamagedError as error:
+                text = f"{path}: {line[:100]!r} is not a time with a zone"
+                raise UsageError(text, hint="as in Expires: 2027-11-21T00:00:00Z") from error
         elif line.strip() and not line.startswith("#"):
             raise UsageError(f"{path}: {line[:100]!r} is not understood", hint=f"a key file has {_FORM}")
     if block or expires or not found:
         raise UsageError(f"{path}: no complete public key at its end", hint=f"a key file has {_FORM}")
-
-
-def _moment(path: Path, line: str) -> datetime:
-    try:
-        return moment(line.removeprefix(_EXPIRES).strip())
-    except decoding.DamagedError as error:
-        raise UsageError(
-            f"{path}: {line[:100]!r} is not a time with a zone", hint="as in Expires: 2027-11-21T00:00:00Z"
-        ) from error
 
 
 def _load_public(path: Path, block: str) -> PublicKey:
@@ -196,7 +186,6 @@ def _cryptography() -> tuple[Any, Any, type[Exception]]:
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - likewise
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - likewise
     except ImportError as error:
-        raise PublishError(
-            "signing and verifying need the package cryptography", hint="pip install 'tf-envbuilder[publish]'"
-        ) from error
+        text = "signing and verifying need the package cryptography"
+        raise PublishError(text, hint="pip install 'tf-envbuilder[publish]'") from error
     return serialization, ed25519, UnsupportedAlgorithm

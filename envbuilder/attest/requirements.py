@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -51,6 +51,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     next: str = ""
 
 
+Refusals = tuple[Refusal, ...]
+
+
 @dataclass(frozen=True)
 class GpuRequirement:
     """A GPU model by the catalogue's name; ``words`` are those that the driver's name of the GPU has to contain."""
@@ -79,11 +82,23 @@ class EnvironmentRequirement(msgspec.Struct, frozen=True):
         return f"{self.id}-{self.image}" if self.image else self.id
 
 
+@dataclass(frozen=True)
+class HostClass:
+    """A GPU and a driver, of which ``535`` is a branch; any host without both."""
+
+    gpu: GpuRequirement | None = None
+    driver: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
     """The needs of a deployment: a level, a driver (``535`` is a branch), a GPU, an age in seconds.
 
-    ``tensorflow`` is a version or its first parts.
+    ``tensorflow`` is a version or its first parts. ``threshold`` keys have to sign, and to answer. ``on`` are host
+    classes, each of which has to meet it.
     """
 
     level: Level = "cpu"
@@ -92,6 +107,8 @@ class Requirement:
     max_age_s: float = 90 * 86_400.0
     environment: EnvironmentRequirement | None = None
     tensorflow: str | None = None
+    threshold: int = 1
+    on: tuple[HostClass, ...] = ()
 
 
 def read_driver(text: str) -> str:
@@ -124,6 +141,18 @@ def read_gpu(text: str, model_of: ModelOf) -> GpuRequirement:
     return GpuRequirement(model, model_of, tuple(sorted(set(words) - {"nvidia", "gpu"})))
 
 
+def parse_host_classes(text: str, model_of: ModelOf) -> tuple[HostClass, ...]:
+    """Read ``H100/535, A100/550``, each class once. Raises UsageError for another form and for an unknown GPU."""
+    found: dict[HostClass, None] = {}
+    for part in text.split(","):
+        gpu, slash, driver = (one.strip() for one in part.rpartition("/"))
+        if not slash:
+            hint = "a GPU and a driver's branch or release: H100/535"
+            raise UsageError(f"{part.strip()!r} is not a host class", hint=hint)
+        found[HostClass(read_gpu(gpu, model_of), read_driver(driver))] = None
+    return tuple(found)
+
+
 def fitting(pattern: re.Pattern[str], text: str, what: str, hint: str) -> re.Match[str]:
     """Match a complete text. Raises UsageError that quotes it."""
     found = pattern.fullmatch(text)
@@ -154,59 +183,36 @@ def _states(gpu: GpuSeen, word: str) -> bool:
     return 0.9 * size <= gpu.memory <= 1.01 * size
 
 
-def shortcomings(stored: str, verdict: Verdict, wanted: Requirement, now: datetime) -> tuple[Refusal, ...]:
-    """Return every reason why a verdict does not meet a requirement; empty if it does."""
-    found = ((reason, compare(verdict, wanted, now)) for reason, compare in COMPARISONS)
-    return tuple(Refusal(reason=reason, statement=stored, message=message) for reason, message in found if message)
-
-
-def _environment(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
-    here = verdict.environment.id if verdict.environment else "no environment of envbuilder"
-    other = wanted.environment is not None and wanted.environment.id != here
-    return f"this is {here}; {wanted.environment} is required" if other else ""
-
-
-def _tensorflow(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
-    here = verdict.environment.tensorflow if verdict.environment else "unknown"
-    other = wanted.tensorflow is not None and not is_prefix(wanted.tensorflow, here)
-    return f"its TensorFlow is {here}; {wanted.tensorflow} is required" if other else ""
-
-
-def _simulated(verdict: Verdict, *_: object) -> str:
-    return "the verdict was simulated: its driver or GPU was not real" if verdict.unreal else ""
-
-
-def _failed(verdict: Verdict, *_: object) -> str:
-    where = f"{verdict.host.driver or 'no driver'}, {_gpus(verdict)}"
-    return f"{_because('the verdict is FAILED', verdict)} ({where})" if verdict.verdict == "FAILED" else ""
-
-
-def _inconclusive(verdict: Verdict, *_: object) -> str:
-    return _because("the verdict is INCONCLUSIVE", verdict) if verdict.verdict == "INCONCLUSIVE" else ""
-
-
-def _age(verdict: Verdict, wanted: Requirement, now: datetime) -> str:
+def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterator[tuple[str, Reason, str]]:
+    """Compare each field of a requirement: yield its name, the reason and a message where the verdict does not fit."""
+    has, host = verdict.environment, verdict.host
+    gpus, driver = ", ".join(gpu.name for gpu in host.gpus) or "no GPU", host.driver or "none"
+    because = f": {'; '.join(verdict.reasons)}" if verdict.reasons else ""
+    name, version = (has.id, has.tensorflow) if has else ("no environment of envbuilder", "unknown")
+    if wanted.environment is not None and wanted.environment.id != name:
+        yield "environment", Reason.OTHER_ENVIRONMENT, f"this is {name}; {wanted.environment} is required"
+    if wanted.tensorflow is not None and not is_prefix(wanted.tensorflow, version):
+        yield "tensorflow", Reason.OTHER_ENVIRONMENT, f"its TensorFlow is {version}; {wanted.tensorflow} is required"
+    if verdict.unreal:
+        yield "unreal", Reason.SIMULATED, "the verdict was simulated: its driver or GPU was not real"
+    if verdict.verdict == "FAILED":
+        yield "failed", Reason.FAILED, f"the verdict is FAILED{because} ({host.driver or 'no driver'}, {gpus})"
+    if verdict.verdict == "INCONCLUSIVE":
+        yield "inconclusive", Reason.INCONCLUSIVE, f"the verdict is INCONCLUSIVE{because}"
+    if why := inconsistent(verdict):
+        yield "inconsistent", Reason.INCONSISTENT, f"the verdict is PASSED although {why}"
     age = (now - moment(verdict.finished)).total_seconds()
     if age < -CLOCK_SKEW.total_seconds():
-        return f"validated {in_words(-age, 1)} in the future: a clock is wrong"
-    allowed = f"at most {in_words(wanted.max_age_s, 1)} is accepted"
-    return f"validated {in_words(age, 1)} ago; {allowed}" if age > wanted.max_age_s else ""
-
-
-def _level(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
-    low = rank(verdict.level) < rank(wanted.level)
-    return f"validated up to {verdict.level}; {wanted.level} is required" if low else ""
-
-
-def _driver(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
-    ran = verdict.host.driver or "none"
-    other = wanted.driver is not None and not is_prefix(wanted.driver, ran)
-    return f"validated on driver {ran}; {wanted.driver} is required" if other else ""
-
-
-def _gpu(verdict: Verdict, wanted: Requirement, _: datetime) -> str:
-    other = wanted.gpu is not None and not any(map(wanted.gpu.is_met_by, verdict.host.gpus))
-    return f"validated on {_gpus(verdict)}; {wanted.gpu} is required" if other else ""
+        yield "age", Reason.EXPIRED, f"validated {in_words(-age, 1)} in the future: a clock is wrong"
+    if age > wanted.max_age_s:
+        allowed = f"at most {in_words(wanted.max_age_s, 1)} is accepted"
+        yield "age", Reason.EXPIRED, f"validated {in_words(age, 1)} ago; {allowed}"
+    if rank(verdict.level) < rank(wanted.level):
+        yield "level", Reason.LEVEL_TOO_LOW, f"validated up to {verdict.level}; {wanted.level} is required"
+    if wanted.driver is not None and not is_prefix(wanted.driver, driver):
+        yield "driver", Reason.OTHER_DRIVER, f"validated on driver {driver}; {wanted.driver} is required"
+    if wanted.gpu is not None and not any(map(wanted.gpu.is_met_by, host.gpus)):
+        yield "gpu", Reason.OTHER_GPU, f"validated on {gpus}; {wanted.gpu} is required"
 
 
 def inconsistent(verdict: Verdict) -> str:
@@ -237,27 +243,8 @@ def _misnamed(verdict: Verdict) -> str:
     return f"its environment {has.id} has TensorFlow {has.tensorflow}, Python {has.python}, CUDA {has.cuda or 'none'}"
 
 
-def _inconsistent(verdict: Verdict, *_: object) -> str:
-    why = inconsistent(verdict)
-    return f"the verdict is PASSED although {why}" if why else ""
-
-
 _GPUS: Mapping[Level, int] = {"gpu": 1, "multi-gpu": 2}
 """The least number of GPUs for each level."""
-
-COMPARISONS: tuple[tuple[Reason, Callable[[Verdict, Requirement, datetime], str]], ...] = (
-    (Reason.OTHER_ENVIRONMENT, _environment),
-    (Reason.OTHER_ENVIRONMENT, _tensorflow),
-    (Reason.SIMULATED, _simulated),
-    (Reason.FAILED, _failed),
-    (Reason.INCONCLUSIVE, _inconclusive),
-    (Reason.INCONSISTENT, _inconsistent),
-    (Reason.EXPIRED, _age),
-    (Reason.LEVEL_TOO_LOW, _level),
-    (Reason.OTHER_DRIVER, _driver),
-    (Reason.OTHER_GPU, _gpu),
-)
-"""Every comparison of a verdict with a requirement: each returns a message, or '' if the requirement is met."""
 
 
 def rank(level: Level) -> int:
@@ -290,11 +277,3 @@ def in_words(seconds: float, digits: int = 0) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.{digits}f} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def _gpus(verdict: Verdict) -> str:
-    return ", ".join(gpu.name for gpu in verdict.host.gpus) or "no GPU"
-
-
-def _because(text: str, verdict: Verdict) -> str:
-    return f"{text}: {'; '.join(verdict.reasons)}" if verdict.reasons else text

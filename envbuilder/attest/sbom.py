@@ -1,13 +1,15 @@
-"""The packages of an image: found in the files of its package managers, and written as a CycloneDX 1.6 document.
+"""What an image is made of: its packages as a CycloneDX 1.6 document, its build as SLSA provenance v1.
 
-The image is neither run nor unpacked. The same image gives the same document.
+Packages are found in the files of package managers; the image is neither run nor unpacked. The same image gives the
+same document.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
@@ -15,12 +17,17 @@ from urllib.parse import quote
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import __version__
+from envbuilder.attest.statements import PROVENANCE, Resource, Statement, about, digest_hex, resource
+from envbuilder.image.build import ImageRecord
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed, RemovedFiles, sums
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.versions import distribution
 
 SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
+
+BUILD_TYPE = "urn:envbuilder:build/v1"
+BUILDER = "urn:envbuilder:builder/v1"
 
 _NAMESPACE = uuid.UUID("5b0d5a6e-6c1f-5f53-9f6a-2c1d0d8c7f11")
 """A random namespace: serial numbers are derived from it and the image's digest."""
@@ -82,11 +89,11 @@ def read(files: Files) -> ImagePackages:
             found |= set(_debian(text, files))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    release_file = _os_release(
-        decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b"")
-    )
-    release = release_file.get("VERSION_CODENAME") or release_file.get("VERSION_ID", "")
-    return ImagePackages(tuple(sorted(found)), release_file.get("ID", ""), release, release_file.get("VERSION_ID", ""))
+    text = decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b"")
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    system = {key: value.strip().strip('"') for key, _, value in pairs}
+    release = system.get("VERSION_CODENAME") or system.get("VERSION_ID", "")
+    return ImagePackages(tuple(sorted(found)), system.get("ID", ""), release, system.get("VERSION_ID", ""))
 
 
 def _debian(text: str, files: Files) -> Iterator[ImagePackage]:
@@ -123,19 +130,11 @@ def _python(text: str, path: str) -> Iterator[ImagePackage]:
     if "Name" not in fields or "Version" not in fields:
         return
     expression = fields.get("License-Expression", "")
-    stated = expression or fields.get("License", "") or "; ".join(_classified(header))
-    licences = (stated[:120],) if stated else ()
-    requires = tuple(_python_requires(header, path))
-    yield ImagePackage(
-        "pypi", distribution(fields["Name"]), fields["Version"], "", licences, bool(expression), "", requires
-    )
-
-
-def _classified(header: str) -> Iterator[str]:
-    """Yield the last parts of the licence classifiers."""
-    for line in header.splitlines():
-        if line.startswith("Classifier: License ::"):
-            yield line.rpartition("::")[2].strip()
+    classified = re.findall(r"^Classifier: License ::(?:.*::)?[ \t]*(\S.*?)\s*$", header, re.MULTILINE)
+    stated = expression or fields.get("License", "") or "; ".join(classified)
+    licences, requires = (stated[:120],) if stated else (), tuple(_python_requires(header, path))
+    name = distribution(fields["Name"])
+    yield ImagePackage("pypi", name, fields["Version"], "", licences, bool(expression), "", requires)
 
 
 def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
@@ -143,19 +142,11 @@ def _python_requires(header: str, path: str) -> Iterator[tuple[str, ...]]:
     python = _PYTHON.search(path)
     here = {"extra": "", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
     here |= {"python_version": python[1], "python_full_version": f"{python[1]}.0"} if python else {}
-    for line in header.splitlines():
-        if line.startswith("Requires-Dist:"):
-            try:
-                wanted = Requirement(line.removeprefix("Requires-Dist:").strip())
-            except InvalidRequirement:
-                continue
+    for line in re.findall(r"^Requires-Dist:(.*)$", header, re.MULTILINE):
+        with suppress(InvalidRequirement):
+            wanted = Requirement(line.strip())
             if wanted.marker is None or wanted.marker.evaluate(here):
                 yield (distribution(wanted.name),)
-
-
-def _os_release(text: str) -> dict[str, str]:
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
-    return {key: value.strip().strip('"') for key, _, value in pairs}
 
 
 def bom(
@@ -169,18 +160,14 @@ def bom(
 ) -> Json:
     """Describe an image by its repository, manifest digest, contents and the lock that it was made from.
 
-    ``created`` is when the image was built (ISO 8601; '' if unknown). ``left_out`` are the files that its variant
-    removes from locked packages: stated for each package, and in sum for the image.
+    ``created`` is an ISO 8601 time ('' if unknown). ``left_out`` are the files that its variant removes from locked
+    packages.
     """
     locked = {(package.name, package.version): package for package in lock}
-    lacking = left_out or {}
-    image = _some(
-        type="container",
-        name=name,
-        version=digest,
-        purl=_image_purl(name, digest),
-        properties=list(_lacked(lacking.values())),
-    )
+    lacking, last = left_out or {}, _encoded(name.rpartition("/")[2])
+    purl = f"pkg:oci/{last}@{_encoded(digest)}?repository_url={_encoded(name, '/')}"
+    properties = list(_lacked(lacking.values()))
+    image = _some(type="container", name=name, version=digest, purl=purl, properties=properties)
     # Two copies of one version (one of them bundled inside another package) are one component.
     parts = {_purl(one, contents): _component(one, contents, locked, lacking) for one in contents.packages}
     if contents.distribution:
@@ -207,15 +194,13 @@ def _some(**fields: Any) -> Json:  # noqa: ANN401 - JSON values
 def _dependencies(contents: ImagePackages) -> Iterator[Json]:
     """Yield the packages that each package requires, of those in the image."""
     here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
-    edges: dict[str, dict[str, None]] = {}
+    edges: dict[str, set[str]] = {}
     for package in contents.packages:
-        needed = edges.setdefault(_purl(package, contents), {})
-        for names in package.requires:
-            met = next((here[package.kind, name] for name in names if (package.kind, name) in here), "")
-            if met:
-                needed[met] = None
+        known = ([here.get((package.kind, name), "") for name in names] for names in package.requires)
+        met = (next(filter(None, names), "") for names in known)
+        edges.setdefault(_purl(package, contents), set()).update(filter(None, met))
     for ref, needed in edges.items():
-        yield {"ref": ref, "dependsOn": tuple(sorted(needed.keys() - {ref}))}
+        yield {"ref": ref, "dependsOn": tuple(sorted(needed - {ref}))}
 
 
 def _property(name: str, value: str) -> Json:
@@ -248,15 +233,9 @@ def _component(
         purl=purl,
         hashes=hashes if len(hashes) == 1 else [],
         externalReferences=[files] if len(hashes) > 1 else [],
-        licenses=_licences(package),
+        licenses=[{"expression": name} if package.spdx else {"license": {"name": name}} for name in package.licences],
         properties=properties,
     )
-
-
-def _licences(package: ImagePackage) -> list[Json]:
-    if package.spdx:
-        return [{"expression": package.licences[0]}]
-    return [{"license": {"name": name}} for name in package.licences]
 
 
 def _purl(package: ImagePackage, contents: ImagePackages) -> str:
@@ -270,11 +249,50 @@ def _purl(package: ImagePackage, contents: ImagePackages) -> str:
     return f"pkg:deb/{distribution}/{name}@{version}" + (f"?{'&'.join(qualifiers)}" if qualifiers else "")
 
 
-def _image_purl(name: str, digest: str) -> str:
-    last = name.rpartition("/")[2]
-    return f"pkg:oci/{_encoded(last)}@{_encoded(digest)}?repository_url={_encoded(name, '/')}"
-
-
 def _encoded(text: str, also: str = "") -> str:
     """Encode a part of a package URL; its specification leaves a colon as it is, and ``also``."""
     return quote(text, safe=f":{also}")
+
+
+def provenance(
+    name: str,
+    digest: str,
+    record: ImageRecord,
+    context: Mapping[str, str],
+    locked: Iterable[Locked],
+    tools: Mapping[str, str],
+    known: str = "",
+) -> Statement:
+    """Return the statement of a build: ``context`` is path → sha256 digest, ``tools`` name → version.
+
+    ``known`` is the digest of the record of its layers and configuration ('' without one). The base's digest is the
+    manifest's if it came from a registry, else the engine's image id.
+    """
+    materials = [resource(path, value) for path, value in sorted(context.items())]
+    stated = record.base.rpartition("@")[2] if "@sha256:" in record.base else record.base_id
+    materials.append(Resource(name=record.base, digest={"sha256": digest_hex(stated)}))
+    materials += [_package(package) for package in locked]
+    if record.revision:
+        materials.append(Resource(name="source", digest={"gitCommit": record.revision}))
+    parameters = {"environment": record.environment, **({"base": record.base_origin} if record.base_origin else {})}
+    times = {
+        "invocationId": record.started and f"{record.environment}/{record.started}",
+        "startedOn": record.started,
+        "finishedOn": record.finished,
+    }
+    build = {"buildType": BUILD_TYPE, "externalParameters": parameters, "resolvedDependencies": materials}
+    run = {
+        "builder": {"id": BUILDER, "version": {"envbuilder": __version__, **tools}},
+        "byproducts": [resource("image.json", known)] if known else [],
+        "metadata": _some(**times),
+    }
+    return about(name, digest, PROVENANCE, {"buildDefinition": build, "runDetails": run})
+
+
+def _package(package: Locked) -> Resource:
+    """Name a locked package with its digest, or those of every file that may have been installed."""
+    uri = f"pkg:pypi/{quote(package.name, safe='')}@{quote(package.version, safe='')}"
+    hashes = tuple(digest.removeprefix("sha256:") for digest in package.hashes)
+    if len(hashes) == 1:
+        return Resource(uri=uri, digest={"sha256": hashes[0]})
+    return Resource(uri=uri, annotations={"sha256": hashes})

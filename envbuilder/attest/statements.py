@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, assert_never, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
-from envbuilder.registry import bounded_json
-from envbuilder.verdict import SCHEMA, CheckResult, Verdict, Word
+from envbuilder.registry.bounded_json import check_unambiguous, parsed
+from envbuilder.registry.errors import MalformedError
+from envbuilder.verdict import SCHEMA, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
@@ -47,14 +48,12 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_hex(digest: str) -> str:
-    """Return the hexadecimal part of ``sha256:…``. Raises PublishError for anything else."""
     if not _DIGEST.match(digest):
-        raise PublishError(f"not a sha256 digest: {digest!r}")
+        raise PublishError(f"not a sha256 digest: {digest!r}", hint="envbuilder build, then envbuilder validate")
     return digest.removeprefix("sha256:")
 
 
 def resource(name: str, digest: str) -> Resource:
-    """Describe a resource by its name and its ``sha256:…`` digest."""
     return Resource(name=name, digest={"sha256": digest_hex(digest)})
 
 
@@ -73,10 +72,10 @@ def encode(statement: Statement) -> bytes:
 
 def parse(payload: bytes) -> Statement:
     """Read a statement. Raises PublishError if the bytes are not one in-toto Statement v1, or are ambiguous."""
-    statement: Statement = bounded_json.parsed(payload, Statement, "an in-toto statement")
-    bounded_json.check_unambiguous(payload, "one in-toto statement")
+    statement: Statement = parsed(payload, Statement, "an in-toto statement")
+    check_unambiguous(payload, "one in-toto statement")
     if statement.type != STATEMENT:
-        raise PublishError(f"not an in-toto Statement v1: _type is {statement.type!r}")
+        raise MalformedError(f"not an in-toto Statement v1: _type is {statement.type!r}")
     return statement
 
 
@@ -103,38 +102,33 @@ StatementDigest = Annotated[str, msgspec.Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z"
 """The digest under which a registry stores a statement: it includes the signatures."""
 
 
-class _Linked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Linked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``previous`` are the trusted statements that the signer saw, ``answers`` the FAILED ones that it answers."""
 
     answers: tuple[StatementDigest, ...] = ()
     previous: tuple[StatementDigest, ...] = ()
 
 
-class VerdictPredicate(_Linked, frozen=True, kw_only=True):
+class VerdictPredicate(Linked, frozen=True, kw_only=True):
     """The full verdict, and what the publisher allowed although it is not PASSED."""
 
     verdict: Verdict
     allowed: tuple[Allowance, ...] = ()
 
 
-class Notice(_Linked, frozen=True, kw_only=True):
+class Notice(Linked, frozen=True, kw_only=True):
     """A person's decision and its reason: it answers statements, or withdraws the image if it names none."""
 
     reason: str
     time: str
 
 
-def verdict_statement(
-    name: str,
-    verdict: Verdict,
-    *,
-    allowed: tuple[Allowance, ...] = (),
-    answers: tuple[str, ...] = (),
-    previous: tuple[str, ...] = (),
-) -> Statement:
-    """Return the statement of a complete verdict. Raises PublishError if the verdict names no digest."""
-    stated = VerdictPredicate(verdict=verdict, allowed=allowed, answers=answers, previous=previous)
-    return about(name, _digest(verdict), VERDICT, stated)
+def verdict_statement(name: str, verdict: Verdict, **more: tuple[Any, ...]) -> Statement:
+    """Return the statement of a complete verdict, with ``more`` fields of its predicate.
+
+    Raises PublishError if the verdict names no digest.
+    """
+    return about(name, _digest(verdict), VERDICT, VerdictPredicate(verdict=verdict, **more))
 
 
 def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, ...] = ()) -> Statement | None:
@@ -142,22 +136,27 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
 
     An allowed INCONCLUSIVE is WARNED, never PASSED.
     """
-    digest, result = _digest(verdict), _result(verdict, allowed)
-    if result is None:
+    digest = _digest(verdict)
+    names: dict[str, tuple[str, ...]] = {}
+    for check in verdict.checks:
+        is_warned = check.outcome == "passed" and any(one.severity == "warning" for one in check.findings)
+        outcome = "warned" if is_warned else check.outcome
+        names[outcome] = (*names.get(outcome, ()), check.name)
+    results: dict[Word, Result | None] = {
+        "PASSED": "WARNED" if "warned" in names else "PASSED",
+        "FAILED": "FAILED",
+        "INCONCLUSIVE": "WARNED" if "inconclusive" in allowed else None,
+    }
+    if (result := results[verdict.verdict]) is None:
         return None
-
-    def names(*outcomes: str) -> tuple[str, ...]:
-        return tuple(check.name for check in verdict.checks if check.outcome in outcomes)
-
-    warned = tuple(check.name for check in verdict.checks if _warned(check))
     predicate = ResultPredicate(
         result=result,
         configuration=(resource("suite", verdict.suite), resource("requirements.lock", verdict.lock)),
-        passed_tests=tuple(name for name in names("passed") if name not in warned),
-        warned_tests=warned,
-        failed_tests=names("failed"),
-        skipped=names("skipped"),
-        unfinished=names("error", "timeout"),
+        passed_tests=names.get("passed", ()),
+        warned_tests=names.get("warned", ()),
+        failed_tests=names.get("failed", ()),
+        skipped=names.get("skipped", ()),
+        unfinished=tuple(one.name for one in verdict.checks if one.outcome in ("error", "timeout")),
         verdict=verdict.verdict,
         level=verdict.level,
         allowed=allowed,
@@ -187,7 +186,7 @@ class FailedResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _VerdictHeader(msgspec.Struct, frozen=True):
-    """The fields of a verdict that are read first: its schema and its word, of any version."""
+    """The fields of a verdict of any version."""
 
     schema: str = ""
     verdict: str = ""
@@ -226,21 +225,20 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         about = ", ".join(f"sha256:{one}" if one else "no sha256 digest" for one in subjects) or "nothing"
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
     if kind == TEST_RESULT:
-        found: FailedResult = bounded_json.parsed(statement.predicate, FailedResult, "a test result")
+        found: FailedResult = parsed(statement.predicate, FailedResult, "a test result")
         return found if found.result == "FAILED" else None
     if kind == NOTICE:
-        notice: Notice = bounded_json.parsed(statement.predicate, Notice, "a notice")
+        notice: Notice = parsed(statement.predicate, Notice, "a notice")
         moment(notice.time)
         return notice
     if kind != VERDICT:
         return Unread(Reason.NEWER_SCHEMA, f"a trusted statement of type {kind}, which this version cannot read")
-    header: _VerdictHeader = bounded_json.parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
+    header: _VerdictHeader = parsed(statement.predicate, _PredicateHeader, "a verdict").verdict
     if header.schema != SCHEMA:
-        text = f"a trusted verdict of schema {header.schema!r}, which this version cannot read"
-        return Unread(Reason.NEWER_SCHEMA, text)
+        return Unread(Reason.NEWER_SCHEMA, f"a trusted verdict of schema {header.schema!r}, which cannot be read")
     if header.verdict not in get_args(Word):
         return Unread(Reason.UNKNOWN_WORD, f"a trusted verdict says {header.verdict!r}, which is not a known word")
-    stated: VerdictPredicate = bounded_json.parsed(statement.predicate, VerdictPredicate, "a verdict")
+    stated: VerdictPredicate = parsed(statement.predicate, VerdictPredicate, "a verdict")
     moment(stated.verdict.started)
     moment(stated.verdict.finished)
     if stated.verdict.image.digest != digest:
@@ -250,26 +248,9 @@ def _understood(digest: str, statement: Statement) -> Meaning:
 
 def _digest(verdict: Verdict) -> str:
     if verdict.unreal:
-        raise PublishError(
-            "a simulated verdict is never stated: no driver or GPU of this verdict was real",
-            hint="validate on a host with that driver and GPU",
-        )
+        text = "a simulated verdict is never stated: no driver or GPU of this verdict was real"
+        raise PublishError(text, hint="validate on a host with that driver and GPU")
     if verdict.image.digest is None:
-        raise PublishError("the verdict names no manifest digest: validate the image by its registry digest")
+        hint = "envbuilder validate IMAGE@sha256:… --attach --key KEY"
+        raise PublishError("the verdict names no manifest digest: validate the image by its registry digest", hint=hint)
     return verdict.image.digest
-
-
-def _result(verdict: Verdict, allowed: tuple[Allowance, ...]) -> Result | None:
-    match verdict.verdict:
-        case "PASSED":
-            return "WARNED" if any(map(_warned, verdict.checks)) else "PASSED"
-        case "FAILED":
-            return "FAILED"
-        case "INCONCLUSIVE":
-            return "WARNED" if "inconclusive" in allowed else None
-        case _ as never:
-            assert_never(never)
-
-
-def _warned(check: CheckResult) -> bool:
-    return check.outcome == "passed" and any(f.severity == "warning" for f in check.findings)

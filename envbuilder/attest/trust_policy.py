@@ -14,21 +14,19 @@ import msgspec
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
-    GpuRequirement,
-    ModelOf,
+    HostClass,
     Refusal,
+    Refusals,
     Requirement,
     age_s,
+    comparisons,
     driver_branch,
     inconsistent,
     moment,
     rank,
-    read_driver,
-    read_gpu,
-    shortcomings,
 )
-from envbuilder.attest.statements import FailedResult, Meaning, Notice, Unread, VerdictPredicate
-from envbuilder.errors import Reason, UsageError
+from envbuilder.attest.statements import FailedResult, Linked, Meaning, Notice, Unread, VerdictPredicate
+from envbuilder.errors import Reason
 from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verdict, is_passed
 
 
@@ -53,82 +51,90 @@ class AttachedStatement:
         return self.meaning.verdict if isinstance(self.meaning, VerdictPredicate) else None
 
     @property
-    def names(self) -> frozenset[str]:
-        """The statements that a trusted statement says it saw."""
-        if not self.signed_by or not isinstance(self.meaning, VerdictPredicate | Notice):
-            return frozenset()
-        return frozenset(self.meaning.answers + self.meaning.previous)
+    def signers(self) -> str:
+        return ", ".join(one.name[:16] for one in self.signed_by)
+
+    @property
+    def links(self) -> Linked:
+        """The statements that this one answers, and those that its signer saw."""
+        return self.meaning if isinstance(self.meaning, Linked) else Linked()
+
+
+Evidence = tuple[AttachedStatement, ...]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict that meets the requirement, or every reason why none does.
 
     ``notes`` are refusals that changed nothing. ``state`` is the answer in a word for the required host class,
-    ``failures`` each valid FAILED of it, ``suites`` the suites of every real verdict of it.
+    ``failures`` each valid FAILED of it, ``suites`` the suites of every real verdict of it. ``standing`` says that
+    of one class of several.
     """
 
     state: KindState
     verdict: Verdict | None = None
     signed_by: tuple[str, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    notes: tuple[Refusal, ...] = ()
-    failures: tuple[Refusal, ...] = ()
+    refusals: Refusals = ()
+    notes: Refusals = ()
+    failures: Refusals = ()
     suites: tuple[str, ...] = ()
+    standing: KindStanding | None = None
 
     @property
     def accepted(self) -> bool:
         return self.state == "passed"
 
 
-class _Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """A readable verdict, its signers who are trusted today, and the reasons why it does not meet the requirement."""
+class _Judged(msgspec.Struct, frozen=True):
+    """A verdict, its signers who are trusted today, and the reasons why it does not meet the requirement."""
 
-    verdict: Verdict
     stored: str
+    verdict: Verdict
     signers: tuple[str, ...]
-    found: tuple[Refusal, ...]
+    found: Refusals
+
+    @property
+    def reasons(self) -> set[Reason]:
+        return {refusal.reason for refusal in self.found}
 
 
-def decide(
-    evidence: tuple[AttachedStatement, ...], wanted: Requirement, now: datetime, *, threshold: int = 1
-) -> Decision:
+def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
     """Accept a digest if a verdict meets every requirement and no trusted statement forbids it.
 
     A statement that is not understood forbids, and so does a FAILED or a withdrawal that nothing answers.
-    ``threshold`` is the number of keys that have to sign, also an answer.
     """
     judged = [_judge(item, verdict, wanted, now) for item in evidence if (verdict := item.verdict) is not None]
-    unread: dict[bool, list[Refusal]] = {True: [], False: []}
+    blocking: list[Refusal] = []
+    passed_over: list[Refusal] = []
     for item in evidence:
         if isinstance(one := item.meaning, Unread):
-            blocks = one.blocks and len(_answered_by(item, evidence, now)) < threshold
-            unread[blocks].append(Refusal(reason=one.reason, statement=item.stored, message=one.message))
-    blocking, passed_over = tuple(unread[True]), tuple(unread[False])
+            blocks = one.blocks and len(_answered_by(item, evidence, now)) < wanted.threshold
+            refusal = Refusal(reason=one.reason, statement=item.stored, message=one.message)
+            (blocking if blocks else passed_over).append(refusal)
     found = tuple(refusal for one in judged for refusal in one.found)
-    failures = tuple(_in_force(evidence, found, wanted, now, threshold))
+    failures = tuple(_in_force(evidence, found, wanted, now))
     accepted = sorted((one for one in judged if not one.found), key=lambda one: moment(one.verdict.finished))[::-1]
     # The signers of the newest verdict come first: it is shown, and the answer names its first signer.
     signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
     refusals = (*blocking, *failures)
     if not accepted:
         refusals = tuple(dict.fromkeys((*refusals, *found)))
-    elif len(signers) < threshold:
-        text = f"{len(signers)} of the {threshold} required keys signed a verdict that meets the requirement"
+    elif len(signers) < wanted.threshold:
+        text = f"{len(signers)} of the {wanted.threshold} required keys signed a verdict that meets the requirement"
         refusals = (*refusals, Refusal(reason=Reason.TOO_FEW_KEYS, message=text))
-    if accepted and not refusals:
-        state: KindState = "passed"
-    elif accepted or blocking or failures:
-        state = "failed" if failures else "refused"
-    else:
-        state = _state_without(judged)
+    passed = bool(accepted) and not refusals
+    here = [one for one in judged if not one.verdict.unreal and not one.reasons & ELSEWHERE]
+    failed = {refusal.statement for refusal in failures}  # those of every host count too
+    suites = dict.fromkeys(one.verdict.suite for one in judged if one in here or one.stored in failed)
+    without: KindState = "refused" if accepted or blocking else _state_without([one.reasons for one in here])
     return Decision(
-        state=state,
-        verdict=accepted[0].verdict if state == "passed" else None,
-        signed_by=signers if state == "passed" else (),
+        state="passed" if passed else "failed" if failures else without,
+        verdict=accepted[0].verdict if passed else None,
+        signed_by=signers if passed else (),
         refusals=refusals,
-        notes=(*passed_over, *found) if accepted else passed_over,
+        notes=(*passed_over, *(found if accepted else ())),
         failures=failures,
-        suites=_suites(judged, failures),
+        suites=tuple(suites),
     )
 
 
@@ -136,37 +142,16 @@ ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
 """The reasons of a verdict that was reached on another host class than the required one."""
 
 
-def _suites(judged: list[_Judged], failures: tuple[Refusal, ...]) -> tuple[str, ...]:
-    """Return the suites that ran on the required host class, or that found a failure of every host."""
-    failed = {refusal.statement for refusal in failures}
-    return tuple(
-        dict.fromkeys(
-            one.verdict.suite
-            for one in judged
-            if not one.verdict.unreal
-            and (one.stored in failed or not {refusal.reason for refusal in one.found} & ELSEWHERE)
-        )
-    )
-
-
-def _state_without(judged: list[_Judged]) -> KindState:
-    """Return in a word why no verdict is accepted. Simulated verdicts do not count."""
-    reasons = [{refusal.reason for refusal in one.found} for one in judged if not one.verdict.unreal]
-    here = [found for found in reasons if not found & ELSEWHERE]
-    if any(found == {Reason.EXPIRED} for found in here):
+def _state_without(here: list[set[Reason]]) -> KindState:
+    """Return in a word why no verdict of the host class is accepted."""
+    if {Reason.EXPIRED} in here:
         return "stale"
     if any(Reason.INCONCLUSIVE in found for found in here):
         return "inconclusive"
     return "refused" if here else "missing"
 
 
-def _in_force(
-    evidence: tuple[AttachedStatement, ...],
-    found: tuple[Refusal, ...],
-    wanted: Requirement,
-    now: datetime,
-    threshold: int,
-) -> Iterator[Refusal]:
+def _in_force(evidence: Evidence, found: Refusals, wanted: Requirement, now: datetime) -> Iterator[Refusal]:
     """Yield each FAILED and withdrawal that too few keys answer."""
     failed = {one.statement: one for one in found if one.reason is Reason.FAILED}
     stated = [_failures(one) for one in _real(evidence) if one.verdict == "FAILED"]
@@ -177,71 +162,56 @@ def _in_force(
             if one.verdict.unreal or not concerns(one.verdict, wanted):
                 continue
         elif isinstance(one, Notice) and not one.answers:
-            text, then = f"withdrawn: {one.reason}; said by {_signers(item)} on {one.time}", moment(one.time)
+            text, then = f"withdrawn: {one.reason}; said by {item.signers} on {one.time}", moment(one.time)
             refusal = Refusal(reason=Reason.WITHDRAWN, statement=item.stored, message=text)
         elif isinstance(one, FailedResult) and not any(one.checks <= checks for checks in stated):
             names = ", ".join(sorted(one.checks)[:5])
-            text = f"a test result by {_signers(item)} is FAILED ({names}), and its verdict is not there"
+            text = f"a test result by {item.signers} is FAILED ({names}), and its verdict is not there"
             refusal = Refusal(reason=Reason.FAILED, statement=item.stored, message=text)
-        if refusal is None or not item.trusted_at(min(then, now)):  # a signer may write a time in the future
-            continue
-        if len(_answered_by(item, evidence, now)) < threshold:
+        # A signer may write a time in the future.
+        trusted = refusal is not None and item.trusted_at(min(then, now))
+        if refusal and trusted and len(_answered_by(item, evidence, now)) < wanted.threshold:
             yield refusal
 
 
-def _answered_by(item: AttachedStatement, evidence: tuple[AttachedStatement, ...], now: datetime) -> frozenset[str]:
+def _answered_by(item: AttachedStatement, evidence: Evidence, now: datetime) -> frozenset[str]:
     """Return the trusted keys with a statement that answers another: a person's notice, or a verdict that may.
 
     A verdict's suite must not be older. A suite is older than another if it ran earlier for the first time.
     """
-    first = {
-        suite: time for time, suite in sorted(((moment(v.finished), v.suite) for v in _real(evidence)), reverse=True)
-    }
-    revoking = item.verdict
+    ran = sorted(((moment(one.finished), one.suite) for one in _real(evidence)), reverse=True)
+    first, revoking = {suite: time for time, suite in ran}, item.verdict
     signers: set[str] = set()
     for other in evidence:
-        one = other.meaning
-        if isinstance(one, VerdictPredicate | Notice) and not {item.stored, *item.copies}.isdisjoint(one.answers):
+        if {item.stored, *item.copies}.intersection(other.links.answers):
             passed = other.verdict
-            newer = (
-                passed
-                and revoking
-                and supersedes(passed, revoking, now)
-                and first[passed.suite] >= first[revoking.suite]
-            )
-            if isinstance(one, Notice) or newer:
+            newer = passed and revoking and supersedes(passed, revoking, now)
+            if passed is None or (newer and revoking and first[passed.suite] >= first[revoking.suite]):
                 signers.update(other.trusted_at(now))
     return frozenset(signers)
 
 
-def _real(evidence: tuple[AttachedStatement, ...]) -> tuple[Verdict, ...]:
+def _real(evidence: Evidence) -> tuple[Verdict, ...]:
     return tuple(one for item in evidence if (one := item.verdict) is not None and not one.unreal)
 
 
 def _judge(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: datetime) -> _Judged:
     """Assess a verdict. An expired key accepts nothing; its FAILED verdicts from before that day stay valid."""
-    found = shortcomings(item.stored, verdict, wanted, now)
-    said = f"; said by {_signers(item)} on {verdict.finished}"
-    found = tuple(
-        msgspec.structs.replace(one, message=one.message + said) if one.reason is Reason.FAILED else one
-        for one in found
-    )
-    signers = item.trusted_at(now)
+    signers, found = item.trusted_at(now), []
+    for _, reason, text in comparisons(verdict, wanted, now):
+        said = f"; said by {item.signers} on {verdict.finished}" if reason is Reason.FAILED else ""
+        found.append(Refusal(reason=reason, statement=item.stored, message=text + said))
     if not signers:
-        text = f"signed by {_signers(item)}, which was trusted until {item.signed_by[0].expires}"
-        found = (*found, Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
-    return _Judged(verdict=verdict, stored=item.stored, signers=signers, found=found)
-
-
-def _signers(item: AttachedStatement) -> str:
-    return ", ".join(one.name[:16] for one in item.signed_by)
+        text = f"signed by {item.signers}, which was trusted until {item.signed_by[0].expires}"
+        found.append(Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
+    return _Judged(item.stored, verdict, signers, tuple(found))
 
 
 _ON_GPU = ("gpu", "multi-gpu")
 
 
 def failed_levels(verdict: Verdict) -> tuple[CheckLevel, ...]:
-    """Return the levels in which a verdict's checks failed, crashed or ran out of time, lowest first."""
+    """Return the levels whose checks failed, crashed or ran out of time, lowest first."""
     failed = {check.level for check in verdict.checks if check.outcome in ("failed", "error", "timeout")}
     return tuple(level for level in LEVELS if level in failed)
 
@@ -286,82 +256,36 @@ def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:
     return frozenset(gpu.name.casefold() for gpu in host.gpus), driver_branch(host.driver or "")
 
 
-@dataclass(frozen=True)
-class HostClass:
-    """A GPU and a driver, of which ``535`` is a branch; any host without both."""
-
-    gpu: GpuRequirement | None = None
-    driver: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
+def decide_by_class(evidence: Evidence, wanted: Requirement, now: datetime) -> tuple[Decision, ...]:
+    """Decide for each required host class. A FAILED in the gpu levels counts for its own class, others for each."""
+    return tuple(_of_class(evidence, wanted, kind, now) for kind in wanted.on)
 
 
-def parse_host_classes(text: str, model_of: ModelOf) -> tuple[HostClass, ...]:
-    """Read ``H100/535, A100/550``, each class once. Raises UsageError for another form and for an unknown GPU."""
-    return tuple(dict.fromkeys(_host_class(part.strip(), model_of) for part in text.split(",")))
-
-
-def _host_class(text: str, model_of: ModelOf) -> HostClass:
-    gpu, slash, driver = (part.strip() for part in text.rpartition("/"))
-    if not slash:
-        raise UsageError(f"{text!r} is not a host class", hint="a GPU and a driver's branch or release: H100/535")
-    return HostClass(read_gpu(gpu, model_of), read_driver(driver))
-
-
-@dataclass(frozen=True)
-class ClassDecision:
-    """The state of a digest on one host class, the decision behind it, and the refusals of this class."""
-
-    kind: HostClass
-    standing: KindStanding
-    decision: Decision
-    refusals: tuple[Refusal, ...]
-
-
-def decide_by_class(
-    evidence: tuple[AttachedStatement, ...],
-    wanted: Requirement,
-    kinds: tuple[HostClass, ...],
-    now: datetime,
-    *,
-    threshold: int = 1,
-) -> tuple[ClassDecision, ...]:
-    """Decide for each host class.
-
-    A FAILED in the gpu levels counts for its own class, one below them for every class.
-    """
-    found = []
-    for kind in kinds:
-        here = replace(wanted, gpu=kind.gpu, driver=kind.driver or None)
-        found.append(_of_class(kind, decide(evidence, here, now, threshold=threshold), now))
-    return tuple(found)
-
-
-_MISSING = Refusal(reason=Reason.KIND_MISSING, message="no real verdict is from this host class")
-
-
-def _refusals(decision: Decision) -> tuple[Refusal, ...]:
-    """Return the refusals of a class, without those of verdicts of other classes."""
-    elsewhere = {refusal.statement for refusal in decision.refusals if refusal.reason in ELSEWHERE} - {""}
-    here = tuple(one for one in decision.refusals if one.statement not in elsewhere)
-    return {"passed": (), "failed": decision.failures, "missing": (_MISSING,)}.get(decision.state, here)
-
-
-def _of_class(kind: HostClass, decision: Decision, now: datetime) -> ClassDecision:
-    found, verdict = _refusals(decision), decision.verdict
+def _of_class(evidence: Evidence, wanted: Requirement, kind: HostClass, now: datetime) -> Decision:
+    """Decide for one class, without the refusals of verdicts that are of another."""
+    found = decide(evidence, replace(wanted, gpu=kind.gpu, driver=kind.driver or None), now)
+    elsewhere = {refusal.statement for refusal in found.refusals if refusal.reason in ELSEWHERE} - {""}
+    here = tuple(one for one in found.refusals if one.statement not in elsewhere)
+    missing = Refusal(reason=Reason.KIND_MISSING, message="no real verdict is from this host class")
+    refusals = {"passed": (), "failed": found.failures, "missing": (missing,)}.get(found.state, here)
+    counted, verdict = {refusal.statement for refusal in refusals}, found.verdict
+    others = (one for one in (*found.notes, *found.refusals) if one.reason not in ELSEWHERE)
     standing = KindStanding(
         kind=str(kind),
         gpu=str(kind.gpu or ""),
         driver=kind.driver,
-        state=decision.state,
-        suites=decision.suites,
-        why="; ".join(dict.fromkeys(refusal.message for refusal in found)),
+        state=found.state,
+        suites=found.suites,
+        why="; ".join(dict.fromkeys(refusal.message for refusal in refusals)),
         level=verdict.level if verdict else None,
         ran_on=verdict.host.driver if verdict else None,
         finished=verdict.finished if verdict else "",
         age_s=age_s(verdict, now) if verdict else None,
-        signers=decision.signed_by,
+        signers=found.signed_by,
     )
-    named = tuple(msgspec.structs.replace(one, message=f"{kind}: {one.message}") for one in found)
-    return ClassDecision(kind, standing, decision, named)
+    return msgspec.structs.replace(
+        found,
+        refusals=tuple(msgspec.structs.replace(one, message=f"{kind}: {one.message}") for one in refusals),
+        notes=tuple(one for one in others if one.statement not in counted),
+        standing=standing,
+    )

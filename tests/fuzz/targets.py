@@ -25,8 +25,7 @@ from made_images import SITE, context_of, image_of, package, record
 from target import REFUSED, REPOSITORY, Target, each, file, folder
 
 from envbuilder.attest import envelope, keys, sbom, statements, trust_policy
-from envbuilder.attest.requirements import Requirement
-from envbuilder.attest.sigstore import SigstoreOpener
+from envbuilder.attest.requirements import Requirement, parse_host_classes
 from envbuilder.catalog import store
 from envbuilder.choice import read_known
 from envbuilder.cli.output import as_json, flattened
@@ -282,7 +281,7 @@ def manifests(data: bytes) -> None:
 
 def sealed_envelope(data: bytes) -> None:
     opened = envelope.KeyOpener((keys.load_public_keys(folder() / "keys" / keys.PUBLIC)[0],)).open(data)
-    if not isinstance(opened, envelope.Rejected):
+    if not isinstance(opened, statements.Unread):
         statements.parse(opened.payload)
 
 
@@ -313,10 +312,7 @@ def trusted(data: bytes) -> None:
     each(
         lambda: trust_policy.decide(items, Requirement(level="cpu"), NOW),
         lambda: trust_policy.decide_by_class(
-            items,
-            Requirement(level="gpu"),
-            trust_policy.parse_host_classes("A100/535", store.load().gpu_model),
-            NOW,
+            items, Requirement(level="gpu", on=parse_host_classes("A100/535", store.load().gpu_model)), NOW
         ),
     )
 
@@ -341,7 +337,7 @@ def bundle(data: bytes) -> None:
     verifier = mock.Mock()
     verifier.verify_dsse.side_effect = sigstore.errors.VerificationError("not verified")
     with mock.patch.object(sigstore.verify.Verifier, "production", return_value=verifier):
-        SigstoreOpener("a@example.org", "https://issuer.example").open(data)
+        envelope.SigstoreOpener("a@example.org", "https://issuer.example").open(data)
 
 
 # Images

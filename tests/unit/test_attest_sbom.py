@@ -16,7 +16,6 @@ from layered_engine import saved
 from packageurl import PackageURL
 
 from envbuilder.attest import sbom
-from envbuilder.attest.provenance import provenance
 from envbuilder.attest.sbom import ImagePackage, ImagePackages, bom
 from envbuilder.engine.layers import layers
 from envbuilder.image import lockfile
@@ -231,7 +230,9 @@ def test_provenance_has_the_shape_that_is_published() -> None:
     )
     context = {"Dockerfile": digest("d"), "requirements.lock": digest("l")}
     tools = {"docker": "20.10.24", "uv": "0.5.1"}
-    made = provenance("registry.example.org/team/image", digest("image"), record, context, (), tools, digest("known"))
+    made = sbom.provenance(
+        "registry.example.org/team/image", digest("image"), record, context, (), tools, digest("known")
+    )
     parsed = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())
     inputs = {item.name: item.digest["sha256"] for item in parsed.build_definition.resolved_dependencies}
     assert inputs["Dockerfile"] == digest("d").removeprefix("sha256:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -34,7 +35,7 @@ from envbuilder import simulated
 from envbuilder.attest import envelope, statements
 from envbuilder.attest.envelope import SignedBy
 from envbuilder.attest.keys import PrivateKey, create
-from envbuilder.attest.requirements import GpuRequirement, Requirement, read_gpu
+from envbuilder.attest.requirements import GpuRequirement, HostClass, Requirement, parse_host_classes, read_gpu
 from envbuilder.attest.statements import (
     VERDICT,
     VerdictPredicate,
@@ -45,10 +46,8 @@ from envbuilder.attest.statements import (
 )
 from envbuilder.attest.trust_policy import (
     AttachedStatement,
-    HostClass,
     decide,
     decide_by_class,
-    parse_host_classes,
 )
 from envbuilder.catalog.store import load
 from envbuilder.errors import PublishError, Reason, UsageError
@@ -211,12 +210,13 @@ def failed(kind: str, level: str, **given: object) -> Verdict:
 
 
 def states(*values: Verdict, demand: Requirement | None = None) -> list[str]:
-    asked = demand or Requirement(level="gpu")
-    found = decide_by_class(evidence(*values), asked, ON, NOW)
+    asked = replace(demand or Requirement(level="gpu"), on=ON)
+    found = decide_by_class(evidence(*values), asked, NOW)
     for one in found:
-        assert bool(one.refusals) == (one.standing.state != "passed"), "each no has a reason, no yes has one"
-        assert one.decision.accepted == (one.standing.state == "passed")
-    return [one.standing.state for one in found]
+        assert bool(one.refusals) == (not one.accepted), "each no has a reason, no yes has one"
+        assert one.standing is not None
+        assert one.state == one.standing.state
+    return [one.state for one in found]
 
 
 def test_a_pass_on_each_kind_is_demanded() -> None:
@@ -276,7 +276,7 @@ def test_stale_inconclusive_and_too_low_are_told_apart() -> None:
 
 
 def test_a_reason_belongs_to_its_kind() -> None:
-    found = decide_by_class(evidence(passed("H100/535")), Requirement(level="gpu"), ON, NOW)
+    found = decide_by_class(evidence(passed("H100/535")), Requirement(level="gpu", on=ON), NOW)
     assert [[one.reason for one in kind.refusals] for kind in found] == [[], [Reason.KIND_MISSING]]
     assert found[1].refusals[0].message.startswith("A100/550: ")
 
