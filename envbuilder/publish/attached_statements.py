@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
-from envbuilder.attest.envelope import BUNDLE, Opened, Opener, Rejected, pae
+from envbuilder.attest.envelope import BUNDLE, Opened, Openers, pae
 from envbuilder.attest.statements import Unread, understood
-from envbuilder.attest.trust_policy import AttachedStatement
+from envbuilder.attest.trust_policy import AttachedStatement, Evidence
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
 from envbuilder.registry.deadline import in_parallel
-from envbuilder.registry.errors import RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, ambiguity, digest_of
 from envbuilder.registry.referrers import Listing, document, listing, subject_of
 from envbuilder.verdict import Verdict
 
 
 @dataclass(frozen=True)
-class ImageStatements:
-    digest: str
-    documents: tuple[AttachedStatement, ...]
-
-
-@dataclass(frozen=True)
 class PublishedVerdicts:
-    """The trusted verdicts of a repository, the attached documents by image digest, and how many each signer has."""
+    """The documents attached to images of a repository that have a trusted statement, by the image's digest."""
 
-    verdicts: tuple[Verdict, ...]
-    evidence: dict[str, tuple[AttachedStatement, ...]] = field(default_factory=dict)
-    signed: Counter[str] = field(default_factory=Counter)
+    evidence: dict[str, Evidence]
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        each = {one.stored: one.verdict for found in self.evidence.values() for one in found}
+        return tuple(verdict for verdict in each.values() if verdict is not None)
 
 
-def published(repository: Repository, openers: tuple[Opener, ...]) -> PublishedVerdicts:
+def published(repository: Repository, openers: Openers) -> PublishedVerdicts:
     """Collect the trusted verdicts of a repository for a report. Raises PublishError if it does not exist."""
     tags = repository.tags()
     if tags is None:
-        raise PublishError(f"there is no repository {repository.reference.name}", hint="is its name right?")
-    verdicts: dict[str, Verdict] = {}
-    signed: Counter[str] = Counter()
-    evidence: dict[str, tuple[AttachedStatement, ...]] = {}
+        hint = "is its name right? to publish there: envbuilder publish --to " + repository.reference.name
+        raise PublishError(f"there is no repository {repository.reference.name}", hint=hint)
+    evidence: dict[str, Evidence] = {}
     for digest in _digests(repository, tags):
-        found = statements_of(repository, openers, digest)
-        if found is None or not any(item.signed_by for item in found.documents):
-            continue
-        evidence[digest] = found.documents
-        for item in found.documents:
-            signed.update(one.name for one in item.signed_by)
-            if item.verdict is not None:
-                verdicts[item.stored] = item.verdict
-    return PublishedVerdicts(tuple(verdicts.values()), evidence, signed)
+        manifest = repository.manifest(digest)
+        found = read_statements(repository, manifest, openers) if manifest is not None else ()
+        if any(item.signed_by for item in found):
+            evidence[digest] = found
+    return PublishedVerdicts(evidence)
 
 
 def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
@@ -64,26 +56,19 @@ def _digests(repository: Repository, tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(digests)
 
 
-def statements_of(repository: Repository, openers: tuple[Opener, ...], target: str) -> ImageStatements | None:
-    """Read every statement attached to the image of a tag or digest; None if the repository has no such image."""
-    manifest = repository.manifest(target)
-    return read_statements(repository, manifest, openers) if manifest is not None else None
-
-
-def read_statements(repository: Repository, manifest: Manifest, openers: tuple[Opener, ...]) -> ImageStatements:
+def read_statements(repository: Repository, manifest: Manifest, openers: Openers) -> Evidence:
     """Open every attached document that could be a statement, and each one that a trusted statement names."""
-    kinds = frozenset(opener.media_type for opener in openers)
+    kinds = frozenset[str]().union(*(opener.media_types for opener in openers))
     listed = listing(repository, manifest.digest, kinds)
     items = sorted(listed.items.items(), key=lambda one: (one[1] == BUNDLE, one[0]))
-    waiting = {stored: False for stored, kind in items if kind in ("", *kinds)}
+    waiting = [stored for stored, kind in items if kind in ("", *kinds)]
     opened: dict[str, tuple[str, AttachedStatement]] = {}
     while waiting:
-        work = [(stored, waiting[stored]) for stored in waiting]
-        found = in_parallel(
-            lambda one: _open(repository, manifest, openers, listed, *one), work, repository.transport.deadline
-        )
-        opened |= {one.stored: (content, one) for content, one in found}
-        waiting = {name: True for _, one in opened.values() for name in one.names if name not in opened}
+        work = partial(_open, repository, manifest, openers, listed, named=bool(opened))
+        opened |= {one.stored: (content, one) for content, one in in_parallel(work, waiting)}
+        links = [one.links for _, one in opened.values()]
+        named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
+        waiting = [name for name in named if name not in opened]
     unclear = ambiguity(manifest)
     problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
     each: dict[str, AttachedStatement] = {}
@@ -91,25 +76,22 @@ def read_statements(repository: Repository, manifest: Manifest, openers: tuple[O
         first = each.get(content, one)
         signers = tuple(dict.fromkeys((*first.signed_by, *one.signed_by)))
         each[content] = replace(first, signed_by=signers, copies=first.copies | {one.stored})
-    return ImageStatements(manifest.digest, (*problems, *each.values()))
+    return (*problems, *each.values())
 
 
 def _open(
-    repository: Repository,
-    manifest: Manifest,
-    openers: tuple[Opener, ...],
-    listed: Listing,
-    stored: str,
-    named: bool,  # noqa: FBT001 - one of a row's values
+    repository: Repository, manifest: Manifest, openers: Openers, listed: Listing, stored: str, *, named: bool
 ) -> tuple[str, AttachedStatement]:
     """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing.
 
     One that a trusted statement names refuses the image if it is gone.
     """
-    kinds = frozenset(opener.media_type for opener in openers)
+    kinds = frozenset[str]().union(*(opener.media_types for opener in openers))
     try:
         kind, content = document(repository, stored, kinds)
-        opened = [opener.open(content) for opener in openers if opener.media_type == kind]
+        opened = [opener.open(content, kind) for opener in openers if kind in opener.media_types]
+    except MalformedError as error:
+        return stored, _unread(stored, Reason.UNREADABLE, error.message)
     except RegistryRefusedError as error:
         gone = error.fault is Reason.NOT_THERE
         if gone and named:
@@ -125,9 +107,7 @@ def _open(
         if isinstance(one, Opened):
             meaning = understood(manifest.digest, one.payload_type, one.payload)
             return digest_of(pae(one.payload_type, one.payload)), AttachedStatement(stored, one.signed_by, meaning)
-    rejected = next(one for one in opened if isinstance(one, Rejected))
-    reason = Reason.UNTRUSTED_KEY if rejected.unknown_signer else Reason.BAD_SIGNATURE
-    return stored, _unread(stored, reason, rejected.message)
+    return stored, AttachedStatement(stored, (), next(one for one in opened if isinstance(one, Unread)))
 
 
 def _unread(stored: str, reason: Reason, message: str, *, blocks: bool = False) -> AttachedStatement:

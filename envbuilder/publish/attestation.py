@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Opener, Sealer, bundled
+from envbuilder.attest.envelope import BUNDLE, ENVELOPE, Openers, Sealer, bundled
 from envbuilder.attest.requirements import CLOCK_SKEW, moment
 from envbuilder.attest.statements import (
     NOTICE,
@@ -30,7 +30,8 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, UsageError
 from envbuilder.publish.attached_statements import read_statements
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
-from envbuilder.publish.results import Compression, PublishDocument, PublishRow
+from envbuilder.publish.results import Compression, NoticeKind, PublishDocument, PublishRow
+from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Descriptor, Manifest, ambiguity
@@ -47,33 +48,11 @@ REUSE_WITHIN = timedelta(hours=24)
 """The greatest age of a verdict of an interrupted run that is used; after that the image is validated again."""
 
 PREDICATE_TYPE = "in-toto.io/predicate-type"
-"""The annotation with the type of a statement, for tools that list statements."""
-
-
 _CONTENT, _BUNDLED = "dev.sigstore.bundle.content", "dev.sigstore.bundle.predicateType"
-"""The annotations of a bundle that cosign reads."""
-
+"""Annotations: the type of a statement, for tools that list statements; and those of a bundle that cosign reads."""
 
 Describe = Callable[[str, str, Image], tuple[Statement, ...]]
 """Makes further statements about an image from its name, digest and content: its packages and its origin."""
-
-
-@dataclass(frozen=True)
-class PublishTools:
-    """The services that publishing one image needs; ``zstd`` pushes instead of the engine if it is set."""
-
-    engine: Engine
-    repository: Repository
-    sealer: Sealer
-    validate: Callable[[Reference], Verdict]
-    now: Callable[[], datetime]
-    describe: Describe = field(default=lambda name, digest, image: ())  # noqa: ARG005 - the port's names
-    say: Callable[[str], None] = field(default=lambda text: None)  # noqa: ARG005 - likewise
-    zstd: ZstdPusher | None = None
-
-    @property
-    def compression(self) -> Compression:
-        return "zstd" if self.zstd else "gzip"
 
 
 @dataclass(frozen=True)
@@ -96,16 +75,41 @@ class ValidationTerms:
         return content_key({"terms": msgspec.json.encode(parts)})
 
 
-def validated(
-    folder: Path,
-    to: Reference,
-    manifest: Manifest,
-    journal: Journal,
-    tools: PublishTools,
-    terms: ValidationTerms,
-    *,
-    again: bool = False,
-) -> Verdict:
+@dataclass(frozen=True)
+class PublishSession:
+    """The services of one command, its variables and its host."""
+
+    engine: Engine
+    workspace: Workspace
+    say: Callable[[str], None]
+    environment: Mapping[str, str]
+    host: HostRef
+
+
+@dataclass(frozen=True)
+class PublishTools:
+    """The services that publishing one image needs; ``zstd`` pushes instead of the engine if it is set.
+
+    ``folder`` stores the journal and the verdict, until it is attached; ``terms`` are the conditions of a validation.
+    """
+
+    engine: Engine
+    repository: Repository
+    sealer: Sealer
+    validate: Callable[[Reference], Verdict]
+    folder: Path
+    terms: ValidationTerms
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    describe: Describe = lambda name, digest, image: ()  # noqa: ARG005 - the port's names
+    say: Callable[[str], None] = lambda text: None  # noqa: ARG005 - likewise
+    zstd: ZstdPusher | None = None
+
+    @property
+    def compression(self) -> Compression:
+        return "zstd" if self.zstd else "gzip"
+
+
+def validated(manifest: Manifest, journal: Journal, tools: PublishTools, *, again: bool = False) -> Verdict:
     """Validate the image of a digest, unless an interrupted run did so recently under the same conditions.
 
     ``again`` validates it in any case. Raises PublishError for a digest that may be several images: readers could run
@@ -113,22 +117,23 @@ def validated(
     """
     if found := ambiguity(manifest):
         raise PublishError(f"{manifest.digest}: {found[1]}", hint="push one image, and name it by its digest")
-    path = folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
+    terms, path = tools.terms.key, tools.folder / f"{manifest.digest.removeprefix('sha256:')[:16]}.verdict.json"
     earlier = journal.last("validated")
-    same = earlier is not None and (earlier.digest, earlier.terms) == (manifest.digest, terms.key)
+    same = earlier is not None and (earlier.digest, earlier.terms) == (manifest.digest, terms)
     verdict = read_document(path, Verdict) if same and not again else None
     if verdict is not None and _is_fresh(verdict, tools.now()):
         tools.say(f"already validated: {verdict.verdict}")
     else:
-        reference = to.at(manifest.digest)
+        reference = tools.repository.reference.at(manifest.digest)
         tools.say(f"validating {reference}")
         if tools.engine.image(str(reference)) is None:
             tools.engine.pull(str(reference))
         verdict = tools.validate(reference)
         write_document(path, verdict)
-        journal.note(JournalEntry(step="validated", digest=manifest.digest, verdict=path.name, terms=terms.key))
+        journal.note(JournalEntry(step="validated", digest=manifest.digest, terms=terms))
     if verdict.image.digest != manifest.digest:
-        raise PublishError(f"the verdict is about {verdict.image.digest}, not about {manifest.digest}")
+        text = f"the verdict is about {verdict.image.digest}, not about {manifest.digest}"
+        raise PublishError(text, hint="another image was pushed at the same time: run the command again")
     return verdict
 
 
@@ -140,7 +145,6 @@ def _is_fresh(verdict: Verdict, now: datetime) -> bool:
 
 
 def state(
-    name: str,
     manifest: Manifest,
     verdict: Verdict,
     tools: PublishTools,
@@ -152,6 +156,7 @@ def state(
     The verdict answers each FAILED that its signer trusts and whose checks passed in it. Raises PublishError for a
     simulated verdict, before anything is signed.
     """
+    name = tools.repository.reference.name
     result = result_statement(name, verdict, allowed=allowed)
     answers, previous = links(tools.repository, tools.sealer.openers, manifest, verdict, tools.now())
     main = verdict_statement(name, verdict, allowed=allowed, answers=answers, previous=previous)
@@ -176,14 +181,14 @@ def attach_signed(
 
 
 def links(
-    repository: Repository, openers: tuple[Opener, ...], manifest: Manifest, verdict: Verdict | None, now: datetime
+    repository: Repository, openers: Openers, manifest: Manifest, verdict: Verdict | None, now: datetime
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the trusted statements that a new one answers, and all that it follows.
 
     A verdict answers each FAILED whose checks passed in it. It does not follow itself: an interrupted run may have
     attached it.
     """
-    found = read_statements(repository, manifest, openers).documents if openers else ()
+    found = read_statements(repository, manifest, openers) if openers else ()
     answers, previous = [], []
     for one in sorted(found, key=lambda one: one.stored):
         meaning, stated = one.meaning, one.verdict
@@ -196,48 +201,40 @@ def links(
     return tuple(answers), tuple(previous)
 
 
-@dataclass(frozen=True)
-class PublishSession:
-    """The services of one command and the host that it runs on; ``say`` takes progress."""
-
-    engine: Engine
-    workspace: Workspace
-    say: Callable[[str], None]
-    environment: Mapping[str, str]
-    host: HostRef
+def image_at(repository: Repository) -> Manifest:
+    """Return the manifest of the repository's digest. Raises PublishError if the registry does not have it."""
+    reference = repository.reference
+    manifest = repository.manifest(reference.digest)
+    if manifest is None:
+        hint = f"check the digest; to publish the image: envbuilder publish --to {reference.name} --key KEY"
+        raise PublishError(f"the registry has no {reference}", hint=hint)
+    return manifest
 
 
 def by_digest(target: str | None) -> Reference:
     """Read a reference with a digest. Raises UsageError for a tag, which may be another image tomorrow."""
     reference = parse(target or "")
     if not reference.digest:
-        raise UsageError(
-            f"{target!r} names no digest; a verdict is attached to a digest",
-            hint="registry.example.org/team/image@sha256:…, as `envbuilder verify IMAGE --key KEY` names it",
-        )
+        hint = "registry.example.org/team/image@sha256:…, as `envbuilder verify IMAGE --key KEY` names it"
+        raise UsageError(f"{target!r} names no digest; a verdict is attached to a digest", hint=hint)
     return reference
 
 
-def attach_verdict(
-    folder: Path, reference: Reference, tools: PublishTools, terms: ValidationTerms, *, fresh: bool = False
-) -> Verdict:
-    """Validate the image and attach its verdict, a FAILED one too; ``folder`` has the verdict until it is attached.
+def attach_verdict(tools: PublishTools, *, fresh: bool = False) -> Verdict:
+    """Validate the image of the repository's digest and attach its verdict, a FAILED one too.
 
     A verdict of an interrupted run under the same conditions is attached first, so that a FAILED is not lost by
     trying again. Raises PublishError for an unknown image and for a simulated verdict, InfrastructureError if the
     registry or the engine fails.
     """
-    manifest = tools.repository.manifest(reference.digest)
-    if manifest is None:
-        raise PublishError(f"the registry has no {reference}", hint="run `envbuilder publish` first")
-    with exclusively(folder):
-        journal = Journal(folder / "journal.jsonl")
+    manifest = image_at(tools.repository)
+    with exclusively(tools.folder):
+        journal = Journal(tools.folder / "journal.jsonl")
         waits = bool(journal.entries) and journal.entries[-1].step == "validated"  # a verdict is not attached yet
-        again = fresh or not waits
-        verdict = validated(folder, reference, manifest, journal, tools, terms, again=again)
-        stored = state(reference.name, manifest, verdict, tools)
+        verdict = validated(manifest, journal, tools, again=fresh or not waits)
+        stored = state(manifest, verdict, tools)
         journal.note(JournalEntry(step="stated", digest=manifest.digest))
-    tools.say(f"attached to {reference}: {', '.join(stored)}")
+    tools.say(f"attached to {tools.repository.reference}: {', '.join(stored)}")
     return verdict
 
 
@@ -249,7 +246,12 @@ def _on_slices(verdict: Verdict, host: HostRef) -> Verdict:
 
 
 def tools_for(
-    reference: Reference, session: PublishSession, sealer: Sealer, judge: Callable[[Reference], Verdict]
+    repository: Repository,
+    session: PublishSession,
+    sealer: Sealer,
+    judge: Callable[[Reference], Verdict],
+    folder: Path,
+    terms: ValidationTerms,
 ) -> PublishTools:
     """Return the tools to attach verdicts of ``judge``, which are added to the history first."""
 
@@ -258,14 +260,7 @@ def tools_for(
         History(session.workspace.history).add((verdict,))
         return verdict
 
-    return PublishTools(
-        engine=session.engine,
-        repository=Repository(reference, session.environment),
-        sealer=sealer,
-        validate=validate,
-        now=lambda: datetime.now(UTC),
-        say=session.say,
-    )
+    return PublishTools(session.engine, repository, sealer, validate, folder, terms, say=session.say)
 
 
 def validate_and_attach(
@@ -276,10 +271,14 @@ def validate_and_attach(
     validate: Callable[[ValidationRequest], Verdict],
 ) -> Verdict:
     """Validate the image of a digest on this host as a request says, and attach the verdict."""
+
+    def judge(image: Reference) -> Verdict:
+        return validate(replace(request, image=str(image)))
+
     terms = ValidationTerms(session.host, request.profile, request.gpus)
-    folder = session.workspace.attached(reference.digest)
-    tools = tools_for(reference, session, sealer, lambda image: validate(replace(request, image=str(image))))
-    return attach_verdict(folder, reference, tools, terms, fresh=request.fresh)
+    folder, repository = session.workspace.attached(reference.digest), Repository(reference, session.environment)
+    with advising(reference):
+        return attach_verdict(tools_for(repository, session, sealer, judge, folder, terms), fresh=request.fresh)
 
 
 LONGEST_REASON = 1_000
@@ -304,27 +303,19 @@ def publish_notice(
         raise UsageError(f"a reason of one line is needed, at most {LONGEST_REASON} characters", hint=hint)
     reference = by_digest(image)
     repository = Repository(reference, environment)
-    manifest = repository.manifest(reference.digest)
-    if manifest is None:
-        raise PublishError(f"the registry has no {reference}", hint="is its digest right?")
-    known = {one.stored for one in read_statements(repository, manifest, sealer.openers).documents}
-    if unknown := [one for one in answers if one not in known]:
-        raise PublishError(
-            f"no statement about {reference} has the digest {unknown[0]}",
-            hint=f"envbuilder verify {reference} --key KEY --format json names statements by their digests",
-        )
-    _, previous = links(repository, sealer.openers, manifest, None, now)
-    others = tuple(one for one in previous if one not in answers)
-    notice = Notice(reason=reason, time=now.isoformat(timespec="seconds"), answers=answers, previous=others)
-    statement = about(reference.name, manifest.digest, NOTICE, notice)
-    attached = attach_signed(repository, sealer, manifest, statement)
-    confirm(repository, manifest.digest, attached)
-    row = PublishRow(
-        environment="",
-        repository=reference.name,
-        digest=manifest.digest,
-        notice="answered" if answers else "withdrawn",
-        reason=reason,
-        statements=tuple(one.digest for one in attached),
-    )
-    return PublishDocument(rows=(row,))
+    with advising(reference):
+        manifest = image_at(repository)
+        known = {one.stored for one in read_statements(repository, manifest, sealer.openers)}
+        if unknown := [one for one in answers if one not in known]:
+            hint = f"envbuilder verify {reference} --key KEY --format json names statements by their digests"
+            raise PublishError(f"no statement about {reference} has the digest {unknown[0]}", hint=hint)
+        _, previous = links(repository, sealer.openers, manifest, None, now)
+        others = tuple(one for one in previous if one not in answers)
+        notice = Notice(reason=reason, time=now.isoformat(timespec="seconds"), answers=answers, previous=others)
+        statement = about(reference.name, manifest.digest, NOTICE, notice)
+        attached = attach_signed(repository, sealer, manifest, statement)
+        confirm(repository, manifest.digest, attached)
+    row = PublishRow(environment="", repository=reference.name, digest=manifest.digest, reason=reason)
+    done: NoticeKind = "answered" if answers else "withdrawn"
+    stored = tuple(one.digest for one in attached)
+    return PublishDocument(rows=(msgspec.structs.replace(row, notice=done, statements=stored),))

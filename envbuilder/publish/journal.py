@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.errors import InfrastructureError, PublishError
+from envbuilder.errors import PublishError, of_system
 from envbuilder.support import decoding
 from envbuilder.workspace import read_kept
 
@@ -23,7 +23,6 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     step: JournalStep
     digest: str = ""
-    verdict: str = ""
     terms: str = ""
 
 
@@ -48,7 +47,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise InfrastructureError(f"cannot write {self.path}: {error.strerror}") from error
+            raise of_system(error, f"write {self.path}") from error
         self.entries = (*self.entries, entry)
 
 
@@ -59,17 +58,13 @@ def exclusively(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("w")
     except OSError as error:
-        raise InfrastructureError(
-            f"cannot write {folder}: {error.strerror}", hint="free disk space or check permissions"
-        ) from error
+        raise of_system(error, f"write {folder}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PublishError(
-                f"another envbuilder command is using {folder}",
-                hint=f"run this command again when it has ended; `fuser -v {folder / '.lock'}` names its process",
-            ) from error
+            hint = f"run this command again when it has ended; `fuser -v {folder / '.lock'}` names its process"
+            raise PublishError(f"another envbuilder command is using {folder}", hint=hint) from error
         yield
 
 

@@ -1,20 +1,23 @@
-"""`publish` for every selected environment: its validator, bill of materials and provenance."""
+"""Publish one image, and every selected environment's.
+
+An image is pushed under a staging tag and validated by its digest; its statements are attached, then tags are moved.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 
-from envbuilder.attest.envelope import KeySealer, Sealer
+from envbuilder.attest.envelope import KeySealer, Sealer, SigstoreSealer
 from envbuilder.attest.keys import is_public, load_private, load_public_keys
-from envbuilder.attest.provenance import provenance
-from envbuilder.attest.sbom import bom, read
-from envbuilder.attest.sigstore import SigstoreSealer
+from envbuilder.attest.sbom import bom, provenance, read
 from envbuilder.attest.statements import CYCLONEDX, Allowance, Statement, about
 from envbuilder.choice import Choice
 from envbuilder.engine.port import Image
@@ -23,12 +26,15 @@ from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, Pu
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.build import Built, digests_of, standing
 from envbuilder.image.context import build_files
-from envbuilder.publish.attestation import PublishSession, ValidationTerms, tools_for
-from envbuilder.publish.publish import Publication, publish
+from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, state, tools_for, validated
+from envbuilder.publish.journal import Journal, JournalEntry, exclusively
 from envbuilder.publish.results import Compression, PublishDocument, PublishRow, Tag
+from envbuilder.publish.tags import FORGETS, check_immutable, confirm_tags, move, pin, staging_tag
+from envbuilder.publish.verification import advising
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.pypi.client import open_index
 from envbuilder.registry.client import Repository
+from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
 from envbuilder.validation import known_image
@@ -63,23 +69,13 @@ def publish_all(choice: Choice, options: PublishOptions, sealer: Sealer, session
     def publish_one(environment: Environment) -> PublishRow:
         built = _built(environment, session)
         fixed, name = _tags(built)
-        publication = Publication(
-            environment=environment.id,
-            image=built.record.image,
-            to=options.to,
-            tags=(fixed,),
-            moving=(name, *options.moving),
-            folder=session.workspace.publication(environment.id),
-            terms=ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets),
-            allow=options.allow,
-        )
-        tools = replace(
-            tools_for(options.to, session, sealer, partial(_judge, built, choice, options, session)),
-            describe=partial(_statements, built, session, sbom=options.sbom),
-            say=lambda text: session.say(f"{environment.id}: {text}"),
-            zstd=pusher,
-        )
-        return publish(publication, tools)
+        publication = Publication(environment.id, built.record.image, (fixed,), (name, *options.moving), options.allow)
+        judge = partial(_judge, built, choice, options, session)
+        terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
+        own = session.workspace.publication(environment.id)
+        tools = tools_for(repository, session, sealer, judge, own, terms)
+        tools = replace(tools, describe=partial(_statements, built, session, sbom=options.sbom), zstd=pusher)
+        return publish(publication, replace(tools, say=lambda text: session.say(f"{environment.id}: {text}")))
 
     return PublishDocument(rows=_rows(choice, options, publish_one))
 
@@ -88,7 +84,8 @@ def _rows(choice: Choice, options: PublishOptions, work: Callable[[Environment],
     rows = []
     for environment in choice.environments:
         try:
-            rows.append(work(environment))
+            with advising(options.to):
+                rows.append(work(environment))
         except EnvbuilderError as error:
             text = f"{error.message} (next: {error.hint})" if error.hint else error.message
             code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
@@ -98,11 +95,7 @@ def _rows(choice: Choice, options: PublishOptions, work: Callable[[Environment],
 
 
 def sealer_of(
-    keys: tuple[Path, ...],
-    *,
-    keyless: bool,
-    environment: Mapping[str, str],
-    say: Callable[[str], None] = lambda _: None,
+    keys: tuple[Path, ...], *, keyless: bool, environment: Mapping[str, str], say: Callable[[str], object] = str
 ) -> Sealer:
     """Return the signer; of ``keys`` the public ones are trusted only. Raises UsageError if there is none."""
     public = tuple(path for path in keys if is_public(path))
@@ -127,14 +120,10 @@ def plan_all(choice: Choice, options: PublishOptions, session: PublishSession) -
 
     def planned(environment: Environment) -> PublishRow:
         fixed, *moving = (*_tags(_built(environment, session)), *options.moving)
-        found = ((name, name in moving, repository.manifest(name)) for name in (fixed, *moving))
-        return PublishRow(
-            environment=environment.id,
-            repository=options.to.name,
-            compression=options.compression,
-            allowed=options.allow,
-            tags=tuple(Tag(name=name, moving=moving, before=at.digest if at else "") for name, moving, at in found),
-        )
+        before = {name: repository.manifest(name) for name in (fixed, *moving)}
+        tags = [Tag(name=one, moving=one in moving, before=at.digest if at else "") for one, at in before.items()]
+        row = PublishRow(environment=environment.id, repository=options.to.name, compression=options.compression)
+        return msgspec.structs.replace(row, allowed=options.allow, tags=tuple(tags))
 
     return PublishDocument(dry_run=True, rows=_rows(choice, options, planned))
 
@@ -155,7 +144,7 @@ def _judge(
     image = session.engine.image(name)
     verdict = validate(session.engine, request)
     if image is None or not image.has(digest):
-        raise PublishError(f"the engine does not know {name} by its digest")
+        raise PublishError(f"the engine does not know {name} by its digest", hint=f"docker pull {name}")
     return msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
 
 
@@ -194,3 +183,130 @@ def _built(environment: Environment, session: PublishSession) -> Built:
     if content_key({**files, "base": built.record.base_id.encode()}) != built.record.key:
         raise PublishError(f"{path} has changed since the image was built", hint=hint)
     return built
+
+
+@dataclass(frozen=True)
+class Publication:
+    """An image in the engine, and its immutable and moving tags."""
+
+    environment: str
+    image: str
+    tags: tuple[str, ...]
+    moving: tuple[str, ...]
+    allow: tuple[Allowance, ...] = ()
+
+
+def publish(publication: Publication, tools: PublishTools) -> PublishRow:
+    """Publish one image unless its verdict forbids it. Safe to kill at any moment and to run again.
+
+    A public tag is moved only to a digest whose statement is attached. After an error each moving tag is where it was,
+    or at the validated digest.
+    """
+    to = tools.repository.reference
+    for tag in (*publication.tags, *publication.moving):
+        to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
+    image = tools.engine.image(publication.image)
+    if image is None:
+        hint = f"envbuilder build -s {publication.environment}"
+        raise PublishError(f"the engine has no image {publication.image}", hint=hint)
+    with exclusively(tools.folder):
+        journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
+        manifest = _stage(publication, tools, image, journal)
+        check_immutable(tools.repository, publication.tags, manifest.digest)
+        verdict = validated(manifest, journal, tools)
+        refusal = _unfit(verdict, publication.allow)
+        further = tools.describe(to.name, manifest.digest, image)
+        row = PublishRow(
+            environment=publication.environment,
+            repository=to.name,
+            digest=manifest.digest,
+            compression=tools.compression,
+            verdict=verdict.verdict,
+            level=verdict.level,
+            allowed=publication.allow,
+            statements=state(manifest, verdict, tools, publication.allow, further),
+        )
+        if refusal:
+            code = ExitCode.FAILED if verdict.verdict == "FAILED" else ExitCode.NO_CLAIM
+            return msgspec.structs.replace(row, error=refusal, exit_code=code)
+        journal.note(JournalEntry(step="stated", digest=manifest.digest))
+        _promote(publication, tools, manifest)
+        _tidy(publication, tools, image)
+        tags = [Tag(name=name, moving=False) for name in publication.tags]
+        tags += [Tag(name=name, moving=True) for name in publication.moving]
+        return msgspec.structs.replace(row, published=True, tags=tuple(tags))
+
+
+def _key(publication: Publication, image: Image, tools: PublishTools) -> str:
+    """Return the name of the journal, made of everything that distinguishes publications."""
+    to, compression = str(tools.repository.reference), tools.compression
+    parts = (image.id, to, publication.tags, publication.moving, publication.allow, compression)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _stage(publication: Publication, tools: PublishTools, image: Image, journal: Journal) -> Manifest:
+    """Push under the staging tag, unless that is done, and check that the registry has this image."""
+    staged_before = journal.last("staged")
+    if staged_before is not None:
+        manifest = tools.repository.manifest(staged_before.digest)
+        if manifest is not None and not tools.repository.lacking(manifest):
+            tools.say(f"already pushed: {manifest.digest}")
+            return manifest
+    tag = staging_tag(publication.environment)
+    staged = str(tools.repository.reference.at(tag))
+    tools.say(f"pushing {staged}")
+    if tools.zstd is not None:
+        digest = tools.zstd.push(tools.engine, image, tag)
+    else:
+        tools.engine.tag(image.id, staged)
+        digest = tools.engine.push(staged)
+    manifest = tools.repository.manifest(digest)
+    if manifest is None:
+        raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)
+    if tools.zstd is None and image.id not in (manifest.digest, config_digest(manifest)):
+        raise PublishError(f"{staged} holds another image than the one that was pushed ({image.id})", hint=_ONE)
+    journal.note(JournalEntry(step="staged", digest=digest))
+    return manifest
+
+
+_ONE = "push from one host at a time, to a registry that does not convert images"
+
+
+def _unfit(verdict: Verdict, allow: tuple[Allowance, ...]) -> str:
+    """Return why a verdict forbids publishing; '' if it does not."""
+    because = "; ".join(verdict.reasons) or "see its checks"
+    if verdict.unreal:
+        raise PublishError("a simulated verdict is never published", hint="validate on a host with a real driver")
+    match verdict.verdict:
+        case "PASSED":
+            return ""
+        case "FAILED":
+            step = f"envbuilder validate {verdict.image.reference} shows every check"
+            return f"not published: FAILED: {because} (next: {step})"
+        case "INCONCLUSIVE":
+            step = "publish on a host with its GPU, or with --allow inconclusive"
+            return "" if "inconclusive" in allow else f"not published: INCONCLUSIVE: {because} (next: {step})"
+        case _ as never:
+            assert_never(never)
+
+
+def _promote(publication: Publication, tools: PublishTools, manifest: Manifest) -> None:
+    """Give the validated digest its immutable tags, then its moving tags.
+
+    Raises PublishError if the registry has lost a part of the image since the push.
+    """
+    if lost := tools.repository.lacking(manifest):
+        raise PublishError(f"the registry has lost {lost}, a part of {manifest.digest}", hint=FORGETS)
+    for tag in publication.tags:
+        pin(tools.repository, tag, manifest)
+        tools.say(f"tagged {tools.repository.reference.at(tag)}")
+    for tag in publication.moving:
+        move(tools.repository, tag, manifest)
+        tools.say(f"moved {tools.repository.reference.at(tag)}")
+    confirm_tags(tools.repository, (*publication.tags, *publication.moving))
+
+
+def _tidy(publication: Publication, tools: PublishTools, image: Image) -> None:
+    staged = str(tools.repository.reference.at(staging_tag(publication.environment)))
+    if any(tag != staged for tag in image.tags):
+        tools.engine.remove(staged)

@@ -14,6 +14,9 @@ Compression = Literal["gzip", "zstd"]
 """How the layers of a published image are compressed."""
 
 
+NoticeKind = Literal["", "withdrawn", "answered"]
+
+
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """One public tag; a moving one follows the newest image that was published under it."""
 
@@ -38,7 +41,7 @@ class PublishRow(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[Allowance, ...] = ()
     tags: tuple[Tag, ...] = ()
     statements: tuple[str, ...] = ()
-    notice: Literal["", "withdrawn", "answered"] = ""
+    notice: NoticeKind = ""
     reason: str = ""
     error: str = ""
     exit_code: int = 0
@@ -53,16 +56,10 @@ class PublishDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_text(document: PublishDocument) -> str:
-    rows = [
-        (
-            row.environment or row.repository,
-            _result(row, document),
-            row.verdict or "-",
-            row.digest[:19] or "-",
-            _details(row, document),
-        )
-        for row in document.rows
-    ]
+    rows = []
+    for row in document.rows:
+        name, verdict, digest = row.environment or row.repository, row.verdict or "-", row.digest[:19] or "-"
+        rows.append((name, _result(row, document), verdict, digest, _details(row, document)))
     return table(("environment", "result", "verdict", "digest", "tags"), rows)
 
 

@@ -23,10 +23,9 @@ def check_immutable(repository: Repository, tags: tuple[str, ...], digest: str) 
     for tag in tags:
         found = repository.manifest(tag)
         if found is not None and found.digest != digest:
-            raise PublishError(
-                f"{repository.reference.at(tag)} exists with another digest ({found.digest}) and is never overwritten",
-                hint="it may have been published with another --compression; publish under another tag with --moving",
-            )
+            text = f"{repository.reference.at(tag)} exists as {found.digest} and is never overwritten"
+            hint = "it may have been published with another --compression; publish under another tag with --moving"
+            raise PublishError(text, hint=hint)
 
 
 def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
@@ -38,8 +37,7 @@ def pin(repository: Repository, tag: str, manifest: Manifest) -> None:
 
 def confirm_tags(repository: Repository, tags: tuple[str, ...]) -> None:
     """Check that every tag exists. Raises InfrastructureError if one does not."""
-    lost = [tag for tag in tags if repository.manifest(tag) is None]
-    if lost:
+    if lost := [tag for tag in tags if repository.manifest(tag) is None]:
         raise _forgotten(repository, ", ".join(lost))
 
 
@@ -58,9 +56,8 @@ def _write(repository: Repository, tag: str, manifest: Manifest, before: str) ->
 
 
 def _forgotten(repository: Repository, what: str) -> InfrastructureError:
-    return InfrastructureError(
-        f"the registry accepted {repository.reference.name}: {what}, but does not have it", hint=FORGETS
-    )
+    text = f"the registry accepted {repository.reference.name}: {what}, but does not have it"
+    return InfrastructureError(text, hint=FORGETS)
 
 
 def move(repository: Repository, tag: str, manifest: Manifest) -> None:
@@ -89,23 +86,19 @@ def check_moving(tags: tuple[str, ...], to: Reference) -> None:
     """Raise UsageError for moving tags that no registry accepts or that have another meaning."""
     for tag in tags:
         to.at(tag)
-        if _LISTS.match(tag):
-            raise UsageError(f"{tag} is where a registry keeps the list of an image's statements", hint=_ANOTHER)
-        if tag.startswith(_STAGING):
-            raise UsageError(f"{tag} is a tag of images without a verdict", hint=_ANOTHER)
-        if meant_by(tag):
-            raise UsageError(f"{tag} is the tag of an environment and moves only with its image", hint=_ANOTHER)
+        reasons = (
+            (_LISTS.match(tag), "is where a registry keeps the list of an image's statements"),
+            (tag.startswith(_STAGING), "is a tag of images without a verdict"),
+            (meant_by(tag), "is the tag of an environment and moves only with its image"),
+        )
+        if why := next((text for is_taken, text in reasons if is_taken), ""):
+            raise UsageError(f"{tag} {why}", hint="choose another tag, such as latest")
 
 
 def destination(text: str) -> Reference:
     """Read the repository of --to. Raises UsageError for a tag or digest: publish makes the tags."""
     reference = parse(text)
     if reference.tag or reference.digest:
-        raise UsageError(
-            f"{text!r} names more than a repository",
-            hint=f"--to {reference.name}" + (f" --moving {reference.tag}" if reference.tag else ""),
-        )
+        hint = f"--to {reference.name}" + (f" --moving {reference.tag}" if reference.tag else "")
+        raise UsageError(f"{text!r} names more than a repository", hint=hint)
     return reference
-
-
-_ANOTHER = "choose another tag, such as latest"

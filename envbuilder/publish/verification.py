@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
-from envbuilder.attest.requirements import Refusal, Requirement, in_words
+from envbuilder.attest.requirements import Refusal, Refusals, Requirement, in_words
 from envbuilder.errors import Reason
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
 from envbuilder.support import terminal_text, yaml_reader
 from envbuilder.verdict import KindStanding, Level, Word
@@ -66,8 +69,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     age_s: float | None = None
     signed_by: str = ""
     signers: tuple[str, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-    notes: tuple[Refusal, ...] = ()
+    refusals: Refusals = ()
+    notes: Refusals = ()
     unanswered: bool = False
     kinds: tuple[KindStanding, ...] = ()
 
@@ -90,22 +93,18 @@ def as_text(found: Verification) -> str:
 def _host(found: Verification) -> tuple[str, str]:
     kernel = f"Linux {found.kernel}" if found.kernel else ""
     host = ", ".join(filter(None, (f"driver {found.driver or 'none'}", *found.gpus, found.cpu, kernel)))
-    return (
-        f"on {found.finished} ({in_words(found.age_s or 0.0)} ago) on a host with {host}",
-        f"signed by {', '.join(found.signers or (found.signed_by,))}",
-    )
+    when, signers = in_words(found.age_s or 0.0), ", ".join(found.signers or (found.signed_by,))
+    return f"on {found.finished} ({when} ago) on a host with {host}", f"signed by {signers}"
 
 
 def _standing(kind: KindStanding) -> str:
     if kind.state != "passed":
         return kind.state
-    signers = ", ".join(kind.signers)
-    return (
-        f"passed at level {kind.level} {in_words(kind.age_s or 0.0)} ago on driver {kind.ran_on}, signed by {signers}"
-    )
+    age, signers = in_words(kind.age_s or 0.0), ", ".join(kind.signers)
+    return f"passed at level {kind.level} {age} ago on driver {kind.ran_on}, signed by {signers}"
 
 
-def _listed(indent: str, refusals: tuple[Refusal, ...]) -> list[str]:
+def _listed(indent: str, refusals: Refusals) -> list[str]:
     counted = Counter((one.reason, one.message) for one in refusals)
     steps = {(one.reason, one.message): one.next for one in reversed(refusals)}
     lines: dict[str, None] = {}  # a next step that several reasons share is written once
@@ -130,24 +129,28 @@ def reason_texts() -> dict[Reason, ReasonText]:
     return yaml_reader.read_yaml(Path(__file__).with_name("reasons.yaml"), dict[Reason, ReasonText])
 
 
-def with_next(
-    refusals: tuple[Refusal, ...], image: Reference, demanded: Demanded, host: str = ""
-) -> tuple[Refusal, ...]:
+def with_next(refusals: Refusals, image: Reference, demanded: Demanded, host: str = "") -> Refusals:
     """Add the next command to refusals that have none. ``host`` is a GPU and driver, by default the required ones."""
     gpu = demanded.gpu or ("a GPU" if demanded.level in ("gpu", "multi-gpu") else "")
     wanted = " and ".join(filter(None, (gpu, demanded.driver and f"driver {demanded.driver}")))
-    fields = {
-        "image": str(image),
-        "name": image.name,
-        "host_name": image.host,
-        "host": host or wanted or "any GPU or none",
-        "level": demanded.level,
-    }
+    fields = {"image": str(image), "name": image.name, "host_name": image.host, "level": demanded.level}
+    fields["host"] = host or wanted or "any GPU or none"
 
     def text(one: Refusal) -> str:
         return reason_texts()[one.reason].next.format(**fields, statement=one.statement or "sha256:…")
 
     return tuple(one if one.next else msgspec.structs.replace(one, next=text(one)) for one in refusals)
+
+
+@contextmanager
+def advising(image: Reference) -> Iterator[None]:
+    """Add the next step of its reason to an error of a registry that names none."""
+    try:
+        yield
+    except (RegistryFailedError, RegistryRefusedError) as error:
+        (advised,) = with_next((Refusal(reason=error.fault, message="", next=error.hint),), image, Demanded())
+        error.hint = advised.next
+        raise
 
 
 def shown(step: str) -> str:

@@ -1,40 +1,56 @@
-"""The options of ``envbuilder verify``, and the state of images on host classes for reports and fleets."""
+"""``envbuilder verify``: options and decision; the state of images on host classes for reports and fleets."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from envbuilder.attest.envelope import BUNDLE, KeyOpener, KeySealer, Opener, Sealer
+import msgspec
+
+from envbuilder.attest.envelope import KeyOpener, KeySealer, Opener, Openers, Sealer, SigstoreOpener
 from envbuilder.attest.keys import load_public_keys
 from envbuilder.attest.requirements import (
     CLOCK_SKEW,
     EnvironmentRequirement,
     GpuRequirement,
+    HostClass,
     ModelOf,
+    Refusal,
+    Refusals,
     Requirement,
+    age_s,
     fitting,
+    moment,
+    parse_host_classes,
+    rank,
     read_driver,
     read_environment,
     read_gpu,
     read_version,
 )
-from envbuilder.attest.sigstore import SigstoreOpener
-from envbuilder.attest.trust_policy import HostClass, decide_by_class, parse_host_classes
-from envbuilder.errors import UsageError
-from envbuilder.publish.attached_statements import PublishedVerdicts, published, statements_of
+from envbuilder.attest.statements import Unread
+from envbuilder.attest.trust_policy import (
+    AttachedStatement,
+    Evidence,
+    decide,
+    decide_by_class,
+)
+from envbuilder.errors import EnvbuilderError, InfrastructureError, Reason, UsageError
+from envbuilder.publish.attached_statements import PublishedVerdicts, published, read_statements
 from envbuilder.publish.tags import meant_by
-from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import VerifyQuestion, verify
+from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
-from envbuilder.registry.deadline import Deadline, within
-from envbuilder.registry.errors import RegistryFailedError
+from envbuilder.registry.deadline import within
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
-from envbuilder.verdict import ImageStanding, Level
+from envbuilder.registry.referrers import listing, subject_of
+from envbuilder.verdict import HostRef, ImageStanding, KindStanding, Level, Verdict
 
 ANSWER_S = 25.0
 """Seconds in which `verify` answers, even if the registry does not."""
@@ -72,22 +88,20 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
     if options.on is not None and (options.driver is not None or options.gpu is not None):
         raise UsageError("--on names drivers and GPUs itself", hint="leave --driver and --gpu out")
     reference, wanted = parse(options.image), requirement_of(options, model_of)
-    on = parse_host_classes(options.on, model_of) if options.on is not None else ()
-    deadline = Deadline(ANSWER_S)
+    ends = time.monotonic() + ANSWER_S
 
-    def opened() -> tuple[tuple[Opener, ...], Repository]:
-        openers = openers_of(options.keys, options.identity, options.issuer)
-        return openers, Repository(reference, os.environ, deadline)
+    def opened() -> tuple[Openers, Repository]:
+        return openers_of(options.keys, options.identity, options.issuer), Repository(reference, os.environ)
 
     try:
-        openers, repository = within(deadline, opened)
+        openers, repository = within(ANSWER_S, opened)
     except RegistryFailedError as error:
         text = f"the key files and certificates could not be read in {ANSWER_S:g} s"
-        raise UsageError(text, hint="is one a pipe that nothing writes to?") from error
+        raise UsageError(text, hint="is one a pipe that nothing writes to? copy it to a file") from error
     signers = len(_names(openers))
     if not 1 <= options.threshold <= signers:
         raise UsageError(f"{options.threshold} of {signers} signers is impossible", hint="give as many --key")
-    return verify(repository, openers, VerifyQuestion(wanted, options.threshold, on), datetime.now(UTC))
+    return verify(repository, openers, wanted, datetime.now(UTC), ends - time.monotonic())
 
 
 def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
@@ -100,6 +114,8 @@ def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
         max_age_s=duration(options.max_age),
         environment=read_environment(options.environment) if options.environment is not None else meant,
         tensorflow=read_version(options.tensorflow) if options.tensorflow is not None else None,
+        threshold=options.threshold,
+        on=parse_host_classes(options.on, model_of) if options.on is not None else (),
     )
 
 
@@ -109,20 +125,16 @@ def duration(text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> tuple[Opener, ...]:
+def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None) -> Openers:
     """Return openers for the trusted signers. Raises UsageError if there are none."""
     if bool(identity) != bool(issuer):
         raise UsageError("--identity and --issuer belong together", hint="an identity means nothing without its issuer")
-    openers: list[Opener] = []
-    if keys:
-        trusted = load_public_keys(*keys)
-        openers += [KeyOpener(trusted), KeyOpener(trusted, BUNDLE)]
+    openers: list[Opener] = [KeyOpener(load_public_keys(*keys))] if keys else []
     if identity and issuer:
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
-        raise UsageError(
-            "no trusted signer: every statement would be refused", hint="give --key, or --identity and --issuer"
-        )
+        hint = "give --key, or --identity and --issuer"
+        raise UsageError("no trusted signer: every statement would be refused", hint=hint)
     return tuple(openers)
 
 
@@ -133,14 +145,16 @@ def fetch(repository: str, keys: tuple[Path, ...], say: Callable[[str], None]) -
     """
     reference = parse(repository)
     openers = openers_of(keys, None, None)
-    found = published(Repository(reference, os.environ), openers)
+    with advising(reference):
+        found = published(Repository(reference, os.environ), openers)
+    signed = {one.name for each in found.evidence.values() for item in each for one in item.signed_by}
     for name in _names(openers):
-        if not found.signed[name]:
+        if name not in signed:
             say(f"warning: the key {name[:16]} signed nothing in {reference.name}: the report has none of its verdicts")
     return found
 
 
-def _names(openers: tuple[Opener, ...]) -> tuple[str, ...]:
+def _names(openers: Openers) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for opener in openers for name in opener.names))
 
 
@@ -148,18 +162,19 @@ def standings(
     published: PublishedVerdicts, on: str | None, max_age: str, model_of: ModelOf
 ) -> tuple[ImageStanding, ...]:
     """Return the state of each image with statements on each host class; empty without host classes."""
-    kinds = parse_host_classes(on, model_of) if on is not None else ()
-    wanted, now = Requirement(level="gpu", max_age_s=duration(max_age)), datetime.now(UTC)
+    if on is None:
+        return ()
+    wanted = Requirement(level="gpu", max_age_s=duration(max_age), on=parse_host_classes(on, model_of))
     named = {one.image.digest: one.environment.id for one in published.verdicts if one.environment is not None}
     return tuple(
-        ImageStanding(
-            digest=digest,
-            environment=named.get(digest, ""),
-            kinds=tuple(one.standing for one in decide_by_class(found, wanted, kinds, now)),
-        )
-        for digest, found in published.evidence.items()
-        if kinds
+        _standing(digest, named.get(digest, ""), found, wanted) for digest, found in published.evidence.items()
     )
+
+
+def _standing(digest: str, environment: str, found: Evidence, wanted: Requirement) -> ImageStanding:
+    decisions = decide_by_class(found, wanted, datetime.now(UTC))
+    kinds = tuple(one.standing for one in decisions if one.standing is not None)
+    return ImageStanding(digest=digest, environment=environment, kinds=kinds)
 
 
 @dataclass(frozen=True)
@@ -167,10 +182,9 @@ class Registrar:
     """A repository with its trusted signers; ``max_age_s`` is how old a PASSED may be (seconds)."""
 
     repository: Repository
-    openers: tuple[Opener, ...]
+    openers: Openers
     model_of: ModelOf
     max_age_s: float
-    now: Callable[[], datetime]
 
     def standing(
         self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], name: str = ""
@@ -180,17 +194,14 @@ class Registrar:
         ``name`` is the tag or digest of the image, by default the environment's id; None if the repository lacks it.
         Raises InfrastructureError or PublishError if the registry fails.
         """
-        found = statements_of(self.repository, self.openers, name or environment)
-        if found is None:
+        manifest = self.repository.manifest(name or environment)
+        if manifest is None:
             return None
-        wanted = Requirement(level=level, environment=EnvironmentRequirement(environment), max_age_s=self.max_age_s)
+        found = read_statements(self.repository, manifest, self.openers)
         classes = tuple(HostClass(GpuRequirement(gpu, self.model_of) if gpu else None, driver) for gpu, driver in kinds)
-        decisions = decide_by_class(found.documents, wanted, classes, self.now())
-        return ImageStanding(
-            digest=found.digest,
-            environment=environment,
-            kinds=tuple(one.standing for one in decisions),
-        )
+        required = EnvironmentRequirement(environment)
+        wanted = Requirement(level=level, environment=required, max_age_s=self.max_age_s, on=classes)
+        return _standing(manifest.digest, environment, found, wanted)
 
 
 def published_digest(to: Reference, environment: str, variables: Mapping[str, str]) -> str | None:
@@ -199,7 +210,7 @@ def published_digest(to: Reference, environment: str, variables: Mapping[str, st
     return manifest.digest if manifest is not None else None
 
 
-def trusting(sealer: Sealer, openers: tuple[Opener, ...]) -> Sealer:
+def trusting(sealer: Sealer, openers: Openers) -> Sealer:
     """Return a signer that trusts the keys of the openers too.
 
     Raises UsageError for a key that they do not trust: every run would repeat the work. An identity is not tried:
@@ -214,6 +225,127 @@ def trusting(sealer: Sealer, openers: tuple[Opener, ...]) -> Sealer:
 
 
 def registrar_of(
-    to: Reference, environment: Mapping[str, str], openers: tuple[Opener, ...], model_of: ModelOf, max_age_s: float
+    to: Reference, environment: Mapping[str, str], openers: Openers, model_of: ModelOf, max_age_s: float
 ) -> Registrar:
-    return Registrar(Repository(to, environment), openers, model_of, max_age_s, lambda: datetime.now(UTC))
+    return Registrar(Repository(to, environment), openers, model_of, max_age_s)
+
+
+_OTHER_TAGS = 20
+"""How many other tags are read to distinguish a moved tag from an image that was never published."""
+
+
+def verify(
+    repository: Repository, openers: Openers, wanted: Requirement, now: datetime, seconds: float | None = None
+) -> Verification:
+    """Decide about the image of the repository's reference; without proof it is refused.
+
+    A failing registry or a nonsensical answer is a reason to refuse, never an error: there is always an answer, within
+    so many seconds.
+    """
+    bare = Verification(image=str(repository.reference), accepted=False, demanded=demanded(wanted))
+    try:
+        found = within(seconds, lambda: _verify(bare, repository, openers, wanted, now))
+    except (RegistryFailedError, RegistryRefusedError) as error:
+        refusal = Refusal(reason=error.fault, message=error.message, next=error.hint)
+        found = _refused(bare, refusal, unanswered=isinstance(error, InfrastructureError))
+    image = repository.reference.at(found.digest) if found.digest else repository.reference
+    return msgspec.structs.replace(found, refusals=with_next(found.refusals, image, found.demanded))
+
+
+def _refused(bare: Verification, *refusals: Refusal, **more: object) -> Verification:
+    return msgspec.structs.replace(bare, refusals=refusals, **more)
+
+
+def _verify(
+    bare: Verification, repository: Repository, openers: Openers, wanted: Requirement, now: datetime
+) -> Verification:
+    reference = repository.reference
+    manifest = repository.manifest(reference.digest or reference.tag or "latest")
+    if manifest is None:
+        return _refused(bare, Refusal(reason=Reason.NO_IMAGE, message=f"the registry has no {reference}"))
+    bare = msgspec.structs.replace(bare, digest=manifest.digest)
+    documents = read_statements(repository, manifest, openers)
+    evidence = (*_other_image(manifest, wanted.environment), *documents)
+    decisions = decide_by_class(evidence, wanted, now) if wanted.on else (decide(evidence, wanted, now),)
+    kinds = tuple(one.standing for one in decisions if one.standing is not None)
+    notes = tuple(dict.fromkeys(note for one in decisions for note in one.notes))
+    verdicts = tuple(one.verdict for one in decisions if one.verdict is not None)
+    if len(verdicts) == len(decisions):
+        signers = tuple(dict.fromkeys(name for one in decisions for name in one.signed_by))
+        return _accepted(bare, verdicts, signers, notes, now, kinds)
+    refusals: Refusals = ()
+    for one in decisions:
+        host = one.standing.kind if one.standing else ""
+        refusals += with_next(one.refusals, reference.at(manifest.digest), bare.demanded, host)
+    if notes and not refusals:
+        return _refused(bare, *notes)
+    if not refusals or (wanted.on and not documents):
+        refusals = (_nothing(repository, manifest, attached=bool(documents)), *refusals)
+    return _refused(bare, *refusals, kinds=kinds, notes=notes)
+
+
+def _other_image(manifest: Manifest, wanted: EnvironmentRequirement | None) -> Evidence:
+    """Return why the image is not the required one; an engine's id of it is one of two digests."""
+    ids = (manifest.digest, config_digest(manifest))
+    if wanted is None or any(one.startswith(f"sha256:{wanted.image}") for one in ids):
+        return ()
+    text = f"this is the image {' or '.join(one[7:19] for one in ids if one)}; {wanted} is required"
+    return (AttachedStatement("", (), Unread(Reason.OTHER_ENVIRONMENT, text)),)
+
+
+def _nothing(repository: Repository, manifest: Manifest, *, attached: bool) -> Refusal:
+    """Return the refusal of an image without a verdict; it says if the tag was probably moved after publishing."""
+    if attached:
+        return Refusal(reason=Reason.NO_STATEMENT, message="no attached document holds a verdict")
+    if repository.reference.digest or not _others_have_statements(repository, manifest.digest):
+        return Refusal(reason=Reason.NO_STATEMENT, message=f"nothing is attached to {manifest.digest}")
+    text = (
+        f"{repository.reference} points at {manifest.digest}, to which nothing is attached, while other images of this "
+        f"repository have statements: the tag was moved to an image that was never validated"
+    )
+    return Refusal(reason=Reason.TAG_MOVED, message=text)
+
+
+def _others_have_statements(repository: Repository, digest: str) -> bool:
+    """Return True if another image of the repository has statements. Errors do not matter: the image is refused."""
+    try:
+        tags = repository.tags() or ()
+        if any(subject_of(tag) not in ("", digest) for tag in tags):
+            return True
+        found = {item.digest for tag in tags[:_OTHER_TAGS] if (item := repository.manifest(tag)) is not None}
+        return any(listing(repository, other).items for other in found - {digest})
+    except EnvbuilderError:
+        return False
+
+
+def _accepted(
+    bare: Verification,
+    verdicts: tuple[Verdict, ...],
+    signers: tuple[str, ...],
+    notes: Refusals,
+    now: datetime,
+    kinds: tuple[KindStanding, ...] = (),
+) -> Verification:
+    """Return the lowest level and the oldest time of the verdicts, and the host if there is only one."""
+    lowest = min(verdicts, key=lambda one: rank(one.level))
+    oldest = min(verdicts, key=lambda one: moment(one.finished))
+    host = HostRef() if kinds else lowest.host
+    environment = lowest.environment
+    return msgspec.structs.replace(
+        bare,
+        accepted=True,
+        verdict=lowest.verdict,
+        level=lowest.level,
+        environment=environment.id if environment else "",
+        tensorflow=environment.tensorflow if environment else "",
+        driver=host.driver,
+        gpus=tuple(gpu.name for gpu in host.gpus),
+        cpu=host.cpu_model,
+        kernel=host.kernel,
+        finished=oldest.finished,
+        age_s=age_s(oldest, now),
+        signed_by=signers[0],
+        signers=signers,
+        notes=notes,
+        kinds=kinds,
+    )

@@ -21,7 +21,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.errors import PublishError, Reason, UsageError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryRefusedError
-from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Artifact, Descriptor, digest_of, digest_of_file
+from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Artifact, Descriptor, digest_of
 from envbuilder.support import decoding
 from envbuilder.support.byte_stream import ByteStream
 from envbuilder.workspace import temporary_folder, writing
@@ -40,6 +40,7 @@ LEVEL = 12
 ZSTD_LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _PIECE = 1 << 20
+_GZIP = "if the engine's archives or the registry cannot hold layers in zstd: --compression gzip"
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_WORKERS = 4
 """Compressing threads: each holds some windows of the level. Their number does not change the output."""
@@ -56,12 +57,6 @@ class _ImageConfig(msgspec.Struct, frozen=True):
     rootfs: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _PushedLayer:
-    diff_id: str
-    blob: Descriptor
-
-
 @dataclass
 class ZstdPusher:
     """Pushes images to one repository. A layer that several images share is compressed once."""
@@ -69,8 +64,8 @@ class ZstdPusher:
     repository: Repository
     folder: Path
     say: Callable[[str], None] = field(default=lambda _: None)
-    _layers: dict[str, _PushedLayer] = field(default_factory=dict)
-    """Uploaded layers by their name in the engine's archive, which is made of their digest."""
+    _layers: dict[str, tuple[str, Descriptor]] = field(default_factory=dict)
+    """The diff id and blob of each uploaded layer by its name in the engine's archive, which is made of its digest."""
 
     def __post_init__(self) -> None:
         if zstd is None:
@@ -84,20 +79,19 @@ class ZstdPusher:
         saved, documents, links = self._read(engine, image)
         config = _found(documents, saved.config)
         if image.id not in (digest_of(config), *map(digest_of, documents.values())):
-            raise PublishError(f"the engine's archive of {image.id} holds another image ({digest_of(config)})")
+            text = f"the engine's archive of {image.id} holds another image ({digest_of(config)})"
+            raise PublishError(text, hint=_GZIP)
         layers = []
-        for name in (_resolved(name, links) for name in saved.layers):
+        for name in (posixpath.normpath(links.get(name, name)) for name in saved.layers):
             if name not in self._layers:
                 self._upload(name, io.BytesIO(_found(documents, name)))
             layers.append(self._layers[name])
         with reading():
             expected = decoding.from_json(config, _ImageConfig).rootfs.get("diff_ids")
-        if [layer.diff_id for layer in layers] != expected:
-            raise PublishError(
-                f"the layers in the engine's archive of {image.id} are not those of its configuration",
-                hint="build the image again: envbuilder build",
-            )
-        return self._put(tag, config, tuple(layer.blob for layer in layers))
+        if [diff_id for diff_id, _ in layers] != expected:
+            text = f"the layers in the engine's archive of {image.id} are not those of its configuration"
+            raise PublishError(text, hint="build the image again: envbuilder build")
+        return self._put(tag, config, tuple(blob for _, blob in layers))
 
     def _put(self, tag: str, config: bytes, layers: tuple[Descriptor, ...]) -> str:
         described = self.repository.put_blob(config, _CONFIG)
@@ -106,10 +100,8 @@ class ZstdPusher:
         try:
             self.repository.put_manifest(tag, content, OCI_MANIFEST)
         except RegistryRefusedError as error:
-            if error.fault is not Reason.REJECTED:
-                raise
-            hint = "if this registry accepts no layers in zstd: --compression gzip"
-            raise PublishError(error.message, hint=hint) from error
+            error.hint = _GZIP if error.fault is Reason.REJECTED else error.hint
+            raise
         return digest_of(content)
 
     def _read(self, engine: Engine, image: Image) -> tuple[_Saved, dict[str, bytes], dict[str, str]]:
@@ -118,7 +110,7 @@ class ZstdPusher:
         links: dict[str, str] = {}
         with engine.export(image.id) as pieces, reading():
             for member, file in _members(pieces):
-                if member.issym():
+                if member.issym():  # older engines link to the first copy of a layer that an image has twice
                     links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
                 elif member.islnk():
                     links[member.name] = member.linkname
@@ -128,7 +120,8 @@ class ZstdPusher:
                     self._upload(member.name, file)
             images = decoding.from_json(_found(documents, "manifest.json"), tuple[_Saved, ...])
         if len(images) != 1:
-            raise PublishError(f"the engine's archive of {image.id} holds {len(images)} images instead of one")
+            text = f"the engine's archive of {image.id} holds {len(images)} images instead of one"
+            raise PublishError(text, hint=_GZIP)
         return images[0], documents, links
 
     def _upload(self, name: str, source: BinaryIO) -> None:
@@ -139,23 +132,21 @@ class ZstdPusher:
             (place / "layer").open("w+b") as packed,
         ):
             diff_id, size = _compress(source, packed)
-            if _digest_inside(packed) != diff_id:
-                raise PublishError(f"the layer {diff_id} does not survive compression", hint="reinstall backports.zstd")
-            blob = Descriptor(media_type=ZSTD_LAYER, size=packed.seek(0, os.SEEK_END), digest=digest_of_file(packed))
+            size_packed = packed.tell()
+            with zstd.ZstdFile(packed) as plain:
+                if _digest_of(packed, plain) != diff_id:
+                    text = f"the layer {diff_id} does not survive compression"
+                    raise PublishError(text, hint="reinstall backports.zstd")
+            blob = Descriptor(media_type=ZSTD_LAYER, size=size_packed, digest=_digest_of(packed, packed))
             self.repository.upload(blob.digest, packed)
-        self._layers[name] = _PushedLayer(diff_id, blob)
+        self._layers[name] = (diff_id, blob)
         self.say(f"layer {diff_id[:19]}: {size / 1e6:,.1f} MB, {blob.size / 1e6:,.1f} MB in zstd")
 
 
 def _found(documents: dict[str, bytes], name: str) -> bytes:
     if name not in documents:
-        raise PublishError(f"the engine's archive has no file {name[:200]}")
+        raise PublishError(f"the engine's archive has no file {name[:200]}", hint=_GZIP)
     return documents[name]
-
-
-def _resolved(name: str, links: dict[str, str]) -> str:
-    """Follow a link: older engines save a layer that an image has twice as a link to the first copy."""
-    return posixpath.normpath(links.get(name, name))
 
 
 def _members(pieces: Iterable[bytes]) -> Iterator[tuple[tarfile.TarInfo, BinaryIO | None]]:
@@ -172,12 +163,9 @@ def _compress(source: BinaryIO, packed: BinaryIO) -> tuple[str, int]:
     """
     parameter = zstd.CompressionParameter
     workers = min(len(os.sched_getaffinity(0)), _MAX_WORKERS, parameter.nb_workers.bounds()[1])
-    options = {
-        int(parameter.compression_level): LEVEL,
-        int(parameter.checksum_flag): 1,
-        int(parameter.nb_workers): workers,
-    }
-    compressor, hashed, size = zstd.ZstdCompressor(options=options), hashlib.sha256(), 0
+    options = {parameter.compression_level: LEVEL, parameter.checksum_flag: 1, parameter.nb_workers: workers}
+    compressor = zstd.ZstdCompressor(options={int(name): value for name, value in options.items()})
+    hashed, size = hashlib.sha256(), 0
     buffered = io.BufferedReader(cast("io.RawIOBase", source), _PIECE)
     plain = gzip.GzipFile(fileobj=buffered) if buffered.peek(2)[:2] == _GZIP_MAGIC else buffered
     while piece := plain.read(_PIECE):
@@ -188,8 +176,6 @@ def _compress(source: BinaryIO, packed: BinaryIO) -> tuple[str, int]:
     return f"sha256:{hashed.hexdigest()}", size
 
 
-def _digest_inside(packed: BinaryIO) -> str:
-    """Return the digest of what a file in zstd decompresses to."""
+def _digest_of(packed: BinaryIO, content: Any) -> str:  # noqa: ANN401 - a file, or what it decompresses to
     packed.seek(0)
-    with zstd.ZstdFile(packed) as plain:
-        return f"sha256:{hashlib.file_digest(plain, 'sha256').hexdigest()}"
+    return f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"

@@ -24,7 +24,7 @@ from registries import State, modern_registry
 from envbuilder.errors import EnvbuilderError, InfrastructureError
 from envbuilder.image.build import span
 from envbuilder.publish import tags
-from envbuilder.publish.publish import publish
+from envbuilder.publish.publish_all import publish
 from envbuilder.registry import referrers, transport
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import Verdict

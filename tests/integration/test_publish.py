@@ -18,7 +18,7 @@ from envbuilder.attest.keys import create
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
 from envbuilder.publish.journal import Journal
-from envbuilder.publish.publish import publish
+from envbuilder.publish.publish_all import publish
 
 pytestmark = pytest.mark.engine
 

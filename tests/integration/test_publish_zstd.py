@@ -20,7 +20,7 @@ from envbuilder.attest.keys import create
 from envbuilder.attest.requirements import EnvironmentRequirement, Requirement
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
-from envbuilder.publish.publish import publish
+from envbuilder.publish.publish_all import publish
 from envbuilder.publish.zstd_push import ZstdPusher
 from envbuilder.registry.reference import Reference
 from envbuilder.verdict import ImageRef, Verdict

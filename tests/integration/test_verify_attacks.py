@@ -40,11 +40,9 @@ from envbuilder.cli.output import as_json
 from envbuilder.errors import UsageError
 from envbuilder.publish.attestation import links
 from envbuilder.publish.verification import Verification, as_text
-from envbuilder.publish.verify import VerifyQuestion, verify
-from envbuilder.publish.verify_request import VerifyOptions, openers_of, requirement_of
+from envbuilder.publish.verify_request import VerifyOptions, openers_of, requirement_of, verify
 from envbuilder.registry import transport
 from envbuilder.registry.client import Repository
-from envbuilder.registry.deadline import Deadline
 from envbuilder.registry.manifests import OCI_INDEX, OCI_MANIFEST, Artifact, Descriptor, Manifest, digest_of
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, document, fallback_tag, listing
@@ -141,10 +139,11 @@ class Stage:
             path.write_text(text.format(**{name: key.public.pem for name, key in self.keys.items()}))
         values: dict[str, Any] = dict.fromkeys(("identity", "issuer", "level", "driver", "gpu"))
         values |= {"max_age": "90d", **{name: self.named(value) for name, value in given.items()}}
-        wanted = requirement_of(VerifyOptions(image=str(asked), keys=paths, **values), load().gpu_model)
-        repository = Repository(asked, {"HOME": "/nonexistent"}, Deadline(seconds))
+        options = VerifyOptions(image=str(asked), keys=paths, threshold=self.threshold, **values)
+        wanted = requirement_of(options, load().gpu_model)
+        repository = Repository(asked, {"HOME": "/nonexistent"})
         try:
-            return verify(repository, openers_of(paths, None, None), VerifyQuestion(wanted, self.threshold), NOW)
+            return verify(repository, openers_of(paths, None, None), wanted, NOW, seconds)
         finally:
             repository.transport.close()
 

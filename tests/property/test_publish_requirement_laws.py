@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -16,12 +18,13 @@ from hypothesis import strategies as st
 from publishing_world import push_image
 from registries import modern_registry
 
-from envbuilder.attest import requirements
+from envbuilder.attest import requirements, trust_policy
 from envbuilder.attest.envelope import ENVELOPE, KeySealer
 from envbuilder.attest.keys import PUBLIC, create
 from envbuilder.attest.statements import encode, verdict_statement
 from envbuilder.catalog.store import load
 from envbuilder.errors import Reason, UsageError
+from envbuilder.publish import verify_request
 from envbuilder.publish.verification import Verification
 from envbuilder.publish.verify_request import VerifyOptions, verify_image
 from envbuilder.registry.client import Repository
@@ -162,15 +165,15 @@ def test_every_word_is_met_by_itself_and_shown(world: World) -> None:
 
 
 CONTRADICTIONS: dict[str, tuple[Reason, Any]] = {
-    "_environment": (Reason.OTHER_ENVIRONMENT, {"environment": ID.replace("311", "312")}),
-    "_tensorflow": (Reason.OTHER_ENVIRONMENT, {"tensorflow": "2.19"}),
-    "_age": (Reason.EXPIRED, {"max_age": "9d"}),
-    "_level": (Reason.LEVEL_TOO_LOW, {"level": "multi-gpu"}),
-    "_driver": (Reason.OTHER_DRIVER, {"driver": "550"}),
-    "_gpu": (Reason.OTHER_GPU, {"gpu": "H100 PCIe"}),
-    "_failed": (Reason.FAILED, failed_verdict),
-    "_inconclusive": (Reason.INCONCLUSIVE, inconclusive_verdict),
-    "_inconsistent": (Reason.INCONSISTENT, lambda **more: gpu_verdict(**more, checks=(check("import", "failed"),))),
+    "environment": (Reason.OTHER_ENVIRONMENT, {"environment": ID.replace("311", "312")}),
+    "tensorflow": (Reason.OTHER_ENVIRONMENT, {"tensorflow": "2.19"}),
+    "age": (Reason.EXPIRED, {"max_age": "9d"}),
+    "level": (Reason.LEVEL_TOO_LOW, {"level": "multi-gpu"}),
+    "driver": (Reason.OTHER_DRIVER, {"driver": "550"}),
+    "gpu": (Reason.OTHER_GPU, {"gpu": "H100 PCIe"}),
+    "failed": (Reason.FAILED, failed_verdict),
+    "inconclusive": (Reason.INCONCLUSIVE, inconclusive_verdict),
+    "inconsistent": (Reason.INCONSISTENT, lambda **more: gpu_verdict(**more, checks=(check("import", "failed"),))),
 }
 """A request, or a verdict, that only this comparison refuses."""
 
@@ -192,21 +195,38 @@ def test_without_one_comparison_a_contradiction_is_accepted(
         found = world.ask(**words)
         assert isinstance(found, Verification)
         assert [refusal.reason for refusal in found.refusals] == [reason]
-        left = tuple(one for one in requirements.COMPARISONS if one[1].__name__ != name)
-        assert len(left) == len(requirements.COMPARISONS) - 1
-        monkeypatch.setattr(requirements, "COMPARISONS", left)
+        compared = requirements.comparisons
+        monkeypatch.setattr(trust_policy, "comparisons", lambda *given: [o for o in compared(*given) if o[0] != name])
         assert world.accepts(**words)
+
+
+def test_without_the_comparison_of_images_another_image_is_accepted(world: World, monkeypatch) -> None:
+    other = {"environment": f"{ID}-0123456789ab"}
+    assert not world.accepts(**other)
+    monkeypatch.setattr(verify_request, "_other_image", lambda *_: ())
+    assert world.accepts(**other)
 
 
 def test_every_comparison_has_its_contradiction() -> None:
     """A simulated verdict cannot be stated: the table of attacks has it."""
-    assert {compare.__name__ for _, compare in requirements.COMPARISONS} == {*CONTRADICTIONS, "_simulated"}
+    named = set(re.findall(r'yield "(\w+)"', inspect.getsource(requirements.comparisons)))
+    assert named == {*CONTRADICTIONS, "unreal"}
 
 
 def test_every_option_is_compared() -> None:
-    """Words are in `NEAR`; the others are tried one by one above, and an identity needs its issuer."""
+    """Words are in `NEAR`; the others are tried one by one above and below, and an identity needs its issuer."""
     by_value = {"image", "keys", "level", "threshold", "identity", "issuer"}
     assert {one.name for one in fields(VerifyOptions)} == {*NEAR, *by_value}
+
+
+def test_every_part_of_the_image_s_name_is_compared(world: World) -> None:
+    """Another image of the repository and another tag are not accepted."""
+    other = push_image(world.repository, "other", b"another layer")
+    name, digest = world.repository.reference.name, world.image.digest
+    accepted = (f":{ID}", f"@{digest}", f":{ID}@{digest}")
+    refused = (":other", f":{ID}@{other.digest}", f"@{other.digest}", f":{ID.replace('311', '312')}", "")
+    for text in (*accepted, *refused):
+        assert world.accepts(image=f"{name}{text}") == (text in accepted), text
 
 
 @pytest.mark.parametrize("given", [{"identity": "ann@example.org"}, {"issuer": "https://example.org"}])

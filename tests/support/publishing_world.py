@@ -16,9 +16,9 @@ from envbuilder.attest.keys import PrivateKey
 from envbuilder.attest.requirements import Requirement
 from envbuilder.engine.port import Engine
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
-from envbuilder.publish.publish import Publication
+from envbuilder.publish.publish_all import Publication
 from envbuilder.publish.verification import Verification
-from envbuilder.publish.verify import VerifyQuestion, verify
+from envbuilder.publish.verify_request import verify
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import OCI_MANIFEST, Artifact, Manifest, digest_of
 from envbuilder.registry.reference import Reference
@@ -70,11 +70,8 @@ class World:
         values: dict[str, Any] = {
             "environment": ENVIRONMENT,
             "image": image,
-            "to": self.reference,
             "tags": (f"pin-{image.rpartition(':')[2]}",),
             "moving": (ENVIRONMENT, "latest"),
-            "folder": self.folder / "publish",
-            "terms": ValidationTerms(gpu_verdict().host),
         }
         return Publication(**{**values, **given})
 
@@ -84,6 +81,8 @@ class World:
             repository=self.client(),
             sealer=KeySealer(self.key),
             validate=validate or answering(),
+            folder=self.folder / "publish",
+            terms=ValidationTerms(gpu_verdict().host),
             now=lambda: NOW,
         )
         return PublishTools(**{**{name: getattr(tools, name) for name in PublishTools.__dataclass_fields__}, **given})
@@ -92,8 +91,8 @@ class World:
         self, target: str = ENVIRONMENT, demand: Requirement | None = None, now: datetime = NOW
     ) -> Verification:
         """Verify what a tag or digest leads to: by this world's key, at level gpu unless a demand is given."""
-        question = VerifyQuestion(demand or Requirement(level="gpu"))
-        return verify(self.client(target), (KeyOpener((self.key.public,)),), question, now)
+        wanted = demand or Requirement(level="gpu")
+        return verify(self.client(target), (KeyOpener((self.key.public,)),), wanted, now)
 
     def push(self, text: str, tag: str) -> str:
         """Push an image past the project, as anybody could; returns its digest."""

@@ -27,7 +27,7 @@ from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet import run as fleet_run
 from envbuilder.jobs.fleet.run import FleetRunOptions, opened
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, as_text, is_pending, survey
-from envbuilder.publish.attestation import PublishTools, state
+from envbuilder.publish.attestation import PublishTools, ValidationTerms, state
 from envbuilder.registry.client import Repository
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import HostRef, KindStanding, Verdict
@@ -177,9 +177,9 @@ def test_a_simulated_verdict_that_somebody_signed_proves_nothing(team: Team) -> 
     assert manifest is not None
     real = msgspec.structs.replace(answering(environment=team.gpu)(reference), host=AMPERE)
     forging = _Forging(KeySealer(load_private(team.world.folder / "keys" / PRIVATE)))
-    now = opened(team.options(), CATALOG)[1].now
     for sealer, expected in ((forging, ("missing", True, False)), (forging.sealer, ("passed", False, False))):
-        state(reference.name, manifest, real, PublishTools(AnyImage(), client, sealer, lambda _: real, now))
+        terms = ValidationTerms(AMPERE)
+        state(manifest, real, PublishTools(AnyImage(), client, sealer, lambda _: real, Path(), terms))
         assert states(team.status())["A100/550.54.15"] == expected
 
 

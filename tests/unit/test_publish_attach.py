@@ -73,11 +73,11 @@ class Host:
             return msgspec.structs.replace(fitting, image=answering()(reference).image)
 
         sealer = sealer_of((self.folder / PRIVATE, *self.trusts), keyless=False, environment={})
-        return tools_for(self.reference, session, sealer, judge)
+        folder, terms = self.folder / "attached", ValidationTerms(self.host)
+        return tools_for(Repository(self.reference, {}), session, sealer, judge, folder, terms)
 
     def attach(self, verdict: Verdict | None = None) -> Verdict:
-        terms = ValidationTerms(self.host)
-        return attach_verdict(self.folder / "attached", self.reference, self.tools(verdict), terms)
+        return attach_verdict(self.tools(verdict))
 
 
 @dataclass

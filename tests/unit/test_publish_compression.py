@@ -20,7 +20,7 @@ from registries import State, modern_registry
 from envbuilder.attest.keys import create
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, Reason, UsageError
 from envbuilder.publish import zstd_push
-from envbuilder.publish.publish import publish
+from envbuilder.publish.publish_all import publish
 from envbuilder.publish.results import PublishRow
 from envbuilder.publish.zstd_push import ZSTD_LAYER, ZstdPusher
 from envbuilder.registry.client import Repository

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -40,11 +41,12 @@ from envbuilder.matrix import Budgets
 from envbuilder.publish import verify_request
 from envbuilder.publish.attestation import PublishSession, ValidationTerms
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
-from envbuilder.publish.publish import publish
-from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, sealer_of
+from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, sealer_of
 from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
+from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import duration, fetch
 from envbuilder.registry.client import Repository
+from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import document
@@ -215,6 +217,8 @@ def test_report_writes_a_page(workspace) -> None:
 
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "envbuilder"
+NEEDS_HINT = ("PublishError", "UsageError", "InputError", "InfrastructureError")
 DIGEST = "sha256:" + "d" * 64
 
 
@@ -323,8 +327,8 @@ class Publisher:
             self.judged.append(str(reference))
             return answering()(reference)
 
-        publication = self.world.publication("scratch:1", terms=terms)
-        assert publish(publication, self.world.tools(judge, **tools)).published
+        made = self.world.tools(judge, terms=terms, **tools)
+        assert publish(self.world.publication("scratch:1"), made).published
 
     @property
     def journal(self) -> Path:
@@ -430,7 +434,7 @@ def test_what_is_signed_is_what_was_judged(world: World) -> None:
         document(world.client(), name, frozenset({ENVELOPE}))[1]
         for name in attached(world.client(), row.digest, ENVELOPE)
     )
-    said = [statements.parse(envelope.payload_of(envelope.parse(one))) for one in sealed]
+    said = [statements.parse(envelope.decoded(envelope.parse(one).payload)) for one in sealed]
     (item,) = (one for one in said if one.predicate_type == statements.VERDICT)
     verdict = msgspec.json.decode(item.predicate, type=statements.VerdictPredicate).verdict
     assert (verdict.suite, verdict.image.digest) == (digest("b"), row.digest)
@@ -472,3 +476,19 @@ def test_folder_in_use_is_named(world: World) -> None:
     folder = world.folder / "publish"
     with exclusively(folder), pytest.raises(PublishError, match=f"is using {folder}"):
         publish(world.publication("scratch:1"), world.tools())
+
+
+def test_every_error_has_a_next_step() -> None:
+    """An error of a registry gets it from its reason; one of a document (MalformedError) is a reason of `verify`."""
+    for path in sorted(path for part in ("publish", "attest", "registry") for path in (PACKAGE / part).glob("*.py")):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id in NEEDS_HINT:
+                assert any(word.arg == "hint" for word in call.keywords), f"{path}:{call.lineno}"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_an_error_of_the_registry_has_the_next_step_of_its_reason(reason: Reason) -> None:
+    with pytest.raises(RegistryRefusedError) as caught, advising(parse("a.b/c:d")):
+        raise RegistryRefusedError(reason, "refused")
+    assert caught.value.hint
+    assert "{" not in caught.value.hint
