@@ -145,7 +145,9 @@ def ensure(
     def base_of(system: OperatingSystem) -> Base:
         return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
 
+    on_step(Step("log", "lock"))
     files = _files(environment, catalog, workspace, options)
+    on_step(Step("log", "base"))
     base = base_of(system_of(environment, catalog))
     key = content_key({**files, "base": base.id.encode()})
     before = read_document(workspace.image_record(environment.id), ImageRecord)
@@ -290,6 +292,11 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
     The installer's stage is built first, by one build at a time. If builds begin together on a cold builder, BuildKit
     (20.10) does not recognise the steps after those in common: it would install a CUDA set again.
     """
+    here, name = request.context, request.dockerfile
+    dockerfile = decoding.lossy((read_kept(here / name) if isinstance(here, Path) else here.get(name)) or b"")
+    titles = {
+        " ".join(step["command"].replace("\\\n", "").split()): step["title"] for step in _RUN.finditer(dockerfile)
+    }
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
         def report(step: Step) -> None:
@@ -297,9 +304,9 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
             clean = replace(step, name=name, text=text, error=error)
             file.write(_LOG_LINES[step.kind].format(clean).rstrip() + "\n")
             file.flush()
-            on_step(clean)
+            on_step(replace(clean, name=_title(clean.name, titles)))
 
-        if _begins_with_installer(request):
+        if not request.no_cache and re.search(r"(?m)^FROM \S+ AS tools$", dockerfile):
             first = replace(request, tag=f"{request.tag}-tools", target="tools", labels={})
             with _one_installer:
                 try:
@@ -309,7 +316,12 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
         return engine.build(request, report)
 
 
-def _begins_with_installer(request: BuildRequest) -> bool:
-    here, name = request.context, request.dockerfile
-    text = (read_kept(here / name) if isinstance(here, Path) else here.get(name)) or b""
-    return not request.no_cache and re.search(rb"(?m)^FROM \S+ AS tools$", text) is not None
+_RUN = re.compile(r"(?m)^(?:# (?P<title>.+ MB|.+?)(?:[:;] .*|\.)?\n)?(?P<command>RUN (?:.*\\\n)*.*)$")
+"""An instruction of a Dockerfile, and the comment above it up to its first colon: its name for people."""
+
+
+def _title(step: str, titles: Mapping[str, str | None]) -> str:
+    """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``."""
+    name = " ".join(re.sub(r"^\[[^]]*\] ", "", step).split())
+    script = re.search(r"/run/tools/(\S+)", re.sub(r"--mount=\S+", "", name))
+    return titles.get(name) or (script[1] if script else name)
