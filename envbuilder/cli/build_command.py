@@ -8,9 +8,11 @@ import click
 
 from envbuilder.cli.options import (
     cache_option,
+    console_of,
     format_option,
     jobs_option,
     matrix_argument,
+    progress_options,
     pull_option,
     read_options,
     repository_option,
@@ -26,6 +28,7 @@ from envbuilder.cli.options import (
 @jobs_option
 @pull_option
 @cache_option
+@progress_options
 @click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
@@ -34,10 +37,9 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, run, run_text
     from envbuilder.pypi.client import open_index
-    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     workspace = Workspace.here(values["matrix"])
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     options = read_options(RunOptions, values | {"validate": False})
-    finish(run(choice, workspace, connect(), Console(), options, open_index()), form, run_text)
+    finish(run(choice, workspace, connect(), console_of(values), options, open_index()), form, run_text)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from envbuilder.cli.options import select_option
+from envbuilder.cli.options import console_of, progress_options, select_option
 
 
 @click.command("lock")
 @click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
 @select_option
+@progress_options
 @click.option("--refresh", is_flag=True, help="Ask the index again for pages that uv has cached.")
-def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool) -> None:
+def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
     from envbuilder.jobs.prepare import prepare_all
-    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
     choices = choose_all(matrices, selectors, Path.cwd(), load())
-    changed = prepare_all(choices, Workspace.here(*matrices), Console(), renew=True, refresh=refresh)
+    console = console_of(values)
+    with console.live(tuple(dict.fromkeys(one.id for choice in choices for one in choice.environments))):
+        changed = prepare_all(choices, Workspace.here(*matrices), console, renew=True, refresh=refresh)
     click.echo(f"{changed.changed} {'lock' if changed.changed == 1 else 'locks'} changed, {changed.same} unchanged")

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from click.core import ParameterSource
@@ -16,6 +17,8 @@ from click.core import ParameterSource
 from envbuilder.errors import UsageError
 from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.support import decoding
+from envbuilder.support.console import Console, Mode
+from envbuilder.workspace import cache_dir, read_document, write_document
 
 _Options = TypeVar("_Options")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -207,6 +210,26 @@ cache_option = click.option(
     metavar="HOST/REPOSITORY",
     help="Take build steps from this repository, and store those of a new build there as cache-ID.",
 )
+_PROGRESS = click.option(
+    "--progress",
+    type=click.Choice(get_args(Mode)),
+    default="auto",
+    show_default=True,
+    help="Show progress on standard error: live lines on a terminal, plain lines elsewhere, JSON events, or nothing.",
+)
+_VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show the log of the running steps too.")
+
+
+def progress_options(command: _Command) -> _Command:
+    return _PROGRESS(_VERBOSE(command))
+
+
+def console_of(values: dict[str, Any]) -> Console:
+    """Return the console that ``progress_options`` ask for, with the times of steps that an earlier command stored."""
+    path = cache_dir() / "step-times.json"
+    mode, verbose, stored = values.pop("progress"), values.pop("verbose"), read_document(path, dict[str, float])
+    return Console(mode, verbose=verbose, stored=stored, store=partial(write_document, path))
+
 
 sign_option = click.option(
     "--key",

@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from envbuilder.cli.options import (
+    console_of,
     format_option,
     gpus_option,
     keyless_option,
     matrix_argument,
     profile_option,
+    progress_options,
     read_options,
     repository_option,
     select_option,
@@ -38,6 +40,7 @@ from envbuilder.cli.options import (
 )
 @profile_option
 @gpus_option
+@progress_options
 @click.option("--no-sbom", is_flag=True, help="Do not attach a bill of materials; making one reads the complete image.")
 @click.option(
     "--compression",
@@ -69,10 +72,10 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     from envbuilder.publish.publish_all import PublishOptions, plan_all, publish_all, sealer_of
     from envbuilder.publish.results import as_text
     from envbuilder.publish.tags import check_moving, destination
-    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    say = Console().say
+    console = console_of(values)
+    say = console.say
     notices = [*([(values["withdraw"], ())] if values["withdraw"] is not None else []), *_answers(values["answer"])]
     if notices:
         if len(notices) > 1 or values["to"] is not None:
@@ -92,7 +95,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     if values["dry_run"]:
         finish(plan_all(choice, options, session), form, as_text)
     sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=say)
-    finish(publish_all(choice, options, sealer, session), form, as_text)
+    finish(publish_all(choice, options, sealer, session, console), form, as_text)
 
 
 def _answers(pairs: tuple[tuple[str, str], ...]) -> list[tuple[str, tuple[str, ...]]]:

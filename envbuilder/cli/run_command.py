@@ -9,11 +9,13 @@ import click
 from envbuilder.cli.options import (
     allow_option,
     cache_option,
+    console_of,
     format_option,
     gpus_option,
     jobs_option,
     matrix_argument,
     profile_option,
+    progress_options,
     pull_option,
     read_options,
     repository_option,
@@ -32,6 +34,7 @@ from envbuilder.cli.options import (
 @pull_option
 @cache_option
 @allow_option
+@progress_options
 @click.option(
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
@@ -42,10 +45,9 @@ def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noq
     from envbuilder.engine.docker import connect
     from envbuilder.jobs.run import RunOptions, run, run_text
     from envbuilder.pypi.client import open_index
-    from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    workspace, console = Workspace.here(values["matrix"]), Console()
+    workspace, console = Workspace.here(values["matrix"]), console_of(values)
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     document = run(choice, workspace, connect(), console, read_options(RunOptions, values), open_index())
     for row in document.rows if form == "table" else ():

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, gpus_option, select_option
+from envbuilder.cli.options import FilePath, console_of, gpus_option, progress_options, select_option
 
 _FILE = FilePath(exists=True, dir_okay=False, path_type=Path)
 _SECONDS = click.IntRange(1, 86400)
@@ -44,18 +44,19 @@ _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
 @click.option("--fresh", is_flag=True, help="Ignore stored measurements and observations.")
 @gpus_option
+@progress_options
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.support.console import Console
     from envbuilder.upgrade import bisect as bisection
     from envbuilder.upgrade import text
     from envbuilder.upgrade.upgrade import bisect_versions, compare_versions, read_upgrade
 
+    console = console_of(values)
     options, catalog = read_upgrade(values, Path.cwd(), load())
     if bisect:
-        found = bisect_versions(options, Path.cwd(), Console(), catalog)
+        found = bisect_versions(options, Path.cwd(), console, catalog)
         finish(found, form, bisection.as_text, bisection.as_markdown)
-    document = compare_versions(options, Path.cwd(), Console(), catalog)
+    document = compare_versions(options, Path.cwd(), console, catalog)
     finish(document, form, text.as_text, text.as_markdown)

@@ -10,10 +10,12 @@ import click
 
 from envbuilder.cli.options import (
     allow_option,
+    console_of,
     format_option,
     gpus_option,
     keyless_option,
     profile_option,
+    progress_options,
     read_options,
     repository_option,
     sign_option,
@@ -45,17 +47,17 @@ from envbuilder.cli.options import (
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
 @repository_option
+@progress_options
 @format_option
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
     from envbuilder.errors import UsageError
-    from envbuilder.support.console import Console
     from envbuilder.validation.validate import ValidationRequest
     from envbuilder.validation.validate_request import as_text, simulation_of, validate_python, validate_target
     from envbuilder.workspace import Workspace
 
-    console, catalog, workspace = Console(), load(), Workspace.here(values["matrix"])
+    console, catalog, workspace = console_of(values), load(), Workspace.here(values["matrix"])
     validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
     if values["attach"]:
         from envbuilder.engine.docker import connect

@@ -26,7 +26,7 @@ from envbuilder.image.names import CONTROL_LABEL, CONTROLS
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated import compiler
 from envbuilder.simulated import profile as profiles
-from envbuilder.support.console import Console, steps
+from envbuilder.support.console import Console
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_layers
 from envbuilder.validation.validate import ValidationRequest, validate
@@ -102,7 +102,13 @@ class Controller:
             choice = choose(MATRIX, (), self.workspace, self.catalog)
             environment = environment_of(base, choice.environments)
             with self.console.task(environment.id) as task:
-                self._good[base] = ensure(environment, choice.catalog, self.workspace, self.engine, steps(task))
+                self._good[base] = ensure(
+                    environment,
+                    choice.catalog,
+                    self.workspace,
+                    self.engine,
+                    lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
+                )
         return self._good[base]
 
     def _row(self, control: Control, good: Built, reference: str, build_s: float) -> ControlRow:

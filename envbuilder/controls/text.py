@@ -9,7 +9,7 @@ import msgspec
 from envbuilder.controls.control import Base, Control
 from envbuilder.controls.run import ControlsDocument
 from envbuilder.finding import Code
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 
 
 class ControlListed(msgspec.Struct, frozen=True, kw_only=True):

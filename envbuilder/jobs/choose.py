@@ -27,7 +27,7 @@ from envbuilder.image import names
 from envbuilder.image.names import reference
 from envbuilder.jobs.explain import reasons
 from envbuilder.matrix import Arch
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 from envbuilder.verdict import HostRef, Level
 from envbuilder.workspace import Workspace
 

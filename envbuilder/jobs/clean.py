@@ -12,7 +12,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.errors import InfrastructureError
 from envbuilder.image import names
 from envbuilder.image.host_settings import repository
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 
 
 class ImageGone(msgspec.Struct, frozen=True, kw_only=True):

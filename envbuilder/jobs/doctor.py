@@ -19,7 +19,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import as_fleet_host, image_of, newest_wanted
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 from envbuilder.verdict import HostRef
 
 NEEDED_SPACE = 20 << 30

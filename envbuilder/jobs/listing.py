@@ -13,7 +13,7 @@ import msgspec
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import Row, Tables
 from envbuilder.errors import NothingSelectedError, UsageError
-from envbuilder.support.console import table as aligned
+from envbuilder.support.tables import table as aligned
 
 
 class CatalogDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code, Finding, obstacle
 from envbuilder.jobs.choose import image_of, newest_wanted
 from envbuilder.matrix import Excluded
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 from envbuilder.workspace import Workspace
 
 Indices = tuple[int, ...]

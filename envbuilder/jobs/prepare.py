@@ -41,12 +41,15 @@ def prepare_all(
         check_templates(choice.environments, workspace)
         for environment in (one for one in choice.environments if one.id not in seen):
             before = _locks(workspace, environment)
-            text = ensure_lock(environment, choice.catalog, workspace, renew=renew, renewed=seen, refresh=refresh)
-            ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed if renew else None)
-            write_context(environment, text, workspace)
+            with console.task(environment.id) as task:
+                task.update("lock")
+                text = ensure_lock(environment, choice.catalog, workspace, renew=renew, renewed=seen, refresh=refresh)
+                task.update("packages")
+                ensure_packages(environment, text, choice.catalog, workspace, renewed=renewed if renew else None)
+                write_context(environment, text, workspace)
             after = _locks(workspace, environment)
             if renew or after != before:
-                console.say(f"{environment.id}: {'unchanged' if after == before else 'locked'}")
+                console.finished(environment.id, "unchanged" if after == before else "locked")
             changed += after != before
             seen.add(environment.id)
     return Prepared(changed, len(seen) - changed)

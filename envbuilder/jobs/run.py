@@ -13,15 +13,17 @@ import msgspec
 from envbuilder.choice import Choice
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
-from envbuilder.errors import BuildFailedError, EnvbuilderError, verdict_exit_code
+from envbuilder.errors import BuildFailedError, EnvbuilderError, InputError, verdict_exit_code
 from envbuilder.finding import Finding
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
 from envbuilder.jobs.choose import run_line
 from envbuilder.pypi.client import PackageIndex
-from envbuilder.support.console import Console, steps, table
+from envbuilder.support.console import Console
+from envbuilder.support.tables import table
 from envbuilder.validation.checks import Profile
+from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Word
@@ -96,7 +98,7 @@ def run(
     """
     runner = _Runner(choice, workspace, engine, console, options, index)
     row = runner.validate if options.validate else runner.row
-    with console.live():
+    with console.live(tuple(environment.id for environment in choice.environments)):
         engine.sweep()  # containers of interrupted runs
         runner.prepare_bases()
         built = dict(in_threads(options.jobs, choice.environments, runner.build))
@@ -135,15 +137,21 @@ class _Runner:
                     self.choice.catalog,
                     self.workspace,
                     self.engine,
-                    steps(task),
+                    lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
                     options=BuildOptions(no_cache=self.options.no_cache, index=self.index, cache=self.options.cache),
                 )
         except EnvbuilderError as error:
-            self.console.say(f"{environment.id}: {error}")
+            self.console.finished(environment.id, "ERROR", error=str(error), place=self.place(environment, error))
             return environment.id, error
-        if built.fresh:
-            self.console.say(f"{environment.id}: built in {built.record.seconds:.0f} s")
+        if not self.options.validate:
+            self.console.finished(environment.id, "built" if built.fresh else "unchanged", built.record.size)
         return environment.id, built
+
+    def place(self, environment: Environment, error: EnvbuilderError | None = None) -> tuple[str, int]:
+        """Return the file and line to which an error belongs: the user's, or the environment's Dockerfile."""
+        for problem in error.problems if isinstance(error, InputError) else ():
+            return problem.path, problem.line
+        return str(self.workspace.context(environment.id) / "Dockerfile"), 1
 
     def validate(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
         row = self.row(environment, built)
@@ -158,9 +166,13 @@ class _Runner:
         ).of(built)
         try:
             with self.console.task(environment.id) as task:
-                verdict, fresh = validate_and_record(request, self.engine, self.workspace, on_progress=task.update)
+                verdict, fresh = validate_and_record(
+                    request, self.engine, self.workspace, on_progress=progress_of(task)
+                )
         except EnvbuilderError as error:
+            self.console.finished(environment.id, "ERROR", row.size, str(error), self.place(environment, error))
             return msgspec.structs.replace(_failed(environment, error), built=row.built)
+        self.console.finished(environment.id, verdict.verdict, row.size, place=self.place(environment))
         return msgspec.structs.replace(
             row,
             verdict=verdict.verdict,

@@ -37,9 +37,11 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
+from envbuilder.support.console import Console, Task
 from envbuilder.validation import known_image
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_files import read_image
+from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
 from envbuilder.workspace import content_key
@@ -59,28 +61,38 @@ class PublishOptions:
     compression: Compression = "gzip"
 
 
-def publish_all(choice: Choice, options: PublishOptions, sealer: Sealer, session: PublishSession) -> PublishDocument:
+def publish_all(
+    choice: Choice, options: PublishOptions, sealer: Sealer, session: PublishSession, console: Console | None = None
+) -> PublishDocument:
     """Publish the image of every selected environment. If one fails, its row says so and the others go on."""
+    shown = console or Console()
     repository = Repository(options.to, session.environment)
     folder = session.workspace.out
     pusher = ZstdPusher(repository, folder, session.say) if options.compression == "zstd" else None
     session.engine.sweep()  # containers of killed runs
 
     def publish_one(environment: Environment) -> PublishRow:
+        with shown.task(environment.id) as task:
+            return publish_environment(environment, task)
+
+    def publish_environment(environment: Environment, task: Task) -> PublishRow:
         built = _built(environment, session)
         fixed, name = _tags(built)
         publication = Publication(environment.id, built.record.image, (fixed,), (name, *options.moving), options.allow)
-        judge = partial(_judge, built, choice, options, session)
+        judge = partial(_judge, built, choice, options, session, task)
         terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
         own = session.workspace.publication(environment.id)
         tools = tools_for(repository, session, sealer, judge, own, terms)
-        tools = replace(tools, describe=partial(_statements, built, session, sbom=options.sbom), zstd=pusher)
-        return publish(publication, replace(tools, say=lambda text: session.say(f"{environment.id}: {text}")))
+        describe = partial(_statements, built, replace(session, say=task.update), sbom=options.sbom)
+        return publish(publication, replace(tools, describe=describe, say=task.update, zstd=pusher))
 
-    return PublishDocument(rows=_rows(choice, options, publish_one))
+    with shown.live(tuple(environment.id for environment in choice.environments)):
+        return PublishDocument(rows=_rows(choice, options, publish_one, shown))
 
 
-def _rows(choice: Choice, options: PublishOptions, work: Callable[[Environment], PublishRow]) -> tuple[PublishRow, ...]:
+def _rows(
+    choice: Choice, options: PublishOptions, work: Callable[[Environment], PublishRow], shown: Console | None = None
+) -> tuple[PublishRow, ...]:
     rows = []
     for environment in choice.environments:
         try:
@@ -91,6 +103,9 @@ def _rows(choice: Choice, options: PublishOptions, work: Callable[[Environment],
             code = error.exit_code if isinstance(error, InfrastructureError) else ExitCode.PUBLISH_FAILED
             row = PublishRow(environment=environment.id, repository=options.to.name, error=text, exit_code=code)
             rows.append(row)
+        if shown is not None:
+            row = rows[-1]
+            shown.finished(environment.id, "ERROR" if row.error else row.verdict or "published", error=row.error)
     return tuple(rows)
 
 
@@ -135,14 +150,14 @@ def _tags(built: Built) -> tuple[str, str]:
 
 
 def _judge(
-    built: Built, choice: Choice, options: PublishOptions, session: PublishSession, reference: Reference
+    built: Built, choice: Choice, options: PublishOptions, session: PublishSession, task: Task, reference: Reference
 ) -> Verdict:
     name, digest = str(reference), reference.digest
     request = ValidationRequest(
         profile=options.profile, budgets=choice.matrix.budgets, gpus=options.gpus, index=open_index()
     ).of(built, image=name)
     image = session.engine.image(name)
-    verdict = validate(session.engine, request)
+    verdict = validate(session.engine, request, on_progress=progress_of(task))
     if image is None or not image.has(digest):
         raise PublishError(f"the engine does not know {name} by its digest", hint=f"docker pull {name}")
     return msgspec.structs.replace(verdict, image=msgspec.structs.replace(verdict.image, digest=digest))
@@ -162,7 +177,7 @@ def _statements(
     origin = provenance(name, digest, record, record.context or digests_of(files), locked, tools, known)
     if not sbom:
         return (origin,)
-    session.say(f"{record.environment}: reading the image for the bill of materials")
+    session.say("reading the image for the bill of materials")
     left_out = removed_files.parse(built.removed)
     contents = read(read_image(session.engine, image))
     bill = bom(name, digest, contents, locked, created=record.finished, left_out=left_out)

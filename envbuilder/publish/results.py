@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from envbuilder.attest.statements import Allowance
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 from envbuilder.verdict import Level, Word
 
 Compression = Literal["gzip", "zstd"]

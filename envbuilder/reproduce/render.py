@@ -10,7 +10,7 @@ from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Ru
 from envbuilder.reproduce.messages.catalog import error_messages
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
 from envbuilder.support import terminal_text
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 
 _TITLES = {
     "tensorflow": "TensorFlow", "distribution": "package", "build": "build", "python": "Python", "cuda": "CUDA",

@@ -1,112 +1,38 @@
-"""Progress on standard error, and tables of results as plain text."""
+"""Progress on standard error: live lines on a terminal; plain lines, folds of a CI job, or JSON elsewhere."""
 
 from __future__ import annotations
 
-import io
-import shutil
+import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from envbuilder.errors import InfrastructureError
-from envbuilder.support import terminal_text
+from envbuilder.support import decoding, terminal_text
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.console import Group
+    from rich.live import Live
+    from rich.table import Table
 
-_WIDTH = 100
-_QUIET_S = 30.0
+Mode = Literal["auto", "live", "plain", "json", "quiet"]
+_REPEAT_S = 29.0
 """Without a terminal, a running task is printed again after this many seconds."""
-
-
-class Task(Protocol):
-    """One line of progress."""
-
-    def update(self, text: str) -> None:
-        """Replace the text of the task."""
-
-
-class BuildEvent(Protocol):
-    """An event of a build: a step that starts, or a line of its output."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align rows under headers with two spaces between columns; the last column is not padded.
-
-    On a terminal that is too narrow, cells of several words are folded. If that is not enough, the longest column of
-    single words, such as ids, gets lines of its own: an id is never folded if it fits the terminal.
-    """
-    every = [list(headers), *[[cell and terminal_text.line(cell) for cell in row] for row in rows]]
-    terminal = _terminal_width()
-    blocks = [[line] for line in _aligned(every)] if terminal is None else _fitted(every, terminal)
-    return "\n".join(line for block in blocks for line in block)
-
-
-def _terminal_width() -> int | None:
-    """Return the width of the terminal on standard output; None if it is a file or a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _fitted(rows: list[list[str]], terminal: int) -> list[list[str]]:
-    """Return the lines of each row."""
-    lines = _aligned(rows)
-    if max(map(len, lines)) <= terminal:
-        return [[line] for line in lines]
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    long = [at for at, column in enumerate(columns) if widths[at] > _FOLDED and any(" " in cell for cell in column)]
-    left = terminal - 2 * (len(widths) - 1) - sum(width for at, width in enumerate(widths) if at not in long)
-    if long and left >= _FOLDED * len(long):
-        return _folded(rows, [left // len(long) if at in long else width for at, width in enumerate(widths)])
-    own = max((at for at in range(len(widths)) if at not in long), key=widths.__getitem__, default=None)
-    if own is None or len(widths) == 1:
-        return _folded(rows, [max(1, terminal // len(widths) - 2)] * len(widths))
-    rest = _fitted([[*row[:own], *row[own + 1 :]] for row in rows], terminal - 2)
-    return [[row[own], *(f"  {line}" for line in block)] for row, block in zip(rows, rest, strict=True)]
-
-
-_FOLDED = 20
-"""Characters up to which a column of several words is not folded."""
-
-
-def _folded(rows: list[list[str]], widths: list[int]) -> list[list[str]]:
-    from rich.console import Console as RichConsole  # noqa: PLC0415 - only a narrow terminal pays for rich
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = RichConsole(width=sum(widths) + 2 * len(widths), file=io.StringIO(), color_system=None)
-    blocks = []
-    for row in rows:
-        made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-        for width in widths:
-            made.add_column(overflow="fold", width=width)
-        made.add_row(*map(Text, row))
-        with console.capture() as captured:
-            console.print(made)
-        blocks.append([line.rstrip() for line in captured.get().splitlines()])
-    return blocks
-
-
-def describe(step: BuildEvent) -> str:
-    text = step.text.strip().splitlines()[-1] if step.kind == "log" and step.text.strip() else step.name
-    return terminal_text.line(text)[:_WIDTH]
+_REFRESH_S = 0.25
+_STORED = 2_000
+"""Number of stored times: those of the steps that ended last."""
+_COLOURS = {"PASSED": "green", "FAILED": "red", "ERROR": "red", "INCONCLUSIVE": "yellow"}
+_RESULT, _TIMES, _PHASE, _BAR = 13, 14, 30, 12
+"""Characters of a line: the result, the times, the phase (at least), and the bar from 80 columns on."""
+_TRANSFER = re.compile(r"(Need to get|Get:|Downloading|Downloaded)\S*(?:.*?([\d.,]+) ?([kKMG])i?B\b)?")
+_UNITS = {None: 0.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
+"""Lines of apt and uv that name bytes."""
 
 
 def warn(text: str) -> None:
@@ -122,88 +48,330 @@ def warning(text: str) -> Iterator[None]:
         warn(f"{text}: {error.message}")
 
 
+def annotate(text: str, path: str = "", line: int = 0) -> None:
+    """Mark an error at its place in the change that a job of GitHub checks."""
+    if os.environ.get("GITHUB_ACTIONS"):
+        message = terminal_text.text(text).replace("%", "%25").replace("\n", "%0A")
+        file = re.sub("[%:,]", lambda one: f"%{ord(one[0]):02X}", terminal_text.line(path and os.path.relpath(path)))
+        _write(f"::error title=envbuilder{f',file={file},line={max(line, 1)}' if file else ''}::{message}")
+
+
 def _print(text: str) -> None:
+    _write(terminal_text.text(text))
+
+
+def _write(clean: str) -> None:
     # Standard error may be closed, or on a full disk; the answer is on standard output.
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
-            print(terminal_text.text(text), file=sys.stderr, flush=True)  # noqa: T201 - this is the console
+            print(clean, file=sys.stderr, flush=True)  # noqa: T201 - this is the console
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def _cut(name: str, width: int) -> str:
+    """Cut a name in its middle: both ends of an id distinguish it from others."""
+    head = (width - 1) // 2
+    return name if len(name) <= width else f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+@dataclass
+class Task:
+    """One line of progress: the running steps of an environment, with their begin, and the last lines of its log.
+
+    ``phase`` is the step that ends when another begins; a step of a build has an event for its end. ``done`` of
+    ``total`` are pieces, or bytes, of the step that began last.
+    """
+
+    name: str
+    console: Console
+    began: float
+    printed: float
+    steps: dict[str, float] = field(default_factory=dict)
+    phase: str = ""
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=3))
+    sizes: dict[str, float] = field(default_factory=dict)
+    done: float = 0
+    total: float = 0
+
+    @property
+    def step(self) -> str:
+        return next(reversed(self.steps), "")
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.steps.get(self.step, self.began)
+
+    @property
+    def expected(self) -> float:
+        """The seconds that the step took last time, for this environment or another one; 0 if unknown."""
+        return self.console.stored.get(f"{self.name}: {self.step}") or self.console.stored.get(self.step, 0.0)
+
+    @property
+    def times(self) -> str:
+        return f"{_clock(self.elapsed)} of {_clock(self.expected)}" if self.expected else _clock(self.elapsed)
+
+    @property
+    def amount(self) -> str:
+        if self.sizes:
+            return f"{self.done / 1e6:.0f} of {self.total / 1e6:.0f} MB"
+        return f"{self.done:g}/{self.total:g}" if self.total else ""
+
+    def update(self, step: str, done: float = 0, total: float = 0) -> None:
+        """Begin a phase if another one runs, and say how much of it is done."""
+        with self.console.lock:
+            self._begin(step := terminal_text.line(step))
+            self.phase, self.done, self.total = step, done, total
+
+    def follow(self, kind: str, name: str, text: str = "", seconds: float = 0.0) -> None:
+        """Show an event of a build: a step starts, prints, ends, is cached or fails; nothing printed begins a phase."""
+        with self.console.lock:
+            name = terminal_text.line(name)
+            match kind:
+                case "log" if not text:
+                    self.update(name)
+                case "log":
+                    self.log(text)
+                case "started":
+                    self._begin(name)
+                case "cached":
+                    self.console.ended(self.name, name, kind, 0.0)
+                case _:
+                    self._end(name, kind, seconds)
+
+    def log(self, text: str) -> None:
+        for line in filter(None, map(terminal_text.line, text.splitlines())):
+            self.lines.append(line)
+            self._count(line)
+            if self.console.verbose or self.console.ci:
+                self.console.emit("log", self.name, f"{self.name}: | {line}", text=line)
+
+    def close(self) -> None:
+        for name in tuple(self.steps):
+            self._end(name, "done")
+
+    def _begin(self, name: str) -> None:
+        if name not in self.steps:
+            self._end(self.phase, "done")
+            self.steps[name], self.phase = time.monotonic(), ""
+            self.done, self.total, self.sizes = 0, 0, {}
+
+    def _end(self, name: str, result: str, seconds: float = 0.0) -> None:
+        if (began := self.steps.pop(name, None)) is not None:
+            self.console.ended(self.name, name, result, seconds or time.monotonic() - began)
+
+    def _count(self, line: str) -> None:
+        """Take the bytes of a download from a line of apt or uv."""
+        if found := _TRANSFER.match(line):
+            size, name = float((found[2] or "0").replace(",", "")) * _UNITS[found[3]], line.split(" ")[1]
+            match found[1]:
+                case "Need to get":
+                    self.done, self.total, self.sizes = 0, size, {"": size}
+                case "Downloading":
+                    self.total, self.sizes[name] = self.total + size, size
+                case _ if self.sizes:
+                    self.done = min(self.total, self.done + (size or self.sizes.get(name, 0)))
 
 
 class Console:
-    """Progress on standard error: one live line per task on a terminal, one line per change elsewhere."""
+    """Shows tasks, in one of the modes of ``--progress``. ``stored`` are the times of steps, ``store`` keeps them."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._live: Progress | None = None
+    def __init__(
+        self,
+        mode: Mode = "auto",
+        *,
+        verbose: bool = False,
+        stored: dict[str, float] | None = None,
+        store: Callable[[dict[str, float]], None] = lambda _: None,
+    ) -> None:
+        terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.mode = ("live" if terminal else "plain") if mode == "auto" else mode
+        self.verbose, self.lock = verbose, threading.RLock()
+        ci = "github" if os.environ.get("GITHUB_ACTIONS") else "gitlab" if os.environ.get("GITLAB_CI") else ""
+        self.ci = ci if self.mode == "plain" else ""
+        self.stored, self._store = stored or {}, store
+        self._tasks: list[Task] = []
+        self._names: tuple[str, ...] = ()
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._finished: set[str] = set()
+        self._folded: defaultdict[str, list[str]] = defaultdict(list)
+        self._slowest = (0.0, "", "")
+        self._began = time.monotonic()
+        self._live: Live | None = None
 
     def say(self, text: str) -> None:
-        """Print one line of progress."""
-        with self._lock:
-            if self._live is not None:
-                self._live.console.print(terminal_text.text(text), highlight=False, markup=False)
-            else:
-                _print(text)
+        """Print a message."""
+        self.emit("message", "", text, text=text)
 
     @contextmanager
-    def live(self) -> Iterator[None]:
-        """Show live lines during the block, if standard error is a terminal."""
-        if sys.stderr is None or not sys.stderr.isatty():
-            yield
-            return
-        from rich.console import Console as RichConsole  # noqa: PLC0415 - only a terminal pays for rich
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    def live(self, names: tuple[str, ...] = ()) -> Iterator[None]:
+        """Show the tasks of the block; ``names`` are the environments of which each will be finished."""
+        self._names, self._began, stop = names, time.monotonic(), threading.Event()
+        ticker = threading.Thread(target=self._tick, args=(stop,), daemon=True)
+        if self.mode == "live":
+            from rich.console import Console as RichConsole  # noqa: PLC0415 - only a terminal pays for rich
+            from rich.live import Live  # noqa: PLC0415
 
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.fields[name]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-        )
-        with Progress(*columns, console=RichConsole(stderr=True), transient=True) as progress:
-            self._live = progress
-            try:
-                yield
-            finally:
+            shown = RichConsole(stderr=True, highlight=False, markup=False, emoji=False)
+            # Its own thread would take its lock before this one, and printing takes them the other way round.
+            self._live = Live(
+                get_renderable=self.view, console=shown, transient=True, auto_refresh=False, redirect_stdout=False
+            )
+            with self.lock:
+                self._live.start()
+        ticker.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            ticker.join()
+            with self.lock:
+                if self._live is not None:
+                    self._live.stop()
                 self._live = None
+            for name in tuple(self._folded):
+                self._unfold(name, name)
+            seconds, step, task = self._slowest
+            if self._finished and seconds >= 1:
+                self.say(f"slowest step: {step} of {task}, {_clock(seconds)}")
+            with suppress(InfrastructureError):
+                self._store(dict(list(self.stored.items())[-_STORED:]))
 
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
         """Show a task during the block."""
-        if self._live is None:
-            yield _Lines(name, self.say)
-            return
-        number = self._live.add_task("", name=name, total=None)
+        task = Task(terminal_text.line(name), self, time.monotonic(), time.monotonic())
+        with self.lock:
+            self._tasks.append(task)
         try:
-            yield _Live(self._live, number)
+            yield task
         finally:
-            self._live.remove_task(number)
+            with self.lock:
+                task.close()
+                self._tasks.remove(task)
+                self._spent[task.name] += time.monotonic() - task.began
 
+    def finished(
+        self, name: str, result: str, size: int = 0, error: str = "", place: tuple[str, int] = ("", 0)
+    ) -> None:
+        """Report the result of an environment; ``place`` is the file and line to which an error belongs."""
+        with self.lock:
+            seconds = self._spent[name]
+            if result not in {"unchanged", "ERROR"}:
+                self.stored[name] = seconds
+            numbers = f"{f'{size / 1e9:.2f} GB' if size else '':>9}{_clock(seconds):>7}"
+            self._finished.add(name)
+            self._unfold(name, f"{result} {name}")
+            ids = self._live.console.width - _RESULT - len(numbers) if self._live is not None else len(name)
+            text = f"{result:<{_RESULT}}{_cut(name, ids):<{ids}}{numbers}"
+            self.emit("finished", name, text, result=result, size=size, seconds=round(seconds, 1), text=error)
+            if error and self.mode != "json":
+                self._show(f"{name}: {error}")
+        if result in {"FAILED", "ERROR"}:
+            annotate(f"{name}: {error or result}", *place)
 
-def steps(task: Task) -> Callable[[BuildEvent], None]:
-    """Return a function that shows a build's steps as the text of a task, without their output."""
+    def emit(self, event: str, task: str, plain: str, **fields: object) -> None:
+        """Print an event in the form of the mode: a line, a line that will be folded, or a JSON document."""
+        with self.lock:
+            match self.mode:
+                case "json":
+                    values = {"event": event, "task": task} | {key: one for key, one in fields.items() if one}
+                    _write(terminal_text.json_text(decoding.to_json(values).decode()))
+                case "quiet":
+                    pass
+                case "live" if event not in {"message", "finished"}:
+                    pass
+                case _ if self.ci and plain and event in {"step", "log"}:
+                    self._folded[task].append(plain)
+                case _ if plain:
+                    self._show(plain)
 
-    def show(step: BuildEvent) -> None:
-        if step.kind != "log":
-            task.update(describe(step))
+    def ended(self, task: str, step: str, result: str, seconds: float) -> None:
+        """Print that a step has ended, and keep its time for the next run."""
+        if result == "done":
+            for key in (step, f"{task}: {step}"):
+                self.stored.pop(key, None)  # the newest are the last
+                self.stored[key] = round(seconds, 2)
+            self._slowest = max(self._slowest, (seconds, step, task))
+        text = f"{task}: {step}, {_clock(seconds) if result == 'done' else result}"
+        brief = result == "done" and seconds < 1
+        self.emit("step", task, "" if brief else text, step=step, result=result, seconds=round(seconds, 1))
 
-    return show
+    def _show(self, text: str) -> None:
+        if self._live is None:
+            _print(text)
+        else:
+            self._live.console.print(
+                terminal_text.text(text), style=_COLOURS.get(text.partition(" ")[0]), soft_wrap=True
+            )
 
+    def _tick(self, stop: threading.Event) -> None:
+        while not stop.wait(_REFRESH_S):
+            with self.lock:
+                if self._live is not None:
+                    self._live.refresh()
+                for task in self._tasks:
+                    if time.monotonic() - task.printed >= _REPEAT_S:
+                        task.printed, values = time.monotonic(), {"done": task.done, "total": task.total}
+                        values |= {"seconds": round(task.elapsed), "expected_s": task.expected}
+                        text = f"{task.name}: {task.step or 'running'} {task.amount}".rstrip()
+                        self.emit("running", task.name, f"{text}, {task.times}", step=task.step, **values)
 
-class _Live:
-    def __init__(self, progress: Progress, number: TaskID) -> None:
-        self._progress, self._number = progress, number
+    def _unfold(self, name: str, title: str) -> None:
+        """Print the lines of a task as a group that the pages of GitHub and GitLab show folded."""
+        if lines := self._folded.pop(name, None):
+            title, section = terminal_text.line(title), f"{int(time.time())}:{re.sub('[^A-Za-z0-9]', '_', name)}"
+            begin = f"\x1b[0Ksection_start:{section}[collapsed=true]\r\x1b[0K{title}"
+            end = f"\x1b[0Ksection_end:{section}\r\x1b[0K"
+            _write(f"::group::{title}" if self.ci == "github" else begin)
+            _print("\n".join(lines))
+            _write("::endgroup::" if self.ci == "github" else end)
 
-    def update(self, text: str) -> None:
-        self._progress.update(self._number, description=terminal_text.line(text).replace("[", r"\["))
+    def view(self) -> Group:
+        """Return the live part of the terminal: the times of all environments, then the running tasks."""
+        from rich.console import Group  # noqa: PLC0415 - only a terminal pays for rich
+        from rich.text import Text  # noqa: PLC0415
 
+        left = self._left()
+        counts = f"{len(self._finished)}/{len(self._names)} finished, " if len(self._names) > 1 else ""
+        rest = f", about {_clock(left)} left" if left else ""
+        parts: list[Text | Table] = [Text(f"{counts}{_clock(time.monotonic() - self._began)}{rest}", style="bold")]
+        for task in self._tasks:
+            lines = task.lines if self.verbose else ()
+            logged = [Text(f"  {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
+            parts += [self._line(task, self._live.console.width if self._live is not None else 80), *logged]
+        return Group(*parts)
 
-class _Lines:
-    def __init__(self, name: str, say: Callable[[str], None]) -> None:
-        self._name, self._say, self._last, self._said = name, say, "", 0.0
+    def _line(self, task: Task, width: int) -> Table:
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415 - only a terminal pays for rich
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
 
-    def update(self, text: str) -> None:
-        """Print the text if it changed, or if nothing was printed for a while."""
-        now = time.monotonic()
-        if text != self._last or now - self._said > _QUIET_S:
-            self._say(f"{self._name}: {terminal_text.line(text)}")
-            self._last, self._said = text, now
+        total, done = task.expected, min(task.elapsed, task.expected)
+        if task.total and not (task.sizes and total):
+            total, done = task.total, task.done
+        step = re.sub(r", \d+ MB$", "", task.step) if task.sizes else task.step
+        bar = _BAR if width >= 80 else 0  # noqa: PLR2004 - the usual terminal
+        rest = width - _TIMES - bar - 3
+        ids = min(max(len(one.name) for one in self._tasks), rest - _PHASE)
+        shown = (
+            (ids, Text(_cut(task.name, ids), style="cyan")),
+            (min(rest - ids, 2 * _PHASE), Text(f"{step} {task.amount}")),
+            (bar, ProgressBar(total=total or None, completed=done, width=bar, pulse=not total)),
+            (_TIMES, Text(task.times)),
+        )
+        row = Table.grid(padding=(0, 1, 0, 0))
+        for size in (size for size, _ in shown if size):
+            row.add_column(width=size, no_wrap=True, overflow="ellipsis")
+        row.add_row(*(cell for size, cell in shown if size))
+        return row
+
+    def _left(self) -> float:
+        """Return the seconds until all environments are finished; 0 if nothing is known about them."""
+        left = [name for name in self._names if name not in self._finished]
+        known = [self.stored[name] for name in self._names if name in self.stored]
+        usual = sum(known) / len(known) if known else 0.0
+        spent = sum(time.monotonic() - task.began for task in self._tasks) + sum(self._spent[name] for name in left)
+        return max(0.0, sum(self.stored.get(name, usual) for name in left) - spent) / max(1, len(self._tasks))

@@ -18,9 +18,10 @@ from envbuilder.image.lockfile import LOCK
 from envbuilder.image.names import after
 from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import open_index
-from envbuilder.support.console import Console, steps
+from envbuilder.support.console import Console
 from envbuilder.upgrade.document import ComparedImage, LockIs, SizedLayer
 from envbuilder.upgrade.pairs import UpgradeOptions
+from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import ImageRef, Verdict
@@ -92,14 +93,21 @@ class ImageBuilder:
     def build(self, side: LockedImage) -> Built:
         with self.console.task(side.environment.id) as task:
             options = BuildOptions(lock=side.lock, as_it_lies=side.lock_is == "committed", wheels=self.wheels)
-            return ensure(side.environment, self.catalog, self._place(side), self.engine, steps(task), options)
+            return ensure(
+                side.environment,
+                self.catalog,
+                self._place(side),
+                self.engine,
+                lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
+                options,
+            )
 
     def validate(self, side: LockedImage, built: Built, options: UpgradeOptions) -> Verdict:
         request = ValidationRequest(
             budgets=options.matrix.budgets if options.matrix else Budgets(), gpus=options.gpus, index=open_index()
         ).of(built)
         with self.console.task(side.environment.id) as task:
-            verdict, _ = validate_and_record(request, self.engine, self._place(side), on_progress=task.update)
+            verdict, _ = validate_and_record(request, self.engine, self._place(side), on_progress=progress_of(task))
         return verdict
 
     def _place(self, side: LockedImage) -> Workspace:

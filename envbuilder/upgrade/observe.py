@@ -219,7 +219,7 @@ def measure(
     if known:
         task.update(f"measured before (--fresh measures again): {min(known, rounds)} of {rounds} rounds")
     for round_ in range(known - 1, rounds) if known < rounds else ():
-        task.update(f"round {round_ + 1} of {rounds}" if round_ >= known else "warming up")
+        task.update("measure", max(0, round_), rounds)
         answers: dict[str, TimingSample] = {}
         sides = {"old": old, "new": new}
         for name in sides if round_ % 2 == 0 else reversed(sides):

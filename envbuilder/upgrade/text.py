@@ -13,7 +13,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.support import terminal_text
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 from envbuilder.upgrade import compare
 from envbuilder.upgrade.document import Clause, ModelExchange, PackageChange, UpgradeDocument
 from envbuilder.upgrade.statistics import Interval, RatioResult

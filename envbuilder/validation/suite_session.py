@@ -21,6 +21,7 @@ from envbuilder.probes.suite.channel import Reader
 from envbuilder.probes.suite.drawn_product import SHAPE, SIZES, drawn
 from envbuilder.probes.suite.watchdog import Limits
 from envbuilder.support import decoding, terminal_text
+from envbuilder.support.console import Task
 from envbuilder.validation.checks import HOST_GROUPS, Check
 from envbuilder.validation.image_context import found, one_line
 from envbuilder.verdict import CheckLevel, CheckResult, GpuSeen, HostRef, Outcome, Phase, every_on
@@ -58,13 +59,18 @@ FLOODED = Unfinished("not run: it printed more than 64 MiB or a million lines", 
 class Progress:
     kind: Literal["began", "ended"]
     name: str
-    outcome: str = ""
-    seconds: float = 0.0
+    ended: int
+    checks: int
 
-    @property
-    def text(self) -> str:
-        ended = f"{self.name}: {self.outcome} ({self.seconds:.1f} s)"
-        return ended if self.kind == "ended" else f"checking: {self.name}"
+
+def progress_of(task: Task) -> Callable[[Progress], None]:
+    """Return a function that shows a validation as a step of a task, and its checks as the step's log."""
+
+    def show(progress: Progress) -> None:
+        task.update("validate", progress.ended, progress.checks)
+        task.log(f"{progress.name} {progress.kind}")
+
+    return show
 
 
 class _Times(msgspec.Struct, frozen=True):
@@ -184,7 +190,7 @@ class Session:
                 self.host = event.host if is_first else self.host
             case "begin" if event.name in self._checks and event.name not in (*self.began, *self._results):
                 self.began.append(event.name)
-                self._on_progress(Progress("began", event.name))
+                self._on_progress(Progress("began", event.name, len(self._results), len(self._checks)))
             case "begin":
                 why = "began before" if event.name in self._checks else "is not in the plan"
                 self._violate(f"{event.name!r} begins, and {why}")
@@ -206,7 +212,7 @@ class Session:
         else:
             self._violate(*self._departures(result, self._checks[result.name]))
             self._results[result.name] = result
-            self._on_progress(Progress("ended", result.name, result.outcome, result.duration_s))
+            self._on_progress(Progress("ended", result.name, len(self._results), len(self._checks)))
 
     def _departures(self, result: _Result, check: Check) -> Iterator[str]:
         """Yield what an honest run's result of a check does not have."""

@@ -23,10 +23,12 @@ from envbuilder.pypi.client import open_index
 from envbuilder.simulated import profile as profiles
 from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.support import decoding
-from envbuilder.support.console import Console, table
+from envbuilder.support.console import Console
+from envbuilder.support.tables import table
 from envbuilder.validation import known_image
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.image_claims import ENVIRONMENT_LABEL
+from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
@@ -44,7 +46,7 @@ def simulation_of(host: str | None, catalog: Catalog) -> Simulation | None:
 
 def validate_python(python: str | None, profile: Profile, console: Console, catalog: Catalog) -> Verdict:
     with console.live(), console.task("here") as task:
-        return validate_here(catalog, python or sys.executable, profile, lambda one: task.update(one.text))
+        return validate_here(catalog, python or sys.executable, profile, progress_of(task))
 
 
 def validate_target(
@@ -71,8 +73,8 @@ def validate_target(
         request = _of_image(request, matrix, engine, workspace, catalog)
     with console.live(), console.task(target) as task:
         if is_environment and request.simulate is None:  # a simulated verdict never replaces a real one
-            return validate_and_record(request, engine, workspace, on_progress=task.update)[0]
-        return validate(engine, request, on_progress=lambda one: task.update(one.text))
+            return validate_and_record(request, engine, workspace, on_progress=progress_of(task))[0]
+        return validate(engine, request, on_progress=progress_of(task))
 
 
 def _only_one(matrix: str, workspace: Workspace, catalog: Catalog) -> str:

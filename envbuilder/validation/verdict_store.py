@@ -20,6 +20,7 @@ from envbuilder.image.wheel_records import WheelRecords, add_pins
 from envbuilder.support import console, decoding
 from envbuilder.validation import suite_plan
 from envbuilder.validation.known_image import KnownImage
+from envbuilder.validation.suite_session import Progress
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import (
@@ -172,7 +173,11 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validate_and_record(
-    request: ValidationRequest, engine: Engine, workspace: Workspace, *, on_progress: Callable[[str], None]
+    request: ValidationRequest,
+    engine: Engine,
+    workspace: Workspace,
+    *,
+    on_progress: Callable[[Progress], None],
 ) -> tuple[Verdict, bool]:
     """Validate an environment's image and store the verdict; return it and whether checks ran for it.
 
@@ -193,7 +198,7 @@ def validate_and_record(
         elif stored.verdict:
             set_aside(folder / VERDICT, "was altered after it was written")
     looked: list[KnownImage] = []
-    verdict = validate(engine, request, on_progress=lambda one: on_progress(one.text), on_look=looked.append)
+    verdict = validate(engine, request, on_progress=on_progress, on_look=looked.append)
     record(folder, verdict)
     for known in looked if request.built == verdict.image.id and verdict.verdict != "FAILED" else ():
         if request.known is None or known.checks.keys() - request.known.checks.keys():

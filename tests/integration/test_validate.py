@@ -32,7 +32,7 @@ from envbuilder.validation.image_files import read_image
 from envbuilder.validation.known_image import KnownImage, describe, differences
 from envbuilder.validation.suite_launcher import START, SUITE_S, in_container
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import Session
+from envbuilder.validation.suite_session import Progress, Session
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
@@ -116,14 +116,14 @@ def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: st
 def test_our_image_passes_and_its_verdict_stands(
     engine: DockerEngine, workspace: Workspace, request_for_cpu: ValidationRequest
 ) -> None:
-    said: list[str] = []
+    said: list[Progress] = []
     verdict, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
     assert (verdict.verdict, verdict.level, fresh) == ("PASSED", "cpu", True), verdict.reasons
     assert {one.outcome for one in verdict.checks} == {"passed"}
     assert {"import", "first op", "first matmul"} <= {phase.phase for phase in verdict.timeline}
     assert verdict.suite == suite_plan.digest()
     assert verdict.lock.startswith("sha256:")
-    assert any("keras: passed" in line for line in said)
+    assert ("keras", "ended") in {(one.name, one.kind) for one in said}
     again, fresh = validate_and_record(request_for_cpu, engine, workspace, on_progress=said.append)
     assert (again, fresh) == (verdict, False)
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from envbuilder.cli import output
-from envbuilder.engine.port import Step
 from envbuilder.errors import EnvbuilderError
-from envbuilder.support import console, terminal_text
-from envbuilder.support.console import Console, describe, table
+from envbuilder.support import tables, terminal_text
+from envbuilder.support.tables import table
 
 STEERING = {
     "colour": ("\x1b[31mred\x1b[0m", "red"),
@@ -153,21 +152,6 @@ def test_no_message_has_an_endless_line() -> None:
     assert len(said.hint) < 2100
 
 
-def test_progress_is_on_standard_error_and_says_each_thing_once(capsys: pytest.CaptureFixture[str]) -> None:
-    console = Console()
-    with console.live(), console.task("env") as task:
-        for text in ("one", "one", "two"):
-            task.update(text)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err == "env: one\nenv: two\n"
-
-
-def test_log_step_shows_its_last_line() -> None:
-    assert describe(Step("log", "RUN x", "one\n two  \n")) == "two"
-    assert describe(Step("started", "RUN   x")) == "RUN x"
-
-
 HEADERS = ("verdict", "size", "work", "image", "error")
 IMAGE = "envbuilder/tensorflow:tf2.20.0-py311-cpu-bookworm"
 ERROR = "the package index does not answer: connection refused by the proxy"
@@ -176,7 +160,7 @@ ROWS = [("PASSED", "1.06 GB", "built, validated", IMAGE, ""), ("ERROR", "-", "-"
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_table_fits_the_terminal_and_loses_nothing(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "_terminal_width", lambda: width)
+    monkeypatch.setattr(tables, "_terminal_width", lambda: width)
     text = table(HEADERS, ROWS)
     assert max(map(len, text.splitlines())) <= width
     assert {IMAGE, f"{IMAGE}-x", "PASSED", "1.06"} <= set(text.split())

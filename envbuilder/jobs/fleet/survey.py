@@ -15,7 +15,7 @@ from envbuilder.choice import Choice
 from envbuilder.compat.fleet import Cell, FleetHost, HostKind, is_of_kind, kinds_of, place
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode
-from envbuilder.support.console import table
+from envbuilder.support.tables import table
 from envbuilder.verdict import HostRef, ImageStanding, KindStanding, KindState, Level
 
 Lookup = Callable[[str, Level, Iterable[tuple[str, str]]], ImageStanding | None]
