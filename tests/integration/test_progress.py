@@ -1,0 +1,42 @@
+"""The progress of real builds and validations: on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from terminals import Terminal, follow
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
+
+MATRIX = """\
+name: four
+axes:
+  tensorflow: ["2.15.1", "2.16.2", "2.19.1", "2.20.0"]
+  os: [debian-bookworm]
+  flavor: [cpu]
+  form: [runtime]
+packages: [tqdm]
+"""
+RUN = ["-m", "envbuilder", "run", "four.yaml", "--repository", "envbuilder/progress", "--fresh"]
+
+
+def test_run_of_four_environments_is_never_silent(tmp_path: Path) -> None:
+    (tmp_path / "four.yaml").write_text(MATRIX)
+    shown = Terminal(80, RUN, tmp_path)
+    follow([shown])
+    assert shown.longest_rest() < 2
+    last = "\n".join(shown.changes[-1][1])
+    assert all(word in last for word in ("PASSED", "slowest step", "next: docker run"))
+    assert any("3/4 finished" in line and " left" in line for _, lines in shown.changes for line in lines)
+
+    with subprocess.Popen([sys.executable, *RUN], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        times = [time.monotonic(), *(time.monotonic() for _ in process.stderr), time.monotonic()]
+    assert process.returncode == 0
+    assert len(times) > 6
+    assert max(after - before for before, after in pairwise(times)) <= 30
