@@ -31,7 +31,7 @@ MAX_BYTES = 256 << 20
 AGAIN = 5
 """Further runs of each image: a test that fails in 30 of 100 runs fails in all of them in one of 400 comparisons."""
 AGAIN_S = 40.0
-"""After this time no further run of an image begins. With one hang, both images take less than 3 minutes for them."""
+"""Seconds of further runs of an image. With one hang, both images take less than 3 minutes for all of it."""
 
 _UNWANTED = {"__pycache__", ".git", ".pytest_cache", ".venv"}
 _TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
@@ -146,12 +146,13 @@ def run_again(
 ) -> tuple[Tests, ...]:
     """Run the files of these tests again until each has passed and failed (``first`` counts), or up to the limit.
 
-    Slow files run at least once more, and not again after `AGAIN_S` seconds, or after a test that hangs.
+    Slow files run at least once more, and not again after a test that hangs, or if that would take longer than
+    `AGAIN_S` seconds.
     """
     part = suite.only(names)
     runs: list[Tests] = []
     begun = time.monotonic()
-    while len(runs) < AGAIN and (not runs or time.monotonic() - begun < AGAIN_S):
+    while len(runs) < AGAIN and (not runs or (time.monotonic() - begun) * (1 + 1 / len(runs)) < AGAIN_S):
         runs.append(run_suite(place, part, python))
         seen = [{test.name: test.outcome == "passed" for test in run} for run in (first, *runs) if run]
         if hanging(runs[-1]) or all({True, False} <= {run.get(name, False) for run in seen} for name in names):
