@@ -18,7 +18,7 @@ from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, sl
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.image_defects import image_defects
 from envbuilder.reproduce.libraries import missing_libraries
-from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, marked
+from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
@@ -50,6 +50,8 @@ def predict(case: Case) -> tuple[Finding, ...]:
         kept = predicted
     if tagged:
         kept = tuple(row for row in kept if row.code is not Code.PACKAGE_CONFLICT)
+    if case.reported.origin == "jetson":  # no wheel of the index fits it
+        kept = tuple(row for row in kept if not cause_of(row.code).no_wheel)
     known = (*tagged, *images, *kept, *builds)
     return by_cause((*known, *slow_starts(case, frozenset(row.code for row in known))), proved)
 
@@ -216,6 +218,11 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     proved = decisive is not None and decisive.exact and alone
     ask = () if proved else deciding_commands(case.reported, place_of(case))
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
+    noise = next((row for row, known in messages if known.layer == "noise" and is_title(row)), None)
+    if lead is None and noise is not None:
+        cause = f"The messages in question are harmless. {' '.join(harmless[:3])}"
+        common |= {"line": noise.line, "quote": noise.text, "fix": GRAMMAR.ask["harmless"]}
+        return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else "The report does not contain enough information for a diagnosis."
@@ -231,8 +238,8 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
 
 
 def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:
-    """Return the log message that the leading finding quotes, else the first with its code."""
-    same = [row for row in messages if get(row.signature).code is lead.code]
+    """Return the log message that the leading finding quotes, else the first with its code; a title comes last."""
+    same = sorted((row for row in messages if get(row.signature).code is lead.code), key=is_title)
     quoted = (row for row in same if lead.found and row.text.startswith(lead.found))
     return next(quoted, None) or next(iter(same), None)
 

@@ -31,7 +31,7 @@ from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.libraries import span_of
+from envbuilder.reproduce.libraries import is_installed, span_of
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
@@ -150,6 +150,9 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
         if made is None:
             continue
         fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python", "cuda", "cudnn")}
+        built = catalog.release(made.tensorflow, made.package)
+        if native and built is not None:  # Windows has no CUDA wheels: the release's own CUDA is installed
+            fields |= {"cuda": built.cuda, "cudnn": built.cudnn}
         install: Install | None = "system" if native else None
         near = Question(**fields, driver=host.driver, gpus=gpus, install=install, compat=False)
         answer = check(near, catalog)
@@ -157,7 +160,8 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
             break
     else:
         return None
-    by_log = f"{span[2:].replace(',<=', ' to ').removesuffix('.99')} by the log" if span else "(not stated)"
+    ends = dict.fromkeys(span[2:].removesuffix(".99").split(",<="))
+    by_log = f"{' to '.join(ends)} by the log" if span else "(not stated)"
     changes: tuple[Change, ...] = (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
     if native:
         return _Fix(near, (*changes, *_libraries_of(near, reported)), wanted, None)
@@ -205,6 +209,8 @@ def _ways(search: _Search) -> Iterator[_Way]:
     question, lead = search.question, search.lead
     if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
         return
+    if windows and lead is Code.MISSING_LIBRARY and is_installed(search.case):
+        return  # the versions are right: what is missing is a folder on PATH
     wsl = windows and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     if found is not None:
@@ -424,7 +430,8 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     native = reported.platform == "windows" and not versions.at_least(version, f"{_LAST_WINDOWS_GPU}.99")
     lines = [_WSL] if reported.platform == "windows" and not native and near.gpu else []
     if near.python and near.python != question.python:
-        lines += [f"uv venv --seed --python {word(near.python)} tf && . tf/bin/activate"]
+        activate = r"tf\Scripts\activate" if native else ". tf/bin/activate"
+        lines += [f"uv venv --seed --python {word(near.python)} tf && {activate}"]
     wanted = _requirements(question, near, None if native else environment, release, fresh=bool(lines))
     if not wanted and environment is None and not native:
         wanted = _cudnn_alone(question, near, release, catalog)
@@ -433,7 +440,7 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         told = environment if wheels else None
         folders = loader_folders(release) if told is not None else ()
         lines += pip_install(wanted, folders, link=told is not None and told.needs_nvrtc_link)
-    if native and release.cuda is not None:
+    if native and near.gpu and release.cuda is not None:
         lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
     tag = GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)

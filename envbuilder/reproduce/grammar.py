@@ -51,6 +51,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starting: tuple[str, ...]
     of_environments: tuple[str, ...]
     published_tags: dict[str, str]
+    toolkit_paths: dict[str, str]
     ask: dict[str, str]
 
 

@@ -18,6 +18,8 @@ _FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
 _DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
 _CONDA_TOOLKIT_ENDS = 12
 _CUDNN_PER_CUDA_ENDS = 9
+_ANY_OF_A_MAJOR = 11
+"""The first CUDA whose files have the same names in every release of its major."""
 
 
 def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
@@ -38,8 +40,21 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
+    if openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
+        folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
+        variant, command = "elsewhere", folder.format(cuda=versions.minor(case.reported.cuda or ""))
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
+
+
+def is_installed(case: Case, *, cudnn: bool = True) -> bool:
+    """Return True if the report says that the CUDA (and cuDNN) which its release opens is installed where it runs."""
+    reported, release = case.reported, case.release
+    if release is None or not reported.cuda or place_of(case) not in {"pip", "windows"}:
+        return False
+    is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
+    library = not cudnn or versions.same_major(reported.cudnn, release.cudnn)
+    return library and is_line and versions.same_major(reported.cuda, release.cuda)
 
 
 def library_name(file: str) -> str:
@@ -55,15 +70,17 @@ def span_of(case: Case) -> str:
     known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
     if names and not known:
         return ""  # a build that the catalogue does not know
-    ends = [(known[0], known[-1])] if known else []
-    ends += [
-        rows for text, rows in GRAMMAR.log_lines.items() if any(re.search(text, row.text) for row in case.messages)
-    ]
+    first, last = (known[0], known[-1]) if known else _printed_by(case) or ("", "")
+    return f">={first},<={last}.99" if first and versions.at_least(last, first) else ""
+
+
+def _printed_by(case: Case) -> tuple[str, str] | None:
+    """Return the first and the last minor line that print the source lines of this log; None if any may."""
+    texts = [row.text for row in case.messages]
+    ends = [rows for text, rows in GRAMMAR.log_lines.items() if any(re.search(text, one) for one in texts)]
     if not ends:
-        return ""
-    first = max((row[0] for row in ends), key=versions.key)
-    last = min((row[1] for row in ends), key=versions.key)
-    return f">={first},<={last}.99" if versions.at_least(last, first) else ""
+        return None
+    return max((row[0] for row in ends), key=versions.key), min((row[1] for row in ends), key=versions.key)
 
 
 _NAMING = frozenset({
@@ -84,9 +101,13 @@ def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
     found = [row for row in rows if row.gpu and all(opens(row, name) for name in names)]
     if case.release in found:
         return [case.release]
+    printed = _printed_by(case)
     python = versions.minor(case.reported.python) if case.reported.python else None
     opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
     opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
+    if printed is not None:
+        first, last = printed
+        found = [row for row in found if versions.at_least(row.version, first) and versions.at_least(f"{last}.99", row.version)]
     nearer = [row for row in found if python is None or python in row.pythons]
     nearest = [row for row in nearer if all(opens(row, name) for name in opened)]
     return sorted(nearest or nearer or found, key=lambda row: versions.key(row.version))

@@ -10,7 +10,7 @@ from importlib import resources
 import msgspec
 
 from envbuilder import versions
-from envbuilder.catalog.model import DISTRIBUTIONS
+from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.findings import span
@@ -52,9 +52,9 @@ def _table() -> dict[str, Terms]:
 def place_of(case: Case) -> str:
     """Return how the reporter runs TensorFlow: a container system that the text names, an installer, or a system."""
     named = {row.signature for row in case.messages}
-    container = next((name for name, row in _table().items() if row.shown_by and row.shown_by in named), None)
-    windows = "windows" if case.reported.platform == "windows" else None
-    return container or next((name for name in (case.reported.install, windows, "pip") if name in _table()), "pip")
+    shown = next((name for name, row in _table().items() if row.shown_by and row.shown_by in named), None)
+    installer = case.reported.install if case.reported.install in {"conda", "docker"} else None
+    return shown or installer or ("windows" if case.reported.platform == "windows" else "pip")
 
 
 Facts = Mapping[str, object]
@@ -77,6 +77,7 @@ def terms(case: Case) -> Facts:
     wanted = f"'{row.package}=={row.version}'" if row is not None else "tensorflow"
     python = row.pythons[-1] if row is not None and row.pythons else None
     newest = catalog.distributions(catalog.final_versions[-1])[0]
+    own = versions.minor(reported.python) if reported.python is not None else ""
     gpu = next(iter(gpus_of(reported)), None)
     device = catalog.gpu(gpu) if gpu is not None else None
     capability = device.compute_capability if device is not None else next(iter(reported.compute_capabilities), None)
@@ -100,6 +101,9 @@ def terms(case: Case) -> Facts:
         "fresh": f"uv venv --seed --python {python} tf && . tf/bin/activate && pip install {wanted}"
         if python
         else None,
+        "python_fits": own if row is not None and own in row.pythons else None,
+        "newest_here": next((text for text in reversed(catalog.final_versions) if own in _pythons(text, catalog)), None),
+        "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",
         "reinstall": f"pip uninstall -y {' '.join(DISTRIBUTIONS)} tensorflow-intel && pip install {wanted}",
@@ -109,6 +113,10 @@ def terms(case: Case) -> Facts:
     for name in ("numpy", "protobuf", "keras"):
         found[name] = bounds(name, row) if row is not None else None
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _pythons(version: str, catalog: Catalog) -> tuple[str, ...]:
+    return next((row.pythons for row in catalog.distributions(version) if row.package == "tensorflow"), ())
 
 
 def _nvcc(cuda: str, place: str) -> str:

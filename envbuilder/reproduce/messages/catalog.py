@@ -98,6 +98,13 @@ def get(identity: str) -> LogMessage:
     return _BY_ID[identity]
 
 
+def is_title(match: MessageMatch) -> bool:
+    return match.text.startswith("# ") or (match.line == 1 and _LOGGED.search(match.text) is None)
+
+
+_LOGGED = re.compile(r"\.(?:cc|py|h):[0-9]{1,5}\]")
+
+
 def marked(mark: Mark, matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...]:
     return tuple(row for row in matches if mark in get(row.signature).marks)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, gpus_in, pattern, phrase, system_in
+from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, fits, gpus_in, pattern, phrase, system_in
 from envbuilder.reproduce.report.context import setup_of, without_addresses
 from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
 from envbuilder.reproduce.transcript import Transcript
@@ -206,7 +206,7 @@ def _looks(number: str) -> str:
     if len(parts) > parts_of_a_build:
         return "cudnn"
     triple = len(parts) == parts_of_a_build and parts[0] in cudnn_majors
-    return "cudnn" if triple and parts[2] < smallest_cuda_build else "cuda"
+    return "cudnn" if (triple and parts[2] < smallest_cuda_build) or not fits("cuda", number) else "cuda"
 
 
 def _gpus(_: str, value: str) -> Found:
