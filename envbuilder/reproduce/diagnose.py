@@ -10,6 +10,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS
+from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.compat.unknown import elsewhere, side_by_side
 from envbuilder.finding import Code, Finding, Severity
@@ -17,7 +18,7 @@ from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, other_builds, slow_starts
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.image_defects import image_defects
-from envbuilder.reproduce.libraries import missing_libraries
+from envbuilder.reproduce.libraries import missing_libraries, with_command
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
@@ -36,7 +37,8 @@ def predict(case: Case) -> tuple[Finding, ...]:
     proved = frozenset(row.code for row in shown)
     builds = other_builds(case)
     outranked = {cause_of(code).outranks for code in proved}
-    ruled = tuple(row for row in (() if builds else forecast(case)) if cause_of(row.code).area not in outranked)
+    forecasts = () if builds else forecast(case)
+    ruled = tuple(with_command(row, case) for row in forecasts if cause_of(row.code).area not in outranked)
     elsewhere, tagged = tuple(_other_system(case, shown)), (*_other_tag(case.reported), *_before_keras(case))
     held = {name: release_of(text) for name in DISTRIBUTIONS if (text := case.reported.packages.get(name))}
     predicted = tuple(
@@ -227,6 +229,10 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
         cause = no_reason if lead is not None else "The report does not contain enough information for a diagnosis."
         return ReportDiagnosis(cause=cause, confidence="unsure", place="unknown", **common)
+    after = _after(lead, case)
+    if after is not None:
+        pair = f"{after.fix} With that driver: {lead.fix}" if cause_of(after.code).area == "host" else after.fix
+        lead = msgspec.structs.replace(lead, message=f"{lead.message} With it: {after.message}", fix=pair)
     return ReportDiagnosis(
         cause=lead.message.removeprefix(f"Line {line} shows it. "),
         confidence="certain" if proved else "likely",
@@ -235,6 +241,16 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         fix=lead.fix,
         **common,
     )
+
+
+def _after(lead: Finding, case: Case) -> Finding | None:
+    """Return what would stop TensorFlow after its CUDA libraries are there: the driver or the GPU."""
+    if cause_of(lead.code).area != "libraries" or case.question is None or case.reported.platform == "windows":
+        return None
+    given = msgspec.structs.replace(case.question, cuda=None, cudnn=None, install=None, packages=(), compat=False)
+    found = findings_of(given, case.catalog)
+    stops = (row for row in found if row.severity is Severity.ERROR and cause_of(row.code).area in {"host", "kernels"})
+    return next(stops, None)
 
 
 def _decisive(lead: Finding, messages: tuple[MessageMatch, ...]) -> MessageMatch | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from envbuilder import versions
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.findings import finding, listed, name_of, span
@@ -12,6 +14,7 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR
 from envbuilder.reproduce.messages.catalog import MessageMatch
 from envbuilder.reproduce.question import Case
+from envbuilder.reproduce.report.reported import Trust
 from envbuilder.reproduce.terms import place_of
 
 _FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
@@ -40,17 +43,27 @@ def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
     command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
     windows = sure and case.reported.platform == "windows"
     variant = "windows" if windows else "command" if command else "unsure"
-    if openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
+    if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
         folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
         variant, command = "elsewhere", folder.format(cuda=versions.minor(case.reported.cuda or ""))
     said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
     return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
 
 
+def with_command(row: Finding, case: Case) -> Finding:
+    """Add the command that brings CUDA to a release to which nothing brings it."""
+    release = case.release
+    command = _command([release], case, cuda=True, cudnn=True) if release is not None and release.cuda else ""
+    if row.code is not Code.MISSING_LIBRARY or release is None or not command:
+        return row
+    return msgspec.structs.replace(row, fix=f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`.")
+
+
 def is_installed(case: Case, *, cudnn: bool = True) -> bool:
     """Return True if the report says that the CUDA (and cuDNN) which its release opens is installed where it runs."""
     reported, release = case.reported, case.release
-    if release is None or not reported.cuda or place_of(case) not in {"pip", "windows"}:
+    proved = any(row.field == "cuda" and row.trust is Trust.PROVED for row in reported.evidence)
+    if release is None or not reported.cuda or proved or place_of(case) not in {"pip", "windows"}:
         return False
     is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
     library = not cudnn or versions.same_major(reported.cudnn, release.cudnn)
@@ -134,7 +147,7 @@ def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn:
     python = versions.minor(reported.python) if reported.python else None
     place = place_of(case)
     if place in {"docker", "podman", "singularity", "kubernetes"}:
-        tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{release.version}-gpu")
+        tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")
         return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
     if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
         return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"

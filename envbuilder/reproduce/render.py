@@ -193,10 +193,14 @@ def _fix(document: ReproduceDocument) -> list[list[str]]:
 def _beside(near: Nearest, commands: list[str], present: str | None) -> str:
     """Name the CUDA that a new TensorFlow needs if wheels do not contain it and it differs from ``present``."""
     found = near.environment
-    if near.matrix or found.cuda in {None, present} or not any(row.startswith("pip install") for row in commands):
+    if near.matrix or found.cuda in {None, present} or not _installs_only_python(commands):
         return ""
     cudnn = f" and cuDNN {terminal_text.code(found.cudnn)}" if found.cudnn else ""
     return f"This TensorFlow runs with CUDA {terminal_text.code(found.cuda or '')}{cudnn}: install them as well."
+
+
+def _installs_only_python(commands: list[str]) -> bool:
+    return any(row.startswith("pip install") for row in commands) and not any("cudatoolkit" in row for row in commands)
 
 
 def _details(document: ReproduceDocument) -> list[str]:

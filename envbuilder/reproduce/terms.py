@@ -70,7 +70,7 @@ def terms(case: Case) -> Facts:
     release = case.release if reported.origin is None else None  # another build has another CUDA
     words = _table()[place_of(case)]
     image = reported.image or "IMAGE"
-    version = release_of(reported.tensorflow) if reported.tensorflow else None
+    version = release_of(reported.tensorflow) if reported.tensorflow and case.version else None
     old = old_release(version)
     row = release or next(iter(distributions(version or "", None, None, catalog)), None)
     toolkit = catalog.toolkit(release.cuda) if release is not None else None
