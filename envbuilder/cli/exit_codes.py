@@ -64,7 +64,7 @@ EXIT_CODES: Mapping[str, Callable[[Any], int]] = {
     ),
     "envbuilder/reproduce/v1": lambda reproduction: _ANSWERS[reproduction.answered],
     "envbuilder/diagnose/v1": lambda found: _ANSWERS[found.compatible],
-    "envbuilder/doctor/v1": _done,
+    "envbuilder/doctor/v1": lambda found: ExitCode.INFRASTRUCTURE if found.engine is None else ExitCode.DONE,
     "envbuilder/clean/v1": lambda clean: (
         ExitCode.INFRASTRUCTURE if any(image.kept for image in clean.images) else ExitCode.DONE
     ),

@@ -128,19 +128,18 @@ def as_text(diagnosis: Diagnosis) -> str:
         *((f"disk for {disk.purpose}", f"{disk.free / 1e9:.0f} GB free at {disk.path}") for disk in diagnosis.disk),
     ]
     troubles = [f"trouble: {trouble.what}\n  next: {trouble.fix}" for trouble in diagnosis.troubles]
-    return "\n\n".join([table(("host", ""), facts), *troubles, "\n".join(_runs(diagnosis.environments))])
+    runs = _runs(diagnosis.environments, "run here" if engine else "would run here with an engine")
+    return "\n\n".join([table(("host", ""), facts), *troubles, "\n".join(runs)])
 
 
-_WORDS = {True: "run here", False: "do not run here", None: "run here on a condition, or are unknown"}
-
-
-def _runs(cells: tuple[Cell, ...]) -> Iterator[str]:
+def _runs(cells: tuple[Cell, ...], run: str) -> Iterator[str]:
     """Count the environments that run, and list those that share an answer and its reason."""
+    words = {True: run, False: "do not run here", None: f"{run} on a condition, or are unknown"}
     groups: dict[tuple[bool | None, str], list[str]] = {}
     for cell in cells:
         groups.setdefault((cell.compatible, cell.why), []).append(cell.environment)
     for (judged, why), names in groups.items():
-        yield f"{len(names)} of {len(cells)} environments {_WORDS[judged]}: {why}".removesuffix(": ")
+        yield f"{len(names)} of {len(cells)} environments {words[judged]}: {why}".removesuffix(": ")
         yield from (f"  {name}" for name in names)
 
 

@@ -13,16 +13,14 @@ import msgspec
 from envbuilder import versions
 from envbuilder.catalog.library_search import folder_of, opener_folders
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
-from envbuilder.compat.check import answer
 from envbuilder.compat.findings import finding
-from envbuilder.compat.question import Question
 from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import by_cause, cause_of, is_cause
 from envbuilder.reproduce.diagnose import Confidence, ReportDiagnosis, diagnose, predict
-from envbuilder.reproduce.fix import closest_environment
+from envbuilder.reproduce.fix import choose_here, closest_environment, install_commands
 from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import MessageMatch, get, match
-from envbuilder.reproduce.question import Case, driver_of, gpus_of, is_version
+from envbuilder.reproduce.question import Case, is_version
 from envbuilder.reproduce.rebuild import REQUIREMENT
 from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
@@ -216,8 +214,8 @@ def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
         case Code.GPU_NOT_VISIBLE if found.subject == "CUDA_VISIBLE_DEVICES":
             return "unset CUDA_VISIBLE_DEVICES"
         case Code.PACKAGE_CONFLICT if document.tensorflow is None:
-            newest = answer(_install(here), here.catalog).environment.tensorflow
-            return f"pip install 'tensorflow[and-cuda]=={newest}'" if newest else ""
+            newest = choose_here(here)
+            return " && ".join(install_commands(here, newest.near, newest.environment)) if newest is not None else ""
         case Code.NOT_A_GPU_BUILD if document.install == "pip":
             held = [name for name in DISTRIBUTIONS if name in document.packages]
             extra = "[and-cuda]" if release is not None and release.and_cuda else ""
@@ -232,18 +230,6 @@ def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
             return f"conda install -c conda-forge '{text}'" if document.install == "conda" else f"pip install '{text}'"
     closest = closest_environment(here, diagnosis)
     return " && ".join(closest[0].commands) if closest is not None else ""
-
-
-def _install(case: _Here) -> Question:
-    """Ask for the newest release with CUDA wheels for this Python, driver and GPUs, as far as they are known."""
-    reported, catalog = case.reported, case.catalog
-    return Question(
-        python=versions.minor(reported.python) if reported.python else None,
-        driver=driver_of(reported, catalog),
-        gpus=tuple(name for name in gpus_of(reported) if catalog.gpu(name) is not None),
-        install="and-cuda",
-        compat=False,
-    )
 
 
 def _without(file: str, document: CaptureDocument) -> str:

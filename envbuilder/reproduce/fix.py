@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +20,7 @@ from envbuilder.compat.choose import choose_for
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.nearest import Installable, Near, nearest
-from envbuilder.compat.question import Install, Question
+from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import resolve
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
 from envbuilder.environment import Change, Combination, Environment, Rejection
@@ -127,34 +126,48 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
 
 
 def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
-    """Choose an environment for the reporter's host, as `envbuilder choose` does: no change of one field is enough.
+    """Choose an environment for the reporter's host: no change of one field is enough.
 
     The releases that the log names come first, then any. None if the cause is not a matter of versions, or if the
     report names neither a GPU nor a release.
     """
-    catalog, reported = case.catalog, case.reported
-    gpus = tuple(name for name in gpus_of(reported) if catalog.gpu(name) is not None)
-    span = span_of(case)
-    if not _is_choice(case, diagnosis, gpus, span):
+    span, reported = span_of(case), case.reported
+    if not _is_choice(case, diagnosis, span):
         return None
-    driver = driver_of(reported, catalog)
-    host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
     native = reported.platform == "windows" and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
-    python = versions.minor(reported.python) if reported.python else None
-    own_cuda = (row.version for row in catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
+    own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
     newest = [version for version in own_cuda if versions.is_final(version)][-1]
     specs = (span,) if native else (span, f"<={newest}", "")  # the newest that finds its own CUDA, then any
+    return choose_here(case, specs, span, native=native)
+
+
+def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, native: bool = False) -> _Fix | None:
+    """Choose as `envbuilder choose` does, for the driver, the GPUs and, if possible, the Python of a report.
+
+    ``specs`` are ranges of releases in their order; ``native`` is Windows, which has no CUDA wheels.
+    """
+    reported, catalog = case.reported, case.catalog
+    driver, gpus = driver_of(reported, catalog), known_gpus(case)
+    host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
+    python = versions.minor(reported.python) if reported.python else None
     for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((python, None))):
         wanted = Combination(tensorflow=spec, python=own, flavor="gpu", variant="runtime")
         made = choose_for(wanted, host, catalog).environment
-        if made is None:
+        built = catalog.release(made.tensorflow, made.package) if made is not None else None
+        if made is None or built is None:
             continue
-        fields = {name: getattr(made, name) for name in ("tensorflow", "package", "python", "cuda", "cudnn")}
-        built = catalog.release(made.tensorflow, made.package)
-        if native and built is not None:  # Windows has no CUDA wheels: the release's own CUDA is installed
-            fields |= {"cuda": built.cuda, "cudnn": built.cudnn}
-        install: Install | None = "system" if native else None
-        near = Question(**fields, driver=host.driver, gpus=gpus, install=install, compat=False)
+        libraries = built if native else made
+        near = Question(
+            tensorflow=made.tensorflow,
+            package=made.package,
+            python=made.python,
+            cuda=libraries.cuda,
+            cudnn=libraries.cudnn,
+            driver=host.driver,
+            gpus=gpus,
+            install="system" if native else None,
+            compat=False,
+        )
         answer = check(near, catalog)
         if answer.compatible is True and not {row.code for row in answer.findings} & codes_without_kernels():
             break
@@ -163,11 +176,15 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     ends = dict.fromkeys(span[2:].removesuffix(".99").split(",<="))
     by_log = f"{' to '.join(ends)} by the log" if span else "(not stated)"
     changes: tuple[Change, ...] = (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
-    if native:
-        return _Fix(near, (*changes, *_libraries_of(near, reported)), wanted, None)
-    changes = _with_system(Near(near, changes, "unhindered"), _Search(case, None, near, Installable(catalog))).changes
     wish = Combination(tensorflow=made.tensorflow, python=made.python, os=made.os, flavor="gpu")
+    if native:
+        return _Fix(near, (*changes, *_libraries_of(near, reported)), wish, None)
+    changes = _with_system(Near(near, changes, "unhindered"), _Search(case, None, near, Installable(catalog))).changes
     return _Fix(near, changes, wish, made)
+
+
+def known_gpus(case: Case) -> tuple[str, ...]:
+    return tuple(name for name in gpus_of(case.reported) if case.catalog.gpu(name) is not None)
 
 
 def _libraries_of(near: Question, reported: Reported) -> Iterator[Change]:
@@ -182,9 +199,9 @@ _CHOSEN_BY = frozenset({"libraries", "kernels", "build"})
 _OTHER_MAKERS = frozenset({"tfjs", "jetson", "jax", "library", "source"})
 
 
-def _is_choice(case: Case, diagnosis: ReportDiagnosis, gpus: tuple[str, ...], span: str) -> bool:
+def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     """Return True if another environment helps: libraries or kernels are the cause, or versions are asked for."""
-    reported, question = case.reported, case.question
+    reported, question, gpus = case.reported, case.question, known_gpus(case)
     if reported.origin in _OTHER_MAKERS or reported.arch in {"aarch64", "ppc64le"} or reported.platform == "macos":
         return False
     if question is not None and _before_all(question, case.catalog):
@@ -203,7 +220,7 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, gpus: tuple[str, ...], sp
 def _ways(search: _Search) -> Iterator[_Way]:
     """Yield environments that work, the best first, with the statements of the report that name them."""
     windows = search.case.reported.platform == "windows"
-    worked = working_setup(search)
+    worked = _worked(search)
     if worked is not None:
         yield _with_system(worked[0], search), worked[1]
     question, lead = search.question, search.lead
@@ -357,59 +374,23 @@ def finishes(change: Change) -> bool:
     return both and versions.numbers(change.old) == versions.numbers(str(change.new))
 
 
-_FIELDS = ("tensorflow", "python", "cuda", "cudnn")
-"""Fields of the working setup that can be copied to the failing one. Driver, GPU and system belong to another machine.
-"""
+def _worked(search: _Search) -> _Way | None:
+    """Return the one release that the report says works, and its line, if the rules allow it on the failing host.
 
-_Said = dict[str, tuple[str, ReportStatement]]
-
-
-def working_setup(search: _Search) -> _Way | None:
-    """Return the reported working setup and its source if the rules allow it on the failing host.
-
-    None if there is no working setup, if it equals the failing one, or if the rules forbid it. If the cause is unknown,
-    nothing else may change; otherwise fields that the report does not state may.
+    If the cause is unknown, nothing else may change.
     """
-    for said in _sides(search.case.reported.works, search.catalog):
-        old = {name: getattr(search.question, name) for name in said}
-        new = {name: value for name, (value, _) in said.items() if _differs(old[name], value)}
-        found = search.nearest(**new) if new else None
-        if found is None or (search.lead is None and found.changes):
-            continue
-        if any(_differs(getattr(found.wish, name), value) for name, (value, _) in said.items()):
-            continue  # possible only without the working versions
-        changes = [Change(name, old[name], value) for name, value in new.items() if old[name] is not None]
-        changes += [change for change in found.changes if changes and change.field not in new]
-        if changes:
-            return found._replace(changes=tuple(changes)), tuple(said[name][1] for name in new)
-    return None
-
-
-def _differs(old: str | None, new: str) -> bool:
-    """Return True if the versions differ. 2.10 matches 2.10.1: the shorter text is a prefix."""
-    return old is None or not (versions.is_prefix(new, old) or versions.is_prefix(old, new))
-
-
-def _sides(rows: tuple[ReportStatement, ...], catalog: Catalog) -> Iterator[_Said]:
-    """List the working setups, as questions spell them: one if each field has one value, else one a line.
-
-    Values without a row of the catalogue are dropped, and two values of one field in one line.
-    """
-    told = [row for row in rows if row.field in _FIELDS]
-    one = len({(row.field, row.value) for row in told}) == len({row.field for row in told})
-    for side in [told] if one else [list(line) for _, line in groupby(told, key=lambda row: row.line)]:
-        own = {name: [row for row in side if row.field == name] for name in _FIELDS}
-        single = {name: rows[0] for name, rows in own.items() if len({row.value for row in rows}) == 1}
-        yield {name: (value, row) for name, row in single.items() if (value := _written(name, row.value, catalog))}
-
-
-def _written(name: str, value: str, catalog: Catalog) -> str | None:
-    if name == "tensorflow":
-        return catalog.version(release_of(value))
-    if name == "python":
-        return versions.minor(value) if versions.names_line(value) else None
-    known: str | None = getattr(_answerable(msgspec.structs.replace(Question(), **{name: value}), catalog), name)
-    return known if name != "cuda" or versions.names_line(value) else None
+    rows = {
+        search.catalog.version(release_of(row.value)): row
+        for row in search.case.reported.works
+        if row.field == "tensorflow"
+    }
+    version, row = next(iter(rows.items())) if len(rows) == 1 else (None, None)
+    if version is None or row is None or versions.is_prefix(search.question.tensorflow, version):
+        return None
+    found = search.nearest(tensorflow=version)
+    if found is None or found.wish.tensorflow != version or (search.lead is None and found.changes):
+        return None
+    return found._replace(changes=(Change("tensorflow", search.question.tensorflow, version), *found.changes)), (row,)
 
 
 _WSL = "wsl --install -d Ubuntu"
@@ -423,7 +404,8 @@ def install_commands(case: Case, near: Question, environment: Environment | None
     published image, if a tag is known.
     """
     reported, catalog = case.reported, case.catalog
-    question = case.question or msgspec.structs.replace(near, tensorflow="", python=None, cuda=None)
+    here = versions.minor(reported.python) if reported.python else None
+    question = case.question or msgspec.structs.replace(near, tensorflow="", python=here, cuda=None)
     environment = environment if environment is None or environment.cuda_wheels or not near.gpu else None
     release = distributions(near.tensorflow, near.package, "gpu" if near.gpu else None, catalog)[0]  # it works
     version = release.version

@@ -119,8 +119,8 @@ def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
     opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
     opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
     if printed is not None:
-        first, last = printed
-        found = [row for row in found if versions.at_least(row.version, first) and versions.at_least(f"{last}.99", row.version)]
+        first, last = versions.key(printed[0]), versions.key(f"{printed[1]}.99")
+        found = [row for row in found if first <= versions.key(row.version) <= last]
     nearer = [row for row in found if python is None or python in row.pythons]
     nearest = [row for row in nearer if all(opens(row, name) for name in opened)]
     return sorted(nearest or nearer or found, key=lambda row: versions.key(row.version))

@@ -148,9 +148,9 @@ class Case:
         if self.reported.tensorflow is None:
             return None
         tried = [row for row in self.reported.evidence if row.field == "tensorflow"]
-        if "installing" in self.reported.complaints and len({row.value for row in tried}) > 1:
-            if {row.trust for row in tried} <= {Trust.ORDERED, Trust.LISTED}:
-                return None  # several were tried in vain: none of them is meant
+        ordered = {row.trust for row in tried} <= {Trust.ORDERED, Trust.LISTED}
+        if "installing" in self.reported.complaints and ordered and len({row.value for row in tried}) > 1:
+            return None  # several were tried in vain: none of them is meant
         stated = release_of(self.reported.tensorflow)
         if self.catalog.version(stated) is not None or not is_version(stated) or not Version(stated).is_prerelease:
             return stated

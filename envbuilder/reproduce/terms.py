@@ -102,7 +102,9 @@ def terms(case: Case) -> Facts:
         if python
         else None,
         "python_fits": own if row is not None and own in row.pythons else None,
-        "newest_here": next((text for text in reversed(catalog.final_versions) if own in _pythons(text, catalog)), None),
+        "newest_here": next(
+            (text for text in reversed(catalog.final_versions) if own in _pythons(text, catalog)), None
+        ),
         "show_python": GRAMMAR.ask["python"],
         "newest": newest.version,
         "newest_pythons": f"{newest.pythons[0]} to {newest.pythons[-1]}",

@@ -65,6 +65,6 @@ def test_an_answer_writes_nothing(words: list[str], tmp_path: Path, monkeypatch:
     (tmp_path / "here").chmod(0o555)
     before = tree(tmp_path)
     done = CliRunner().invoke(root, words)
-    assert done.exit_code in {0, 1}, done.output
+    assert done.exit_code in {0, 1} or (words[0], done.exit_code) == ("doctor", 5), done.output  # no engine answers
     assert done.stdout.strip()
     assert tree(tmp_path) == before

@@ -15,8 +15,8 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.cli.doctor_command import command
 from envbuilder.engine.port import Engine
-from envbuilder.errors import InfrastructureError
-from envbuilder.jobs.doctor import Diagnosis, Tool, diagnose
+from envbuilder.errors import ExitCode, InfrastructureError
+from envbuilder.jobs.doctor import Diagnosis, Tool, as_text, diagnose
 from envbuilder.verdict import GpuSeen, HostRef
 from envbuilder.workspace import Workspace
 
@@ -73,6 +73,7 @@ def test_without_an_engine_the_rest_is_still_answered() -> None:
     assert (found.engine, found.registry) == (None, None)
     assert "no container engine" in said(found)
     assert runs(found)["gpu"] is True
+    assert "environments would run here with an engine" in as_text(found)
 
 
 UNKNOWN = GpuSeen(name="NVIDIA Z9999", compute_capability="")
@@ -116,7 +117,7 @@ def test_the_command_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
     done = CliRunner().invoke(command, ["quickstart", "--format", "json"], catch_exceptions=False)
     document = msgspec.json.decode(done.stdout, type=Diagnosis)
-    assert done.exit_code == 0
+    assert done.exit_code == ExitCode.INFRASTRUCTURE
     assert document.engine is None
     assert len(document.environments) == 1
     table = CliRunner().invoke(command, ["quickstart"], catch_exceptions=False)

@@ -89,7 +89,8 @@ _BY_ID = {signature.id: signature for signature in SIGNATURES}
 @cache
 def _compiled() -> tuple[tuple[LogMessage, tuple[str, ...], re.Pattern[str]], ...]:
     return tuple(
-        (row, tuple(literal.lower() for literal in row.literals), re.compile(row.regex, re.ASCII | re.IGNORECASE)) for row in SIGNATURES
+        (row, tuple(literal.lower() for literal in row.literals), re.compile(row.regex, re.ASCII | re.IGNORECASE))
+        for row in SIGNATURES
     )
 
 

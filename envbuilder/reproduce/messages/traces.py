@@ -14,7 +14,9 @@ _MOST_LINES = 4_000
 _FRAME = re.compile(r'^\s{0,8}File "(?P<file>[^"\n]{1,300})"|^(?P<cell><ipython-input|Cell In|Input In|-{2,5}> ?[0-9])')
 _PACKAGE = re.compile(r"(?:site|dist)-packages[\\/](?P<package>[A-Za-z0-9_]{2,40})\b")
 _IMPORTS = re.compile(r"^\s{0,12}(?:-{2,5}> ?[0-9]{1,4} )?(?:import|from) ")
-_RAISED = re.compile(r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>[^\n]{0,300})")
+_RAISED = re.compile(
+    r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>[^\n]{0,300})"
+)
 _NAMES_OTHER = re.compile(r"DLL load failed|No module named|\.so\b|\.dll\b|GLIBC|undefined symbol", re.IGNORECASE)
 _STOPPED_IN = {
     "google": "stopped_in_protobuf", "numpy": "stopped_in_numpy", "h5py": "stopped_in_h5py",
@@ -26,8 +28,8 @@ _OWN = frozenset({
 """Exceptions of a program; those about a module, a device or an option of another release have other reasons."""
 
 _OF_VERSIONS = re.compile(
-    r"module '|'module'|cuda|cudnn|cublas|gpu|driver|library|device|numpy|protobuf|keyword argument|deseriali[sz]e|memory"
-    r"|attribute '_|version",
+    r"module '|'module'|cuda|cudnn|cublas|gpu|driver|library|device|numpy|protobuf|keyword argument|memory"
+    r"|deseriali[sz]e|attribute '_|version",
     re.IGNORECASE,
 )
 _WIDEST_TRACE = 60
