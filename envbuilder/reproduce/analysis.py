@@ -12,7 +12,7 @@ from envbuilder.errors import InputError, Problem
 from envbuilder.reproduce.diagnose import diagnose, predict
 from envbuilder.reproduce.document import POSTED, ReproduceDocument
 from envbuilder.reproduce.fix import closest_environment
-from envbuilder.reproduce.messages.traces import find_all
+from envbuilder.reproduce.messages.catalog import find_all
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read

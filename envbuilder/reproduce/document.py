@@ -41,13 +41,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reproduced`` is true if every reported message that can appear here did, false if none did, null if this host
     cannot decide it; ``needs`` then names what is missing. ``proof`` pairs each reported message with the observed
-    line. ``stand_ins`` are CUDA libraries that were simulated, in addition to the driver.
+    line.
     """
 
     image: str | None = None
     verdict: Word | None = None
     simulated: bool = False
-    stand_ins: tuple[str, ...] = ()
     symptoms: tuple[MessageMatch, ...] = ()
     findings: tuple[Finding, ...] = ()
     reproduced: bool | None = None
@@ -66,7 +65,6 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     image: str | None = None
     verdict: Word | None = None
     simulated: bool = False
-    stand_ins: tuple[str, ...] = ()
     symptoms: tuple[MessageMatch, ...] = ()
     needs: str = ""
 

@@ -232,20 +232,9 @@ def _ways(search: _Search) -> Iterator[_Way]:
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     if found is not None:
         yield _with_system(found, search), ()
-    other = _windows_libraries(search) if windows else other_fix(lead, search)
+    other = None if windows else other_fix(lead, search)
     if other is not None:
         yield _with_system(other, search), ()
-
-
-def _windows_libraries(search: _Search) -> Near[Question] | None:
-    """Install the CUDA and cuDNN of a release with GPU support on Windows, if nothing else changes."""
-    release, question = search.case.release, search.question
-    if release is None or release.cuda is None or search.lead is not Code.MISSING_LIBRARY:
-        return None
-    found = search.nearest(cuda=release.cuda, cudnn=release.cudnn, install="system")
-    if found is None or found.changes or versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU):
-        return None
-    return found._replace(changes=tuple(_libraries_of(found.wish, search.case.reported)))
 
 
 def _with_system(near: Near[Question], search: _Search) -> Near[Question]:
@@ -415,8 +404,6 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         activate = r"tf\Scripts\activate" if native else ". tf/bin/activate"
         lines += [f"uv venv --seed --python {word(near.python)} tf && {activate}"]
     wanted = _requirements(question, near, None if native else environment, release, fresh=bool(lines))
-    if not wanted and environment is None and not native:
-        wanted = _cudnn_alone(question, near, release, catalog)
     if wanted:
         wheels = not native and any("nvidia-" in text or "and-cuda" in text for text in wanted)
         told = environment if wheels else None
@@ -453,12 +440,3 @@ def _requirements(
         chosen = [pin for pin in pins if pin.startswith("nvidia-cudnn")] if mine or extra else pins
         wanted += [requirement(pin) for pin in chosen if not extra or near.cudnn != question.cudnn]
     return wanted
-
-
-def _cudnn_alone(question: Question, near: Question, release: TensorflowRelease, catalog: Catalog) -> list[str]:
-    """Name the cuDNN wheel if only cuDNN changes and TensorFlow loads it from a wheel."""
-    line = next((name for name in versions.pins(release.cuda_wheels) if "cudnn" in name), None)
-    if line is None or release.finds_cuda != "wheels" or near.cudnn in {None, question.cudnn}:
-        return []
-    found = catalog.newest_wheel(line, (("==", f"{near.cudnn}.*"),))
-    return [requirement(f"{line}=={found}")] if found else []

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 from envbuilder import versions
-from envbuilder.catalog.rows import CudaToolkit, TensorflowRelease
+from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.finding import Code, Finding, Severity, written
 from envbuilder.reproduce.causes import cause_of, is_cause
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
-from envbuilder.reproduce.libraries import library_name, opens, span_of
+from envbuilder.reproduce.libraries import library_name, opens
 from envbuilder.reproduce.messages.catalog import get, marked
 from envbuilder.reproduce.question import Case, gpus_of
 from envbuilder.reproduce.report.reported import Pause, Reported
@@ -85,7 +85,7 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
     """Compare GPU and toolkit if the catalogue has no row for the release."""
     reported, catalog = case.reported, case.catalog
     stated = catalog.toolkit(reported.cuda) if reported.cuda and names_line(reported.cuda) else None
-    toolkit, old = _opened(case) or stated, old_release(case.version)
+    toolkit, old = stated, old_release(case.version)
     cuda, last = (old.cuda, old.capability) if old else ("", "")
     if toolkit is not None:
         cuda, last = toolkit.version, toolkit.last_capability
@@ -96,14 +96,6 @@ def _by_toolkit(case: Case) -> Iterator[Finding]:
         return
     if not same_major(newest, last):  # machine code runs on later GPUs of the same major
         yield finding(Code.GPU_UNSUPPORTED_BY_CUDA, "toolkit", newest=newest, cuda=cuda, last=last)
-
-
-def _opened(case: Case) -> CudaToolkit | None:
-    """Return the newest CUDA whose file names a log without a stated release opened."""
-    opened = case.release is None and any(row.signature == "opened_library" for row in case.messages)
-    span = span_of(case) if opened else ""
-    rows = [row for text in case.catalog.candidates(span) for row in case.catalog.distributions(text)] if span else []
-    return case.catalog.toolkit(max((row.cuda for row in rows if row.cuda), key=key, default=None))
 
 
 def _for_windows(row: Finding, reported: Reported) -> Finding:

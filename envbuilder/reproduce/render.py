@@ -81,8 +81,6 @@ def _run(run: Run | None) -> list[str]:
     lines += [f"  reported: {_short(reported)}\n  seen:     {_short(seen)}" for reported, seen in run.proof]
     if run.verdict:
         lines.append(f"suite: {run.verdict}{', simulated' if run.simulated else ''}")
-    if run.stand_ins:
-        lines.append(f"stand-ins: {', '.join(run.stand_ins)}")
     return lines
 
 
@@ -242,7 +240,6 @@ def _verified(document: ReproduceDocument) -> list[str]:
         return []
     where = f"in {terminal_text.code(run.image)}" if run.image else ""
     host = f" on a simulated host ({terminal_text.code(document.recipe.host)})" if run.simulated else ""
-    host += f", with stand-ins for {', '.join(map(terminal_text.code, run.stand_ins))}" if run.stand_ins else ""
     lines = [f"Reproduced: **{WORDS[run.reproduced]}** {where}{host}{_because(run.needs)}".rstrip()]
     lines += [f"- seen: {terminal_text.code(seen)}" for _, seen in run.proof]
     if near is not None and near.proof is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -26,11 +26,10 @@ from envbuilder.reproduce.document import Proof, Recipe, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import MessageMatch, error_messages, get, match
 from envbuilder.reproduce.report import captured
 from envbuilder.simulated import profile as profiles
-from envbuilder.simulated.compiler import FOLDER, Simulation, simulation
-from envbuilder.simulated.shared_library import Libraries, Library, compiled
+from envbuilder.simulated.compiler import Simulation, simulation
 from envbuilder.validation.validate import ValidationRequest, validate
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, cache_dir, content_key, packaged, write_atomically
+from envbuilder.workspace import Workspace, content_key, packaged, write_atomically
 
 _LIMIT_S = 600.0
 
@@ -50,11 +49,10 @@ class RunObservation:
     text: str
     verdict: Verdict
     simulated: bool
-    stand_ins: tuple[str, ...] = ()
 
     @property
     def shown(self) -> dict[str, Any]:
-        names = ("image", "simulated", "stand_ins", "symptoms")
+        names = ("image", "simulated", "symptoms")
         return {"verdict": self.verdict.verdict, **{name: getattr(self, name) for name in names}}
 
 
@@ -83,8 +81,7 @@ def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
     except ImageUnavailableError as error:
         return Run(reproduced=None, needs=f"its base image is not available on this machine: {error.message}")
     lock = with_deviations(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
-    standing = needed(document.symptoms)
-    seen = observe(image, environment, tools, recipe.host, stand_ins_wanted=standing, lock=lock)
+    seen = observe(image, environment, tools, recipe.host, lock=lock)
     found, gpu = seen.verdict.findings, bool(seen.verdict.host.gpus) and not seen.simulated
     driver = bool(recipe.host) or gpu
     compared = compare(document.symptoms, seen.symptoms, document.predicted, found, with_gpu=gpu, with_driver=driver)
@@ -109,8 +106,7 @@ def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTool
         image = environment_image(near, tools)
     except ImageUnavailableError as error:
         return Proof(needs=f"its base image is not available on this machine: {error.message}")
-    host, lock, standing = document.recipe.host, lock_of(near, tools), needed(document.symptoms)
-    seen = observe(image, near, tools, host, stand_ins_wanted=standing, suite_there=False, lock=lock)
+    seen = observe(image, near, tools, document.recipe.host, suite_there=False, lock=lock_of(near, tools))
     return proof(document, seen)
 
 
@@ -263,22 +259,20 @@ def observe(
     tools: ReproduceTools,
     host: str = "",
     *,
-    stand_ins_wanted: bool = False,
     suite_there: bool = True,
     lock: str = "",
 ) -> RunObservation:
     """Run TensorFlow in an image on a simulated host ('' for this one), then the suite.
 
     With ``suite_there`` the suite runs on the simulated host; otherwise on this host, and checks that need hardware do
-    not count. The suite never uses simulated libraries.
+    not count.
     """
     found = tools.engine.image(image)
     if found is None:
         raise InfrastructureError(f"{image} is gone from the engine's store", hint="run the command again")
     simulated = simulation(profiles.parse(host, tools.catalog)) if host else None
-    standing = stand_ins(environment, cache_dir()) if stand_ins_wanted and simulated and environment else None
     tools.say(f"running TensorFlow in {image}" + (f" on a simulated {host}" if simulated else ""))
-    text = _printed(found, simulated, standing, tools.engine)
+    text = _printed(found, simulated, tools.engine)
     tools.say(f"running the suite in {image}")
     request = ValidationRequest(
         image=image,
@@ -288,18 +282,15 @@ def observe(
         system=system_lock.texts(_context_of(environment, tools), environment) if environment is not None else {},
         simulate=simulated if suite_there else None,
     )
-    names = standing.names if standing else ()
-    return RunObservation(image, match(text), text, validate(tools.engine, request), simulated is not None, names)
+    return RunObservation(image, match(text), text, validate(tools.engine, request), simulated is not None)
 
 
-def _printed(image: Image, simulated: Simulation | None, standing: StandIns | None, engine: Engine) -> str:
+def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
     """Return TensorFlow's output in a container: the lines that ``envbuilder capture`` keeps."""
     output, errors = bytearray(), bytearray()
     env = {"HOME": "/tmp", **(simulated.environment(image.env) if simulated else {})}  # noqa: S108 - in the container
     script = packaged(resources.files("envbuilder") / "probes" / "capture.py")
     files = {"capture.py": script, **(simulated.files if simulated else {})}
-    if standing is not None:
-        env, files = {**env, **standing.env}, {**files, **standing.files}
     spec = ContainerSpec(
         image=image.id,
         command=("/bin/sh", "-c", f"exec $(command -v python3 || command -v python) {FILES_AT}/capture.py"),
@@ -325,57 +316,3 @@ def _context_of(environment: Environment, tools: ReproduceTools) -> Path:
 
 def lock_of(environment: Environment, tools: ReproduceTools) -> str:
     return lockfile.of_context(_context_of(environment, tools)) or ""
-
-
-SHOWN_BY = frozenset({"cudnn_older_than_built"})
-"""Messages that TensorFlow prints only if the CUDA runtime starts."""
-
-REPLACED = ("libcudart.so.", "libcublas.so.", "libcublasLt.so.", "libcudnn.so.")
-_NAME = "libstandin.so"
-LIBRARY = Libraries(
-    name="standins",
-    what="the stub CUDA libraries",
-    package="envbuilder.reproduce",
-    members={_NAME: Library(("standins.c",), links=("-ldl",))},
-)
-"""One library is installed under every replaced name, and so has no soname."""
-
-
-@dataclass(frozen=True)
-class StandIns:
-    """Files (path below `FILES_AT` → content) and variables for a container with a simulated driver."""
-
-    names: tuple[str, ...]
-    files: Mapping[str, bytes]
-    env: Mapping[str, str]
-
-
-def needed(symptoms: tuple[MessageMatch, ...]) -> bool:
-    """Return True if the report quotes a message that requires a CUDA runtime."""
-    return any(row.signature in SHOWN_BY for row in symptoms)
-
-
-def stand_ins(environment: Environment, cache: Path) -> StandIns:
-    """Compile stub libraries for what a TensorFlow opens. Raises InfrastructureError without a C compiler."""
-    library = compiled(LIBRARY, cache)[_NAME]
-    names = tuple(name for name in environment.libraries if name.startswith(REPLACED))
-    cudnn = next((name for name in names if name.startswith("libcudnn")), "libcudnn.so")
-    places = (
-        f"/opt/venv/lib/python{environment.python}/site-packages/nvidia/cudnn/lib",
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/local/cuda/lib64",
-    )
-    return StandIns(
-        names=names,
-        files={f"{FOLDER}/{name}": library for name in names},
-        env={
-            "TF_ENVBUILDER_REAL_CUDNN": ":".join(f"{place}/{cudnn}" for place in places),
-            **({} if environment.cuda is None else {"TF_ENVBUILDER_CUDA_RUNTIME": _runtime(environment.cuda)}),
-        },
-    )
-
-
-def _runtime(cuda: str) -> str:
-    """Encode a CUDA version as ``cudaRuntimeGetVersion`` does: 12.5 is 12050."""
-    major, minor = versions.numbers(versions.minor(cuda))
-    return str(major * 1000 + minor * 10)

@@ -12,8 +12,7 @@ from envbuilder.finding import Code
 from envbuilder.reproduce.causes import table
 from envbuilder.reproduce.diagnose import deciding_commands
 from envbuilder.reproduce.image_defects import ImageDefect, day_of, image_defect_rows
-from envbuilder.reproduce.messages.catalog import SIGNATURES, get, match
-from envbuilder.reproduce.messages.traces import find_all
+from envbuilder.reproduce.messages.catalog import SIGNATURES, find_all, get, match
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint, Reported

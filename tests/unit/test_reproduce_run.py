@@ -1,15 +1,10 @@
-"""Reproduction runs, and the stand-in libraries that they need."""
+"""Reproduction runs: the output of a container, and the images of a recipe."""
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 from factories import resolved, workspace
 from fake_engine import FakeEngine, Script
@@ -23,18 +18,14 @@ from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.reproduce import run
 from envbuilder.reproduce.document import Recipe
-from envbuilder.reproduce.messages.catalog import match
 from envbuilder.reproduce.report.captured import SCHEMA
 from envbuilder.reproduce.run import (
-    REPLACED,
     ImageUnavailableError,
     ReproduceTools,
     RunObservation,
     environment_image,
     image_of,
     lock_of,
-    needed,
-    stand_ins,
 )
 from envbuilder.workspace import Workspace
 
@@ -122,44 +113,3 @@ def test_recipe_with_deviations_is_built_once(tools: ReproduceTools, environment
     assert (tools.workspace.report_build(first.rpartition(":")[2]) / "build.log").is_file()
     committed = tools.workspace.context(environment.id) / "requirements.lock"
     assert lock_of(environment, tools) == committed.read_text()
-
-
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
-
-
-GPU = resolved(flavor="gpu")
-
-
-def test_stand_ins_are_needed_for_cudnn_refusals_only() -> None:
-    refused = "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0."
-    assert needed(match(refused))
-    assert not needed(match("Cannot dlopen some GPU libraries"))
-
-
-def test_stand_ins_cover_the_libraries_that_the_environment_opens(tmp_path: Path) -> None:
-    made = stand_ins(GPU, tmp_path)
-    assert set(made.names) == {name for name in GPU.libraries if name.startswith(REPLACED)}
-    assert all(path.startswith("simulated/") for path in made.files)
-    assert not any("libcuda.so" in path for path in made.files)
-    assert made.env["TF_ENVBUILDER_CUDA_RUNTIME"] == "12050"
-    older = msgspec.structs.replace(GPU, cuda="11.8")
-    assert stand_ins(older, tmp_path).env["TF_ENVBUILDER_CUDA_RUNTIME"] == "11080"
-
-
-def test_stand_in_returns_the_version_of_the_real_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = stand_ins(GPU, tmp_path)
-    path = tmp_path / "standin.so"
-    path.write_bytes(next(iter(made.files.values())))
-    source = "unsigned long cudnnGetVersion(void) { return 90100; }"
-    real = tmp_path / "real.so"
-    words = [shutil.which("cc") or "gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(real)]
-    subprocess.run(words, input=source.encode(), check=True)
-    program = f"import ctypes; f = ctypes.CDLL({str(path)!r}).cudnnGetVersion; f.restype = ctypes.c_size_t; print(f())"
-    for paths, version in ((f"/nowhere/libcudnn.so.9:{real}", "90100"), ("/nowhere/libcudnn.so.9", "0")):
-        env = {**os.environ, "TF_ENVBUILDER_REAL_CUDNN": paths}
-        done = subprocess.run(["python3", "-c", program], env=env, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == version
-    monkeypatch.setenv("TF_ENVBUILDER_CUDA_RUNTIME", "12050")
-    number = ctypes.c_int()
-    assert ctypes.CDLL(str(path)).cudaRuntimeGetVersion(ctypes.byref(number)) == 0
-    assert number.value == 12050

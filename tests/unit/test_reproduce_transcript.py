@@ -13,7 +13,7 @@ from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
 from envbuilder.reproduce import transcript
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.messages.traces import find_all
+from envbuilder.reproduce.messages.catalog import find_all
 from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text
 
 MISSING = (
@@ -78,11 +78,6 @@ def test_a_line_without_an_end_is_cut() -> None:
     text = of_bytes(b"x" * (10 << 20) + b"\ntensorflow 2.12.0\n")
     assert len(text) < 20_000
     assert text.endswith("\ntensorflow 2.12.0")
-
-
-def test_wrapped_message_is_recognised() -> None:
-    (found,) = find_all(clean(MISSING.replace("dlerror: ", "dlerror:\n")))
-    assert (found.signature, found.exact) == ("library_not_loaded", True)
 
 
 @pytest.mark.parametrize(
