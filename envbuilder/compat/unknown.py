@@ -98,7 +98,9 @@ def side_by_side(held: dict[str, str], catalog: Catalog, *, ordered: bool = Fals
     if len({(row.version, row.gpu) if row is not None else row for row in rows}) < 2:  # noqa: PLR2004 - two
         return
     names = listed([f"{name} {version}".rstrip() for name, version in held.items()])
-    kept = next((row for row in rows if row is not None and row.gpu), None)
+    known = [row for row in rows if row is not None]
+    known += [other for row in known for other in catalog.distributions(row.version)]
+    kept = next((row for row in known if row.gpu), None)
     wanted = f"{kept.package}=={kept.version}" if kept is not None else "tensorflow"
     last = rows[-1]
     variant = "two_distributions_last" if ordered and last is not None and not last.gpu else "two_distributions"

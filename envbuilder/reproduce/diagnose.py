@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -195,21 +196,21 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     lead = told[0] if told else None
     decisive = _decisive(lead, case.messages) if lead else None
     program = next((row for row, known in reversed(messages) if known.layer == "code"), None)
-    if program is not None and decisive is None:
+    if program is not None and decisive is None and not (lead is not None and get(program.signature).prose):
         facts, known = with_values(program, facts), get(program.signature)
         return ReportDiagnosis(
-            cause=f"This is not a problem of the environment: {filled(known.cause, facts)}",
-            confidence="certain" if program.exact else "likely",
+            cause=f"This is not a problem of the environment. {filled(known.cause, facts)}",
+            confidence="certain" if program.exact and not known.prose else "likely",
             place="program",
             line=program.line,
-            quote=program.text,
+            quote=program.text.removeprefix("# "),
             fix=filled(known.fix, facts),
             harmless=harmless,
         )
     shown_by = decisive
     if lead is not None and cause_of(lead.code).area == "libraries":  # a forecast explains the library that is missing
         shown_by = decisive or next(iter(marked("not_found", case.messages)), None)
-    line, quote = (shown_by.line, shown_by.text) if shown_by else (0, "")
+    line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
     gpu = facts.get("gpu")
     if lead is None and gpu is not None and case.reported.tensorflow is None and marked("asks", case.messages):
@@ -220,10 +221,11 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     proved = decisive is not None and decisive.exact and alone
     ask = () if proved else deciding_commands(case.reported, place_of(case))
     common: dict[str, Any] = {"line": line, "quote": quote, "harmless": harmless, "ask": ask}
-    noise = next((row for row, known in messages if known.layer == "noise" and is_title(row)), None)
+    noise = _complained_noise(case)
     if lead is None and noise is not None:
         cause = f"The messages in question are harmless. {' '.join(harmless[:3])}"
-        common |= {"line": noise.line, "quote": noise.text, "fix": GRAMMAR.ask["harmless"]}
+        quote = noise.text.removeprefix("# ")
+        common |= {"line": noise.line, "quote": quote, "fix": GRAMMAR.ask["harmless"]}
         return ReportDiagnosis(cause=cause, confidence="likely", place="unknown", **common)
     if lead is None or symptom:
         no_reason = "TensorFlow finds no GPU, and the report does not contain the reason."
@@ -241,6 +243,17 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
         fix=lead.fix,
         **common,
     )
+
+
+_WARNED = re.compile(r": [EW] |^[EW]0000 ")
+
+
+def _complained_noise(case: Case) -> MessageMatch | None:
+    """Return the harmless message that a report is about: that of its title, or its only warning."""
+    noise = [row for row in case.messages if get(row.signature).layer == "noise"]
+    warned = [row for row in noise if _WARNED.search(row.text) is not None]
+    alone = not case.reported.complaints and all(get(row.signature).layer in {"noise", "fact"} for row in case.messages)
+    return next(filter(is_title, noise), next(iter(warned), None) if alone else None)
 
 
 def _after(lead: Finding, case: Case) -> Finding | None:

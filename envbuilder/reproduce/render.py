@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from envbuilder.compat.install import WHEELS
+from envbuilder.reproduce.causes import cause_of
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import POSTED, Nearest, ReproduceDocument, Run
 from envbuilder.reproduce.messages.catalog import error_messages
@@ -127,7 +128,7 @@ def as_markdown(document: ReproduceDocument) -> str:
 
 _ASK = "Please paste the output of these commands; it shows the cause:"
 _LONGEST_QUOTE = 240
-_NAME = re.compile(r"(?:--?)?[A-Za-z0-9/.=<>\-]*[A-Za-z0-9][_*][\w/.=*\-]*[\w*]|[A-Za-z0-9_]*/\*|--[a-z][\w=-]*")
+_NAME = re.compile(r"(?:--?|_)?[A-Za-z0-9/.=<>\-]*[A-Za-z0-9][_*][\w/.=*\-]*[\w*]|[A-Za-z0-9_]*/\*|--[a-z][\w=-]*")
 """A name in a sentence that Markdown would change: it is written as code."""
 
 
@@ -173,7 +174,8 @@ def _fix(document: ReproduceDocument) -> list[list[str]]:
     near, diagnosis = document.nearest, document.diagnosis
     said = [f"**Fix:** {_prose(diagnosis.fix)}"] if diagnosis.fix else []
     if near is None:
-        if diagnosis.place == "host" and "version" not in diagnosis.fix:
+        versions_help = any(cause_of(code).fixed_by for code in diagnosis.codes[:1])
+        if diagnosis.place == "host" and "version" not in diagnosis.fix and not versions_help:
             said += ["", "Changing versions will not help: the cause is outside of the installation."]
         return [said]
     short, _ = _commands(near)

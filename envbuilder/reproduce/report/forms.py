@@ -258,6 +258,7 @@ _COLUMNS = re.compile(
 _ORDERED_PACKAGE = re.compile(
     rf"(?<![\w./-])([A-Za-z][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})(?!\w|\.\w)", re.ASCII
 )
+_WRITTEN_PAIR = re.compile(rf"(?<![\w./=-])(tensorflow(?:-gpu|-cpu)?)=({VERSION})(?!\w|\.\w)", re.ASCII)
 _REQUIRES = re.compile(r"\b[0-9][\w.+]{0,20} requires [\w-]{2,40}[=<>!~]|^Requires:", re.ASCII)
 """Requirements in package metadata; they do not prove that the package is installed."""
 
@@ -282,6 +283,11 @@ def packages(transcript: Transcript) -> Iterator[ReportStatement]:
         elif _REQUIRES.search(line) is None:
             for match in _ORDERED_PACKAGE.finditer(line[:600]):
                 yield from _package(match[1], match[2], number, line, Trust.ORDERED)
+    for number in transcript.numbers("tensorflow-", 200):
+        line = transcript.line(number)
+        pairs = [] if "conda" in line else [*_WRITTEN_PAIR.finditer(line[:600])]
+        for match in pairs if len(pairs) > 1 else ():
+            yield from _package(match[1], match[2], number, line, Trust.MENTIONED)
     for number in transcript.numbers("already satisfied:", 200):
         row = _SATISFIED.search(transcript.line(number)[:1_000])
         if row is not None:
