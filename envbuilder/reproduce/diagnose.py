@@ -286,7 +286,7 @@ def deciding_commands(reported: Reported, place: str = "pip") -> tuple[str, ...]
     sources = [row.source for row in reported.evidence if row.trust is Trust.LISTED]
     listed = () if sources.count("package") > _SHORT_LIST else (ask[f"packages{windows}"],)
     seen = any(source.startswith("nvidia-smi") for source in sources)
-    driver = () if seen else (in_place(place, reported.image, "nvidia-smi"),)
+    driver = () if seen or reported.platform == "macos" else (in_place(place, reported.image, "nvidia-smi"),)
     driver = (ask["cluster"], *driver) if place == "kubernetes" else driver
     if reported.complaints and set(reported.complaints) <= {"installing", "import"}:
         index = (ask["index"],) if "installing" in reported.complaints else ()

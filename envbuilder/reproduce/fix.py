@@ -35,7 +35,7 @@ from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
-from envbuilder.reproduce.terms import bounds
+from envbuilder.reproduce.terms import bounds, place_of
 
 
 @dataclass(frozen=True)
@@ -409,11 +409,12 @@ def install_commands(case: Case, near: Question, environment: Environment | None
         told = environment if wheels else None
         folders = loader_folders(release) if told is not None else ()
         lines += pip_install(wanted, folders, link=told is not None and told.needs_nvrtc_link)
-    if native and near.gpu and release.cuda is not None:
+    by_conda = native or (environment is None and place_of(case) == "conda" and near.cuda != question.cuda)
+    if by_conda and near.gpu and release.cuda is not None:
         lines.append(f"conda install -c conda-forge cudatoolkit={release.cuda} cudnn={release.cudnn}")
     tag = GRAMMAR.published_tags.get(versions.minor(version))
     other = near.cuda != question.cuda or (near.cuda is None and near.tensorflow != question.tensorflow)
-    if environment is None and near.gpu and other and not native and tag is not None:
+    if environment is None and near.gpu and other and not by_conda and tag is not None:
         lines.append(f"docker run --rm --gpus all -it {word(f'{PUBLISHED}:{tag}')}")
     return tuple(lines)
 
