@@ -70,6 +70,20 @@ def test_traceback_without_tensorflow_frame_is_ignored() -> None:
     assert not [row for row in find_all(clean(text)) if row.signature.startswith("stopped_in")]
 
 
+@pytest.mark.parametrize(
+    ("source", "last", "own"),
+    [
+        ("step(x)", "ValueError: too few batches", True),
+        ("from data import x", "ValueError: too few batches", False),
+        ("step(x)", "AttributeError: module 'data' has no attribute 'x'", False),
+        ("step(x)", "TypeError: unexpected keyword argument 'batch_shape'", False),
+    ],
+)
+def test_exception_of_the_program_itself_is_no_matter_of_versions(source: str, last: str, *, own: bool) -> None:
+    text = f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    {source}\n{last}\n'
+    assert ("own_exception" in {row.signature for row in find_all(clean(text))}) is own
+
+
 def test_avx_requirements_match_the_catalogue() -> None:
     catalog = load()
     versions = ("1.5.0", "1.5.1", "2.4.0rc1", "2.4.1", "what")
