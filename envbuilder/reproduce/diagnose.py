@@ -158,7 +158,7 @@ def _other_system(case: Case, shown: tuple[Finding, ...]) -> Iterator[Finding]:
     """Report the limits of systems other than Linux on x86-64."""
     reported = case.reported
     name, os = f"TensorFlow {reported.tensorflow or ''}".rstrip(), reported.os or ""
-    if (case.gpu or not shown) and reported.distribution != "tensorflow-cpu":
+    if (case.gpu or (not shown and reported.complaints)) and reported.distribution != "tensorflow-cpu":
         version = release_of(reported.tensorflow) if reported.tensorflow else ""
         yield from elsewhere(reported.platform, name, version if versions.key_or_none(version) else "", os)
     elif reported.arch in NOT_SERVED and reported.platform != "macos":
@@ -213,7 +213,7 @@ def diagnose(case: Case, predicted: tuple[Finding, ...]) -> ReportDiagnosis:
     line, quote = (shown_by.line, shown_by.text.removeprefix("# ")) if shown_by else (0, "")
     shown = get(decisive.signature) if decisive else None
     gpu = facts.get("gpu")
-    if lead is None and gpu is not None and case.reported.tensorflow is None and marked("asks", case.messages):
+    if lead is None and gpu is not None and case.asks_for_versions:
         cause = f"The question is which versions go together for {gpu}: the closest environment below works on it."
         return ReportDiagnosis(cause=cause, confidence="likely", place="versions", harmless=harmless)
     symptom = shown is not None and shown.layer == "symptom"

@@ -109,6 +109,8 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     if question is None or elsewhere or Code.OTHER_BUILD in diagnosis.codes or (mac and not question.gpu):
         return None  # versions fix nothing, or are unknown: wheels for macOS are not in the catalogue
     works = Installable(catalog, without=codes_without_kernels())
+    if lead is Code.PYTHON_UNSUPPORTED:
+        question = msgspec.structs.replace(question, os=None)  # the system's own Python is not the only one
     search = _Search(case, lead, _answerable(question, catalog), works)
     chosen = next(filter(lambda way: _removes_cause(way[0], search), _ways(search)), None)
     if chosen is None:
@@ -137,7 +139,8 @@ def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     native = reported.platform == "windows" and span != "" and not versions.at_least(span.rpartition("=")[2], "2.12")
     own_cuda = (row.version for row in case.catalog.releases() if row.and_cuda and row.finds_cuda == "wheels")
     newest = [version for version in own_cuda if versions.is_final(version)][-1]
-    specs = (span,) if native else (span, f"<={newest}", "")  # the newest that finds its own CUDA, then any
+    any_of = (f"<={newest}", "")  # the newest that finds its own CUDA, then any
+    specs = (span,) if native else (span, *any_of) if span else any_of
     return choose_here(case, specs, span, native=native)
 
 
@@ -207,7 +210,7 @@ def _is_choice(case: Case, diagnosis: ReportDiagnosis, span: str) -> bool:
     if question is not None and _before_all(question, case.catalog):
         return False  # any proposal would be years newer
     if not diagnosis.codes:
-        return bool(gpus) and reported.tensorflow is None and marked("asks", case.messages) != ()
+        return bool(gpus) and case.asks_for_versions
     area = cause_of(diagnosis.codes[0]).area
     if area == "libraries" and marked("ran", case.messages):
         return False

@@ -160,6 +160,12 @@ class Case:
         return next((text for text in line if any(row.gpu for row in self.catalog.distributions(text))), stated)
 
     @cached_property
+    def asks_for_versions(self) -> bool:
+        """True if the report asks which versions go together, and states none or several that were tried."""
+        tried = {row.value for row in (*self.reported.evidence, *self.reported.works) if row.field == "tensorflow"}
+        return len(tried) != 1 and bool(marked("asks", self.messages))
+
+    @cached_property
     def release(self) -> TensorflowRelease | None:
         """The GPU build of the stated release, or None if it is not stated or unknown."""
         version = self.catalog.version(self.version) if self.version is not None else None

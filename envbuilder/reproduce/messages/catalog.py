@@ -164,6 +164,7 @@ _IMPORTS = re.compile(r"^\s{0,12}(?:-{2,5}> ?[0-9]{1,4} )?(?:import|from) ")
 _RAISED = re.compile(
     r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>[^\n]{0,300})"
 )
+_BEGUN = re.compile(r"(?:Value|Type|Index|Key|Name|Assertion)Error\s{2,80}Traceback \(most recent call last\)")
 _NAMES_OTHER = re.compile(r"DLL load failed|No module named|\.so\b|\.dll\b|GLIBC|undefined symbol", re.IGNORECASE)
 _STOPPED_IN = {
     "google": "stopped_in_protobuf", "numpy": "stopped_in_numpy", "h5py": "stopped_in_h5py",
@@ -196,12 +197,13 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
         return
     explained = {row.line for row in known}
     named: set[str] = set()
-    imports, package, packages, seen = False, "", set[str](), -_WIDEST_TRACE
+    imports, package, packages, seen, begun = False, "", set[str](), -_WIDEST_TRACE, 0
     for number, line in enumerate(transcript.lines, start=1):
         frame, place = _FRAME.search(line[:_LONGEST]), _PACKAGE.search(line[:_LONGEST])
         if number > seen + _WIDEST_TRACE:
             imports, package, packages = False, "", set()
         imports = imports or _IMPORTS.match(line) is not None
+        begun = number if _BEGUN.match(line) is not None else begun
         if frame is not None or place is not None:
             package = "google" if "_pb2.py" in line else place["package"].lower() if place is not None else "program"
             packages.add(package)
@@ -215,7 +217,9 @@ def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> 
         if signature is not None and signature not in named and not told:
             named.add(signature)
             yield _inexact(signature, number, line)
-        imports, package, packages = False, "", set()
+        imports, package, packages, begun = False, "", set(), 0
+    if begun and "program" in packages and not imports and not named:  # cut before its last line
+        yield _inexact("own_exception", begun, transcript.line(begun))
     through = any(name.startswith(("tensorflow", "keras")) for name in packages)
     at_the_end = package == "google" and seen > len(transcript.lines) - _NEAR_THE_END
     if through and at_the_end and not named and not any(line >= seen for line in explained):
