@@ -230,7 +230,7 @@ def _os(_: str, value: str) -> Found:
 def _install(_: str, value: str) -> Found:
     lowered = value.lower()
     positions = {word: lowered.find(word) for word in _SOURCES if word in lowered}
-    if positions:
+    if positions and not (lowered.startswith("binar") and list(positions) == ["source"]):
         yield "install", _SOURCES[min(positions, key=lambda word: (word == "source", positions[word]))], 1
     yield from (row for row in _tensorflow("", value) if "tensorflow" in lowered)
 
