@@ -6,29 +6,18 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import (
-    cache_option,
-    console_of,
-    format_option,
-    jobs_option,
-    matrix_argument,
-    progress_options,
-    pull_option,
-    read_options,
-    repository_option,
-    select_option,
-)
+from envbuilder.cli import options as common
 
 
 @click.command("build")
-@matrix_argument
-@select_option
-@repository_option
-@format_option
-@jobs_option
-@pull_option
-@cache_option
-@progress_options
+@common.matrix_argument
+@common.select_option
+@common.repository_option
+@common.format_option
+@common.jobs_option
+@common.pull_option
+@common.cache_option
+@common.progress_options
 @click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
@@ -41,5 +30,5 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
 
     workspace = Workspace.here(values["matrix"])
     choice = choose(values["matrix"], values["selectors"], workspace, load())
-    options = read_options(RunOptions, values | {"validate": False})
-    finish(run(choice, workspace, connect(), console_of(values), options, open_index()), form, run_text)
+    options = common.read_options(RunOptions, values | {"validate": False})
+    finish(run(choice, workspace, connect(), common.console_of(values), options, open_index()), form, run_text)

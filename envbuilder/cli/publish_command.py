@@ -8,29 +8,17 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import (
-    console_of,
-    format_option,
-    gpus_option,
-    keyless_option,
-    matrix_argument,
-    profile_option,
-    progress_options,
-    read_options,
-    repository_option,
-    select_option,
-    sign_option,
-)
+from envbuilder.cli import options as common
 
 
 @click.command("publish")
-@matrix_argument
-@select_option
-@repository_option
-@format_option
+@common.matrix_argument
+@common.select_option
+@common.repository_option
+@common.format_option
 @click.option("--to", "to", metavar="HOST/REPOSITORY", help="Push the images to this repository.")
-@sign_option
-@keyless_option
+@common.sign_option
+@common.keyless_option
 @click.option("--moving", multiple=True, metavar="TAG", help="Move this further tag to the image, such as latest.")
 @click.option(
     "--allow",
@@ -38,9 +26,9 @@ from envbuilder.cli.options import (
     type=click.Choice(["inconclusive"]),
     help="Publish even if the verdict is INCONCLUSIVE. The statement says so; verify still refuses it.",
 )
-@profile_option
-@gpus_option
-@progress_options
+@common.profile_option
+@common.gpus_option
+@common.progress_options
 @click.option("--no-sbom", is_flag=True, help="Do not attach a bill of materials; making one reads the complete image.")
 @click.option(
     "--compression",
@@ -74,7 +62,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     from envbuilder.publish.tags import check_moving, destination
     from envbuilder.workspace import Workspace
 
-    console = console_of(values)
+    console = common.console_of(values)
     say = console.say
     notices = [*([(values["withdraw"], ())] if values["withdraw"] is not None else []), *_answers(values["answer"])]
     if notices:
@@ -90,7 +78,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str, **values:
     workspace = Workspace.here(matrix)
     choice = choose(matrix, selectors, workspace, load())
     values |= {"to": to, "allow": tuple(dict.fromkeys(values["allow"])), "sbom": not values["no_sbom"]}
-    options = read_options(PublishOptions, values)
+    options = common.read_options(PublishOptions, values)
     session = PublishSession(connect(), workspace, say, dict(os.environ), describe())
     if values["dry_run"]:
         finish(plan_all(choice, options, session), form, as_text)

@@ -6,35 +6,21 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import (
-    allow_option,
-    cache_option,
-    console_of,
-    format_option,
-    gpus_option,
-    jobs_option,
-    matrix_argument,
-    profile_option,
-    progress_options,
-    pull_option,
-    read_options,
-    repository_option,
-    select_option,
-)
+from envbuilder.cli import options as common
 
 
 @click.command("run")
-@matrix_argument
-@select_option
-@repository_option
-@format_option
-@jobs_option
-@profile_option
-@gpus_option
-@pull_option
-@cache_option
-@allow_option
-@progress_options
+@common.matrix_argument
+@common.select_option
+@common.repository_option
+@common.format_option
+@common.jobs_option
+@common.profile_option
+@common.gpus_option
+@common.pull_option
+@common.cache_option
+@common.allow_option
+@common.progress_options
 @click.option(
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
@@ -47,9 +33,9 @@ def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noq
     from envbuilder.pypi.client import open_index
     from envbuilder.workspace import Workspace
 
-    workspace, console = Workspace.here(values["matrix"]), console_of(values)
+    workspace, console = Workspace.here(values["matrix"]), common.console_of(values)
     choice = choose(values["matrix"], values["selectors"], workspace, load())
-    document = run(choice, workspace, connect(), console, read_options(RunOptions, values), open_index())
+    document = run(choice, workspace, connect(), console, common.read_options(RunOptions, values), open_index())
     for row in document.rows if form == "table" else ():
         for reason in row.reasons:
             click.echo(f"{row.environment}: {reason}", err=True)

@@ -8,18 +8,7 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import (
-    allow_option,
-    console_of,
-    format_option,
-    gpus_option,
-    keyless_option,
-    profile_option,
-    progress_options,
-    read_options,
-    repository_option,
-    sign_option,
-)
+from envbuilder.cli import options as common
 
 
 @click.command("validate")
@@ -29,14 +18,14 @@ from envbuilder.cli.options import (
     is_flag=True,
     help="Sign the verdict and attach it to REGISTRY/IMAGE@sha256:…, which is pulled if necessary.",
 )
-@sign_option
-@keyless_option
+@common.sign_option
+@common.keyless_option
 @click.option("--here", is_flag=True, help="Validate a Python of this host, without a container.")
 @click.option("--python", default=None, metavar="PATH", help="With --here: the Python to validate.")
 @click.option("--matrix", default=None, metavar="MATRIX", help="Matrix of the environment.")
-@profile_option
-@gpus_option
-@allow_option
+@common.profile_option
+@common.gpus_option
+@common.allow_option
 @click.option(
     "--simulate",
     default=None,
@@ -46,9 +35,9 @@ from envbuilder.cli.options import (
 @click.option(
     "--fresh", is_flag=True, help="Validate again even if nothing changed, and read the files of a known image."
 )
-@repository_option
-@progress_options
-@format_option
+@common.repository_option
+@common.progress_options
+@common.format_option
 def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
@@ -57,7 +46,7 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.validation.validate_request import as_text, simulation_of, validate_python, validate_target
     from envbuilder.workspace import Workspace
 
-    console, catalog, workspace = console_of(values), load(), Workspace.here(values["matrix"])
+    console, catalog, workspace = common.console_of(values), load(), Workspace.here(values["matrix"])
     validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
     if values["attach"]:
         from envbuilder.engine.docker import connect
@@ -71,7 +60,9 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
         reference = by_digest(values["image"])
         sealer = sealer_of(values["keys"], keyless=values["keyless"], environment=os.environ, say=console.say)
         session = PublishSession(connect(), workspace, console.say, dict(os.environ), describe())
-        verdict = validate_and_attach(read_options(ValidationRequest, values), reference, session, sealer, validate)
+        verdict = validate_and_attach(
+            common.read_options(ValidationRequest, values), reference, session, sealer, validate
+        )
     elif values["keys"] or values["keyless"]:
         raise UsageError("--key and --keyless need --attach", hint="add --attach, or omit them")
     elif values["here"]:
@@ -81,6 +72,8 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     elif values["image"] is None:
         raise UsageError("nothing to validate", hint="name an environment or an image, or use --here")
     else:
-        request = read_options(ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)})
+        request = common.read_options(
+            ValidationRequest, values | {"simulate": simulation_of(values["simulate"], catalog)}
+        )
         verdict = validate(request, matrix=values["matrix"])
     finish(verdict, form, as_text, allow=values["allow"])

@@ -294,9 +294,7 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
     """
     here, name = request.context, request.dockerfile
     dockerfile = decoding.lossy((read_kept(here / name) if isinstance(here, Path) else here.get(name)) or b"")
-    titles = {
-        " ".join(step["command"].replace("\\\n", "").split()): step["title"] for step in _RUN.finditer(dockerfile)
-    }
+    titles = console.step_titles(dockerfile)
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 
         def report(step: Step) -> None:
@@ -304,7 +302,7 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
             clean = replace(step, name=name, text=text, error=error)
             file.write(_LOG_LINES[step.kind].format(clean).rstrip() + "\n")
             file.flush()
-            on_step(replace(clean, name=_title(clean.name, titles)))
+            on_step(replace(clean, name=console.step_title(clean.name, titles)))
 
         if not request.no_cache and re.search(r"(?m)^FROM \S+ AS tools$", dockerfile):
             first = replace(request, tag=f"{request.tag}-tools", target="tools", labels={})
@@ -314,14 +312,3 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
                 finally:
                     engine.remove(first.tag)
         return engine.build(request, report)
-
-
-_RUN = re.compile(r"(?m)^(?:# (?P<title>.+ MB|.+?)(?:[:;] .*|\.)?\n)?(?P<command>RUN (?:.*\\\n)*.*)$")
-"""An instruction of a Dockerfile, and the comment above it up to its first colon: its name for people."""
-
-
-def _title(step: str, titles: Mapping[str, str | None]) -> str:
-    """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``."""
-    name = " ".join(re.sub(r"^\[[^]]*\] ", "", step).split())
-    script = re.search(r"/run/tools/(\S+)", re.sub(r"--mount=\S+", "", name))
-    return titles.get(name) or (script[1] if script else name)

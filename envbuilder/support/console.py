@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -375,3 +375,20 @@ class Console:
         usual = sum(known) / len(known) if known else 0.0
         spent = sum(time.monotonic() - task.began for task in self._tasks) + sum(self._spent[name] for name in left)
         return max(0.0, sum(self.stored.get(name, usual) for name in left) - spent) / max(1, len(self._tasks))
+
+
+_RUN = re.compile(r"(?m)^(?:# (?P<title>.+ MB|.+?)(?:[:;] .*|\.)?\n)?(?P<command>RUN (?:.*\\\n)*.*)$")
+"""An instruction of a Dockerfile, and the comment above it up to its first colon: its name for people."""
+
+
+def step_titles(dockerfile: str) -> dict[str, str | None]:
+    """Return the names for people of a Dockerfile's RUN instructions; None if there is no comment above one."""
+    found = _RUN.finditer(dockerfile)
+    return {" ".join(step["command"].replace("\\\n", "").split()): step["title"] for step in found}
+
+
+def step_title(step: str, titles: Mapping[str, str | None]) -> str:
+    """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``."""
+    name = " ".join(re.sub(r"^\[[^]]*\] ", "", step).split())
+    script = re.search(r"/run/tools/(\S+)", re.sub(r"--mount=\S+", "", name))
+    return titles.get(name) or (script[1] if script else name)
