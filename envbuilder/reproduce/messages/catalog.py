@@ -188,7 +188,7 @@ _LONGEST = 400
 
 
 def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterator[MessageMatch]:
-    """Yield a match for each traceback whose last line is no known message.
+    """Yield a match for each traceback whose last line matches no message.
 
     It stopped in the files of a package that TensorFlow needs, or in the reporter's own program. A traceback that was
     cut inside protobuf counts too.
