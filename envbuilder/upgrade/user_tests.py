@@ -30,7 +30,7 @@ HANGS = "hangs: stopped at its limit, and not run again (--test-limit)"
 MAX_BYTES = 256 << 20
 AGAIN = 5
 """Further runs of each image: a test that fails in 30 of 100 runs fails in all of them in one of 400 comparisons."""
-AGAIN_S = 40.0
+AGAIN_S = 30.0
 """Seconds of further runs of an image. With one hang, both images take less than 3 minutes for all of it."""
 
 _UNWANTED = {"__pycache__", ".git", ".pytest_cache", ".venv"}
