@@ -34,7 +34,7 @@ def published(repository: Repository, openers: Openers) -> PublishedVerdicts:
     """Collect the trusted verdicts of a repository for a report. Raises PublishError if it does not exist."""
     tags = repository.tags()
     if tags is None:
-        hint = "is its name right? to publish there: envbuilder publish --to " + repository.reference.name
+        hint = f"is its name right? to publish there: envbuilder publish --to {repository.reference.name} --key KEY"
         raise PublishError(f"there is no repository {repository.reference.name}", hint=hint)
     evidence: dict[str, Evidence] = {}
     for digest in _digests(repository, tags):

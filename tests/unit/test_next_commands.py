@@ -104,6 +104,7 @@ ELSEWHERE = {
     ("catalog", "look"): "tests/integration/test_bases.py",
     ("catalog", "refresh"): "tests/golden/test_refresh.py",
     ("clean",): "tests/faults/test_flood_memory.py",
+    ("doctor",): "tests/unit/test_jobs_doctor.py",
     ("fleet", "hosts"): "tests/unit/test_jobs_fleet_hosts.py",
     ("fleet", "worker"): "tests/integration/test_fleet_dask.py",
     ("publish",): "docs/tutorial.md",
