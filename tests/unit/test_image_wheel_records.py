@@ -190,6 +190,7 @@ EVIL_ROW = row("x", EVIL).strip().partition(",")[2]
         ("../../../lib/python3.11/site-packages/numpy/__init__.py", "numpy/__init__.py"),
         (f"/{SITE}/numpy/__init__.py", "numpy/__init__.py"),
         ("../../../lib/python3.11/site-packages/sitecustomize.py", "sitecustomize.py"),
+        ("../../../lib/libextra.so", "../../libextra.so"),
         ("numpy/x.data/evil.so", "numpy/x.data/evil.so"),
         ("numpy-2.4.6.data/platlib.so", "numpy-2.4.6.data/platlib.so"),
         ("numpy-2.4.6.data/scripts/../../evil.so", "evil.so"),
