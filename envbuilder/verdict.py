@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, assert_never
 
 import msgspec
@@ -240,3 +242,13 @@ def contradiction(verdict: Verdict) -> str:
     if (word, level) == (verdict.verdict, verdict.level):
         return ""
     return f"says {verdict.verdict} at level {verdict.level}, but its own results give {word} at level {level}"
+
+
+def span(began: float) -> tuple[str, str]:
+    """Return begin (by the monotonic clock) and end of something that ends now: UTC to the second, as ISO 8601.
+
+    The wall clock is read once, because it may have been set meanwhile, and nothing ends before it begins.
+    """
+    ended = datetime.now(UTC)
+    begun = ended - timedelta(seconds=time.monotonic() - began)
+    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")

@@ -23,7 +23,6 @@ from envbuilder.engine.docker import connect
 from envbuilder.environment import Environment
 from envbuilder.errors import BaseUnavailableError, UsageError
 from envbuilder.image import lockfile
-from envbuilder.image.build import span
 from envbuilder.pypi.client import open_index
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh.propose import Proposer, today
@@ -49,6 +48,7 @@ from envbuilder.upgrade.pairs import ROUNDS, Pair, UpgradeOptions, hosts, no_row
 from envbuilder.upgrade.policy import BY_FACTS, Policy, judge
 from envbuilder.upgrade.text import as_markdown
 from envbuilder.upgrade.user_tests import UserSuite, read_files, read_suite, run_on_both
+from envbuilder.verdict import span
 from envbuilder.workspace import Workspace, content_key, temporary_folder, write_atomically, write_document
 
 DEFAULT_POLICY = Path(__file__).with_name("policy.yaml")

@@ -22,7 +22,6 @@ from envbuilder.engine.port import ContainerSpec, Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
-from envbuilder.image.build import span
 from envbuilder.image.names import BASE_NAME_LABEL
 from envbuilder.image.system_lock import needed
 from envbuilder.image.wheel_records import Pin, WheelRecords
@@ -43,7 +42,7 @@ from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Progress, Session, Unfinished, check_product, check_protocol
-from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdict, any_simulated
+from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdict, any_simulated, span
 
 if TYPE_CHECKING:
     from envbuilder.image.build import Built

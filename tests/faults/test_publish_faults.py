@@ -22,12 +22,11 @@ from publishing_world import ENVIRONMENT, NOW, World, answering, public_tags
 from registries import State, modern_registry
 
 from envbuilder.errors import EnvbuilderError, InfrastructureError
-from envbuilder.image.build import span
 from envbuilder.publish import tags
 from envbuilder.publish.publish_all import publish
 from envbuilder.registry import referrers, transport
 from envbuilder.registry.reference import Reference
-from envbuilder.verdict import Verdict
+from envbuilder.verdict import Verdict, span
 
 REPOSITORY = Path(__file__).parents[2]
 STEPS = ("pushing", "validating", "attaching", "attaching", "tagged", "moved", "moved")
