@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import Pin, WheelRecords, read_pins
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.support import console, decoding, subprocesses, terminal_text
-from envbuilder.verdict import EngineRef
+from envbuilder.verdict import EngineRef, span
 from envbuilder.workspace import (
     Workspace,
     cache_dir,
@@ -155,24 +154,14 @@ def ensure(
     if before and named and before.key == key and not options.no_cache and engine.image(before.image) is not None:
         return _built(environment, before, files, workspace, fresh=False)
     tools = catalog.system(names.TOOLS_SYSTEM) if environment.on_registry_base else None
-    repository = environment.packaged_cuda.repository if environment.packaged_cuda else ""
-    own = environment.added.indexes
+    bases = {"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {})
     checkout = _checkout(workspace.images, files)
-    request = BuildRequest(
-        context=files,
-        dockerfile=f"{environment.id}/Dockerfile",
-        tag=names.reference(environment.image_tag),
-        extra=host_files(wheels=options.wheels, indexes=own, repository=repository, folder="shared/host"),
-        build_args={"BASE": base.reference} | ({"TOOLS": base_of(tools).reference} if tools else {}),
-        labels={names.BASE_NAME_LABEL: base.reference, names.BASE_DIGEST_LABEL: base.id}
-        | {name: value for name, value in checkout.items() if name not in dict(environment.added.labels)},
-        no_cache=options.no_cache,
-    )
-    cache = f"{options.cache}:cache-{environment.image_tag}" if options.cache else ""
-    if cache:
+    labels = {name: value for name, value in checkout.items() if name not in dict(environment.added.labels)}
+    labels |= {names.BASE_NAME_LABEL: base.reference, names.BASE_DIGEST_LABEL: base.id}
+    request = _request(environment, files, bases, labels, options)
+    for stored in request.cache_from:
         with console.warning("no build cache"):
-            engine.pull(cache)  # with the credentials of `docker login`, which the builder does not have
-        request = replace(request, cache_from=(cache,))
+            engine.pull(stored)  # with the credentials of `docker login`, which the builder does not have
     ask_for_room(environment.id, NEEDED[environment.flavor], engine)
     remove(workspace.image_record(environment.id))
     began = time.monotonic()
@@ -199,16 +188,41 @@ def ensure(
     )
     write_document(workspace.image_record(environment.id), record)
     built = _built(environment, record, files, workspace, fresh=True)
-    wheels = WheelRecords(options.index, pins=built.pins, own=own)
+    wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
     wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
-    if cache:
-        with console.warning("the build cache is not stored"):
-            # An image of its own: the inline cache has times, and the environment's image builds bit for bit the same.
-            inline = {**request.build_args, "BUILDKIT_INLINE_CACHE": "1"}
-            engine.build(replace(request, tag=cache, labels={}, build_args=inline), on_step)
-            engine.push(cache)
-        engine.remove(cache)
+    for stored in request.cache_from:
+        _store_steps(request, stored, engine, on_step)
     return built
+
+
+def _request(
+    environment: Environment,
+    files: Mapping[str, bytes],
+    bases: Mapping[str, str],
+    labels: Mapping[str, str],
+    options: BuildOptions,
+) -> BuildRequest:
+    own = environment.added.indexes
+    repository = environment.packaged_cuda.repository if environment.packaged_cuda else ""
+    return BuildRequest(
+        context=files,
+        dockerfile=f"{environment.id}/Dockerfile",
+        tag=names.reference(environment.image_tag),
+        extra=host_files(wheels=options.wheels, indexes=own, repository=repository, folder="shared/host"),
+        build_args=bases,
+        labels=labels,
+        no_cache=options.no_cache,
+        cache_from=(f"{options.cache}:cache-{environment.image_tag}",) if options.cache else (),
+    )
+
+
+def _store_steps(request: BuildRequest, name: str, engine: Engine, on_step: Callable[[Step], None]) -> None:
+    """Push an image of its own: the inline cache has times, and the environment's image builds bit for bit the same."""
+    with console.warning("the build cache is not stored"):
+        inline = {**request.build_args, "BUILDKIT_INLINE_CACHE": "1"}
+        engine.build(replace(request, tag=name, labels={}, build_args=inline), on_step)
+        engine.push(name)
+    engine.remove(name)
 
 
 def standing(environment: Environment, workspace: Workspace) -> Built | None:
@@ -247,16 +261,6 @@ def _built(
         known=read_kept(workspace.known_image(environment.id)) or b"",
         authorities=authorities(environment, files),
     )
-
-
-def span(began: float) -> tuple[str, str]:
-    """Return begin (by the monotonic clock) and end of something that ends now: UTC to the second, as ISO 8601.
-
-    The wall clock is read once, because it may have been set meanwhile, and nothing ends before it begins.
-    """
-    ended = datetime.now(UTC)
-    begun = ended - timedelta(seconds=time.monotonic() - began)
-    return begun.isoformat(timespec="seconds"), ended.isoformat(timespec="seconds")
 
 
 def digests_of(files: Mapping[str, bytes]) -> dict[str, str]:

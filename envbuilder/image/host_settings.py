@@ -22,8 +22,6 @@ _VARIABLE = "TF_ENVBUILDER_MIRRORS"
 REPOSITORY = "TF_ENVBUILDER_REPOSITORY"
 """The variable of `--repository`: the repository of images in the engine's store."""
 
-_DEFAULT_REPOSITORY = "envbuilder/tensorflow"
-
 _EXAMPLES = {
     "apt": '[apt], and below it debian = "https://mirror.example.org/debian", without credentials; '
     '[apt.repositories.NAME] with url = "https://packages.example.org/…", key = "/etc/apt/keyrings/….gpg", and suite',
@@ -83,9 +81,7 @@ def mirrors() -> dict[str, str]:
 
 
 class _Images(msgspec.Struct, forbid_unknown_fields=True):
-    """How images are called in the engine's store."""
-
-    repository: _Mirror = _DEFAULT_REPOSITORY
+    repository: _Mirror = "envbuilder/tensorflow"
 
 
 def repository() -> str:
