@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -18,7 +17,7 @@ from envbuilder.errors import UsageError
 from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.support import decoding
 from envbuilder.support.console import Console, Mode
-from envbuilder.workspace import cache_dir, read_document, write_document
+from envbuilder.workspace import cache, cache_dir, cached
 
 _Options = TypeVar("_Options")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -226,9 +225,10 @@ def progress_options(command: _Command) -> _Command:
 
 def console_of(values: dict[str, Any]) -> Console:
     """Return the console that ``progress_options`` ask for, with the times of steps that an earlier command stored."""
-    path = cache_dir() / "step-times.json"
-    mode, verbose, stored = values.pop("progress"), values.pop("verbose"), read_document(path, dict[str, float])
-    return Console(mode, verbose=verbose, stored=stored, store=partial(write_document, path))
+    path = cache_dir() / "step-times"
+    stored = decoding.from_json(cached(path) or b"{}", dict[str, float])
+    mode, verbose = values.pop("progress"), values.pop("verbose")
+    return Console(mode, verbose=verbose, stored=stored, store=lambda times: cache(path, decoding.to_json(times)))
 
 
 sign_option = click.option(

@@ -236,8 +236,7 @@ class Console:
             seconds, step, task = self._slowest
             if self._finished and seconds >= 1:
                 self.say(f"slowest step: {step} of {task}, {_clock(seconds)}")
-            with suppress(InfrastructureError):
-                self._store(dict(list(self.stored.items())[-_STORED:]))
+            self._store(dict(list(self.stored.items())[-_STORED:]))
 
     @contextmanager
     def task(self, name: str) -> Iterator[Task]:
