@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from terminals import Terminal, follow
+
+from envbuilder.engine.docker import connect
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
 
@@ -22,7 +25,16 @@ axes:
   form: [runtime]
 packages: [tqdm]
 """
-RUN = ["-m", "envbuilder", "run", "four.yaml", "--repository", "envbuilder/progress", "--fresh"]
+REPOSITORY = "envbuilder/progress"
+RUN = ["-m", "envbuilder", "run", "four.yaml", "--repository", REPOSITORY, "--fresh"]
+
+
+@pytest.fixture(autouse=True)
+def _images_are_removed() -> Iterator[None]:
+    yield
+    engine = connect()
+    for tag in engine.names(REPOSITORY):
+        engine.remove(tag)
 
 
 def test_run_of_four_environments_is_never_silent(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+import msgspec
 import yaml
 from rich.console import Console as RichConsole
 from rich.text import Text
@@ -23,6 +24,7 @@ from rich.text import Text
 from envbuilder.jobs.run import RunDocument, RunRow, run_text
 from envbuilder.support import console, tables
 from envbuilder.support.console import Console, Mode, Task
+from envbuilder.verdict import Level, Word
 
 ROOT = Path(__file__).parents[2]
 EVENTS: list[list[Any]] = yaml.safe_load((ROOT / "tests/data/progress.yaml").read_text())
@@ -75,32 +77,19 @@ def picture(width: int) -> str:
             clock.return_value = moment
             if moment < 66:
                 recorder.print(shown.view())
-    rows = (
-        RunRow(
-            environment=NAMES[0],
-            image=f"envbuilder/tensorflow:{NAMES[0]}",
-            verdict="PASSED",
-            level="cpu",
-            built="built",
-            validated="validated",
-            size=1_060_000_000,
-        ),
-        RunRow(
-            environment=NAMES[1],
-            image=f"envbuilder/tensorflow:{NAMES[1]}",
-            verdict="INCONCLUSIVE",
-            level="load",
-            built="built",
-            validated="validated",
-            size=5_320_000_000,
-        ),
-    )
+    rows = (_row(NAMES[0], "PASSED", "cpu", 1_060_000_000), _row(NAMES[1], "INCONCLUSIVE", "load", 5_320_000_000))
     document = RunDocument(matrix="m", rows=rows, next=f"docker run --rm -it envbuilder/tensorflow:{NAMES[0]}")
     seconds, step, task = shown._slowest
     with mock.patch.object(tables, "_terminal_width", return_value=width):
         text = f"slowest step: {step} of {task}, {console._clock(seconds)}\n{run_text(document)}"
     recorder.print(Text(text))
     return recorder.export_svg(title="envbuilder", unique_id=f"display-{width}")
+
+
+def _row(name: str, verdict: Word, level: Level, size: int) -> RunRow:
+    image = f"envbuilder/tensorflow:{name}"
+    done = RunRow(environment=name, image=image, built="built", validated="validated", size=size)
+    return msgspec.structs.replace(done, verdict=verdict, level=level)
 
 
 def words(svg: str) -> list[str]:
