@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -173,7 +174,7 @@ def test_image_with_one_more_layer_is_read(
 ) -> None:
     assert request_for_cpu.environment is not None
     good = f"envbuilder/tensorflow:{request_for_cpu.environment.id}"
-    step = f"echo {tmp_path.name} > more"
+    step = f"echo {time.time_ns()} > more"  # another layer in each run: its files are not in the cache
     (tmp_path / "Dockerfile").write_text(f"FROM {good}\nRUN {step}\n")
     image = engine.build(BuildRequest(context=tmp_path, tag=DERIVED), lambda _: None)
     try:
