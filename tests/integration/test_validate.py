@@ -8,29 +8,25 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from misbehaving import MISBEHAVE
-from suite_messages import events_of, order
+from suite_messages import events_of, order, row
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.controls.run import Controller
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest, ContainerSpec, Image, LayerStream
+from envbuilder.engine.port import BuildRequest, ContainerSpec, LayerStream
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Severity
 from envbuilder.image.bases import ensure_base
-from envbuilder.pypi.answer_cache import Cache
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
-from envbuilder.validation.checks import Check
-from envbuilder.validation.image_files import read_image
-from envbuilder.validation.known_image import KnownImage, describe, differences
+from envbuilder.validation.known_image import KnownImage
 from envbuilder.validation.suite_launcher import START, SUITE_S, in_container
 from envbuilder.validation.suite_plan import Facts
 from envbuilder.validation.suite_session import Progress, Session
@@ -41,7 +37,7 @@ from envbuilder.workspace import Workspace, cache_dir
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.timeout(1800)]
 
-FOREIGN, DERIVED, SWAPPED = "scratch-suite:foreign", "scratch-suite:derived", "scratch-known"
+FOREIGN, DERIVED = "scratch-suite:foreign", "scratch-suite:derived"
 PYTHONS = (("debian-bullseye", "3.9"), ("debian-bookworm", "3.11"), ("debian-trixie", "3.13"))
 
 
@@ -185,46 +181,11 @@ def test_image_with_one_more_layer_is_read(
         engine.remove(DERIVED)
 
 
-def test_swapped_layer_is_named_and_an_equal_one_is_not_read(
-    engine: DockerEngine, reads: list[str], tmp_path: Path
-) -> None:
-    def built(tag: str, text: str) -> Image:
-        (tmp_path / "Dockerfile").write_text(text)
-        return engine.build(BuildRequest(context=tmp_path, tag=f"{SWAPPED}:{tag}", no_cache=True), lambda _: None)
-
-    (tmp_path / "a").write_text("a")
-    base = built("base", "FROM scratch\nCOPY a /\n")
-    dockerfile = f"FROM {SWAPPED}:base\nCOPY b /\nCOPY a /c\nCMD sh\n"
-    found = []
-    for tag in ("first", "again", "swapped"):
-        (tmp_path / "b").write_text("swapped" if tag == "swapped" else "b")
-        found.append(built(tag, dockerfile))
-    first, again, swapped = found
-    try:
-        record = describe(first, base, read_image(engine, first, Cache(tmp_path / "layers")), (), "sha256:1")
-        reads.clear()
-        assert differences(record, again, base, (), lambda: read_image(engine, again)) == ()
-        assert reads == []
-        files = partial(read_image, engine, swapped, Cache(tmp_path / "layers"))
-        assert differences(record, swapped, base, (), files) == ("layer 1 above the base (COPY b /)",)
-    finally:
-        for tag in ("first", "again", "swapped", "base"):
-            engine.remove(f"{SWAPPED}:{tag}")
-
-
 def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:
-    stopped = Check(
-        name="extra",
-        level="cpu",
-        group="framework",
-        probe="misbehaving_probes:well",
-        proves="nothing",
-        codes=(),
-        needs=("import",),
-    )
-    request = ValidationRequest(image=request_for_cpu.image, catalog=load(), extra=(stopped,), probes=MISBEHAVE)
+    extra = row("extra", "cpu", "misbehaving_probes:well", needs=("import",))
+    request = ValidationRequest(image=request_for_cpu.image, catalog=load(), extra=(extra,), probes=MISBEHAVE)
     verdict = validate(engine, request)
     assert request_for_cpu.environment is not None
     assert verdict.environment == msgspec.structs.replace(request_for_cpu.environment, chosen=())
@@ -277,15 +238,7 @@ def test_here_without_tensorflow_is_refused() -> None:
 def test_stalls_are_told_apart_and_a_healthy_loop_raises_nothing(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:
-    controls = Check(
-        name="stall-controls",
-        level="cpu",
-        group="steps",
-        probe="stall_loops:controls",
-        proves="the detector works",
-        codes=(),
-        limit_s=900,
-    )
+    controls = row("stall-controls", "cpu", "stall_loops:controls", group="steps", limit_s=900)
     session = Session((controls,), lambda _: None)
     files = {"probes/stall_loops.py": STALL_LOOPS.read_bytes()}
     spec = ContainerSpec(request_for_cpu.image, START, files=files, time_limit=SUITE_S)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples, no_better
-from suite_messages import END, START, TOKEN, lines
+from suite_messages import END, START, TOKEN, lines, row
 
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.probes.suite.watchdog import Limits
@@ -21,14 +21,8 @@ from envbuilder.validation.suite_session import Session, Unfinished, check_proto
 from envbuilder.verdict import CheckLevel, CheckResult
 
 PLAN: dict[str, CheckLevel] = {"files": "static", "import": "load", "product": "cpu", "keras": "cpu"}
-
-
-def check(name: str, level: CheckLevel, **given: Any) -> Check:
-    return Check(name=name, level=level, group="framework", probe="m:f", proves="x", codes=(), **given)
-
-
-PROTOCOL = Check(name="protocol", level="static", group="protocol", probe="m:f", proves="x", codes=())
-CHECKS = tuple(check(name, level) for name, level in PLAN.items())
+PROTOCOL = row("protocol", "static", group="protocol")
+CHECKS = tuple(row(name, level) for name, level in PLAN.items())
 ERROR = {"code": "WRONG_NUMBERS", "severity": "error", "subject": "it", "message": "so"}
 
 
@@ -161,7 +155,7 @@ def test_a_stopped_run_is_never_passed(outcomes: tuple[str, ...], why: Unfinishe
 
 @given(st.sampled_from([-0.05, float(1 << 40), 0.0]))
 def test_impossible_time_fails_the_run(seconds: float) -> None:
-    plan = (*CHECKS[:1], check("import", "load", at_least={"import": 0.1}), *CHECKS[2:])
+    plan = (*CHECKS[:1], row("import", "load", at_least={"import": 0.1}), *CHECKS[2:])
     messages = events(("passed",) * 4)
     messages[4]["result"]["measurements"] = {"import": {"value": 0.5, "unit": "s"}}
     assert judged(lines(*messages), plan=plan).verdict == "PASSED"
@@ -189,7 +183,7 @@ def test_second_begin_of_a_check_is_a_violation(outcomes: tuple[str, ...]) -> No
 
 @given(OUTCOMES)
 def test_pass_without_a_needed_pass_is_a_violation(outcomes: tuple[str, ...]) -> None:
-    plan = (*CHECKS[:2], check("product", "cpu", needs=("import",)), CHECKS[3])
+    plan = (*CHECKS[:2], row("product", "cpu", needs=("import",)), CHECKS[3])
     found = judged(lines(*events(outcomes)), plan=plan)
     forged = outcomes[2] == "passed" and outcomes[1] != "passed"
     assert (Code.PROTOCOL_VIOLATION in [one.code for one in found.findings]) is forged
@@ -208,9 +202,7 @@ def test_pass_with_an_error_is_a_violation() -> None:
 @pytest.mark.parametrize(("import_s", "limit_s"), [(3.0, 30.0), (20.0, 60.0)])
 def test_silent_runner_is_stopped_after_the_limit_of_its_check(import_s: float, limit_s: float) -> None:
     now = 0.0
-    session = Session(
-        (CHECKS[1], check("product", "cpu", limit_s=30.0)), lambda _: None, token=TOKEN, clock=lambda: now
-    )
+    session = Session((CHECKS[1], row("product", "cpu", limit_s=30.0)), lambda _: None, token=TOKEN, clock=lambda: now)
     result = {"name": "import", "outcome": "passed", "duration_s": import_s}
     session.overdue()
     now = 40.0

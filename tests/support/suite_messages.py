@@ -6,11 +6,18 @@ import json
 from typing import Any
 
 from envbuilder.probes.suite.channel import Reader, message
+from envbuilder.validation.checks import Check
+from envbuilder.verdict import CheckLevel
 
 TOKEN = "token-of-a-test"  # noqa: S105 - it is not a secret
 HOST = {"kernel": "6.1.0", "cpus": 2, "cpu_model": "a processor", "memory": 8 << 30}
 START = {"event": "start", "python": "/opt/venv/bin/python", "host": HOST}
 END = {"event": "end"}
+
+
+def row(name: str, level: CheckLevel, probe: str = "m:f", **given: Any) -> Check:
+    """Make a row of the table of checks."""
+    return Check(name=name, level=level, probe=probe, proves="x", codes=(), **{"group": "framework", **given})
 
 
 def answer_to(stdin: bytes, *events: dict[str, Any]) -> bytes:

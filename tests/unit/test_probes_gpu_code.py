@@ -103,7 +103,6 @@ def test_missing_architecture_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
     [
         ("12.5", "12.5.1", True),
         ("12.5.1", "12.3", False),
-        ("11.8", "11.2", False),
         ("9.3", "9", True),
         ("9", "8", False),
     ],
@@ -119,7 +118,6 @@ def test_versions_agree_in_common_parts(wanted: str, found: str, *, agree: bool)
         ("2.20.0", "2.20.0", True),
         ("2.15.0.post1", "2.15.0", True),
         ("2.21.0rc1", "2.21.0", False),
-        ("2.20.0", "2.19.1", False),
     ],
 )
 def test_module_version_matches_its_wheel(wheel: str, module: str, *, agree: bool) -> None:

@@ -316,30 +316,30 @@ def test_process_that_a_check_leaves_running_ends_with_the_run(folder: Path) -> 
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", "it still runs"
 
 
-def test_first_python_with_tensorflow_runs_the_probes(folder: Path) -> None:
-    lacks = f'case "$1" in -c) exit 11;; esac; exec {python()} "$@"'
-    for name in ("python", "python3"):
-        program(folder, name, lacks)
+LACKS = 'case "$1" in -c) exit 11;; esac; exec {} "$@"'
+
+
+@pytest.mark.parametrize(
+    "programs", [{"python": LACKS, "python3": LACKS}, {"python": "exit 1"}], ids=["without TensorFlow", "broken"]
+)
+def test_first_python_that_starts_and_has_tensorflow_runs_the_probes(folder: Path, programs: dict[str, str]) -> None:
+    for name, text in programs.items():
+        program(folder, name, text.format(python()))
     done = start(folder)
     assert (done.returncode, outcomes_of(done)) == (0, ["passed"]), done.stderr.decode()[-2000:]
 
 
-def test_exit_code_3_if_no_python_has_tensorflow(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("", 3, b"no Python here has TensorFlow"),
+        ("echo broken >&2; exit 1", 4, b"broken\nstart.sh: python does not start"),
+    ],
+)
+def test_exit_code_tells_why_no_python_runs_the_probes(folder: Path, text: str, code: int, message: bytes) -> None:
     shutil.rmtree(folder / "site" / "tensorflow")
+    if text:
+        program(folder, "python", text)
     done = start(folder)
-    assert (done.returncode, done.stdout) == (3, b"")
-    assert b"no Python here has TensorFlow" in done.stderr
-
-
-def test_exit_code_4_and_its_own_message_if_a_python_does_not_start(folder: Path) -> None:
-    shutil.rmtree(folder / "site" / "tensorflow")
-    program(folder, "python", "echo broken >&2; exit 1")
-    done = start(folder)
-    assert (done.returncode, done.stdout) == (4, b"")
-    assert b"broken\nstart.sh: python does not start" in done.stderr
-
-
-def test_next_python_is_used_if_the_first_does_not_start(folder: Path) -> None:
-    program(folder, "python", "exit 1")
-    done = start(folder)
-    assert (done.returncode, outcomes_of(done)) == (0, ["passed"]), done.stderr.decode()[-2000:]
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert message in done.stderr

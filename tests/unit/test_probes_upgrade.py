@@ -227,14 +227,6 @@ def test_last(): pass
 """
 
 
-def test_child_that_a_test_leaves_behind_costs_no_time(tmp_path: Path) -> None:
-    began = time.monotonic()
-    found = outcomes_of(tmp_path, test_forks__py=FORKS, script_s__sh="sleep 120 &\n")
-    assert time.monotonic() - began < 60
-    names = ("test_leaves_a_child", "test_after", "test_child_runs_on", "test_last")
-    assert found == {**{f"test_forks.py::{name}": ("passed", "") for name in names}, "script_s.sh": ("passed", "")}
-
-
 ODD = r"""
 import os
 def test_odd_message(): raise ValueError(b"caf\xe9".decode("utf-8", "surrogateescape"))
@@ -244,29 +236,28 @@ def test_writes_everywhere():
             os.write(descriptor, b'not an answer\n[1]\n{"x": \xff')
         except OSError:
             pass
-def test_after(): pass
 """
 
 
-def test_output_of_tests_with_odd_bytes_is_readable(tmp_path: Path) -> None:
-    found = outcomes_of(tmp_path, test_odd__py=ODD)
-    assert {name.partition("::")[2]: outcome for name, (outcome, _) in found.items()} == {
-        "test_odd_message": "failed",
-        "test_writes_everywhere": "passed",
-        "test_after": "passed",
-    }
-    assert "caf?" in found["test_odd.py::test_odd_message"][1]
+def test_child_or_odd_output_of_a_test_costs_the_others_nothing(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = outcomes_of(tmp_path, test_forks__py=FORKS, test_odd__py=ODD, script_s__sh="sleep 120 &\n")
+    assert time.monotonic() - began < 60
+    outcome, message = found.pop("test_odd.py::test_odd_message")
+    assert (outcome, "caf?" in message) == ("failed", True)
+    forks = ("test_leaves_a_child", "test_after", "test_child_runs_on", "test_last")
+    names = (*(f"test_forks.py::{name}" for name in forks), "test_odd.py::test_writes_everywhere", "script_s.sh")
+    assert found == dict.fromkeys(names, ("passed", ""))
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        "[pytest]\naddopts = -n auto --cov-nothing-of-that-name\n",
+        "[pytest]\naddopts = -n auto --cov-nothing-of-that-name -x\n",
         "[pytest]\nrequired_plugins = pytest-no-such-plugin\n",
-        "[pytest]\naddopts = -x\n",
         "[pytest]\naddopts = -p no_such_plugin_here\n",
     ],
-    ids=["unknown options", "missing plugin", "stop at the first failure", "plugin that cannot be imported"],
+    ids=["unknown options", "missing plugin", "plugin that cannot be imported"],
 )
 def test_pytest_options_without_their_plugin_are_dropped(tmp_path: Path, settings: str) -> None:
     text = "def test_a(): assert 0\ndef test_b(): pass\n"
@@ -441,15 +432,11 @@ def test_each_phase_of_start_up_has_its_own_time(tmp_path: Path) -> None:
 
 def test_peaks_of_memory_belong_to_their_phase(tmp_path: Path) -> None:
     plain = measured(tmp_path / "plain").bytes
-    working = measured(tmp_path / "working", WORK_BYTES=200_000_000).bytes
+    working = measured(tmp_path / "working", WORK_BYTES=200_000_000, GPU={"peak": 123_456_789}).bytes
+    assert working.pop("memory.gpu") == 123_456_789
     assert plain.keys() == {"memory.start", "memory.work"}
     assert working["memory.start"] - plain["memory.start"] < 50e6
     assert 180e6 < working["memory.work"] - working["memory.start"] < 260e6
-
-
-def test_peak_of_a_gpu_needs_a_framework_that_reports_it(tmp_path: Path) -> None:
-    assert measured(tmp_path / "gpu", GPU={"peak": 123_456_789}).bytes["memory.gpu"] == 123_456_789
-    assert "memory.gpu" not in measured(tmp_path / "idle", GPU={"peak": 0}).bytes
 
 
 def loop(calls: dict[str, Callable[[], object]], wanted: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
