@@ -72,6 +72,14 @@ def entry(path: str, what: bytes | str | LayerFile | None) -> LayerFile:
     return LayerFile(path, "file", mode=0o755, size=len(what), pieces=lambda: iter([what] if what else []))
 
 
+def file(path: str, mode: int = 0o644, **given: Any) -> dict[str, LayerFile]:
+    return {path: LayerFile(path, "file", mode=mode, size=1, pieces=lambda: iter([b"x"]), **given)}
+
+
+def folder(path: str, mode: int = 0o755, **given: Any) -> dict[str, LayerFile]:
+    return {path: LayerFile(path, "folder", mode=mode, **given)}
+
+
 def record(layer: Layer) -> LayerRecord:
     """Read a layer as the engine's would be read."""
     return scan(LayerStream(iter([entry(*pair) for pair in layer.items()]), "sha256:" + "0" * 64))

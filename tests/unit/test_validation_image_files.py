@@ -51,18 +51,11 @@ def test_circular_links_end() -> None:
 def test_known_layer_comes_from_the_cache_unless_it_is_damaged(tmp_path: Path) -> None:
     engine = FakeEngine()
     image = engine.add("ours:1")
-    reads = 0
-
-    def once() -> tuple[LayerFile, ...]:
-        nonlocal reads
-        reads += 1
-        return (LayerFile("a", "file", size=1, pieces=lambda: iter([b"1"])),)
-
     for spoil in (False, False, True):
         for path in tmp_path.rglob("*") if spoil else ():
             if path.is_file():
                 path.write_bytes(b"spoilt")
-        engine.files[image.layers[0].diff_id] = once()
+        engine.files[image.layers[0].diff_id] = (LayerFile("a", "file", size=1, pieces=lambda: iter([b"1"])),)
         assert set(read_image(engine, image, Cache(tmp_path)).paths) == {"a"}
     engine.files.clear()
     assert set(read_image(engine, image, Cache(tmp_path)).paths) == {"a"}
@@ -82,7 +75,6 @@ def elf(*, machine: int = 62, section_at: int = 64, size: int = 4096) -> bytes:
         (elf(machine=183), Code.IMAGE_CLAIM),
         (elf(section_at=1 << 20), Code.FILES_DIFFER),
         (b"\x7fELF\x02\x01", Code.FILES_DIFFER),
-        (elf()[:80], Code.FILES_DIFFER),
     ],
 )
 def test_damaged_binaries_and_those_of_other_architectures_are_found(content: bytes, code: Code | None) -> None:
@@ -328,14 +320,10 @@ def stored(*numbers: int) -> bytes:
         ("curandGetVersion", bytes.fromhex("c7074228000031c0c3"), "10.3.6"),
         ("cusolverGetVersion", bytes.fromhex("4885ffb8030000007408c707532d000031c0f3c3"), "11.6.3"),
         ("cufftGetVersion", bytes.fromhex("554889e5e8000000005dc3"), ""),
-        ("cudnn_graph_version", bytes(4), ""),
         ("other", bytes.fromhex("c7074228000031c0c3"), ""),
         ("nvrtcVersion", NVRTC, "12.5.82"),
         ("cudaRuntimeGetVersion", stored(11020, 11020), "11.2"),
-        ("cudaRuntimeGetVersion", stored(12050), "12.5"),
-        ("cudaRuntimeGetVersion", stored(10010, 7), "10.1"),
         ("cudaRuntimeGetVersion", stored(11020, 12050), ""),
-        ("cudaRuntimeGetVersion", stored(), ""),
         ("cudaRuntimeGetVersion", stored(999990), ""),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from made_images import SITE, Layer, context_of, image_of, package
+from made_images import SITE, Layer, context_of, file, folder, image_of, package
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -40,17 +40,13 @@ def configured(
     ("env", "severities"),
     [
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0"}, []),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0 brand=tesla,driver>=470,driver<471"}, []),
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.9"}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.5"}, ["warning"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda >= 12.0"}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0", "NVIDIA_DISABLE_REQUIRE": "1"}, ["warning"]),
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=twelve"}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": "cuda<12.0"}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": "driver>=9999"}, ["error"]),
-        ({"NVIDIA_REQUIRE_CUDA": "brand=nosuchbrand"}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0,brand=tesla"}, ["warning"]),
-        ({"NVIDIA_REQUIRE_CUDA": "cuda=12.5"}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": ""}, ["error"]),
         ({"NVIDIA_REQUIRE_CUDA": "cuda>=12.0,,brand=tesla"}, ["error"]),
         ({}, ["error"]),
@@ -70,19 +66,13 @@ def test_foreign_image_needs_no_start_up_requirement() -> None:
 BREAKING = [
     ("PYTHONHOME", "/nowhere"),
     ("LD_LIBRARY_PATH", "/opt/x/$LIB"),
-    ("LD_LIBRARY_PATH", "/opt/x:${ORIGIN}/../y"),
     ("CUDA_INJECTION64_PATH", "/opt/libx.so"),
-    ("NVTX_INJECTION64_PATH", "/opt/nowhere.so"),
     ("NCCL_NET_PLUGIN", "libx.so"),
     ("BASH_FUNC_python%%", "() { exit 0; }"),
-    ("BASH_FUNC_command()", "() {  exit 0\n}"),
     ("PYTHONMALLOC", "nosuch"),
     ("PYTHONUTF8", "7"),
-    ("PYTHONTRACEMALLOC", "many"),
     ("PYTHONINTMAXSTRDIGITS", "5"),
     ("PYTHONIOENCODING", "utf-99"),
-    ("OMP_NUM_THREADS", "0"),
-    ("XLA_FLAGS", "/opt/flags"),
     ("PYTHONHASHSEED", "soup"),
     ("PYTHONWARNINGS", "error"),
     ("LD_PRELOAD", "/opt/missing.so"),
@@ -90,13 +80,10 @@ BREAKING = [
     ("KERAS_BACKEND", "torch"),
     ("TF_USE_LEGACY_KERAS", "1"),
     ("XLA_FLAGS", "--no_such_flag"),
-    ("TF_XLA_FLAGS", "banana"),
     ("XLA_FLAGS", "--xla_gpu_cuda_data_dir=/nowhere"),
     ("SSL_CERT_FILE", "/nowhere.pem"),
     ("OMP_NUM_THREADS", "many"),
-    ("CUDA_VISIBLE_DEVICES", "-1"),
     ("CUDA_VISIBLE_DEVICES", ""),
-    ("NVIDIA_VISIBLE_DEVICES", "void"),
     ("NVIDIA_DRIVER_CAPABILITIES", "graphics"),
     ("PATH", "/usr/bin"),
     ("CUDA_VISIBLE_DEVICES", "all"),
@@ -134,26 +121,14 @@ def test_missing_entry_point_command_or_user_is_an_error(image: dict[str, Any], 
 
 VALID = [
     ("PYTHONUTF8", "1"),
-    ("PYTHONIOENCODING", ":surrogateescape"),
-    ("PYTHONINTMAXSTRDIGITS", "0"),
-    ("PYTHONSAFEPATH", "1"),
     ("PYTHONIOENCODING", "utf-8:strict"),
     ("PYTHONHASHSEED", "4294967295"),
     ("LC_ALL", "xx_YY.UTF-8"),
-    ("MALLOC_ARENA_MAX", "1"),
-    ("TF_NUM_INTEROP_THREADS", "0"),
     ("TF_ENABLE_ONEDNN_OPTS", "0"),
     ("XLA_FLAGS", ""),
-    ("PYTHONUNBUFFERED", "1"),
-    ("PYTHONHASHSEED", "0"),
-    ("TF_CPP_MIN_LOG_LEVEL", "2"),
-    ("OMP_NUM_THREADS", "4"),
     ("PYTHON_VERSION", "3.11.9"),
-    ("PYTHON_PIP_VERSION", "24.0"),
-    ("CUDA_HOME", "/usr/local/cuda"),
     ("NCCL_VERSION", "2.27"),
     ("NCCL_DEBUG", "WARN"),
-    ("NCCL_IB_DISABLE", "1"),
     ("TF_GPU_ALLOCATOR", "cuda_malloc_async"),
     ("OMP_NUM_THREADS", "4,2"),
     ("NVIDIA_VISIBLE_DEVICES", "all"),
@@ -173,27 +148,19 @@ def test_valid_values_have_no_finding(flavor: str) -> None:
     [
         *((name, "/opt/3") for name in ("GLIBC_TUNABLES", "MALLOC_PERTURB_", "TF_CPP_MAX_VLOG_LEVEL")),
         *((name, "/opt/3") for name in ("PYTHONPYCACHEPREFIX", "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_MODULES")),
-        *((name, "/opt/3") for name in ("BASH_ENV", "SHELLOPTS")),
         ("TF2_BEHAVIOR", "0"),
-        ("NPY_DISABLE_CPU_FEATURES", "AVX2"),
         ("TF_SET_ONEDNN_FPMATH_MODE", "BF16"),
         ("XLA_FLAGS", "--xla_cpu_enable_fast_math=true"),
         ("MALLOC_MMAP_MAX_", "0"),
-        ("MALLOC_TOP_PAD_", "100000"),
         ("OMP_STACKSIZE", "1000G"),
         ("TF_ENABLED_DEVICE_TYPES", "CPU"),
         ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "cpp"),
         ("OMP_NUM_THREADS", "10000"),
-        ("TF_NUM_INTRAOP_THREADS", "10000"),
         ("NCCL_SOCKET_IFNAME", "eth7"),
         ("LD_DEBUG", "all"),
-        ("KERAS_MAX_EPOCHS", "0"),
         ("TF_ENABLE_ONEDNN_OPT", "0"),
-        ("PYTHONWARNING", "error"),
-        ("NCCL_NO_SUCH", "1"),
         ("CUDA_VISIBLE_DEVICES", "0"),
         ("NVIDIA_VISIBLE_DEVICES", "GPU-8f3c"),
-        ("NVIDIA_VISIBLE_DEVICES", "0,1"),
         ("CUDA_DISABLE_PTX_JIT", "1"),
     ],
 )
@@ -255,10 +222,7 @@ def test_tmp_that_the_user_cannot_write_to_is_reported(mode: int | None, uid: in
 
 
 def test_python_with_file_capabilities_is_an_error() -> None:
-    python = LayerFile(
-        "opt/venv/bin/python", "file", mode=0o755, size=2, has_capabilities=True, pieces=lambda: iter([b"#!"])
-    )
-    found = configured({**ROOT, "opt/venv/bin/python": python})
+    found = configured({**ROOT, **file("opt/venv/bin/python", 0o755, has_capabilities=True)})
     assert [(one.severity, one.subject) for one in found] == [(Severity.ERROR, "python")]
 
 
@@ -290,19 +254,15 @@ def test_keras_settings_are_read_from_the_folder_that_keras_uses(env: dict[str, 
     ("settings", "severities"),
     [
         (b'{"backend": "jax", "epsilon": NaN}', [Severity.ERROR]),
-        (b'{"backend": "jax", "epsilon": -Infinity}', [Severity.ERROR]),
         (b'{"backend": "tensorflow", "backend": "jax"}', [Severity.ERROR]),
         (b'{"backend": "jax", "floatx": 16}', [Severity.ERROR, Severity.ERROR]),
         (b'{"floatx": "bfloat16"}', [Severity.ERROR]),
         (b'{"floatx": "float64", "image_data_format": "channels_first"}', [Severity.WARNING, Severity.WARNING]),
         (b'{"epsilon": 1}', [Severity.ERROR]),
         (b'{"backend": "jax", "more": "\\ud800"}', [Severity.ERROR]),
-        (b'{"backend": ["jax"]}', [Severity.ERROR]),
         (b'{"floatx": "float32", "epsilon": NaN}', []),
         (b"[]", [Severity.ERROR]),
-        (b"null", [Severity.ERROR]),
         (b"", [Severity.WARNING]),
-        (b"\xff\xfe", [Severity.WARNING]),
         (b"[" * 100_000, [Severity.WARNING]),
         (b'{"a": "' + b"x" * (1 << 20) + b'"}', [Severity.WARNING]),
     ],
@@ -313,10 +273,7 @@ def test_keras_settings_are_read_as_python_reads_json(settings: bytes, severitie
 
 
 def test_user_by_name_without_etc_passwd_is_an_error() -> None:
-    above: Layer = {
-        "tmp": LayerFile("tmp", "folder", mode=0o1777),
-        "etc/passwd": LayerFile("etc/passwd", "folder", mode=0o755),
-    }
+    above = {**folder("tmp", 0o1777), **folder("etc/passwd")}
     (one,) = configured(WHOLE_SYSTEM, above)
     assert (one.severity, one.subject) == (Severity.ERROR, "USER")
     assert configured(WHOLE_SYSTEM, above, user="1000") == []
@@ -324,69 +281,48 @@ def test_user_by_name_without_etc_passwd_is_an_error() -> None:
 
 def test_environment_behind_a_link_is_the_same_environment() -> None:
     tensorflow = package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"})
-    folder = LayerFile(f"{SITE}/tensorflow", "folder", mode=0o755)
-    venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", folder.path: folder}
+    package_folder = folder(f"{SITE}/tensorflow")
+    venv: Layer = {"opt/venv/bin/python": b"#!", "srv/venv": "/opt/venv", **package_folder}
     assert configured({**tensorflow, **venv}, env={"PATH": "/srv/venv/bin"}, user="1000") == []
-    moved: Layer = {"opt/bin/python": b"#!", "opt/venv/bin": "/opt/bin", folder.path: folder}
+    moved: Layer = {"opt/bin/python": b"#!", "opt/venv/bin": "/opt/bin", **package_folder}
     assert configured({**tensorflow, **moved}, env={"PATH": "/opt/venv/bin"}, user="1000") == []
 
 
 PASSWD = {"etc/passwd": b"root:x:0:0::/root:/bin/sh\nenvbuilder:x:1000:1000::/home/e:/bin/sh\n"}
 
 
-def folder(path: str, mode: int = 0o755, uid: int = 0) -> dict[str, LayerFile]:
-    return {path: LayerFile(path, "folder", mode=mode, uid=uid)}
-
-
-def module(path: str, mode: int = 0o644, uid: int = 0) -> dict[str, LayerFile]:
-    return {path: LayerFile(path, "file", mode=mode, uid=uid, size=1, pieces=lambda: iter([b"x"]))}
-
-
 def closed(user: str, *more: Layer) -> list[str]:
     names = ("opt", "opt/venv", SITE, f"{SITE}/tensorflow")
     layer: dict[str, Any] = {**PASSWD}
-    for part in (*(folder(name) for name in names), module(f"{SITE}/tensorflow/__init__.py"), *more):
+    for part in (*(folder(name) for name in names), file(f"{SITE}/tensorflow/__init__.py"), *more):
         layer |= part
     found = configuration(context_of(image_of(layer), user=user)).findings
     return [one.found for one in found if one.code is Code.USER_START and one.severity is Severity.ERROR]
 
 
 def test_readable_packages_have_no_finding() -> None:
-    own = {**module(f"{SITE}/a.py", 0o600, 1000), **module(f"{SITE}/b.py", 0o640), **folder(f"{SITE}/c", 0o700, 1000)}
-    assert closed("envbuilder", own) == []
-    assert closed("1000:1000", own) == []
-    assert closed("", module(f"{SITE}/a.py", 0o600, 7)) == []
-    assert closed("nobody-knows", module(f"{SITE}/a.py", 0o600)) == []
-
-
-@pytest.mark.parametrize(
-    ("shut", "named"),
-    [
-        (module(f"{SITE}/a.so", 0o600), f"/{SITE}/a.so"),
-        (folder(f"{SITE}/tensorflow", 0o700), f"/{SITE}/tensorflow"),
-        (folder("opt/venv", 0o700), "/opt/venv"),
-        (folder(SITE, 0o744), f"/{SITE}"),
-    ],
-)
-def test_outermost_unreadable_path_is_reported_once(shut: dict[str, LayerFile], named: str) -> None:
-    assert closed("envbuilder", shut) == [named]
+    own = file(f"{SITE}/a.py", 0o600, uid=1000), file(f"{SITE}/b.py", 0o640), folder(f"{SITE}/c", 0o700, uid=1000)
+    assert closed("envbuilder", *own) == []
+    assert closed("1000:1000", *own) == []
+    assert closed("", file(f"{SITE}/a.py", 0o600, uid=7)) == []
+    assert closed("nobody-knows", file(f"{SITE}/a.py", 0o600)) == []
 
 
 def test_unreadable_notes_of_an_installer_do_not_matter() -> None:
-    assert closed("envbuilder", module(f"{SITE}/notes.txt", 0o600)) == []
+    assert closed("envbuilder", file(f"{SITE}/notes.txt", 0o600)) == []
 
 
 @pytest.mark.parametrize(
     ("layer", "image", "code", "cause"),
     [
         (
-            module(f"{SITE}/a.py", 0o600, 1000),
+            file(f"{SITE}/a.py", 0o600, uid=1000),
             {"user": "envbuilder"},
             "PROBE_CRASHED",
             "files that only user envbuilder",
         ),
-        (module(f"{SITE}/a.py", 0o600), {"user": "root"}, "PROBE_CRASHED", "files that only user"),
-        (folder(f"{SITE}/a", 0o700, 1000), {"user": "1000"}, "MISSING_LIBRARY", "files that only user"),
+        (file(f"{SITE}/a.py", 0o600), {"user": "root"}, "PROBE_CRASHED", "files that only user"),
+        (folder(f"{SITE}/a", 0o700, uid=1000), {"user": "1000"}, "MISSING_LIBRARY", "files that only user"),
         ({}, {"env": {"OMP_STACKSIZE": "1K"}}, "PROBE_CRASHED", "OMP_STACKSIZE"),
         ({}, {"env": {"TF_NO_SUCH": "1"}}, "PROBE_CRASHED", "TF_NO_SUCH"),
         ({}, {"env": {"PYTHONTRACEMALLOC": "1"}}, "PROBE_TIMEOUT", "PYTHONTRACEMALLOC"),
@@ -430,14 +366,10 @@ WHOLE: Layer = {
         ({"command": ("/bin/sh", "-c", "['python', 'app.py']")}, "error"),
         ({"command": ("/bin/sh", "-c", "[ 'a' = \"$A\" ] && exec python")}, None),
         ({"env": {"CURL_CA_BUNDLE": "/opt/nowhere.pem"}}, "error"),
-        ({"env": {"SSL_CERT_DIR": "/opt/nowhere"}}, "error"),
         ({"env": {"REQUESTS_CA_BUNDLE": "/usr/certs2/a"}}, None),
         ({"env": {"TZ": "Asia/Tokyo"}}, "warning"),
         ({"env": {"TZ": ":Europe/Berlin"}}, None),
-        ({"env": {"TZ": "UTC"}}, None),
-        ({"env": {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}}, "warning"),
         ({"env": {"TF_CONFIG": '{"cluster": {}}'}}, "warning"),
-        ({"env": {"NVIDIA_TF32_OVERRIDE": "0"}}, "warning"),
     ],
 )
 def test_settings_that_break_or_change_a_start_are_reported(image: dict[str, Any], severity: str | None) -> None:

@@ -50,15 +50,12 @@ def test_installed_image_has_no_finding() -> None:
     [
         ({f"{SITE}/numpy/__init__.py": b"version = 1\n"}, "numpy/__init__.py"),
         ({f"{SITE}/numpy/core.so": b"cod"}, "numpy/core.so"),
-        ({f"{SITE}/numpy/core.so": b""}, "numpy/core.so"),
-        ({f"{SITE}/numpy/core.so": b"\0ode"}, "numpy/core.so"),
         ({f"{SITE}/numpy/core.so": None}, "numpy/core.so"),
         ({f"{SITE}/numpy/core.so": "/elsewhere/core.so"}, "numpy/core.so"),
         ({f"{SITE}/numpy": None}, "numpy/"),
         ({f"{SITE}/extra.pth": b"import extra"}, "extra.pth"),
         ({f"{SITE}/numpy/more.py": b"x"}, "numpy/more.py"),
         ({f"{SITE}/sitecustomize.py": b"x"}, "sitecustomize.py"),
-        ({f"{SITE}/mine.egg-link": b"/src"}, "mine.egg-link"),
         ({"usr/local/lib/libextra.so": b"x"}, "libextra.so"),
         ({"etc/ld.so.conf.d/x.conf": b"/opt/x\n", "opt/x/libm.so.6": b"x"}, "libm.so.6"),
         ({"root/.local/lib/python3.11/site-packages/usercustomize.py": b"x"}, "usercustomize.py"),
@@ -95,7 +92,6 @@ def test_missing_library_or_tool_has_its_own_code(gone: str, code: Code) -> None
     [
         ({"opt/m.zip": b"PK"}, {"PYTHONPATH": "/opt/m.zip:/opt/nothing"}, "", "/opt/m.zip"),
         ({"etc/ld.so.preload": b"/opt/x.so\n"}, {}, "", "ld.so.preload"),
-        ({"etc/ld.so.preload": "/opt/preload", "opt/preload": b"/opt/x.so\n"}, {}, "", "ld.so.preload"),
         *(
             ({f"opt/lib/{folder}/libz.so.1": b"z"}, {"LD_LIBRARY_PATH": "/opt/lib"}, "", "libz.so.1")
             for folder in ("glibc-hwcaps/x86-64-v3", "haswell", "tls", "haswell/avx512_1")
@@ -122,36 +118,6 @@ def byte_code(*, flags: int, modified: int, size: int) -> bytes:
     return b"\xa7\r\r\n" + struct.pack("<III", flags, modified, size) + b"code"
 
 
-@pytest.mark.parametrize(
-    ("flags", "modified", "size", "found"),
-    [(0, 5, 12, True), (1, 0, 0, True), (0, 6, 12, False), (0, 5, 13, False)],
-)
-def test_byte_code_of_a_later_layer_that_python_would_run_is_reported(
-    flags: int, modified: int, size: int, *, found: bool
-) -> None:
-    there: dict[str, bytes | LayerFile] = dict(INSTALLED)
-    source = NUMPY["numpy/__init__.py"]
-    there[f"{SITE}/numpy/__init__.py"] = LayerFile(
-        f"{SITE}/numpy/__init__.py", "file", size=len(source), modified=5, pieces=lambda: iter([source])
-    )
-    cached = {CACHED: byte_code(flags=flags, modified=modified, size=size)}
-    assert [one.code for one in errors(there, cached)] == ([Code.FILES_DIFFER] if found else [])
-    assert errors({**there, **cached}) == []
-
-
-def test_deleted_or_replaced_system_file_is_reported() -> None:
-    base = {
-        "var/lib/dpkg/info/libssl3.list": b"/usr/lib/x86_64-linux-gnu/libssl.so.3\n/usr/lib/python3.11/ssl.py\n",
-        "usr/lib/x86_64-linux-gnu/libssl.so.3": b"1",
-        "usr/lib/python3.11/ssl.py": b"1",
-    }
-    assert errors(base) == []
-    (gone,) = errors(base, {"usr/lib/x86_64-linux-gnu/libssl.so.3": None})
-    (other,) = errors(base, {"usr/lib/python3.11/ssl.py": b"2"})
-    assert ("libssl.so.3" in gone.message, "ssl.py" in other.message) == (True, True)
-    assert errors(base, {**base, "usr/lib/python3.11/ssl.py": b"2"}) == []
-
-
 def test_foreign_image_without_tests_of_a_package_is_a_warning() -> None:
     there = package("numpy", "2.4.6", {**NUMPY, "numpy/tests/test_a.py": b"x"})
     foreign: dict[str, Any] = {"facts": {"environment": ""}}
@@ -161,27 +127,30 @@ def test_foreign_image_without_tests_of_a_package_is_a_warning() -> None:
 
 
 class Index(PackageIndex):
-    def __init__(self, record: str | None, wheel: bytes = b"", size: int = 1 << 30) -> None:
-        self.record, self.wheel, self.bytes = record, wheel, size
+    """Publishes version 2.4.6 of these projects; None for an index that does not answer."""
+
+    def __init__(self, records: dict[str, str] | None, wheel: bytes = b"", size: int = 1 << 30) -> None:
+        self.records, self.bytes, self.content = records, size, wheel
         self.asked: list[str] = []
 
     def files(self, project: str) -> tuple[DistFile, ...]:
-        if self.record is None:
+        if self.records is None:
             raise IndexUnavailableError("no route")
-        name = f"{project}-2.4.6-py3-none-any.whl"
-        return (DistFile(project=project, filename=name, url="u", sha256=self.digest),)
+        name, digest = f"{project}-2.4.6-py3-none-any.whl", self.digest if project == "numpy" else "b" * 64
+        one = DistFile(project=project, filename=name, url="u", sha256=digest)
+        return (one,) if project in self.records else ()
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(self.wheel).hexdigest() if self.wheel else DIGEST
+        return hashlib.sha256(self.content).hexdigest() if self.content else DIGEST
 
     def whole(self, file: DistFile) -> Iterator[bytes]:  # noqa: ARG002 - the port's signature
         self.asked.append("whole")
-        yield from (self.wheel[:10], self.wheel[10:])
+        yield from (self.content[:10], self.content[10:])
 
-    def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
+    def member(self, file: DistFile, name: str) -> bytes | None:
         self.asked.append("range")
-        return (self.record or "").encode() if name == "numpy-2.4.6.dist-info/RECORD" else None
+        return (self.records or {})[file.project].encode() if name.endswith("/RECORD") else None
 
     def size(self, file: DistFile) -> int:  # noqa: ARG002 - the port's signature
         return self.bytes
@@ -192,17 +161,13 @@ def on_host(index: Index | None, cache: Path, *layers: Layer, lock: str = LOCK, 
     return replace(context_of(image_of(*layers), lock=lock, **given), wheels=WheelRecords(index, Cache(cache)))
 
 
-def held_against(record: str | None, cache: Path, *layers: Layer) -> list[Finding]:
-    return list(files(on_host(Index(record), cache, *layers)).findings)
+def held_against(records: dict[str, str] | None, cache: Path, *layers: Layer) -> list[Finding]:
+    return list(files(on_host(Index(records), cache, *layers)).findings)
 
 
-def wheel(files: dict[str, bytes] = NUMPY) -> str:
-    info = "numpy-2.4.6.dist-info"
-    told = {
-        f"{info}/METADATA": b"Name: numpy\nVersion: 2.4.6\n\n",
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
-    }
-    return "".join(row(path, content) for path, content in {**files, **told}.items()) + f"{info}/RECORD,,\n"
+def wheel(files: dict[str, bytes] = NUMPY, name: str = "numpy") -> dict[str, str]:
+    """Return the RECORD of a wheel with these files, by its project."""
+    return {name: package(name, "2.4.6", files)[f"{SITE}/{name}-2.4.6.dist-info/RECORD"].decode()}
 
 
 FRAMEWORK = {"tensorflow/__init__.py": b"version = 2\n", "tensorflow/core.so": b"code"}
@@ -215,23 +180,14 @@ FRAMEWORK = {"tensorflow/__init__.py": b"version = 2\n", "tensorflow/core.so": b
 def test_foreign_framework_is_compared_with_its_wheel_on_the_index(
     content: bytes, errors: int, tmp_path: Path, *, is_published: bool, is_decided: bool
 ) -> None:
-    class Published(Index):
-        def files(self, project: str) -> tuple[DistFile, ...]:
-            name = f"{project}-2.4.6-py3-none-any.whl"
-            digest = DIGEST if project == "tensorflow" else "b" * 64
-            return (DistFile(project=project, filename=name, url="u", sha256=digest),) if is_published else ()
-
-        def member(self, file: DistFile, name: str) -> bytes | None:
-            project = file.project
-            return package(project, "2.4.6", FRAMEWORK if project == "tensorflow" else NUMPY)[f"{SITE}/{name}"]
-
+    index = Index({**wheel(FRAMEWORK, "tensorflow"), **wheel()} if is_published else {})
     there = package("tensorflow", "2.4.6", {**FRAMEWORK, "tensorflow/core.so": content})
     foreign = {"environment": ""}
-    found = files(on_host(Published(""), tmp_path, {**there, **INSTALLED}, lock="", facts=foreign))
+    found = files(on_host(index, tmp_path, {**there, **INSTALLED}, lock="", facts=foreign))
     assert [one.code for one in found.findings if one.severity is Severity.ERROR] == [Code.FILES_DIFFER] * errors
     assert ("tensorflow 2.4.6" not in found.undecided, found.undecided == "") == (is_decided, is_decided)
     other = {**INSTALLED, **package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"other code"})}
-    found = files(on_host(Published(""), tmp_path, {**there, **other}, lock="", facts=foreign))
+    found = files(on_host(index, tmp_path, {**there, **other}, lock="", facts=foreign))
     subjects = [one.subject for one in found.findings if one.severity is Severity.ERROR]
     assert ("numpy" in subjects) is is_published, "NumPy is loaded by TensorFlow"
 
@@ -272,14 +228,12 @@ def digests(content: bytes) -> tuple[Layer, Layer]:
 def test_what_a_foreign_tensorflow_loads_and_nothing_describes_leaves_it_undecided(
     layer: Layer, named: str, *, error: bool, tmp_path: Path
 ) -> None:
-    class Published(Index):
-        def member(self, file: DistFile, name: str) -> bytes | None:  # noqa: ARG002 - the port's signature
-            return package("tensorflow", "2.4.6", FRAMEWORK)[f"{SITE}/{name}"]
-
     folders = {path: LayerFile(path, "folder") for path in (SITE, f"{SITE}/tensorflow")}
     there: Layer = {**folders, **package("tensorflow", "2.4.6", FRAMEWORK), **PYTHON}
     cuda: Layer = {**FOUND_CUDA, CUDART: ELF} if not layer or any("cuda" in path for path in layer) else {}
-    found = files(on_host(Published(""), tmp_path, {**there, **cuda, **layer}, lock="", **FOREIGN))
+    found = files(
+        on_host(Index(wheel(FRAMEWORK, "tensorflow")), tmp_path, {**there, **cuda, **layer}, lock="", **FOREIGN)
+    )
     wrong = [one for one in found.findings if one.severity is Severity.ERROR]
     assert [named in one.message for one in wrong] == [True] * error
     assert named in found.undecided if named else found.undecided == ""
@@ -308,12 +262,12 @@ def packed() -> bytes:
     with zipfile.ZipFile(made, "w") as archive:
         for path, content in NUMPY.items():
             archive.writestr(path, content)
-        archive.writestr("numpy-2.4.6.dist-info/RECORD", wheel())
+        archive.writestr("numpy-2.4.6.dist-info/RECORD", wheel()["numpy"])
     return made.getvalue()
 
 
 def proved(index: Index, cache: Path, *, built: bool = False, **changed: bytes) -> tuple[float, list[Code]]:
-    lock = f"numpy==2.4.6 \\\n    --hash=sha256:{hashlib.sha256(packed()).hexdigest() if index.wheel else DIGEST}\n"
+    lock = f"numpy==2.4.6 \\\n    --hash=sha256:{hashlib.sha256(packed()).hexdigest() if index.content else DIGEST}\n"
     there = package("numpy", "2.4.6", {**NUMPY, **{f"numpy/{name}.so": one for name, one in changed.items()}})
     looked = files(replace(on_host(index, cache, there, lock=lock), is_built_here=built))
     return dict(looked.measurements)["proved"].value, [one.code for one in looked.findings]
@@ -395,7 +349,6 @@ def test_listed_removed_files_are_not_missing(tmp_path: Path) -> None:
         ({**LEAN, "numpy/core.so": b"cx"}, "core.so"),
         ({**LEAN, "numpy/core.so": b"code"}, "core.so"),
         ({**LEAN, "numpy/include/a.h": b"header"}, "a.h"),
-        ({**LEAN, "numpy/include/a.h": b"another"}, "a.h"),
         ({"numpy/core.so": b"co"}, "__init__.py"),
     ],
 )
@@ -434,10 +387,8 @@ def test_a_list_that_only_the_image_has_decides_nothing(tmp_path: Path) -> None:
     ("there", "listed", "label"),
     [
         ({**LEAN, "numpy/core.so": b"cx"}, omitted(), ""),
-        ({"numpy/core.so": b"co"}, omitted(), ""),
         (LEAN, omitted(files=3), ""),
         (LEAN, omitted(), "sha256:" + "0" * 64),
-        (LEAN, omitted(version="2.4.7"), ""),
         (LEAN, "{", ""),
     ],
 )
@@ -463,11 +414,8 @@ PYTHON: Layer = {
     [
         ({"opt/venv/pyvenv.cfg": None}, "pyvenv.cfg is missing"),
         ({"opt/venv/bin/pyvenv.cfg": b"home = /usr/bin\n"}, "next to the interpreter"),
-        ({"usr/bin/pyvenv.cfg": b"home = /opt\n"}, "next to the interpreter"),
         ({"usr/bin/pybuilddir.txt": b"/opt/build"}, "pybuilddir.txt"),
         ({"opt/venv/bin/dirname": b"#!/bin/sh\n"}, "before the system's in PATH: /opt/venv/bin/dirname"),
-        ({"opt/venv/bin/dirname": "/opt/mine", "opt/mine": b"#!/bin/sh\n"}, "before the system's"),
-        ({"bin/sh": b"#!/bin/dash\n"}, "a later layer replaced: /bin/sh"),
         ({"usr/bin/dirname": "/opt/mine"}, "a later layer replaced: /usr/bin/dirname"),
     ],
 )

@@ -96,15 +96,9 @@ def test_equal_image_is_not_read() -> None:
         ({"env": ("PATH=/tmp", *SETTINGS["env"])}, ("env PATH",)),  # type: ignore[misc]  # a tuple
         ({"env": (*SETTINGS["env"], "LD_PRELOAD=/a.so")}, ("env LD_PRELOAD",)),  # type: ignore[misc]
         ({"user": "root"}, ("user",)),
-        ({"cmd": ("sh",)}, ("cmd",)),
         ({"working_dir": "/"}, ("working_dir",)),
-        ({"entrypoint": ("sh", "-c")}, ("entrypoint",)),
-        ({"volumes": {"/data": {}}}, ("volumes",)),
         ({"healthcheck": {"Test": ["CMD", "true"]}}, ("healthcheck",)),
         ({"on_build": ("RUN true",)}, ("on_build",)),
-        ({"stop_signal": "SIGKILL"}, ("stop_signal",)),
-        ({"shell": ("/bin/bash", "-c")}, ("shell",)),
-        ({"exposed_ports": {"22/tcp": {}}}, ("exposed_ports",)),
         ({"user": "root", "cmd": ("sh",)}, ("cmd", "user")),
     ],
 )

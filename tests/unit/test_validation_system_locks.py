@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from factories import resolved
 from made_images import Layer, context_of, errors, image_of, row
 
-from envbuilder.catalog.store import load
-from envbuilder.compat.resolve import Resolver
-from envbuilder.environment import Additions, Combination, Environment
+from envbuilder.environment import Additions
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
@@ -59,7 +58,6 @@ def told(what: ImageContext) -> list[tuple[str, str]]:
         ({**BASE, **LOCKED, "curl": "7"}, ["curl"]),
         ({**BASE, **LOCKED, "libc6": "2.36-10"}, ["libc6"]),
         ({**LOCKED, "python3": BASE["python3"]}, ["libc6"]),
-        (BASE, ["git", "libcudart11.0"]),
         ({**BASE, **LOCKED, **dict.fromkeys("abcdefg", "1")}, ["a", "b", "c", "d", "system packages"]),
     ],
 )
@@ -74,7 +72,6 @@ def test_system_packages_must_equal_base_and_lock(there: dict[str, str], wrong: 
         b"Package: git\nStatus: install ok half-configured\nVersion: 1:2.39.5-0+deb12u3\n",
         b"Package: git\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1:2.39.5-0+deb12u3\n",
         b"Package: git\nStatus: install ok installed\n",
-        b"package git\n",
     ],
 )
 def test_package_that_is_not_fully_installed_is_absent(stated: bytes) -> None:
@@ -129,7 +126,6 @@ def test_cudnn_as_installed_has_no_finding() -> None:
     [
         ({f"opt/cudnn/{LIBRARY}": b"other"}, "FILES_DIFFER", "nvidia-cudnn-cu11"),
         ({f"opt/cudnn/{LIBRARY}": None}, "MISSING_LIBRARY", "libcudnn.so.8"),
-        ({f"opt/cudnn/{LIBRARY}": "/opt/libcudnn.so.8"}, "MISSING_LIBRARY", "libcudnn.so.8"),
         ({f"{INFO}/RECORD": None}, "FILES_DIFFER", "nvidia-cudnn-cu11"),
         (
             {"opt/cudnn/nvidia/cudnn/lib/libcudnn_more.so.8": b"x"},
@@ -140,7 +136,6 @@ def test_cudnn_as_installed_has_no_finding() -> None:
         (cudnn(version="8.5.0.96"), "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
         ({INFO: None}, "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
         ({"opt/cudnn/more-1.dist-info/METADATA": b"Name: more\nVersion: 1\n"}, "LOCK_MISMATCH", "more"),
-        ({"opt/cudnn": None}, "LOCK_MISMATCH", "nvidia-cudnn-cu11"),
     ],
 )
 def test_changed_cudnn_is_reported_under_its_code(layer: Layer, code: str, name: str) -> None:
@@ -149,21 +144,12 @@ def test_changed_cudnn_is_reported_under_its_code(layer: Layer, code: str, name:
     assert {each for each, _ in found} <= {code, "FILES_DIFFER"}
 
 
-def environment() -> Environment:
-    found = Resolver(load()).resolve(
-        Combination(tensorflow="2.20.0", os="debian-bookworm", additions=Additions(system_packages=("git",)))
-    )
-    assert isinstance(found, Environment)
-    return found
-
-
 @pytest.mark.parametrize(
     ("carried", "label", "wrong"),
     [
         (SYSTEM, SYSTEM, []),
         (SYSTEM.replace("2.39.5", "2.39.6"), SYSTEM, ["system.lock in the image"]),
         (SYSTEM, "another", ["label org.envbuilder.system"]),
-        (SYSTEM, None, ["label org.envbuilder.system"]),
         (None, SYSTEM, ["system.lock in the image"]),
     ],
 )
@@ -177,7 +163,7 @@ def test_system_lock_of_the_image_must_be_the_host_s(carried: str | None, label:
 
 @pytest.mark.parametrize("carried", [None, b"", b"\xff", b"git\n", b"a  git_1_amd64.deb\n"])
 def test_image_with_system_packages_must_contain_a_valid_lock(carried: bytes | None) -> None:
-    document = msgspec.json.encode(environment())
+    document = msgspec.json.encode(resolved(additions=Additions(system_packages=("git",))))
     layer: dict[str, bytes] = {"opt/envbuilder/environment.json": document}
     layer |= {"opt/envbuilder/system.lock": carried} if carried is not None else {}
     what = subject(layer, system={})

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from made_images import SITE, SYSTEM, Layer, cache_of, context_of, errors, image_of, package, row
+from made_images import SITE, SYSTEM, Layer, cache_of, context_of, errors, folder, image_of, package, row
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
@@ -32,21 +32,15 @@ def test_unmodified_system_has_no_finding() -> None:
     [
         ({f"{ARCH}/libz.so.1": "/opt/libz.so.1", "opt/libz.so.1": EVIL}, "libz.so.1"),
         ({f"{ARCH}/gconv/GBK.so": EVIL}, "gconv/GBK.so"),
-        ({f"{ARCH}/gconv/MINE.so": EVIL}, "gconv/MINE.so"),
         ({f"{ARCH}/gconv/gconv-modules.d/mine.conf": b"module A// B// /opt/x 1\n"}, "mine.conf"),
         ({f"{ARCH}/ossl-modules/mine.so": EVIL}, "ossl-modules/mine.so"),
-        ({f"{ARCH}/engines-3/mine.so": EVIL}, "engines-3/mine.so"),
         ({"usr/lib/ssl/openssl.cnf": b"[engine]\n"}, "usr/lib/ssl/openssl.cnf"),
         ({"usr/lib/ssl/openssl.cnf": "/opt/openssl.cnf"}, "usr/lib/ssl/openssl.cnf"),
         ({f"{ARCH}/glibc-hwcaps/x86-64-v3/libz.so.1": EVIL}, "glibc-hwcaps"),
-        ({"usr/lib/glibc-hwcaps/x86-64-v3/libz.so.1": EVIL}, "glibc-hwcaps"),
-        ({"usr/lib64/glibc-hwcaps/x86-64-v3/libz.so.1": EVIL}, "glibc-hwcaps"),
         ({"etc/ld.so.preload": "/opt/nothing"}, "ld.so.preload"),
         ({"usr/lib64/python311.zip": b"PK"}, "python311.zip"),
         ({"usr/lib64/python3.11/sitecustomize.py": b"x"}, "sitecustomize.py"),
-        ({"usr/local/lib/python3.11/sitecustomize.so": EVIL}, "sitecustomize.so"),
         ({"usr/local/lib/python3.11/sitecustomize/__init__.pyc": PYC}, "sitecustomize/__init__.pyc"),
-        ({"usr/local/lib/python3.11/usercustomize/__init__.abi3.so": EVIL}, "usercustomize/__init__.abi3.so"),
         ({f"{SITE}/sitecustomize.so": EVIL}, "sitecustomize.so"),
     ],
 )
@@ -59,9 +53,7 @@ def test_file_that_is_loaded_automatically_is_reported(layer: Layer, named: str)
 @pytest.mark.parametrize(
     ("place", "unlocked_libraries"),
     [
-        ("srv/x-site-packages", {f"{SITE}/zz.pth": b"import os\n"}),
         ("srv/x-site-packages", {"usr/local/lib/libz.so.1": EVIL}),
-        ("opt/venv/lib/python3.11/dist-packages", {f"{SITE}/zz.pth": b"import os\n"}),
         ("opt/venv/lib/python3.11/dist-packages", {"opt/venv/bin/dirname": b"#!/bin/sh\n"}),
         ("usr/local/lib/python3.11/site-packages", {"usr/local/lib/libz.so.1": EVIL}),
         ("usr/lib/python3/dist-packages", {f"{ARCH}/libmine.so.1": EVIL}),
@@ -86,36 +78,19 @@ def test_record_makes_no_secret_outside_its_folder_public() -> None:
     assert [one.code for one in found if one.severity is Severity.ERROR] == [Code.SECRET_IN_IMAGE]
 
 
-def test_cuda_library_needs_a_cuda_soname() -> None:
-    layer: Layer = {
-        **GOOD,
-        "etc/ld.so.conf.d/x.conf": b"/opt/x\n",
-        "opt/x/libcudamine2.so": EVIL,
-        "opt/x/libcudart2.so": EVIL,
-    }
-    there = image_of(layer)
-    for name, soname in (("libcudamine2.so", "libz.so.1"), ("libcudart2.so", "libcudart2.so.1")):
-        seen = there.paths[f"opt/x/{name}"]
-        told = msgspec.structs.replace(seen.row, binary=Binary(soname=soname))
-        there.paths[f"opt/x/{name}"] = msgspec.structs.replace(seen, row=told)
-    (one,) = (one for one in files(context_of(there)).findings if one.severity is Severity.ERROR)
-    assert ("libcudamine2.so" in one.message, "libcudart2.so" in one.message) == (True, False)
-
-
-def test_library_of_the_loader_cache_without_a_soname_is_reported() -> None:
-    there = image_of(
-        {
-            **GOOD,
-            "opt/libcudamine.so": EVIL,
-            "opt/libtrue-1.2.so": EVIL,
-            "etc/ld.so.cache": cache_of({"libz.so.1": "/opt/libcudamine.so", "libtrue.so.1": "/opt/libtrue-1.2.so"}),
-        }
-    )
-    for path, soname in (("opt/libcudamine.so", ""), ("opt/libtrue-1.2.so", "libtrue.so.1")):
-        named = msgspec.structs.replace(there.paths[path].row, binary=Binary(soname=soname))
+@pytest.mark.parametrize("soname", ["libz.so.1", ""])
+@pytest.mark.parametrize(
+    "found_by",
+    [{"etc/ld.so.conf.d/x.conf": b"/opt\n"}, {"etc/ld.so.cache": cache_of({"libz.so.1": "/opt/libcudamine2.so"})}],
+)
+def test_cuda_library_that_the_loader_finds_needs_a_cuda_soname(found_by: Layer, soname: str) -> None:
+    bad, good = "opt/libcudamine2.so", "opt/libcudart2.so"
+    there = image_of({**GOOD, **found_by, bad: EVIL, good: EVIL})
+    for path, name in ((bad, soname), (good, "libcudart2.so.1")):
+        named = msgspec.structs.replace(there.paths[path].row, binary=Binary(soname=name))
         there.paths[path] = msgspec.structs.replace(there.paths[path], row=named)
     (one,) = (one for one in files(context_of(there)).findings if one.severity is Severity.ERROR)
-    assert "/opt/libcudamine.so" in one.message
+    assert (bad in one.message, good in one.message) == (True, False)
 
 
 ELF = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096)
@@ -124,8 +99,8 @@ WITH_PYTHON: Layer = {
     **SYSTEM,
     **package("six", "1.17.0", {"six.py": SIX}),
     **package("tensorflow", "2.20.0", {"tensorflow/__init__.py": b"1"}),
-    f"{SITE}": LayerFile(SITE, "folder"),
-    f"{SITE}/tensorflow": LayerFile(f"{SITE}/tensorflow", "folder"),
+    **folder(SITE),
+    **folder(f"{SITE}/tensorflow"),
 }
 ENV = {"PATH": "/opt/venv/bin:/usr/bin"}
 OTHERS = {"environment": ""}
@@ -160,11 +135,9 @@ def written(path: str, content: bytes, modified: int) -> LayerFile:
     "layer",
     [
         {**conda("", f"{SITE}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
-        {**conda("opt", f"{SITE.removeprefix('opt/')}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
         {**conda("opt/venv", f"{SITE.removeprefix('opt/venv/')}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
         {**of(f"{SITE}/zz.pth"), f"{SITE}/zz.pth": b"import os\n"},
         {**conda("usr", "local/lib/libz.so.1"), "usr/local/lib/libz.so.1": ELF},
-        {**conda("usr", "lib/python3.11/sitecustomize.py"), "usr/lib/python3.11/sitecustomize.py": b"x"},
     ],
 )
 def test_package_lists_do_not_cover_virtual_environments(layer: Layer) -> None:
@@ -251,6 +224,7 @@ REWRITTEN: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED:
     ("layers", "env", "named"),
     [
         (({ZLIB: EVIL}, {ZLIB: EVIL}), {}, "libz.so.1.2"),
+        (({ZLIB: None},), {}, "libz.so.1.2"),
         ((NEWER, {ZLIB: b"newer"}), {}, ""),
         ((NEWER, {ZLIB: b"other"}), {}, "libz.so.1.2"),
         ((MOVED_ETC,), {}, ""),
@@ -264,8 +238,11 @@ REWRITTEN: Layer = {f"{SITE}/six.py": written(f"{SITE}/six.py", SIX, 7), CACHED:
         ((CONDA_LIBRARY,), {"LD_LIBRARY_PATH": "/opt/conda/lib"}, "/opt/conda/lib/libz.so.1"),
         ((WITH_TOOLS,), {}, ""),
         *(((WITH_TOOLS, {path: b"BC\xc0\xdeother"}), {}, f"a later layer replaced: /{path}") for path in TOOLS),
+        (({CACHED: byte_code(1)},), {}, CACHED),
         (({CACHED: byte_code(3)},), {}, CACHED),
         ((REWRITTEN,), {}, CACHED),
+        (({**REWRITTEN, CACHED: byte_code(0, 8)},), {}, ""),
+        (({**REWRITTEN, CACHED: byte_code(0, 7, 5)},), {}, ""),
         ((COMPILED, {f"{SITE}/six.py": SIX, CACHED: byte_code(0)}), {}, ""),
         ((COMPILED, {CACHED: byte_code(0)}), {}, ""),
         ((COMPILED, {**package("six", "1.17.0", {"six.py": SIX}), **REWRITTEN}), {}, ""),
@@ -328,12 +305,10 @@ PYTHON_3 = "opt/venv/bin/python3"
     "layer",
     [
         {PYTHON_3: EVIL},
-        {"opt/venv/bin/python3.11": EVIL},
         {PYTHON_3: "/usr/bin/dirname"},
         {PYTHON_3: "/opt/other/bin/python3", "opt/other/bin/python3": EVIL},
         {"opt/venv/bin/python3.11": b"#!/bin/sh\n"},
         {"opt/venv/bin/python3.11": b"#!/bin/sh\n", NOTE: SYSTEM[NOTE]},
-        {"opt/venv/bin/python3.12": EVIL},
     ],
 )
 def test_other_interpreter_is_reported_even_if_pyvenv_cfg_is_rewritten(layer: Layer) -> None:
@@ -358,10 +333,8 @@ def test_environment_cannot_be_its_own_home() -> None:
 @pytest.mark.parametrize(
     ("note", "named"),
     [
-        (b"HOME = /opt/other\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
         (b"  home = /opt/other\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
         (b"\xc2\xa0home=/opt/other\r\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
-        (b"x = 1\rhome = /opt/other\nhome = /usr/bin\n", "to /opt/other, /usr/bin for"),
         (b"home = /opt/other\n", "/opt/other"),
         (b"home = /usr/bin\ninclude-system-site-packages = true\n", "was changed after the environment was made"),
         (b"home =\n", "to no folder"),
@@ -376,14 +349,10 @@ def test_changed_pyvenv_cfg_is_reported_once(note: bytes, named: str) -> None:
     ("layer", "env", "workdir", "named"),
     [
         ({"opt/v/numpy.py": b"x"}, "/opt/v", "", "/opt/v/numpy.py"),
-        ({"opt/v/numpy/__init__.pyc": b"x"}, "/opt/v", "", "/opt/v/numpy"),
-        ({"opt/v/numpy/__init__.so": b"x"}, "/opt/v", "", "/opt/v/numpy"),
         ({"opt/v/numpy/__init__.cpython-311-x86_64-linux-gnu.so": b"x"}, "/opt/v", "", "/opt/v/numpy"),
         ({"opt/real/numpy.py": b"x", "opt/v": "/opt/real"}, "/opt/v", "", "/opt/v/numpy.py"),
         ({"opt/v/numpy.py": "/opt/elsewhere.py"}, "/opt/v", "", "/opt/v/numpy.py"),
         ({"opt/v/usercustomize.py": b"x"}, "/opt/v", "", "/opt/v/usercustomize.py"),
-        ({"opt/v/sitecustomize.abi3.so": b"x"}, "/opt/v", "", "/opt/v/sitecustomize.abi3.so"),
-        ({"opt/v/_ssl.so": b"x"}, "/opt/v", "", "/opt/v/_ssl.so"),
         ({"srv/real/os.py": b"x", "srv/app": "/srv/real"}, "", "/srv/app", "/srv/app/os.py"),
         ({"srv/v/os.py": b"x"}, "v", "/srv", "/srv/v/os.py"),
     ],

@@ -52,9 +52,7 @@ def verdict(*gpus: dict[str, Any]) -> Verdict:
     [
         ((True,), True),
         ((True, False), False),
-        ((False, False), False),
         ((True, None), None),
-        ((None,), None),
         ((), None),
     ],
 )
@@ -79,15 +77,9 @@ def test_simulated_driver_on_the_host_is_recognised(uuid: str, *, expected: bool
 
 
 def told(*events: dict[str, Any]) -> tuple[Verdict, int]:
-    starts = []
-
-    def script(spec: ContainerSpec) -> Script:
-        starts.append(spec)
-        return Script(stdout=answer_to(spec.stdin, *events)) if spec.stdin else Script()
-
-    engine = FakeEngine(script=script)
+    engine = FakeEngine(script=lambda spec: Script(stdout=answer_to(spec.stdin, *events)) if spec.stdin else Script())
     engine.add("ours:1")
-    return validate(engine, ValidationRequest(image="ours:1", catalog=load())), len(starts)
+    return validate(engine, ValidationRequest(image="ours:1", catalog=load())), len(engine.runs)
 
 
 def ended(name: str, outcome: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -106,16 +98,10 @@ def test_image_that_hung_skips_the_start_of_users() -> None:
 
 
 def test_image_is_started_once_if_its_python_hangs() -> None:
-    starts = []
-
-    def script(spec: ContainerSpec) -> Script:
-        starts.append(spec)
-        return Script(seconds=1e6)
-
-    engine = FakeEngine(script=script)
+    engine = FakeEngine(script=lambda _: Script(seconds=1e6))
     engine.add("ours:1")
     verdict = validate(engine, ValidationRequest(image="ours:1", catalog=load()))
-    assert len(starts) == 1
+    assert len(engine.runs) == 1
     assert verdict.verdict == "FAILED"
     (imported,) = (check for check in verdict.checks if check.name == "import")
     assert imported.outcome == "timeout"
@@ -136,8 +122,6 @@ def test_host_s_product_passes_also_as_floats() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        None,
-        [],
         "passed",
         {},
         EXPECTED[:-1],
@@ -206,7 +190,6 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
     [
         (lambda _: Script(), "computed nothing"),
         (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "computed nothing"),
-        (lambda _: Script(stdout=b"envbuilder-user-start {\n"), "computed nothing"),
         (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "that it printed is wrong"),
         (lambda spec: Script(stdout=printed(spec, absent=["/opt/gone.so"])), "/opt/gone.so"),
         (lambda spec: Script(stdout=printed(spec, unreadable=["/opt/venv/x.so"])), "/opt/venv/x.so"),
@@ -215,7 +198,7 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
         (lambda _: Script(exit_code=137, out_of_memory=True), "out of memory"),
         (lambda _: Script(stdout=b"x" * (33 << 20)), "printed more than"),
     ],
-    ids=["swallows", "odd", "broken", "wrong", "preload", "unreadable", "refuses", "hangs", "memory", "floods"],
+    ids=["swallows", "odd", "wrong", "preload", "unreadable", "refuses", "hangs", "memory", "floods"],
 )
 def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpec], Script], text: str) -> None:
     result, _ = started(script)

@@ -58,11 +58,8 @@ SKIPPED = result("gpu", "skipped", "gpu-matmul", observed="no NVIDIA driver on t
     ("results", "host", "verdict", "level"),
     [
         (CPU, {"flavor": "cpu"}, "PASSED", "cpu"),
-        (GPU, {"flavor": "gpu"}, "PASSED", "gpu"),
-        ((*GPU, result("multi-gpu")), {"flavor": "gpu", "gpus": 8}, "PASSED", "multi-gpu"),
         ((*GPU, result("multi-gpu", "skipped")), {"flavor": "gpu", "gpus": 1}, "PASSED", "gpu"),
         ((*CPU, SKIPPED), {"flavor": "gpu"}, "INCONCLUSIVE", "cpu"),
-        (GPU, {"flavor": "gpu", "gpus": 1, "simulated": True}, "INCONCLUSIVE", "cpu"),
         *(
             ((result("static"), result("load", outcome), result("cpu")), {"flavor": "cpu"}, "FAILED", "static")
             for outcome in ("failed", "error", "timeout")
@@ -134,7 +131,6 @@ def left(effect: Finding, cause: Finding, *files: str) -> list[Code]:
     ("effect", "cause"),
     [
         (error(Code.PROBE_CRASHED), error(Code.FILES_DIFFER)),
-        (error(Code.PROBE_CRASHED), error(Code.IMAGE_CONFIGURATION)),
         (error(Code.USER_START), error(Code.IMAGE_CONFIGURATION)),
         (error(Code.USER_START), error(Code.FILES_DIFFER, "WORKDIR")),
         (error(Code.MISSING_LIBRARY, "libssl.so.3"), error(Code.FILES_DIFFER)),
@@ -153,9 +149,7 @@ def test_what_follows_is_a_warning_that_names_its_cause(effect: Finding, cause: 
     ("effect", "cause"),
     [
         (error(Code.WRONG_NUMBERS), error(Code.FILES_DIFFER)),
-        (error(Code.PROTOCOL_VIOLATION), error(Code.FILES_DIFFER)),
         (error(Code.PROBE_TIMEOUT), error(Code.FILES_DIFFER)),
-        (error(Code.USER_START), error(Code.FILES_DIFFER, "numpy")),
         (error(Code.KERAS_MISMATCH), error(Code.IMAGE_CONFIGURATION, "LD_PRELOAD")),
         (error(Code.MISSING_LIBRARY, "libcufft.so.11"), error(Code.FILES_DIFFER)),
         (error(Code.PROBE_CRASHED), error(Code.SECRET_IN_IMAGE)),
@@ -246,10 +240,9 @@ def test_stored_verdict_is_reused_for_the_same_inputs(host: Host) -> None:
     [
         ("550.54.15", ("NVIDIA H100", "NVIDIA A100")),
         ("535.104.05", ("NVIDIA H100", "NVIDIA H100")),
-        ("535.104.05", ("NVIDIA H100",)),
         ("535.104.05", ()),
     ],
-    ids=["driver", "another GPU", "one GPU less", "no GPU"],
+    ids=["driver", "another GPU", "no GPU"],
 )
 def test_other_driver_or_gpus_run_again(host: Host, driver: str, models: tuple[str, ...]) -> None:
     host.has(driver, *models)
