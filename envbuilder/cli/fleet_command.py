@@ -11,45 +11,38 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import click
 
 from envbuilder.catalog.store import load
-from envbuilder.cli.options import (
-    FilePath,
-    format_option,
-    gpus_option,
-    keyless_option,
-    matrix_argument,
-    profile_option,
-    read_options,
-    select_option,
-)
+from envbuilder.cli import options as common
 from envbuilder.cli.output import finish
 from envbuilder.support.console import Console
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+_FILE = common.FilePath(path_type=Path)
+
 
 def fleet_options(function: _Command) -> _Command:
     """Add the options of every command that reads a fleet's state."""
     options = (
-        matrix_argument,
-        select_option,
+        common.matrix_argument,
+        common.select_option,
         click.option(
             "--fleet",
             required=True,
-            type=FilePath(path_type=Path),
+            type=_FILE,
             metavar="FILE",
             help="YAML list of hosts: name, driver, gpus, and the number of equal hosts (count).",
         ),
         click.option(
             "--from", "repository", required=True, metavar="HOST/REPOSITORY", help="Repository of the published images."
         ),
-        click.option("--key", "keys", multiple=True, type=FilePath(path_type=Path), help="A trusted public key (PEM)."),
+        click.option("--key", "keys", multiple=True, type=_FILE, help="A trusted public key (PEM)."),
         click.option("--identity", help="A trusted Sigstore identity; with --issuer."),
         click.option("--issuer", help="The token service that certifies --identity, such as that of a CI system."),
         click.option(
             "--max-age", default="90d", show_default=True, metavar="AGE", help="Maximum age of a PASSED: 90d, 12h."
         ),
         click.option("--again", is_flag=True, help="Repeat validations that this suite ended without an answer."),
-        format_option,
+        common.format_option,
     )
     for option in reversed(options):
         function = option(function)
@@ -60,7 +53,7 @@ _signers = click.option(
     "--sign",
     "signers",
     multiple=True,
-    type=FilePath(path_type=Path),
+    type=_FILE,
     help="A private key that signs the verdicts; default: the path in TF_ENVBUILDER_SIGNING_KEY.",
 )
 
@@ -88,15 +81,15 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
     from envbuilder.jobs.fleet.run import FleetOptions, show
     from envbuilder.jobs.fleet.survey import as_text
 
-    finish(show(asked, read_options(FleetOptions, values), load()), form, as_text)
+    finish(show(asked, common.read_options(FleetOptions, values), load()), form, as_text)
 
 
 @command.command("run")
 @fleet_options
 @_signers
-@keyless_option
-@profile_option
-@gpus_option
+@common.keyless_option
+@common.profile_option
+@common.gpus_option
 @click.option(
     "--dask",
     metavar="local|ADDRESS",
@@ -115,44 +108,18 @@ def run_command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's val
     from envbuilder.jobs.fleet.run import FleetRunOptions, run
     from envbuilder.jobs.fleet.survey import as_text
 
-    finish(run(read_options(FleetRunOptions, values), load()), form, as_text)
-
-
-_spec = click.argument("spec", type=click.File("rb"), metavar="FILE|-")
+    finish(run(common.read_options(FleetRunOptions, values), load()), form, as_text)
 
 
 @command.command("prove")
-@_spec
+@click.argument("spec", type=click.File("rb"), metavar="FILE|-")
 @_signers
-@keyless_option
-@format_option
+@common.keyless_option
+@common.format_option
 def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.jobs.fleet.prove import Signing, as_text, prove
 
-    finish(prove(spec.read(), read_options(Signing, signing), load()), form, as_text)
-
-
-@command.command("make")
-@_spec
-@_signers
-@keyless_option
-@format_option
-def make_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.prove import Signing, make
-    from envbuilder.publish.results import as_text
-
-    finish(make(spec.read(), read_options(Signing, signing), load()), form, as_text)
-
-
-@command.command("check")
-@click.argument("spec", type=click.File("rb"), required=False, metavar="[FILE|-]")
-@_signers
-@keyless_option
-def check(spec: BinaryIO | None, **signing: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.prove import Signing, check_host
-
-    check_host(spec.read() if spec else None, read_options(Signing, signing), load())
-    click.echo("this host can run jobs of a fleet")
+    finish(prove(spec.read(), common.read_options(Signing, signing), load()), form, as_text)
 
 
 @command.command("worker")
@@ -161,15 +128,16 @@ def check(spec: BinaryIO | None, **signing: Any) -> None:  # noqa: ANN401 - clic
 @_insecure
 def worker(address: str, name: str, *, insecure: bool) -> None:
     from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, check_host
+    from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, ready_engine
     from envbuilder.jobs.fleet.run import host_classes
-    from envbuilder.jobs.fleet.workers import check_address, check_installed, worker_command
+    from envbuilder.jobs.fleet.workers import check_address, dask, worker_command
 
     if not os.environ.get(SIGNING_KEY):
         raise UsageError("this worker has no signing key", hint=f"set {SIGNING_KEY} to the path of its key")
-    check_installed()
+    dask()
     check_address(address, insecure=insecure)
-    check_host(None, Signing(), load())
+    Signing().sealer()
+    ready_engine()
     advertised = host_classes(load())
     Console().say(f"this host is {', '.join(advertised)}")
     words = worker_command(address, advertised, name)
@@ -177,9 +145,9 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
 
 
 @command.command("export")
-@click.argument("scheduler", type=click.Choice(["slurm", "kubernetes"]))
+@click.argument("scheduler", type=click.Choice(["slurm", "kubernetes", "dask"]), metavar="slurm|kubernetes")
 @fleet_options
-@profile_option
+@common.profile_option
 @click.option("--runner", default="", metavar="IMAGE", help="Kubernetes: an image that contains envbuilder.")
 @click.option(
     "--key-secret",
@@ -193,34 +161,35 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
 )
 @click.option("--namespace", default="", help="Kubernetes: the namespace of the Jobs.")
 @click.option(
-    "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/fleet"), show_default=True
+    "-o",
+    "--output",
+    type=common.FilePath(path_type=Path, file_okay=False),
+    default=Path("out/fleet"),
+    show_default=True,
 )
 def export(scheduler: str, form: str, output: Path, **values: Any) -> None:  # noqa: ANN401 - click's values
-    from envbuilder.jobs.fleet.export import ClusterOptions, export_jobs
+    from envbuilder.errors import UsageError
+    from envbuilder.jobs.fleet.export import export_jobs
     from envbuilder.jobs.fleet.run import FleetOptions, pending_jobs
     from envbuilder.jobs.fleet.survey import as_text
 
-    cluster = read_options(ClusterOptions, values)
-    document, jobs = pending_jobs(read_options(FleetOptions, values), load())
-    written = tuple(export_jobs(scheduler, jobs, document.matrix, cluster, output))
+    if scheduler == "dask":
+        raise UsageError("Dask needs no files", hint="fleet run with --dask ADDRESS and the same options")
+    document, jobs = pending_jobs(common.read_options(FleetOptions, values), load())
+    written = tuple(export_jobs(scheduler, jobs, document.matrix, values, output))
     Console().say("\n".join(f"wrote {path}" for path in written) or "nothing is left to validate: no file is written")
     finish(document, form, as_text)
 
 
 @command.command("hosts")
-@click.argument("cluster", type=click.Choice(["kubernetes", "slurm", "dask"]))
-@click.argument("source", metavar="FILE|ADDRESS")
+@click.argument("cluster", type=click.Choice(["kubernetes", "slurm"]))
+@click.argument("source", metavar="FILE|-")
 def hosts(cluster: str, source: str) -> None:
-    from envbuilder.jobs.fleet.hosts import as_yaml, of_dask, of_kubernetes, of_slurm
-    from envbuilder.jobs.fleet.workers import DaskEngine
+    from envbuilder.jobs.fleet.hosts import as_yaml, of_kubernetes, of_slurm
     from envbuilder.workspace import read_users
 
-    if cluster == "dask":
-        with DaskEngine(source) as engine:
-            found = of_dask(worker.classes for worker in engine.workers())
-    else:
-        data = sys.stdin.buffer.read() if source == "-" else read_users(Path(source))
-        found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
+    data = sys.stdin.buffer.read() if source == "-" else read_users(Path(source))
+    found = of_kubernetes(data) if cluster == "kubernetes" else of_slurm(data)
     for reason in found.left_out:
         Console().say(f"left out: {reason}")
     click.echo(as_yaml(found.fleet), nl=False)

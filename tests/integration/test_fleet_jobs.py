@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from certificates import certificate
-from fleet_world import SUPPORT
+from fleet_jobs import installed_wheel
 from registries import docker_registry
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
@@ -28,7 +27,7 @@ from envbuilder.errors import InfrastructureError
 from envbuilder.image.bases import ensure_base
 from envbuilder.image.context import ensure_lock, ensure_packages, write_context
 from envbuilder.jobs.base import inspect
-from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec, job_of
+from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec
 from envbuilder.jobs.fleet.record import packed, required
 from envbuilder.publish.verify_request import published_digest
 from envbuilder.registry.reference import Reference, parse
@@ -88,22 +87,15 @@ def choice(tmp_path: Path, repository: Reference) -> Iterator[Choice]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpack a wheel of this checkout, as an installer does."""
-    folder = tmp_path_factory.mktemp("wheel")
-    words = ("uv", "build", "--wheel", "--quiet", "--out-dir", str(folder), str(SUPPORT.parents[1]))
-    subprocess.run((sys.executable, "-m", *words), check=True)
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
+    return installed_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def run(job: Job, folder: Path, installed: Path, key: Path) -> tuple[int, str]:
     folder.mkdir()
     ended = subprocess.run(
-        (sys.executable, "-m", "envbuilder", *job.arguments, "--sign", str(key)),
+        (sys.executable, "-m", "envbuilder", "fleet", "prove", "-", "--format", "json", "--sign", str(key)),
         cwd=folder,
-        input=job.spec,
+        input=job.data,
         env={**os.environ, "PYTHONPATH": str(installed), "HOME": os.environ.get("HOME", str(folder))},
         capture_output=True,
         check=False,
@@ -122,11 +114,15 @@ def test_an_empty_folder_builds_publishes_and_validates_by_the_jobs_only(
     build = BuildSpec(
         repository=repository.name,
         environment=environment.id,
+        arch="x86_64",
+        suite=suite_plan.digest(),
+        max_age_s=3600.0,
+        trusted=((keys[0] / PUBLIC).read_text(),),
         matrix=choice.matrix,
         record=packed(environment, project),
         gpus="none",
     )
-    code, said = run(job_of(build, "x86_64"), tmp_path / "first", installed, keys[0] / PRIVATE)
+    code, said = run(Job(build), tmp_path / "first", installed, keys[0] / PRIVATE)
     assert code == 0, said
     assert not list((tmp_path / "first").glob("made/*")), "the folder of the build is removed"
     digest = published_digest(repository, environment.image_tag, {})
@@ -143,5 +139,5 @@ def test_an_empty_folder_builds_publishes_and_validates_by_the_jobs_only(
         record=required(environment, project),
         gpus="none",
     )
-    code, said = run(job_of(validation, "x86_64"), tmp_path / "second", installed, keys[1] / PRIVATE)
+    code, said = run(Job(validation), tmp_path / "second", installed, keys[1] / PRIVATE)
     assert (code, '"did": "attached"' in said, '"verdict": "PASSED"' in said) == (0, True, True), said

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
 from factories import digest
 
 from envbuilder.compat.fleet import FleetHost
-from envbuilder.jobs.fleet.job import Job, ValidationSpec, job_of
+from envbuilder.jobs.fleet.job import Job, ValidationSpec
 
 
 def spec(image: str = "image", host_class: str = "", **values: Any) -> ValidationSpec:
@@ -28,5 +32,14 @@ def spec(image: str = "image", host_class: str = "", **values: Any) -> Validatio
 
 
 def job(image: str = "image", host_class: str = "", hosts: tuple[FleetHost, ...] = (), **values: Any) -> Job:
-    one = spec(image, host_class, **values)
-    return job_of(one, one.arch, hosts)
+    return Job(spec(image, host_class, **values), hosts)
+
+
+def installed_wheel(folder: Path) -> Path:
+    """Unpack a wheel of this checkout, as an installer does."""
+    words = ("uv", "build", "--wheel", "--quiet", "--out-dir", str(folder), str(Path(__file__).parents[2]))
+    subprocess.run((sys.executable, "-m", *words), check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"

@@ -136,7 +136,6 @@ def cases(folder: Path) -> Iterator[Case]:
         yield Case(words_, sample("fleet"), fleet_text)
     for did in (sample("proof that stands"), sample("attached proof")):
         yield Case(("fleet", "prove"), did, prove.as_text)
-    yield Case(("fleet", "make"), sample("published"), results.as_text)
     yield Case(("upgrade",), sample("upgrade"), text.as_text)
     yield Case(("upgrade",), sample("bisection"), bisect.as_text)
     for document in (predicted("01"), predicted("53"), followed("28")):

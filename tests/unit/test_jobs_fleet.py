@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet import run as fleet_run
+from envbuilder.jobs.fleet.job import Job
 from envbuilder.jobs.fleet.run import FleetRunOptions, opened
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, as_text, is_pending, survey
 from envbuilder.publish.attestation import PublishTools, ValidationTerms, state
@@ -76,7 +77,7 @@ class Team:
         )
 
     def query(self) -> FleetQuery:
-        return opened(self.options(), CATALOG)[0]
+        return opened(self.options(), CATALOG)
 
     def status(self, host: HostRef = HOPPER) -> FleetDocument:
         self.become(host)
@@ -224,6 +225,50 @@ def test_this_host_is_of_a_class_by_its_facts(team: Team) -> None:
     assert not any(row.here for row in survey("plan", replace(team.query(), arch="aarch64")).rows)
 
 
+def job_of(team: Team, host_class: str) -> Job:
+    _, jobs = fleet_run.pending_jobs(team.options(), CATALOG)
+    return next(job for job in jobs if job.spec.host_class == host_class)
+
+
+def test_a_job_whose_result_exists_runs_nothing(team: Team) -> None:
+    """A lost job is started again without asking the registry first: its host does."""
+    job, signing = job_of(team, "H100/535"), prove.Signing((team.world.folder / "keys" / PRIVATE,))
+    assert [prove.prove(job.data, signing, CATALOG).did for _ in range(2)] == ["attached", "stands"]
+    assert team.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ({"suite": "sha256:other"}, 2, "the job needs suite sha256:other, this host has sha256:"),
+        ({"arch": "aarch64"}, 5, "the job needs aarch64"),
+        ({"now": 0.0}, 5, "this host's clock differs by"),
+        ({"driver": "545"}, 5, "the job needs H100/545, this host has NVIDIA H100 80GB HBM3 with driver 535"),
+        ({"trusted": ("another",)}, 2, "not one of the trusted keys (next: "),
+        ({"repository": "127.0.0.1:1/team/image"}, 5, "127.0.0.1:1"),
+        ({"gpus": "none"}, 5, "no engine"),
+    ],
+)
+def test_a_host_that_fails_its_check_refuses_its_job(
+    team: Team, changes: dict[str, Any], code: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suite, machine, clock, driver, key, registry and engine; nothing runs."""
+    if "trusted" in changes:
+        create(team.world.folder / "other")
+        changes = {"trusted": ((team.world.folder / "other" / PUBLIC).read_text(),)}
+    if "gpus" in changes:
+        monkeypatch.setattr(prove, "connect", broken_engine)
+    spec = msgspec.structs.replace(job_of(team, "H100/535").spec, **changes)
+    signing = prove.Signing((team.world.folder / "keys" / PRIVATE,))
+    document = prove.prove(Job(spec).data, signing, CATALOG)
+    assert (document.did, document.exit_code, says in document.reasons[0]) == ("refused", code, True), document
+    assert team.runs == 0
+
+
+def broken_engine() -> None:
+    raise InfrastructureError("no engine")
+
+
 @pytest.mark.parametrize(
     ("state_", "suites", "asked", "expected"),
     [
@@ -246,13 +291,8 @@ def test_what_is_left(state_: str, suites: tuple[str, ...], asked: str, expected
 
 def test_an_environment_that_runs_nowhere_asks_nothing_of_the_registry(team: Team) -> None:
     Path("fleet.yaml").write_text("- {name: old, driver: 418.226.00, gpus: [A100], arch: aarch64}\n")
-    asked: list[str] = []
-
-    def ask(environment: str, level: str, kinds: Iterable[tuple[str, str]]) -> None:
-        asked.append(f"{environment} {level} {list(kinds)}")
-
-    assert {row.state for row in survey("plan", replace(team.query(), lookup=ask)).rows} == {"impossible"}
-    assert asked == []
+    nowhere = msgspec.structs.replace(team.options(), repository="127.0.0.1:1/team/image")
+    assert {row.state for row in fleet_run.show("plan", nowhere, CATALOG).rows} == {"impossible"}
 
 
 def test_the_commands_answer(team: Team, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from fleet_jobs import job
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InputError, UsageError
-from envbuilder.jobs.fleet.export import ClusterOptions, export_jobs, render_jobs
+from envbuilder.jobs.fleet.export import export_jobs, render_jobs
 from envbuilder.jobs.fleet.job import Job, ValidationSpec
 
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/cuda.driver-version.full": "550.54.15"}
@@ -28,9 +28,13 @@ FLEET = (
     FleetHost(name="ampere", driver="550.54.15", gpus=("A100",), constraint="a100&driver-550.54.15", labels=LABELS),
 )
 KEY = "a 'public' key\n$(touch injected)\n\"…\": {a: b}\n"
-CLUSTER = ClusterOptions(
-    runner="registry.example.org/ml/envbuilder@" + digest("runner"), pull_secret="registry-login", namespace="ml"
-)
+BARE = {**dict.fromkeys(("runner", "pull_secret", "gpu_claim", "namespace"), ""), "key_secret": "key"}
+CLUSTER = {
+    **BARE,
+    "runner": "registry.example.org/ml/envbuilder@" + digest("runner"),
+    "pull_secret": "registry-login",
+    "namespace": "ml",
+}
 VERSIONS = ("1.35", "1.36", "1.37")
 """The three newest versions with published schemas."""
 
@@ -43,10 +47,10 @@ JOBS = (gpu_job("one"), gpu_job("two"), gpu_job("one"), job("cpu", "", (FleetHos
 
 
 def slurm(jobs: tuple[Job, ...] = JOBS) -> dict[str, str]:
-    return render_jobs("slurm", jobs, "m", ClusterOptions())
+    return render_jobs("slurm", jobs, "m", BARE)
 
 
-def kubernetes(cluster: ClusterOptions = CLUSTER, jobs: tuple[Job, ...] = JOBS) -> dict[str, list[dict[str, Any]]]:
+def kubernetes(cluster: dict[str, str] = CLUSTER, jobs: tuple[Job, ...] = JOBS) -> dict[str, list[dict[str, Any]]]:
     files = render_jobs("kubernetes", jobs, "m", cluster)
     return {name: list(yaml.safe_load_all(text)) for name, text in files.items()}
 
@@ -94,7 +98,7 @@ def test_a_slurm_task_passes_its_own_specification_byte_for_byte(tmp_path: Path)
         ended = run(script, tmp_path, SLURM_ARRAY_TASK_ID=str(number), TF_ENVBUILDER_SIGNING_KEY="/k")
         arguments, spec = ended.stdout.split("\n", 1)
         assert arguments == f"{tmp_path / 'work'} fleet prove -", ended.stderr
-        assert spec.encode() == JOBS[number].spec
+        assert spec.encode() == JOBS[number].data
         assert msgspec.json.decode(spec, type=ValidationSpec).digest == digest(image)
     assert not list(tmp_path.rglob("injected"))
     node = run(script, tmp_path, SLURM_ARRAY_TASK_ID="0", TF_ENVBUILDER_SIGNING_KEY="/k", SLURMD_NODENAME="n1")
@@ -121,16 +125,16 @@ def test_a_slurm_task_without_a_key_or_beyond_the_array_runs_nothing(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
     "cluster",
-    [CLUSTER, ClusterOptions(runner="runner"), ClusterOptions(runner="runner", gpu_claim="one-gpu")],
+    [CLUSTER, {**BARE, "runner": "runner"}, {**BARE, "runner": "runner", "gpu_claim": "one-gpu"}],
     ids=["all", "least", "claim"],
 )
-def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster: ClusterOptions) -> None:
+def test_every_manifest_is_valid_by_the_published_schemas(version: str, cluster: dict[str, str]) -> None:
     for documents in kubernetes(cluster).values():
         for document in documents:
             assert kubernetes_validate.validate(document, version, strict=True) == version
 
 
-def pod(name: str, cluster: ClusterOptions = CLUSTER) -> dict[str, Any]:
+def pod(name: str, cluster: dict[str, str] = CLUSTER) -> dict[str, Any]:
     spec: dict[str, Any] = kubernetes(cluster)[name][-1]["spec"]["template"]["spec"]
     return spec
 
@@ -139,7 +143,7 @@ def test_an_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Pat
     """The very command of the container runs here; its volume of specifications is a folder."""
     *configs, document = kubernetes()["A100-550.54.15.yaml"]
     assert document["spec"]["completions"] == 2
-    assert [one["data"] for one in configs] == [{f"{number}.json": JOBS[number].spec.decode()} for number in range(2)]
+    assert [one["data"] for one in configs] == [{f"{number}.json": JOBS[number].data.decode()} for number in range(2)]
     volumes = {one["name"]: one for one in document["spec"]["template"]["spec"]["volumes"]}
     sources = [one["configMap"]["name"] for one in volumes["specs"]["projected"]["sources"]]
     assert sources == [one["metadata"]["name"] for one in configs]
@@ -151,7 +155,7 @@ def test_an_index_of_a_kubernetes_job_passes_its_own_specification(tmp_path: Pat
     script = container["command"][2].replace("/specs", str(specs))
     for number in range(2):
         ended = run(script, tmp_path, JOB_COMPLETION_INDEX=str(number))
-        assert ended.stdout.encode().endswith(JOBS[number].spec), ended.stderr
+        assert ended.stdout.encode().endswith(JOBS[number].data), ended.stderr
 
 
 def test_a_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
@@ -174,7 +178,7 @@ def test_a_kubernetes_job_runs_on_nodes_of_its_host_class() -> None:
     ],
 )
 def test_a_gpu_is_requested_once(name: str, claim: str, limit: bool, claims: object) -> None:  # noqa: FBT001
-    spec = pod(name, ClusterOptions(runner="runner", gpu_claim=claim))
+    spec = pod(name, {**BARE, "gpu_claim": claim})
     resources = spec["containers"][0]["resources"]
     found = ("nvidia.com/gpu" in resources["limits"], resources.get("claims"), "resourceClaims" in spec)
     assert found == (limit, claims, claims is not None)
@@ -209,4 +213,4 @@ def test_an_export_removes_files_without_pending_validations(tmp_path: Path, sch
 
 def test_kubernetes_without_an_image_of_envbuilder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="image that contains envbuilder"):
-        list(export_jobs("kubernetes", JOBS, "m", ClusterOptions(), tmp_path))
+        list(export_jobs("kubernetes", JOBS, "m", BARE, tmp_path))

@@ -14,7 +14,7 @@ from envbuilder.catalog.store import load
 from envbuilder.choice import read_fleet
 from envbuilder.compat.fleet import advertised, asked_of, is_of_kind
 from envbuilder.errors import InputError, UsageError
-from envbuilder.jobs.fleet.hosts import as_yaml, of_dask, of_kubernetes, of_slurm
+from envbuilder.jobs.fleet.hosts import as_yaml, of_kubernetes, of_slurm
 
 OLDER = {
     "kubernetes.io/arch": "amd64",
@@ -115,29 +115,20 @@ def test_the_command_writes_the_file_and_says_what_is_left_out(
     assert "left out: b" in err
 
 
-def test_what_dasks_workers_advertise_is_read_back() -> None:
-    """A host told in a worker's resources is the same in the fleet file; a stranger's worker is left out, named."""
+def test_a_worker_advertises_the_classes_that_jobs_ask_for() -> None:
+    """Its driver and each prefix of it, as words that Dask's command line does not split."""
     catalog = load()
-    hosts = {
-        "a": ("535.104.05", ("NVIDIA H100 80GB HBM3",)),
-        "b": ("535.104.05", ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3")),
-        "c": ("550.54.15", ("NVIDIA GeForce RTX 4090",)),
-        "d": (None, ()),
-    }
-    told = [advertised(driver, gpus, "x86_64", catalog) for driver, gpus in hosts.values()]
-    found = of_dask([*told, {"GPU": 2.0}, {}])
-    assert [(host.driver, host.gpus, host.arch, host.count) for host in found.fleet] == [
-        ("535.104.05", ("H100",), "x86_64", 2),
-        ("550.54.15", ("GeForce RTX 4090",), "x86_64", 1),
-        (None, (), "x86_64", 1),
-    ]
-    assert len(found.left_out) == 2
-    assert all(" " not in kind and "=" not in kind for kinds in told for kind in kinds), (
-        "Dask's command line splits them"
+    h100, rtx, plain = (
+        advertised("535.104.05", ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"), "x86_64", catalog),
+        advertised("550.54.15", ("NVIDIA GeForce RTX 4090",), "x86_64", catalog),
+        advertised(None, (), "x86_64", catalog),
     )
+    assert all(" " not in kind and "=" not in kind for kinds in (h100, rtx, plain) for kind in kinds)
     for gpu, driver in (("H100", "535"), ("H100", "535.104"), ("H100", "535.104.05")):
-        assert asked_of(gpu, driver, "x86_64") in told[0]
-    assert asked_of("H100", "53", "x86_64") not in told[0]
+        assert asked_of(gpu, driver, "x86_64") in h100
+    assert asked_of("H100", "53", "x86_64") not in h100
+    assert asked_of("GeForce RTX 4090", "550", "x86_64") in rtx
+    assert list(plain) == [asked_of("", "", "x86_64")]
 
 
 def test_a_slice_is_a_kind_of_its_own() -> None:

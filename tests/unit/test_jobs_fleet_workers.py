@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,10 +12,9 @@ from fleet_jobs import job
 from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.jobs.fleet import workers as module
-from envbuilder.jobs.fleet.job import Job, JobEnd
+from envbuilder.jobs.fleet.job import Job, ProofDocument, end_of
 from envbuilder.jobs.fleet.workers import (
     ATTEMPTS,
-    DIED,
     Attempts,
     Dispatcher,
     LostError,
@@ -34,10 +32,26 @@ def worker(name: str, *classes: str) -> Worker:
 
 
 @dataclass
-class Workers:
-    """A scheduler whose workers end each job as listed, attempt by attempt; a text is a lost worker, None no end.
+class Attempt:
+    """What Dask knows of a job: its worker, and its end as listed."""
 
-    With ``by_worker`` the end depends on the worker's name only. Checks pass, unless listed.
+    to: Worker
+    end: int | str | None
+
+    @property
+    def status(self) -> str:
+        return "pending" if self.end is None else "finished"
+
+
+REFUSED = "refused"
+
+
+@dataclass
+class Workers:
+    """A scheduler whose workers end each job as listed, attempt by attempt.
+
+    A number is an exit code, a text a lost worker, REFUSED a worker that fails its check, None no end. With
+    ``by_worker`` the end depends on the worker's name only.
     """
 
     there: list[Worker]
@@ -52,39 +66,36 @@ class Workers:
         self.at_look(self.looks)
         return tuple(self.there)
 
-    def run(self, _: str, one: Job, to: Worker, say: Callable[[str], None], is_gone: Callable[[], bool]) -> JobEnd:
-        say("checking")
+    def start(self, _: str, one: Job, to: Worker) -> Attempt:
         self.started.append((one.name, to.name))
         ends = self.ends.get(one.name, [0])
         times = sum(name == one.name for name, _ in self.started)
-        end = ends[min(times, len(ends)) - 1]
-        if one.command != "check":
-            end = self.by_worker.get(to.name, end)
-        while end is None:
-            end = DIED if is_gone() else None
-            time.sleep(0.01)
-        if isinstance(end, str):
-            raise LostError(end)
-        return JobEnd(end, errors="error: broken" if end else "")
+        return Attempt(to, self.by_worker.get(to.name, ends[min(times, len(ends)) - 1]))
+
+    def end(self, attempt: Attempt) -> ProofDocument:
+        if attempt.end == REFUSED:
+            return ProofDocument(did="refused", reasons=("broken",), exit_code=5)
+        if not isinstance(attempt.end, int):
+            raise LostError(str(attempt.end))
+        return ended(attempt.end)
 
     def names(self, one: Job) -> list[str]:
         return [name for started, name in self.started if started == one.name]
 
 
+def ended(code: int) -> ProofDocument:
+    return ProofDocument(did="failed" if code else "attached", reasons=("broken",) if code else (), exit_code=code)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"LOOK_S": 0.02, "SILENT_S": 0.02, "AGAIN_S": 0.05, "PAUSE_S": 0.0, "PATIENCE_S": 0.1}.items():
+    for name, value in {"LOOK_S": 0.02, "SILENT_S": 0.02, "REPEAT_S": 0.05, "PAUSE_S": 0.0}.items():
         monkeypatch.setattr(module, name, value)
 
 
-def check_of(to: Worker) -> Job:
-    return Job(f"check-{to.name}", "check", b"", "")
-
-
-def run(workers: Workers, *jobs: Job, **how: object) -> tuple[Mapping[str, Attempts], list[str]]:
+def run(workers: Workers, *jobs: Job, timeout_s: float = 0.2) -> tuple[Mapping[str, Attempts], list[str]]:
     said: list[str] = []
-    values = {"is_pending": lambda _: True, "timeout_s": 0.2, **how}
-    return Dispatcher(workers, check=check_of, say=said.append, **values).run(jobs), said  # type: ignore[arg-type]
+    return Dispatcher(workers, said.append, timeout_s).run(jobs), said  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4, 6, 8, 70])
@@ -93,25 +104,30 @@ def test_an_answer_is_not_repeated(code: int) -> None:
     workers = Workers([worker("w1")], {A.name: [code, 0]})
     outcomes, said = run(workers, A)
     assert workers.names(A) == ["w1"]
-    assert outcomes[A.name].end == JobEnd(code, errors="error: broken" if code else "")
-    assert [line.removeprefix(A.title) for line in said] == [": started on w1", " on w1: checking", ": ended on w1"]
+    assert outcomes[A.name].end == ended(code)
+    assert [line.removeprefix(A.title) for line in said] == [": started on w1", ": ended on w1"]
 
 
-@pytest.mark.parametrize("lost", [DIED, 5, 7, 126, 127, 130, 137, -9])
+@pytest.mark.parametrize("lost", ["it died", 5, 7, 126, 127, 130, 137, -9])
 def test_a_lost_job_is_started_four_times_at_most_and_names_its_workers(lost: int | str) -> None:
     """A lost worker, a broken host, no envbuilder there, and a killed process say nothing about an image."""
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost, lost, 1]})
     outcomes, _ = run(workers, A)
-    assert (outcomes[A.name].end, outcomes[A.name].error) == (JobEnd(1, errors="error: broken"), "")
+    assert (outcomes[A.name].end, outcomes[A.name].error) == (ended(1), "")
     assert workers.names(A) == ["w1", "w2", "w1"], "never again on the worker that just lost it"
     workers = Workers([worker("w1"), worker("w2")], {A.name: [lost]})
     outcomes, _ = run(workers, A)
     assert workers.names(A) == ["w1", "w2", "w1", "w2"]
     assert len(workers.names(A)) == ATTEMPTS
     assert outcomes[A.name].is_lost
-    died = "4 workers died while they ran it (w1, w2, w1, w2)"
-    broken = "; ".join(f"{name}: broken" for name in ("w1", "w2", "w1", "w2"))
-    assert outcomes[A.name].error == (died if lost == DIED else broken)
+    why = lost if isinstance(lost, str) else "broken"
+    assert outcomes[A.name].error == "; ".join(f"{name}: {why}" for name in ("w1", "w2", "w1", "w2"))
+
+
+def test_a_job_goes_to_the_worker_that_had_it_least() -> None:
+    workers = Workers([worker("w1"), worker("w2"), worker("w3")], {A.name: [5, 5, 0]})
+    run(workers, A)
+    assert workers.names(A) == ["w1", "w2", "w3"]
 
 
 def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
@@ -128,7 +144,18 @@ def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
     assert any("started on w2, attempt 2 of 4" in line for line in said)
 
 
-def test_the_only_worker_of_a_class_gets_a_lost_job_again_after_a_pause() -> None:
+def test_a_job_that_kills_its_workers_names_them() -> None:
+    workers = Workers([worker("w1"), worker("w2")], {A.name: [None]})
+
+    def die(look: int) -> None:
+        workers.there = [replace(worker(f"w{look % 2}"), address=f"tcp://{look // 2}")]
+
+    workers.at_look = die
+    outcomes, _ = run(workers, A)
+    assert outcomes[A.name].error == f"4 workers died while they ran it ({', '.join(outcomes[A.name].workers)})"
+
+
+def test_the_only_worker_of_a_class_gets_a_lost_job_again() -> None:
     workers = Workers([worker("w1"), worker("other", "A100/550")], {A.name: [5, 0]})
     run(workers, A)
     assert workers.names(A) == ["w1", "w1"]
@@ -143,25 +170,24 @@ def test_one_worker_has_one_job_at_a_time_and_a_job_of_another_run_is_joined() -
     assert any("joined on w1" in line for line in said)
 
 
-def test_a_worker_that_fails_its_check_gets_no_job() -> None:
+def test_a_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> None:
     """It is named once, with the reason; with no other worker the job is given up, and the reason is its error."""
-    workers = Workers([worker("bad"), worker("good")], {"check-bad": [5], "check-good": [0]})
+    workers = Workers([worker("bad"), worker("good")], by_worker={"bad": REFUSED, "good": 0})
     outcomes, said = run(workers, A, B)
-    assert set(workers.names(A) + workers.names(B)) == {"good"}
-    assert [line for line in said if "bad" in line] == ["bad is not used: broken"]
+    assert [outcomes[one.name].workers for one in (A, B)] == [["good"], ["good"]]
+    assert [line for line in said if "not used" in line] == ["bad is not used: broken"]
     assert not any(one.is_lost for one in outcomes.values())
-    outcomes, said = run(Workers([worker("bad")], {"check-bad": [2]}), A)
+    workers = Workers([worker("bad")], by_worker={"bad": REFUSED})
+    outcomes, _ = run(workers, A)
     assert outcomes[A.name].error == "no usable worker of host class any host: bad: broken in 0 s"
+    assert len(workers.names(A)) > 1, "it is tried again: it may have been repaired, or its registry be back"
 
 
-def test_a_worker_that_was_repaired_is_checked_again_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REPEAT_S", 0.05)
-    workers = Workers([worker("bad")], {"check-bad": [5, 5, 0]})
+def test_a_worker_that_was_repaired_is_used() -> None:
+    workers = Workers([worker("bad")], {A.name: [REFUSED, REFUSED, 0]})
     outcomes, said = run(workers, A, timeout_s=5.0)
-    assert not outcomes[A.name].is_lost
-    assert said.count("bad is not used: broken") == 2
-    workers = Workers([worker("bad")], {"check-bad": [5]})
-    assert run(workers, A, timeout_s=0.3)[0][A.name].is_lost, "it is given up in the end"
+    assert (outcomes[A.name].is_lost, outcomes[A.name].workers) == (False, ["bad"])
+    assert said.count("bad is not used: broken") == 1
 
 
 def test_a_class_without_a_worker_is_reported_with_those_that_are_there_and_given_up() -> None:
@@ -187,23 +213,10 @@ def test_a_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
             raise InfrastructureError("the scheduler tcp://x does not answer")
 
     workers.at_look = away
-    outcomes, said = run(workers, A, B, GPU)
+    outcomes, said = run(workers, A, B, GPU, timeout_s=0.3)
     assert [outcomes[one.name].is_lost for one in (A, B, GPU)] == [False, True, True]
     assert {one.error for one in outcomes.values() if one.is_lost} == {"the scheduler tcp://x does not answer"}
     assert any("asking again" in line for line in said)
-
-
-def test_a_lost_job_is_not_repeated_if_its_verdict_is_attached_or_unknown() -> None:
-    workers = Workers([worker("w1"), worker("w2")], {A.name: ["lost"], B.name: ["lost"]})
-
-    def is_pending(one: Job) -> bool:
-        if one == A:
-            return False
-        raise UsageError("an error that waiting does not change")
-
-    outcomes, _ = run(workers, A, B, A, is_pending=is_pending)
-    assert (len(workers.names(A)), len(workers.names(B))) == (1, 1)
-    assert outcomes[A.name].error == f"{workers.names(A)[0]}: lost"
 
 
 @pytest.mark.parametrize("address", ["local", "tls://a:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1"])
@@ -218,18 +231,11 @@ def test_an_address_that_anybody_may_listen_to_is_refused_unless_on_purpose(addr
     check_address(address, insecure=True)
 
 
-@pytest.mark.parametrize(
-    ("end", "reason"),
-    [
-        (JobEnd(8, msgspec.json.encode({"did": "attached", "reasons": ["no GPU", "x"]})), "no GPU; x"),
-        (JobEnd(6, msgspec.json.encode({"rows": [{"error": ""}, {"error": "apt failed"}]})), "apt failed"),
-        (JobEnd(5, msgspec.json.encode({"message": "no engine", "next": "start it"})), "no engine (next: start it)"),
-        (JobEnd(5, b"", "8c: tflite: passed\nerror: no answer\n  next: wait"), "no answer (next: wait)"),
-        (JobEnd(137), "ended with exit code 137"),
-    ],
-)
-def test_the_reason_is_that_of_the_document_or_the_last_error(end: JobEnd, reason: str) -> None:
-    assert end.reason == reason
+def test_the_end_of_a_job_is_its_document_or_the_code_of_its_process() -> None:
+    document = ProofDocument(did="attached", reasons=("no GPU",), exit_code=8)
+    assert end_of(8, msgspec.json.encode(document)) == document
+    killed = end_of(137, b"")
+    assert (killed.did, killed.reasons, killed.is_lost) == ("failed", ("ended with exit code 137",), True)
 
 
 def test_a_lookup_is_repeated_while_the_registry_is_away() -> None:
@@ -245,7 +251,7 @@ def test_a_lookup_is_repeated_while_the_registry_is_away() -> None:
     assert len(calls) == 4
     for error in (InfrastructureError("gone"), UsageError("wrong")):
         with pytest.raises(type(error)):
-            with_patience(lambda: lookup(error), lambda _: None, patience_s=-1.0)  # noqa: B023 - called at once
+            with_patience(lambda: lookup(error), lambda _: None, -1.0)  # noqa: B023 - called at once
     assert len(calls) == 6
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from envbuilder.errors import UsageError
@@ -29,29 +29,19 @@ _ANSWERS = (1, 2, 3, 4, 6, 8, 70)
 """Exit codes of `fleet prove` after which another attempt is useless: an answer, a mistake, a bug."""
 
 
-class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A Kubernetes cluster: envbuilder's image, and names of the namespace and secrets ('' none).
-
-    ``key_secret`` holds the signing key as ``envbuilder.key``; ``pull_secret`` is the registry's login. ``gpu_claim``
-    is a ResourceClaimTemplate to use instead of the resource `nvidia.com/gpu`.
-    """
-
-    runner: str = ""
-    key_secret: str = "envbuilder-signing-key"  # noqa: S105 - a name
-    pull_secret: str = ""
-    gpu_claim: str = ""
-    namespace: str = ""
+Cluster = Mapping[str, Any]
+"""A Kubernetes cluster: names of the image ``runner``, ``namespace``, ``key_secret`` (the signing key as
+``envbuilder.key``), ``pull_secret`` (the registry's login), and ``gpu_claim``, a ResourceClaimTemplate in place of the
+resource `nvidia.com/gpu`; '' for none."""
 
 
-def export_jobs(
-    scheduler: str, jobs: Iterable[Job], matrix: str, cluster: ClusterOptions, folder: Path
-) -> Iterator[Path]:
+def export_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Cluster, folder: Path) -> Iterator[Path]:
     """Write one file for each host class into a folder, and yield the paths.
 
     Files of an earlier export are removed if nothing is pending for their host class. Raises UsageError if the fleet
     file does not say how the scheduler names a GPU's host class: any node would take the job.
     """
-    if scheduler == KUBERNETES and not cluster.runner:
+    if scheduler == KUBERNETES and not cluster["runner"]:
         raise UsageError(
             "Kubernetes needs an image that contains envbuilder",
             hint="--runner IMAGE; docs/how-to/validate-a-fleet.md shows how to build it",
@@ -66,11 +56,11 @@ def export_jobs(
         yield folder / name
 
 
-def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: ClusterOptions) -> dict[str, str]:
+def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Cluster) -> dict[str, str]:
     """Return the files by name."""
     by_class: dict[str, list[Job]] = {}
     for job in {job.name: job for job in jobs}.values():
-        by_class.setdefault(job.host_class, []).append(job)
+        by_class.setdefault(job.spec.host_class, []).append(job)
     templates = Environment(
         loader=FileSystemLoader(shipped("templates")),
         undefined=StrictUndefined,
@@ -88,11 +78,11 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
         key = hashlib.sha256("\n".join(job.name for job in same).encode()).hexdigest()[:12]
         files[name] = template.render(
             file=name,
-            job_name=f"envbuilder-{name_part(same[0].gpu)}-{key}",
+            job_name=f"envbuilder-{name_part(same[0].spec.gpu)}-{key}",
             host_class=host_class,
             matrix=matrix,
-            specs=[decoding.lossy(job.spec) for job in same],
-            gpu=bool(same[0].gpu),
+            specs=[decoding.lossy(job.data) for job in same],
+            gpu=bool(same[0].spec.gpu),
             nodes=_slurm_nodes(same[0]) if scheduler == SLURM else _kubernetes_nodes(same[0]),
             cluster=cluster,
             answers=_ANSWERS,
@@ -103,26 +93,26 @@ def render_jobs(scheduler: str, jobs: Iterable[Job], matrix: str, cluster: Clust
 def _slurm_nodes(job: Job) -> str:
     """Return the constraint of a host class, from the first row of the fleet file that has one."""
     constraint = next((host.constraint for host in job.hosts if host.constraint), "")
-    if job.gpu and not constraint:
+    if job.spec.gpu and not constraint:
         raise UsageError(
-            f"no row of the fleet file has a Slurm constraint for {job.host_class}",
+            f"no row of the fleet file has a Slurm constraint for {job.spec.host_class}",
             hint=f"add one to {job.hosts[0].name if job.hosts else 'its hosts'}: constraint: a100&driver-535",
         )
-    return constraint if job.gpu else ""
+    return constraint if job.spec.gpu else ""
 
 
 def _kubernetes_nodes(job: Job) -> dict[str, str]:
     """Return the node selector of a host class, from the first row of the fleet file that has labels."""
     labels = next((host.labels for host in job.hosts if host.labels), {})
-    if " MIG " in job.gpu:
+    if " MIG " in job.spec.gpu:
         raise UsageError(
-            f"a pod cannot tell a MIG slice from its board, and {job.host_class} is a slice",
+            f"a pod cannot tell a MIG slice from its board, and {job.spec.host_class} is a slice",
             hint="run `envbuilder fleet run` on that node",
         )
-    if job.gpu and not labels:
+    if job.spec.gpu and not labels:
         raise UsageError(
-            f"no row of the fleet file has Kubernetes labels for {job.host_class}",
+            f"no row of the fleet file has Kubernetes labels for {job.spec.host_class}",
             hint="`kubectl get nodes -o json | envbuilder fleet hosts kubernetes -` writes rows with labels",
         )
-    arch = next(name for name, arch in ARCHS.items() if arch == job.arch)
-    return {"kubernetes.io/arch": arch, **(labels if job.gpu else {})}
+    arch = next(name for name, arch in ARCHS.items() if arch == job.spec.arch)
+    return {"kubernetes.io/arch": arch, **(labels if job.spec.gpu else {})}

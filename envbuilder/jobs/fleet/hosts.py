@@ -1,14 +1,14 @@
-"""Read hosts from a cluster's description of its nodes: Kubernetes labels, Slurm resources, Dask workers."""
+"""Read hosts from a cluster's description of its nodes: Kubernetes labels, Slurm resources."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
-from envbuilder.compat.fleet import FleetHost, asked_of
+from envbuilder.compat.fleet import FleetHost
 from envbuilder.errors import UsageError
 from envbuilder.support import decoding
 from envbuilder.support.architectures import ARCHS
@@ -77,22 +77,6 @@ def of_slurm(data: bytes) -> Discovered:
             )
         nodes[parts[0]] = (parts[1], parts[2])
     return _gathered((name, _of_words(*words)) for name, words in nodes.items())
-
-
-def of_dask(workers: Iterable[Collection[str]]) -> Discovered:
-    """Read the host classes that a scheduler's workers advertise; other workers are left out."""
-    return _gathered((f"worker-{number}", _of_classes(classes)) for number, classes in enumerate(workers))
-
-
-def _of_classes(classes: Collection[str]) -> FleetHost | str:
-    """Read a worker's host classes, of which the one with the longest driver is the exact one."""
-    arch = next((machine for machine in ARCHS.values() if asked_of("", "", machine) in classes), None)
-    if arch is None:
-        return "it advertises no host class; start it with `envbuilder fleet worker`"
-    kinds = [kind.rpartition("/")[::2] for kind in sorted(classes) if kind != asked_of("", "", arch)]
-    driver = max((driver for _, driver in kinds), key=len, default="")
-    gpus = tuple(dict.fromkeys(gpu.replace("_", " ") for gpu, _ in kinds))
-    return FleetHost(name="x", driver=driver or None, gpus=gpus, arch=arch)
 
 
 def as_yaml(fleet: tuple[FleetHost, ...]) -> str:

@@ -1,30 +1,39 @@
-"""A job of a fleet: its specification, its end, and the rule for repeating it. No key, login or path is in a job."""
+"""A job of a fleet: its specification and its result. No key, login or path is in a job."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import msgspec
 
 from envbuilder.compat.fleet import FleetHost, asked_of
-from envbuilder.errors import ExitCode
+from envbuilder.errors import EnvbuilderError, ExitCode
 from envbuilder.matrix import Matrix
-from envbuilder.support import decoding, terminal_text
+from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
-from envbuilder.verdict import Level
+from envbuilder.verdict import KindState, Level, Word
 
 
-class JobTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the validations of a run have in common.
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema"):
+    """What `envbuilder fleet prove` reads.
 
-    ``trusted`` are public keys (PEM): a result that one of them signed is not repeated, except with ``again`` one
-    without an answer. ``max_age_s`` is the maximum age of a PASSED, in seconds.
+    ``gpu`` and ``driver`` are the host class ('' any), ``suite`` is the digest of the suite to run, ``record`` the
+    packed record of the environment. A result that one of ``trusted`` (public keys, PEM) signed is not repeated, except
+    with ``again`` one without an answer. ``max_age_s`` is the maximum age of a PASSED. ``now`` is the scheduler's time
+    in seconds since 1970, if there is a scheduler with a clock.
     """
 
+    repository: str
+    environment: str
+    arch: str
+    gpu: str = ""
+    driver: str = ""
+    suite: str
+    record: bytes = b""
     profile: Profile = "quick"
     gpus: str = "auto"
     again: bool = False
@@ -32,106 +41,52 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trusted: tuple[str, ...] = ()
     identity: str = ""
     issuer: str = ""
-
-
-class ValidationSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One validation on one host class: the input of `envbuilder fleet prove`.
-
-    ``gpu`` and ``driver`` are the host class ('' any); ``suite`` is the digest of the suite to run; ``record`` is the
-    packed record of the environment.
-    """
-
-    schema: str = "envbuilder/proof-order/v2"
-    repository: str
-    digest: str
-    environment: str
-    level: Level
-    arch: str
-    gpu: str = ""
-    driver: str = ""
-    suite: str
-    record: bytes = b""
+    now: float | None = None
 
     @property
     def host_class(self) -> str:
         return f"{self.gpu}/{self.driver}" if self.gpu else "any host"
 
 
-class BuildSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One image to build, validate and publish: the input of `envbuilder fleet make`.
+class ValidationSpec(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="envbuilder/proof-order/v2"):
+    """One validation on one host class."""
 
-    ``record`` has the committed build context, so that no host resolves versions again.
-    """
+    digest: str
+    level: Level
 
-    schema: str = "envbuilder/make-order/v2"
-    repository: str
-    environment: str
+
+class BuildSpec(JobSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="envbuilder/make-order/v2"):
+    """One image to build, validate and publish. Its record has the committed context: nothing is resolved again."""
+
     matrix: Matrix
-    record: bytes = b""
-    profile: Profile = "quick"
-    gpus: str = "auto"
-
-
-class HostSpec(JobTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker has to fit: the input of `envbuilder fleet check`. ``now`` is the time in seconds since 1970."""
-
-    schema: str = "envbuilder/host-order/v1"
-    repository: str
-    suite: str
-    now: float
-    worker: str
 
 
 @dataclass(frozen=True)
 class Job:
-    """``envbuilder fleet COMMAND -`` with ``spec`` on its standard input, on a host of a class.
+    """``envbuilder fleet prove -`` with ``data`` on its standard input. ``hosts`` are the fleet file's of its class."""
 
-    ``name`` depends only on the work: two controllers give the same work the same name. ``hosts`` are the fleet
-    file's rows of the class.
-    """
-
-    name: str
-    command: str
-    spec: bytes
-    environment: str
-    gpu: str = ""
-    host_class: str = "any host"
-    worker_class: str = ""
-    arch: str = ""
+    spec: ValidationSpec | BuildSpec
     hosts: tuple[FleetHost, ...] = ()
 
+    @cached_property
+    def data(self) -> bytes:
+        return msgspec.json.encode(self.spec, order="deterministic")
+
+    @cached_property
+    def name(self) -> str:
+        """A name that depends on the work only: two controllers give the same work the same name."""
+        kind = "make" if isinstance(self.spec, BuildSpec) else name_part(self.spec.gpu)
+        return f"envbuilder-{kind}-{hashlib.sha256(self.data).hexdigest()[:16]}"
+
     @property
-    def arguments(self) -> tuple[str, ...]:
-        return ("fleet", self.command, "-", *(("--format", "json") if self.command != "check" else ()))
+    def worker_class(self) -> str:
+        return asked_of(self.spec.gpu, self.spec.driver, self.spec.arch)
 
     @property
     def title(self) -> str:
         """The work in words, for lines of progress."""
-        work = "build of " if self.command == "make" else ""
-        return f"{work}{self.environment} for {self.host_class}"
-
-
-def job_of(spec: ValidationSpec | BuildSpec | HostSpec, arch: str, hosts: Iterable[FleetHost] = ()) -> Job:
-    """Return the job of a specification, named by all of it: other terms or another record are other work."""
-    content = msgspec.json.encode(spec, order="deterministic")
-    key = hashlib.sha256(content).hexdigest()[:16]
-    any_host = asked_of("", "", arch)
-    if isinstance(spec, HostSpec):
-        return Job(f"envbuilder-check-{key}", "check", content, "")
-    if isinstance(spec, BuildSpec):
-        name = f"envbuilder-make-{key}"
-        return Job(name, "make", content, spec.environment, worker_class=any_host, arch=arch)
-    return Job(
-        name=f"envbuilder-{name_part(spec.gpu)}-{key}",
-        command="prove",
-        spec=content,
-        environment=spec.environment,
-        gpu=spec.gpu,
-        host_class=spec.host_class,
-        worker_class=asked_of(spec.gpu, spec.driver, arch),
-        arch=arch,
-        hosts=tuple(hosts),
-    )
+        work = "build of " if isinstance(self.spec, BuildSpec) else ""
+        return f"{work}{self.spec.environment} for {self.spec.host_class}"
 
 
 def name_part(text: str) -> str:
@@ -139,56 +94,46 @@ def name_part(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:20].rstrip("-") or "any"
 
 
-class _Row(msgspec.Struct, frozen=True):
-    error: str = ""
+class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of `fleet prove`.
 
+    ``did`` is ``stands`` if the result exists already, so that nothing ran; ``state`` is then its state. It is
+    ``refused`` if this host cannot do the job, and ``failed`` if there is no result. ``reasons`` are those of the
+    verdict, or say why there is none.
+    """
 
-class JobAnswer(msgspec.Struct, frozen=True):
-    """Fields of the documents of `fleet prove`, `fleet make` and of an error; empty if it has none."""
-
-    did: str = ""
+    schema: str = "envbuilder/proof/v1"
+    image: str = ""
+    environment: str = ""
+    kind: str = ""
+    did: Literal["stands", "attached", "published", "refused", "failed"]
+    driver: str | None = None
+    state: KindState | None = None
+    verdict: Word | None = None
+    level: Level | None = None
     reasons: tuple[str, ...] = ()
-    rows: tuple[_Row, ...] = ()
-    message: str = ""
-    next: str = ""
+    exit_code: int = 0
 
-
-@dataclass(frozen=True)
-class JobEnd:
-    """Exit code of a job, its document (JSON), and the end of its standard error."""
-
-    code: int
-    document: bytes = b""
-    errors: str = ""
-
-    @cached_property
-    def answer(self) -> JobAnswer:
-        try:
-            return decoding.from_json(self.document, JobAnswer)
-        except decoding.DamagedError:
-            return JobAnswer()
-
-    @property
-    def reason(self) -> str:
-        """Why it ended as it did: the reason of its document, else the last error that it printed."""
-        answer = self.answer
-        reasons = (*answer.reasons, *(row.error for row in answer.rows if row.error))
-        text, hint = "; ".join(reasons), ""
-        if not text:
-            text, hint = answer.message, answer.next
-        if not text:  # a job without a document
-            text, _, hint = self.errors.rpartition("error: ")[2].strip().partition("\n  next: ")
-        return terminal_text.line(
-            f"{text} (next: {hint})" if text and hint else text or f"ended with exit code {self.code}"
-        )
+    def unable(self, did: Literal["refused", "failed"], error: EnvbuilderError) -> ProofDocument:
+        """Return the document of a host that cannot do its job, or of a job without a result."""
+        reason = f"{error.message} (next: {error.hint})" if error.hint else error.message
+        return msgspec.structs.replace(self, did=did, reasons=(reason,), exit_code=error.exit_code)
 
     @property
     def is_lost(self) -> bool:
-        """True for a process without an answer: a broken host, no envbuilder, or a signal."""
-        return self.code in _REPEATABLE or self.code < 0 or self.code >= _FIRST_SIGNAL
+        """True if it says nothing about an image: a broken host, no envbuilder there, or a signal."""
+        return self.exit_code in _REPEATABLE or self.exit_code < 0 or self.exit_code >= _FIRST_SIGNAL
 
 
 _REPEATABLE = (ExitCode.INFRASTRUCTURE, ExitCode.PUBLISH_FAILED, ExitCode.INTERRUPTED, 126, 127)
 """Exit codes that say nothing about an image; the last two are a shell's for a program that it cannot start."""
 
 _FIRST_SIGNAL = 129
+
+
+def end_of(code: int, out: bytes) -> ProofDocument:
+    """Return the document that a job printed, or one that says how its process ended."""
+    try:
+        return decoding.from_json(out, ProofDocument)
+    except decoding.DamagedError:
+        return ProofDocument(did="failed", reasons=(f"ended with exit code {code}",), exit_code=code)

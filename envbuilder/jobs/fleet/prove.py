@@ -1,4 +1,4 @@
-"""What a host does for a job of a fleet: check itself, validate an image and attach the verdict, or build one."""
+"""What a host does for a job of a fleet: check itself, then validate an image and attach the verdict, or build one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import platform
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -17,35 +18,29 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
 from envbuilder.compat.fleet import is_of_kind
 from envbuilder.engine.docker import connect
-from envbuilder.errors import InfrastructureError, PublishError, UsageError, verdict_exit_code
+from envbuilder.engine.port import Engine
+from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, verdict_exit_code
 from envbuilder.host import describe
 from envbuilder.image.bases import NEEDED, ask_for_room
-from envbuilder.jobs.fleet.job import BuildSpec, HostSpec, ValidationSpec, job_of
+from envbuilder.jobs.fleet.job import BuildSpec, Job, JobSpec, ProofDocument, ValidationSpec
 from envbuilder.jobs.fleet.record import unpacked
 from envbuilder.jobs.fleet.survey import code_of, is_pending
 from envbuilder.jobs.run import RunOptions, run
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
-from envbuilder.publish.results import PublishDocument, PublishRow
 from envbuilder.publish.tags import destination
-from envbuilder.publish.verify_request import (
-    MAX_SKEW_S,
-    Registrar,
-    openers_of,
-    published_digest,
-    registrar_of,
-    trusting,
-)
+from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, registrar_of, trusting
 from envbuilder.pypi.client import open_index
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.validate_request import of_record, validate_target
-from envbuilder.verdict import HostRef, KindState, Level, Word
+from envbuilder.verdict import HostRef
 from envbuilder.workspace import Workspace, temporary_folder, write_atomically
 
-_Spec = TypeVar("_Spec", ValidationSpec, BuildSpec, HostSpec)
+Sealer = Any
+"""A signer of attestations."""
 
 SIGNING_KEY = "TF_ENVBUILDER_SIGNING_KEY"
 """The variable with the path of a host's private key."""
@@ -57,84 +52,114 @@ class Signing(msgspec.Struct, frozen=True):
     signers: tuple[Path, ...] = ()
     keyless: bool = False
 
-    @property
-    def keys(self) -> tuple[Path, ...]:
+    def sealer(self) -> Sealer:
+        """Return the signer. Raises UsageError if there is none."""
         own = os.environ.get(SIGNING_KEY, "")
-        return self.signers or ((Path(own),) if own and not self.keyless else ())
-
-
-class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `fleet prove`.
-
-    ``did`` is ``stands`` if a trusted result exists already, so that nothing ran; ``state`` is then its state.
-    ``reasons`` are those of the verdict.
-    """
-
-    schema: str = "envbuilder/proof/v1"
-    image: str
-    environment: str
-    kind: str
-    did: Literal["stands", "attached"]
-    driver: str | None = None
-    state: KindState | None = None
-    verdict: Word | None = None
-    level: Level | None = None
-    reasons: tuple[str, ...] = ()
-    exit_code: int = 0
+        keys = self.signers or ((Path(own),) if own and not self.keyless else ())
+        return sealer_of(keys, keyless=self.keyless, environment=os.environ, say=Console().say)
 
 
 def as_text(document: ProofDocument) -> str:
-    result = document.verdict or document.state or ""
+    result = document.verdict or document.state or "; ".join(document.reasons) or "done"
     return f"{document.image} on {document.kind}: {document.did}, {result} (driver {document.driver or 'none'})"
 
 
-def check_host(data: bytes | None, signing: Signing, catalog: Catalog) -> None:
-    """Check that this host can run jobs: key, engine and disk, and with a specification suite, clock and registry.
-
-    Raises UsageError or InfrastructureError for the first problem.
-    """
-    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=Console().say)
-    if data is not None:
-        spec = _spec(data, HostSpec)
-        _check_suite(spec.suite)
-        if abs(late := time.time() - spec.now) > MAX_SKEW_S:
-            raise InfrastructureError(
-                f"this host's clock differs by {abs(late):.0f} s from that of the host that started the run",
-                hint="set the clock; verdicts with a wrong time are refused",
-            )
-        registrar = _registrar(spec, catalog)
-        trusting(sealer, registrar.openers)
-        registrar.repository.manifest("envbuilder-check")
-    ask_for_room("a validation", NEEDED["cpu"], connect())
-
-
 def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
-    """Run the validation of a job specification (JSON) if no trusted result exists, and attach the verdict.
+    """Do the job of a specification (JSON), unless its result exists or this host cannot do it.
 
-    Raises InfrastructureError if this host belongs to another class, UsageError if another version of envbuilder is
-    installed here or the key that signs is not a trusted one, PublishError if the registry lacks the image.
+    Raises UsageError for anything else than a specification.
     """
-    spec, host, console = _spec(data, ValidationSpec), describe(), Console()
-    _check_suite(spec.suite)
+    try:
+        spec: ValidationSpec | BuildSpec = decoding.from_json(data, ValidationSpec | BuildSpec)  # type: ignore[arg-type]
+    except decoding.DamagedError as error:
+        raise UsageError(
+            f"not a job specification: {error}", hint="`envbuilder fleet run` and `envbuilder fleet export` write them"
+        ) from error
+    host, image = describe(), destination(spec.repository).name
+    if isinstance(spec, ValidationSpec):
+        image = f"{image}@{spec.digest}"
+    document = ProofDocument(
+        image=image, environment=spec.environment, kind=spec.host_class, did="failed", driver=host.driver
+    )
+    try:
+        registrar, sealer, engine = _ready(spec, host, signing, catalog)
+    except EnvbuilderError as error:
+        return document.unable("refused", error)
+    session = PublishSession(engine, Workspace(Path.cwd()), Console().say, dict(os.environ), host)
+    try:
+        if isinstance(spec, BuildSpec):
+            return _build(spec, registrar, sealer, session, catalog, document)
+        return _validate(spec, registrar, sealer, session, catalog, document)
+    except EnvbuilderError as error:
+        return document.unable("failed", error)
+
+
+def _ready(spec: JobSpec, host: HostRef, signing: Signing, catalog: Catalog) -> tuple[Registrar, Sealer, Engine]:
+    """Check this host before its job: suite, machine, clock, driver and GPUs, key, engine, disk and registry.
+
+    Raises EnvbuilderError for the first problem.
+    """
+    if spec.suite != (here := suite_plan.digest()):
+        raise UsageError(
+            f"the job needs suite {spec.suite[:19]}, this host has {here[:19]}",
+            hint="install the same version of envbuilder on every host",
+        )
     if spec.arch != platform.machine():
         raise InfrastructureError(f"the job needs {spec.arch}, this host is {platform.machine()}")
+    if spec.now is not None and abs(late := time.time() - spec.now) > MAX_SKEW_S:
+        raise InfrastructureError(
+            f"this host's clock differs by {abs(late):.0f} s from the scheduler's",
+            hint="set the clock; verdicts with a wrong time are refused",
+        )
     _check_class(spec, host, catalog)
-    registrar = _registrar(spec, catalog)
-    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
-    sealer = trusting(sealer, registrar.openers)
+    with temporary_folder("trusted") as folder:
+        paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
+        for path, pem in zip(paths, spec.trusted, strict=True):
+            write_atomically(path, pem.encode())
+        openers = openers_of(paths, spec.identity or None, spec.issuer or None)
+    sealer, engine = trusting(signing.sealer(), openers), ready_engine()
+    to = destination(spec.repository)
+    registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, spec.max_age_s)
+    registrar.repository.manifest("envbuilder-check")
+    return registrar, sealer, engine
+
+
+def ready_engine() -> Engine:
+    """Return this host's engine. Raises InfrastructureError if none answers, or if its disk is full."""
+    engine = connect()
+    ask_for_room("a validation", NEEDED["cpu"], engine)
+    return engine
+
+
+def _check_class(spec: JobSpec, host: HostRef, catalog: Catalog) -> None:
+    """Compare a host with a specification by its own facts: a scheduler's label proves nothing."""
+    names = [gpu.name for gpu in host.gpus]
+    if spec.gpu and not is_of_kind(spec.gpu, spec.driver, host.driver, names, catalog):
+        raise InfrastructureError(
+            f"the job needs {spec.host_class}, this host has {', '.join(names) or 'no GPU'} "
+            f"with driver {host.driver or 'none'}",
+            hint="correct the constraint or labels of the fleet file: they lead to another host class",
+        )
+
+
+def _validate(
+    spec: ValidationSpec,
+    registrar: Registrar,
+    sealer: Sealer,
+    session: PublishSession,
+    catalog: Catalog,
+    document: ProofDocument,
+) -> ProofDocument:
+    """Validate an image and attach the verdict, if no trusted result exists."""
     reference = registrar.repository.reference.at(spec.digest)
-    document = ProofDocument(
-        image=str(reference), environment=spec.environment, kind=spec.host_class, did="stands", driver=host.driver
-    )
     image = registrar.standing(spec.environment, spec.level, [(spec.gpu, spec.driver)], spec.digest)
     if image is None:
         raise PublishError(f"the registry has no {reference}")
     standing = image.kinds[0]
     if not is_pending(standing, spec.suite, again=spec.again):
-        return msgspec.structs.replace(document, state=standing.state, exit_code=code_of(standing.state))
-    workspace = Workspace(Path.cwd())
-    validate = partial(validate_target, workspace=workspace, console=console, catalog=catalog)
-    session = PublishSession(connect(), workspace, console.say, dict(os.environ), host)
+        code = code_of(standing.state)
+        return msgspec.structs.replace(document, did="stands", state=standing.state, exit_code=code)
+    validate = partial(validate_target, workspace=session.workspace, console=Console(), catalog=catalog)
     with temporary_folder("record") as folder:
         request = ValidationRequest(profile=spec.profile, gpus=spec.gpus)
         request = of_record(request, spec.environment, unpacked(spec.record, folder))
@@ -151,69 +176,32 @@ def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
     )
 
 
-def make(data: bytes, signing: Signing, catalog: Catalog) -> PublishDocument:
-    """Build and publish the image of a job specification (JSON), unless the repository has it by now.
+def _build(
+    spec: BuildSpec,
+    registrar: Registrar,
+    sealer: Sealer,
+    session: PublishSession,
+    catalog: Catalog,
+    document: ProofDocument,
+) -> ProofDocument:
+    """Build and publish an image, unless the repository has it by now.
 
-    A failed build is reported in the row, whose exit code differs from that of a broken host. The folder of the build,
-    ``made/<job>``, is removed after the publication.
+    A failed build has another exit code than a broken host. The folder of the build, ``made/<job>``, is removed after
+    the publication.
     """
-    spec = _spec(data, BuildSpec)
-    to, console = destination(spec.repository), Console()
-    sealer = sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ, say=console.say)
-    folder = Path.cwd() / "made" / job_of(spec, "").name
+    to, folder = registrar.repository.reference, Path.cwd() / "made" / Job(msgspec.structs.replace(spec, now=None)).name
     workspace = unpacked(spec.record, folder)
     write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(spec.matrix))
     choice = choose(str(folder / "matrix.yaml"), (spec.environment,), workspace, catalog)
-    row = PublishRow(environment=spec.environment, repository=to.name)
-    published = published_digest(to, choice.environments[0].image_tag, os.environ)
-    if published is not None:
-        return PublishDocument(rows=(msgspec.structs.replace(row, published=True, digest=published),))
-    engine = connect()
-    built = run(choice, workspace, engine, console, RunOptions(validate=False), open_index()).rows[0]
+    if registrar.repository.manifest(choice.environments[0].image_tag):
+        return msgspec.structs.replace(document, did="stands")
+    built = run(choice, workspace, session.engine, Console(), RunOptions(validate=False), open_index()).rows[0]
     if built.error:
-        return PublishDocument(rows=(msgspec.structs.replace(row, error=built.error, exit_code=built.exit_code),))
+        return msgspec.structs.replace(document, reasons=(built.error,), exit_code=built.exit_code)
     options = PublishOptions(to, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
-    session = PublishSession(engine, workspace, console.say, dict(os.environ), describe())
-    document = publish_all(choice, options, sealer, session)
-    if all(row.published for row in document.rows):
-        with suppress(OSError):
-            shutil.rmtree(folder)
-    return document
-
-
-def _spec(data: bytes, kind: type[_Spec]) -> _Spec:
-    try:
-        return decoding.from_json(data, kind)
-    except decoding.DamagedError as error:
-        raise UsageError(
-            f"not a job specification: {error}", hint="`envbuilder fleet run` and `envbuilder fleet export` write them"
-        ) from error
-
-
-def _registrar(spec: ValidationSpec | HostSpec, catalog: Catalog) -> Registrar:
-    """Return the repository of a specification, with the signers that it trusts."""
-    with temporary_folder("trusted") as folder:
-        paths = tuple(folder / f"{number}.pub" for number in range(len(spec.trusted)))
-        for path, pem in zip(paths, spec.trusted, strict=True):
-            write_atomically(path, pem.encode())
-        openers = openers_of(paths, spec.identity or None, spec.issuer or None)
-    return registrar_of(destination(spec.repository), os.environ, openers, catalog.gpu_model, spec.max_age_s)
-
-
-def _check_suite(wanted: str) -> None:
-    if wanted != (here := suite_plan.digest()):
-        raise UsageError(
-            f"the job needs suite {wanted[:19]}, this host has {here[:19]}",
-            hint="install the same version of envbuilder on every host",
-        )
-
-
-def _check_class(spec: ValidationSpec, host: HostRef, catalog: Catalog) -> None:
-    """Compare a host with a specification by its own facts: a scheduler's label proves nothing."""
-    names = [gpu.name for gpu in host.gpus]
-    if spec.gpu and not is_of_kind(spec.gpu, spec.driver, host.driver, names, catalog):
-        raise InfrastructureError(
-            f"the job needs {spec.host_class}, this host has {', '.join(names) or 'no GPU'} "
-            f"with driver {host.driver or 'none'}",
-            hint="correct the constraint or labels of the fleet file: they lead to another host class",
-        )
+    row = publish_all(choice, options, sealer, replace(session, workspace=workspace)).rows[0]
+    if not row.published:
+        return msgspec.structs.replace(document, reasons=(row.error,), exit_code=row.exit_code)
+    with suppress(OSError):
+        shutil.rmtree(folder)
+    return msgspec.structs.replace(document, did="published", exit_code=row.exit_code)

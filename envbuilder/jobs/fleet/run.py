@@ -4,44 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose, read_fleet
 from envbuilder.compat.fleet import advertised
-from envbuilder.errors import EnvbuilderError, ExitCode, UsageError
+from envbuilder.errors import ExitCode, UsageError
 from envbuilder.host import describe
-from envbuilder.jobs.fleet.job import BuildSpec, HostSpec, Job, JobEnd, JobTerms, ValidationSpec, job_of
+from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
 from envbuilder.jobs.fleet.record import required
-from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, is_pending, level_of, survey
-from envbuilder.jobs.fleet.workers import (
-    LOCAL,
-    Attempts,
-    DaskEngine,
-    Dispatcher,
-    Worker,
-    check_address,
-    with_patience,
-)
-from envbuilder.publish.publish_all import sealer_of
+from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, level_of, survey
+from envbuilder.jobs.fleet.workers import LOCAL, Attempts, DaskEngine, Dispatcher, check_address, with_patience
 from envbuilder.publish.tags import destination
-from envbuilder.publish.verify_request import Registrar, duration, openers_of, registrar_of, trusting
-from envbuilder.support import decoding
+from envbuilder.publish.verify_request import duration, openers_of, registrar_of, trusting
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Profile
-from envbuilder.verdict import ImageStanding, Level
 from envbuilder.workspace import Workspace, users_text
-
-Execute = Callable[[Iterable[Job]], Mapping[str, Attempts]]
-"""Runs jobs and returns their attempts by name."""
 
 
 class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,18 +44,19 @@ class FleetOptions(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile = "quick"
     gpus: str = "auto"
 
-    @property
-    def terms(self) -> JobTerms:
-        """The terms of each job: they include public keys, never a private one."""
-        return JobTerms(
-            max_age_s=duration(self.max_age),
-            trusted=tuple(sorted(users_text(path) for path in self.keys)),
-            identity=self.identity or "",
-            issuer=self.issuer or "",
-            profile=self.profile,
-            gpus=self.gpus,
-            again=self.again,
-        )
+    def terms(self) -> dict[str, Any]:
+        """Return what all jobs of a run have in common. They include public keys, never a private one."""
+        return {
+            "repository": destination(self.repository).name,
+            "suite": suite_plan.digest(),
+            "profile": self.profile,
+            "gpus": self.gpus,
+            "again": self.again,
+            "max_age_s": duration(self.max_age),
+            "trusted": tuple(sorted(users_text(path) for path in self.keys)),
+            "identity": self.identity or "",
+            "issuer": self.issuer or "",
+        }
 
 
 class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
@@ -85,67 +71,51 @@ class FleetRunOptions(FleetOptions, frozen=True, kw_only=True):
 
 
 def show(asked: Literal["plan", "status"], options: FleetOptions, catalog: Catalog) -> FleetDocument:
-    return _with_next(survey(asked, opened(options, catalog)[0]), options)
+    return survey(asked, opened(options, catalog))
 
 
 def pending_jobs(options: FleetOptions, catalog: Catalog) -> tuple[FleetDocument, tuple[Job, ...]]:
     """Return a fleet's state and the jobs of its pending validations, for export."""
-    query, _ = opened(options, catalog)
-    document = _with_next(survey("plan", query), options)
-    return document, tuple(jobs_of(document, query, options.terms).values())
+    query = opened(options, catalog)
+    document = survey("plan", query)
+    return document, tuple(_jobs_of(document, query, options).values())
+
+
+def opened(options: FleetOptions, catalog: Catalog) -> FleetQuery:
+    openers = openers_of(options.keys, options.identity, options.issuer)
+    to = destination(options.repository)
+    return FleetQuery(
+        choose(options.matrix, options.selectors, Workspace(Path.cwd()), catalog),
+        read_fleet(options.fleet, catalog),
+        registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age)),
+        describe(),
+        matrix=options.matrix or "",
+        again=options.again,
+    )
 
 
 def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
-    if options.dask is not None:
-        return _run_with_dask(options, options.dask, catalog)
-    if options.build:
-        raise UsageError(
-            "--build needs --dask", hint="use --dask local, or run `envbuilder build` and `envbuilder publish`"
-        )
-    query, registrar = opened(options, catalog)
-    signing = Signing(options.signers, options.keyless)
-    trusting(sealer_of(signing.keys, keyless=signing.keyless, environment=os.environ), registrar.openers)
+    address, say = options.dask, Console().say
+    if address is None:
+        if options.build:
+            text = "use --dask local, or run `envbuilder build` and `envbuilder publish`"
+            raise UsageError("--build needs --dask", hint=text)
+        query, signing = opened(options, catalog), Signing(options.signers, options.keyless)
+        trusting(signing.sealer(), query.registrar.openers)
 
-    def execute(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
-        return {job.name: Attempts(job, end=_end_here(job, signing, catalog)) for job in jobs}
+        def run_here(jobs: Iterable[Job]) -> Mapping[str, Attempts]:
+            return {job.name: Attempts(job, end=prove(job.data, signing, catalog)) for job in jobs}
 
-    return run_jobs(options, query, execute, partial(survey, "run", query), local=True)
-
-
-def _end_here(job: Job, signing: Signing, catalog: Catalog) -> JobEnd:
-    try:
-        document = prove(job.spec, signing, catalog)
-    except EnvbuilderError as error:
-        return JobEnd(error.exit_code, errors=f"error: {error}")
-    return JobEnd(document.exit_code, msgspec.json.encode(document))
-
-
-def _run_with_dask(options: FleetRunOptions, address: str, catalog: Catalog) -> FleetDocument:
+        return _run_jobs(options, query, run_here, say)
     if options.signers or options.keyless:
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
     if address == LOCAL and not os.environ.get(SIGNING_KEY):
         raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
     check_address(address, insecure=options.insecure)
-    query, _ = opened(options, catalog)
-    terms, say, local = options.terms, Console().say, address == LOCAL
-
-    def check(worker: Worker) -> Job:
-        """Return the job that a worker has to pass before its first other job, with the time of now."""
-        spec = HostSpec(
-            repository=query.repository,
-            suite=query.suite,
-            now=time.time(),
-            worker=worker.address,
-            **msgspec.structs.asdict(terms),
-        )
-        return job_of(spec, query.arch)
-
-    with DaskEngine(address, host_classes(catalog) if local else {}) as engine:
-        pending = partial(is_still_pending, query=query)
-        dispatcher = Dispatcher(engine, pending, check, say, duration(options.timeout))
-        look = partial(with_patience, partial(survey, "run", query), say)
-        return run_jobs(options, query, dispatcher.run, look, local=local)
+    query = opened(options, catalog)
+    with DaskEngine(address, host_classes(catalog) if address == LOCAL else {}, say) as engine:
+        return _run_jobs(options, query, Dispatcher(engine, say, duration(options.timeout)).run, say)
 
 
 def host_classes(catalog: Catalog) -> dict[str, int]:
@@ -153,130 +123,57 @@ def host_classes(catalog: Catalog) -> dict[str, int]:
     return advertised(host.driver, (gpu.name for gpu in host.gpus), platform.machine(), catalog)
 
 
-def opened(options: FleetOptions, catalog: Catalog) -> tuple[FleetQuery, Registrar]:
-    to = destination(options.repository)
-    openers = openers_of(options.keys, options.identity, options.issuer)
-    registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age))
-    choice = choose(options.matrix, options.selectors, Workspace(Path.cwd()), catalog)
-    tags = {environment.id: environment.image_tag for environment in choice.environments}
-
-    def lookup(environment: str, level: Level, kinds: Iterable[tuple[str, str]]) -> ImageStanding | None:
-        return registrar.standing(environment, level, kinds, tags[environment])
-
-    fleet = read_fleet(options.fleet, catalog)
-    query = FleetQuery(
-        choice, fleet, to.name, suite_plan.digest(), describe(), platform.machine(), lookup, options.again
-    )
-    return query, registrar
+_Place = tuple[str, str]
 
 
-def _with_next(document: FleetDocument, options: FleetOptions) -> FleetDocument:
-    """Add the commands that publish what is not published yet."""
-    if not document.states.get("unpublished"):
-        return document
-    matrix = f" {options.matrix}" if options.matrix else ""
-    text = f"envbuilder run{matrix}, then envbuilder publish{matrix} --to {document.repository} --key PRIVATE_KEY"
-    return msgspec.structs.replace(document, next=f"{text}; or fleet run with --dask ADDRESS --build")
-
-
-def run_jobs(
+def _run_jobs(
     options: FleetRunOptions,
     query: FleetQuery,
-    execute: Execute,
-    look: Callable[[], FleetDocument],
-    *,
-    local: bool,
+    execute: Callable[[Iterable[Job]], Mapping[str, Attempts]],
+    say: Callable[[str], None],
 ) -> FleetDocument:
-    """Run the pending validations, with ``local`` those for this host, as jobs and return the resulting state.
-
-    Missing images are built and published before if that is wanted. ``look`` returns the state.
-    """
-    state, outcomes = look(), dict[_Place, Attempts]()
-    if options.build:
-        builds = {job.environment: job for job in build_jobs(state, query, options, local=local)}
-        ended = execute(builds.values())
-        outcomes |= {
-            _place(row): ended[builds[row.environment].name] for row in state.rows if row.environment in builds
-        }
-        state = look() if builds else state
-    jobs = jobs_of(state, query, options.terms, local=local)
-    ended = execute(jobs.values())
-    outcomes |= {place: ended[job.name] for place, job in jobs.items()}
-    return _with_next(_with_outcomes(look(), outcomes), options)
-
-
-_Place = tuple[str, str, str]
+    """Run what is pending as jobs, first the builds of missing images if that is wanted, and return the state after."""
+    outcomes: dict[_Place, Attempts] = {}
+    look = partial(with_patience, partial(survey, "run", query), say)
+    for build in (True, False) if options.build else (False,):
+        jobs = _jobs_of(look(), query, options, build=build, local=options.dask in (None, LOCAL))
+        ended = execute(jobs.values())
+        outcomes |= {place: ended[job.name] for place, job in jobs.items()}
+    document = look()
+    rows = tuple(_with_outcome(row, outcomes.get((row.environment, row.kind))) for row in document.rows)
+    attached = (
+        one.job.spec.digest
+        for one in outcomes.values()
+        if isinstance(one.job.spec, ValidationSpec) and one.end is not None and one.end.did == "attached"
+    )
+    return msgspec.structs.replace(document, rows=rows, ran=tuple(dict.fromkeys(attached)))
 
 
-def _place(row: FleetRow) -> _Place:
-    return row.environment, row.kind, row.digest
-
-
-def build_jobs(
-    document: FleetDocument, query: FleetQuery, options: FleetOptions, *, local: bool = False
-) -> Iterable[Job]:
-    """Yield a job for each environment that some host can run and that the repository lacks.
-
-    Raises UsageError as `required` does: the hosts that validate the image later need the same record.
-    """
-    missing = {row.environment for row in document.rows if row.state == "unpublished"}
-    for environment in query.choice.environments:
-        if environment.id in missing and (not local or environment.arch == query.arch):
-            spec = BuildSpec(
-                repository=query.repository,
-                environment=environment.id,
-                matrix=query.choice.matrix,
-                record=required(environment, Workspace(Path.cwd())),
-                profile=options.profile,
-                gpus=options.gpus,
-            )
-            yield job_of(spec, environment.arch)
-
-
-def jobs_of(document: FleetDocument, query: FleetQuery, terms: JobTerms, *, local: bool = False) -> dict[_Place, Job]:
-    """Return the job of each pending validation; with ``local`` only those for this host.
+def _jobs_of(
+    document: FleetDocument, query: FleetQuery, options: FleetOptions, *, build: bool = False, local: bool = False
+) -> dict[_Place, Job]:
+    """Return the job of each pending validation, or of each missing image; with ``local`` only those for this host.
 
     The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
     """
     environments = {environment.id: environment for environment in query.choice.environments}
     record = cache(lambda name: required(environments[name], Workspace(Path.cwd())))
-    jobs = {}
+    terms, jobs = options.terms(), dict[_Place, Job]()
     for row in document.rows:
-        if not row.left or (local and not row.here):
-            continue
         environment = environments[row.environment]
-        spec = ValidationSpec(
-            repository=query.repository,
-            digest=row.digest,
-            environment=row.environment,
-            level=level_of(environment),
-            arch=environment.arch,
-            gpu=row.gpu,
-            driver=row.driver,
-            suite=query.suite,
-            record=record(row.environment),
-            **msgspec.structs.asdict(terms),
-        )
-        jobs[_place(row)] = job_of(spec, environment.arch, (host for host in query.fleet if host.name in row.hosts))
+        is_here = environment.arch == query.arch if build else row.here
+        if not (row.state == "unpublished" if build else row.left) or (local and not is_here):
+            continue
+        common = {**terms, "environment": row.environment, "arch": environment.arch, "record": record(row.environment)}
+        spec: ValidationSpec | BuildSpec
+        if build:
+            spec = BuildSpec(**common, matrix=query.choice.matrix)
+        else:
+            common |= {"digest": row.digest, "gpu": row.gpu, "driver": row.driver}
+            spec = ValidationSpec(**common, level=level_of(environment))
+        hosts = tuple(host for host in query.fleet if host.name in row.hosts)
+        jobs[row.environment, row.kind] = Job(spec, hosts)
     return jobs
-
-
-def is_still_pending(job: Job, query: FleetQuery) -> bool:
-    """Return True if a job's result is not in the registry; False if the tag names another digest by now."""
-    if job.command == "make":
-        return query.lookup(job.environment, "none", [("", "")]) is None
-    spec = decoding.from_json(job.spec, ValidationSpec)
-    image = query.lookup(spec.environment, spec.level, [(spec.gpu, spec.driver)])
-    if image is None or image.digest != spec.digest:
-        return False
-    return is_pending(image.kinds[0], query.suite, again=query.again)
-
-
-def _with_outcomes(document: FleetDocument, outcomes: Mapping[_Place, Attempts]) -> FleetDocument:
-    """Report why jobs reached no verdict, and which digests were validated."""
-    rows = (_with_outcome(row, outcomes.get(_place(row))) for row in document.rows)
-    ran = (digest for (*_, digest), one in outcomes.items() if one.end is not None and one.end.answer.did == "attached")
-    return msgspec.structs.replace(document, rows=tuple(rows), ran=tuple(dict.fromkeys(ran)))
 
 
 def _with_outcome(row: FleetRow, outcome: Attempts | None) -> FleetRow:
@@ -284,10 +181,8 @@ def _with_outcome(row: FleetRow, outcome: Attempts | None) -> FleetRow:
     if outcome is None or not (row.left or row.state == "unpublished"):
         return row
     end = outcome.end
-    if end is not None and end.answer.did:
-        return msgspec.structs.replace(row, why="; ".join((*end.answer.reasons, row.why)))
-    if end is not None and end.code == ExitCode.DONE:
-        return row
-    error = outcome.error or (end.reason if end is not None else "nothing is known about its end")
-    code = end.code if end is not None and end.code in set(ExitCode) else ExitCode.INFRASTRUCTURE
+    if end is not None and end.did in ("attached", "stands", "published"):
+        return msgspec.structs.replace(row, why="; ".join((*end.reasons, row.why)))
+    error = outcome.error or ("; ".join(end.reasons) if end else "nothing is known about its end")
+    code = end.exit_code if end is not None and end.exit_code in set(ExitCode) else ExitCode.INFRASTRUCTURE
     return msgspec.structs.replace(row, error=error, exit_code=code)

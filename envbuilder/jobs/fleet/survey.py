@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -15,11 +16,10 @@ from envbuilder.choice import Choice
 from envbuilder.compat.fleet import Cell, FleetHost, HostKind, is_of_kind, kinds_of, place
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode
+from envbuilder.publish.verify_request import Registrar
 from envbuilder.support.tables import table
-from envbuilder.verdict import HostRef, ImageStanding, KindStanding, KindState, Level
-
-Lookup = Callable[[str, Level, Iterable[tuple[str, str]]], ImageStanding | None]
-"""Returns the state of an environment's published image, at a level, on each (GPU, driver); None: not published."""
+from envbuilder.validation import suite_plan
+from envbuilder.verdict import HostRef, KindStanding, KindState, Level
 
 PARALLEL_LOOKUPS = 8
 """Lookups in the registry at the same time; each one mostly waits."""
@@ -77,68 +77,85 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class FleetQuery:
-    """A matrix's environments, a fleet's hosts, a repository and the digest of the installed suite.
+    """A matrix's environments, a fleet's hosts and a repository.
 
-    ``host`` and ``arch`` describe this host. ``again``: results of this suite without an answer are pending too.
+    ``matrix`` is the matrix as the user names it. ``host`` and ``arch`` describe this host. ``again``: results of this
+    suite without an answer are pending too.
     """
 
     choice: Choice
     fleet: tuple[FleetHost, ...]
-    repository: str
-    suite: str
+    registrar: Registrar
     host: HostRef
-    arch: str
-    lookup: Lookup
+    arch: str = platform.machine()
+    matrix: str = ""
     again: bool = False
+
+    @property
+    def repository(self) -> str:
+        return self.registrar.repository.reference.name
+
+    def is_here(self, environment: Environment, gpu: str, driver: str) -> bool:
+        """Return True if this host belongs to a class, by its own driver and GPUs."""
+        if environment.arch != self.arch:
+            return False
+        if not gpu:
+            return environment.flavor == "cpu"
+        return is_of_kind(gpu, driver, self.host.driver, [one.name for one in self.host.gpus], self.choice.catalog)
 
 
 def survey(asked: Literal["plan", "status", "run"], query: FleetQuery) -> FleetDocument:
-    kinds = kinds_of(query.fleet)
-
-    def rows_of(environment: Environment) -> tuple[FleetRow, ...]:
-        cells = place((environment,), tuple(kinds.values()), query.choice.catalog)
-        return tuple(_rows(environment, tuple(zip(kinds, cells, strict=True)), query))
-
     pool = ThreadPoolExecutor(PARALLEL_LOOKUPS)
     try:
-        rows = [row for found in pool.map(rows_of, query.choice.environments) for row in found]
+        found = pool.map(partial(_rows, kinds=kinds_of(query.fleet), query=query), query.choice.environments)
+        rows = tuple(row for same in found for row in same)
     finally:
         pool.shutdown(cancel_futures=True)
+    states: Counter[str] = Counter(row.state for row in rows)
     return FleetDocument(
         asked=asked,
         matrix=query.choice.matrix.name,
         repository=query.repository,
-        suite=query.suite,
-        rows=tuple(rows),
-        states=dict(Counter(row.state for row in rows)),
+        suite=suite_plan.digest(),
+        rows=rows,
+        states=dict(states),
         left=sum(row.left for row in rows),
         left_here=sum(row.left and row.here for row in rows),
+        next=_next(query) if states["unpublished"] else "",
     )
 
 
-def _rows(environment: Environment, cells: tuple[tuple[HostKind, Cell], ...], query: FleetQuery) -> Iterator[FleetRow]:
-    """Yield one row for each host class: first the compatible ones, then the impossible ones."""
+def _next(query: FleetQuery) -> str:
+    """Return the commands that publish what is not published yet."""
+    matrix = f" {query.matrix}" if query.matrix else ""
+    text = f"envbuilder run{matrix}, then envbuilder publish{matrix} --to {query.repository} --key PRIVATE_KEY"
+    return f"{text}; or fleet run with --dask ADDRESS --build"
+
+
+def _rows(environment: Environment, kinds: dict[HostKind, FleetHost], query: FleetQuery) -> list[FleetRow]:
+    """Return one row for each host class: first the compatible ones, then the impossible ones."""
     by_class: dict[tuple[str, str], list[tuple[HostKind, Cell]]] = {}
-    for host, cell in cells:
+    for host, cell in zip(kinds, place((environment,), tuple(kinds.values()), query.choice.catalog), strict=True):
         for host_class in _classes(environment, host, query.choice.catalog):
             by_class.setdefault(host_class, []).append((host, cell))
     works = {name: [host for host, cell in found if cell.compatible is not False] for name, found in by_class.items()}
     wanted = [host_class for host_class, hosts in works.items() if hosts]
-    image = query.lookup(environment.id, level_of(environment), wanted) if wanted else None
-    standings = {(one.gpu, one.driver): one for one in image.kinds} if image else {}
+    level, tag = level_of(environment), environment.image_tag
+    image = query.registrar.standing(environment.id, level, wanted, tag) if wanted else None
+    standings, rows = {(one.gpu, one.driver): one for one in image.kinds} if image else {}, []
     for gpu, driver in sorted(by_class, key=lambda host_class: host_class not in wanted):
         found = by_class[gpu, driver]
         hosts = works[gpu, driver] or [host for host, _ in found]
-        state: dict[str, Any] = {"state": "unpublished", "here": _is_here(environment, gpu, driver, query)}
+        state: dict[str, Any] = {"state": "unpublished", "here": query.is_here(environment, gpu, driver)}
         if not works[gpu, driver]:
             state = {"state": "impossible", "why": found[0][1].why}
         elif image is not None and (standing := standings.get((gpu, driver))):
             state |= {
                 name: getattr(standing, name) for name in ("state", "level", "ran_on", "finished", "age_s", "why")
             }
-            state |= {"digest": image.digest, "left": is_pending(standing, query.suite, again=query.again)}
+            state |= {"digest": image.digest, "left": is_pending(standing, suite_plan.digest(), again=query.again)}
         any_host = "any host" if environment.flavor == "cpu" else "no GPU"
-        yield FleetRow(
+        row = FleetRow(
             environment=environment.id,
             kind=f"{gpu}/{driver}" if gpu else any_host,
             gpu=gpu,
@@ -148,6 +165,8 @@ def _rows(environment: Environment, cells: tuple[tuple[HostKind, Cell], ...], qu
             exit_code=code_of(state["state"]),
             **state,
         )
+        rows.append(row)
+    return rows
 
 
 def level_of(environment: Environment) -> Level:
@@ -168,42 +187,24 @@ def is_pending(standing: KindStanding, suite: str, *, again: bool) -> bool:
 
     A result without an answer under this suite is repeated only with ``again``.
     """
-    match standing.state:
-        case "passed":
-            return False
-        case "missing" | "stale":
-            return True
-        case "failed":
-            return suite not in standing.suites
-        case "inconclusive" | "refused":
-            return again or suite not in standing.suites
-
-
-def _is_here(environment: Environment, gpu: str, driver: str, query: FleetQuery) -> bool:
-    """Return True if this host belongs to a class, by its own driver and GPUs."""
-    if environment.arch != query.arch:
-        return False
-    if not gpu:
-        return environment.flavor == "cpu"
-    return is_of_kind(gpu, driver, query.host.driver, [one.name for one in query.host.gpus], query.choice.catalog)
+    if standing.state in ("missing", "stale") or (again and standing.state in ("inconclusive", "refused")):
+        return True
+    return standing.state != "passed" and suite not in standing.suites
 
 
 def code_of(state: RowState) -> int:
     """Return a row's exit code: an impossible combination is not a failure, a pending one is inconclusive."""
-    match state:
-        case "passed" | "impossible":
-            return ExitCode.DONE
-        case "failed":
-            return ExitCode.FAILED
-        case _:
-            return ExitCode.NO_CLAIM
+    return {"passed": ExitCode.DONE, "impossible": ExitCode.DONE, "failed": ExitCode.FAILED}.get(
+        state, ExitCode.NO_CLAIM
+    )
 
 
 def as_text(document: FleetDocument) -> str:
-    rows = [
-        (row.environment, row.kind, f"{row.count}", row.state, _pending(row), row.error or row.why or _since(row))
-        for row in document.rows
-    ]
+    rows = []
+    for row in document.rows:
+        left = ("here" if row.here else "there") if row.left else "-"
+        since = f"{row.finished} at level {row.level}" if row.finished else "-"
+        rows.append((row.environment, row.kind, f"{row.count}", row.state, left, row.error or row.why or since))
     counted = [f"{number} {state}" for state, number in document.states.items()]
     counted += [f"{document.left} left, {document.left_here} of them for this host"]
     lines = [
@@ -214,11 +215,3 @@ def as_text(document: FleetDocument) -> str:
     lines += [f"ran: {', '.join(document.ran)}"] if document.ran else []
     lines += [f"next: {document.next}"] if document.next else []
     return "\n".join(lines)
-
-
-def _pending(row: FleetRow) -> str:
-    return ("here" if row.here else "there") if row.left else "-"
-
-
-def _since(row: FleetRow) -> str:
-    return f"{row.finished} at level {row.level}" if row.finished else "-"
