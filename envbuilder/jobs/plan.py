@@ -348,13 +348,16 @@ _KEY = "yes: uses the GPU, slow: compiles kernels first, if: on a condition, cpu
 
 
 def _grid(document: PlanDocument) -> str:
-    """Write a column for each group of host classes with equal answers, in parts of at most `WIDTH` characters."""
+    """Write a column for each group of host classes with equal answers, in parts of at most `WIDTH` characters.
+
+    Hosts with and without GPUs are never one group: its name is that of one of them, with the number of the others.
+    """
     marks = _marks(document)
     rows = list(_rows(document, marks))
-    groups: dict[tuple[str, ...], list[HostKind]] = {}
+    groups: dict[tuple[bool, tuple[str, ...]], list[HostKind]] = {}
     for kind in document.kinds:
-        groups.setdefault(tuple(marks[id_, kind.host] for _, id_ in rows), []).append(kind)
-    columns = [(_name(kinds), *answers) for answers, kinds in groups.items()]
+        groups.setdefault((bool(kind.gpus), tuple(marks[id_, kind.host] for _, id_ in rows)), []).append(kind)
+    columns = [(_name(kinds), *answers) for (_, answers), kinds in groups.items()]
     first = ("environment", *(name for name, _ in rows))
     parts = [table(part[0], part[1:]) for part in _parts(first, columns)]
     hosts = [line for kinds in groups.values() for line in _members(kinds)]

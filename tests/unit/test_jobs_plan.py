@@ -173,6 +173,14 @@ def test_a_fleet_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(text.splitlines()) < 400
 
 
+def test_hosts_without_a_gpu_are_not_counted_under_a_host_with_one(files: tuple[Path, Path]) -> None:
+    """Every host runs a CPU environment; each column names its own hosts."""
+    matrix, fleet = files
+    fleet.write_text(FLEET + "- {name: builders, count: 19}\n")
+    document = plan_matrix(PlanOptions(str(matrix), ("flavor=cpu",), fleet), matrix.parent, CATALOG)
+    assert re.search(r"^environment  +one \+2  +four \+19$", plan_text(document), re.MULTILINE)
+
+
 def test_the_newest_release_is_shown_for_every_host_class(tmp_path: Path) -> None:
     document = plan_matrix(PlanOptions("tensorflow", (), fleet_of(tmp_path, 40)), tmp_path, CATALOG)
     text = plan_text(document)
