@@ -114,10 +114,10 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     exit_code: int = 0
 
-    def unable(self, did: Literal["refused", "failed"], error: EnvbuilderError) -> ProofDocument:
-        """Return the document of a host that cannot do its job, or of a job without a result."""
+    def unable(self, error: EnvbuilderError) -> ProofDocument:
+        """Return it with an error as its reason."""
         reason = f"{error.message} (next: {error.hint})" if error.hint else error.message
-        return msgspec.structs.replace(self, did=did, reasons=(reason,), exit_code=error.exit_code)
+        return msgspec.structs.replace(self, reasons=(reason,), exit_code=error.exit_code)
 
     @property
     def is_lost(self) -> bool:

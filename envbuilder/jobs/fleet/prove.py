@@ -7,7 +7,7 @@ import platform
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from envbuilder.jobs.run import RunOptions, run
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
 from envbuilder.publish.tags import destination
+from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, registrar_of, trusting
 from envbuilder.pypi.client import open_index
+from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
 from envbuilder.validation import suite_plan
@@ -75,26 +77,31 @@ def prove(data: bytes, signing: Signing, catalog: Catalog) -> ProofDocument:
         raise UsageError(
             f"not a job specification: {error}", hint="`envbuilder fleet run` and `envbuilder fleet export` write them"
         ) from error
-    host, image = describe(), destination(spec.repository).name
-    if isinstance(spec, ValidationSpec):
-        image = f"{image}@{spec.digest}"
+    host, to = describe(), destination(spec.repository)
+    image = str(to.at(spec.digest)) if isinstance(spec, ValidationSpec) else to.name
     document = ProofDocument(
-        image=image, environment=spec.environment, kind=spec.host_class, did="failed", driver=host.driver
+        image=image, environment=spec.environment, kind=spec.host_class, did="refused", driver=host.driver
     )
     try:
-        registrar, sealer, engine = _ready(spec, host, signing, catalog)
+        with advising(to):
+            ready = _ready(spec, to, host, signing, catalog)
+            document = msgspec.structs.replace(document, did="failed")
+            return _build(spec, ready, document) if isinstance(spec, BuildSpec) else _validate(spec, ready, document)
     except EnvbuilderError as error:
-        return document.unable("refused", error)
-    session = PublishSession(engine, Workspace(Path.cwd()), Console().say, dict(os.environ), host)
-    try:
-        if isinstance(spec, BuildSpec):
-            return _build(spec, registrar, sealer, session, catalog, document)
-        return _validate(spec, registrar, sealer, session, catalog, document)
-    except EnvbuilderError as error:
-        return document.unable("failed", error)
+        return document.unable(error)
 
 
-def _ready(spec: JobSpec, host: HostRef, signing: Signing, catalog: Catalog) -> tuple[Registrar, Sealer, Engine]:
+@dataclass(frozen=True)
+class _Ready:
+    """What a host does its job with, after its check."""
+
+    registrar: Registrar
+    sealer: Sealer
+    session: PublishSession
+    catalog: Catalog
+
+
+def _ready(spec: JobSpec, to: Reference, host: HostRef, signing: Signing, catalog: Catalog) -> _Ready:
     """Check this host before its job: suite, machine, clock, driver and GPUs, key, engine, disk and registry.
 
     Raises EnvbuilderError for the first problem.
@@ -118,10 +125,10 @@ def _ready(spec: JobSpec, host: HostRef, signing: Signing, catalog: Catalog) -> 
             write_atomically(path, pem.encode())
         openers = openers_of(paths, spec.identity or None, spec.issuer or None)
     sealer, engine = trusting(signing.sealer(), openers), ready_engine()
-    to = destination(spec.repository)
     registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, spec.max_age_s)
     registrar.repository.manifest("envbuilder-check")
-    return registrar, sealer, engine
+    session = PublishSession(engine, Workspace(Path.cwd()), Console().say, dict(os.environ), host)
+    return _Ready(registrar, sealer, session, catalog)
 
 
 def ready_engine() -> Engine:
@@ -142,29 +149,23 @@ def _check_class(spec: JobSpec, host: HostRef, catalog: Catalog) -> None:
         )
 
 
-def _validate(
-    spec: ValidationSpec,
-    registrar: Registrar,
-    sealer: Sealer,
-    session: PublishSession,
-    catalog: Catalog,
-    document: ProofDocument,
-) -> ProofDocument:
+def _validate(spec: ValidationSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
     """Validate an image and attach the verdict, if no trusted result exists."""
-    reference = registrar.repository.reference.at(spec.digest)
-    image = registrar.standing(spec.environment, spec.level, [(spec.gpu, spec.driver)], spec.digest)
+    reference = ready.registrar.repository.reference.at(spec.digest)
+    image = ready.registrar.standing(spec.environment, spec.level, [(spec.gpu, spec.driver)], spec.digest)
     if image is None:
-        raise PublishError(f"the registry has no {reference}")
+        hint = "publish it again, or run `envbuilder fleet run` again if its tag has another digest by now"
+        raise PublishError(f"the registry has no {reference}", hint=hint)
     standing = image.kinds[0]
     if not is_pending(standing, spec.suite, again=spec.again):
         code = code_of(standing.state)
         return msgspec.structs.replace(document, did="stands", state=standing.state, exit_code=code)
-    validate = partial(validate_target, workspace=session.workspace, console=Console(), catalog=catalog)
+    validate = partial(validate_target, workspace=ready.session.workspace, console=Console(), catalog=ready.catalog)
     with temporary_folder("record") as folder:
         request = ValidationRequest(profile=spec.profile, gpus=spec.gpus)
         request = of_record(request, spec.environment, unpacked(spec.record, folder))
-        verdict = validate_and_attach(request, reference, session, sealer, validate)
-    _check_class(spec, verdict.host, catalog)
+        verdict = validate_and_attach(request, reference, ready.session, ready.sealer, validate)
+    _check_class(spec, verdict.host, ready.catalog)
     return msgspec.structs.replace(
         document,
         did="attached",
@@ -176,30 +177,25 @@ def _validate(
     )
 
 
-def _build(
-    spec: BuildSpec,
-    registrar: Registrar,
-    sealer: Sealer,
-    session: PublishSession,
-    catalog: Catalog,
-    document: ProofDocument,
-) -> ProofDocument:
+def _build(spec: BuildSpec, ready: _Ready, document: ProofDocument) -> ProofDocument:
     """Build and publish an image, unless the repository has it by now.
 
     A failed build has another exit code than a broken host. The folder of the build, ``made/<job>``, is removed after
     the publication.
     """
-    to, folder = registrar.repository.reference, Path.cwd() / "made" / Job(msgspec.structs.replace(spec, now=None)).name
+    session, folder = ready.session, Path.cwd() / "made" / Job(msgspec.structs.replace(spec, now=None)).name
     workspace = unpacked(spec.record, folder)
     write_atomically(folder / "matrix.yaml", msgspec.yaml.encode(spec.matrix))
-    choice = choose(str(folder / "matrix.yaml"), (spec.environment,), workspace, catalog)
-    if registrar.repository.manifest(choice.environments[0].image_tag):
+    choice = choose(str(folder / "matrix.yaml"), (spec.environment,), workspace, ready.catalog)
+    if ready.registrar.repository.manifest(choice.environments[0].image_tag):
         return msgspec.structs.replace(document, did="stands")
     built = run(choice, workspace, session.engine, Console(), RunOptions(validate=False), open_index()).rows[0]
     if built.error:
         return msgspec.structs.replace(document, reasons=(built.error,), exit_code=built.exit_code)
-    options = PublishOptions(to, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus)
-    row = publish_all(choice, options, sealer, replace(session, workspace=workspace)).rows[0]
+    options = PublishOptions(
+        ready.registrar.repository.reference, allow=("inconclusive",), profile=spec.profile, gpus=spec.gpus
+    )
+    row = publish_all(choice, options, ready.sealer, replace(session, workspace=workspace)).rows[0]
     if not row.published:
         return msgspec.structs.replace(document, reasons=(row.error,), exit_code=row.exit_code)
     with suppress(OSError):

@@ -16,6 +16,7 @@ from envbuilder.choice import Choice
 from envbuilder.compat.fleet import Cell, FleetHost, HostKind, is_of_kind, kinds_of, place
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode
+from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import Registrar
 from envbuilder.support.tables import table
 from envbuilder.validation import suite_plan
@@ -107,8 +108,9 @@ class FleetQuery:
 def survey(asked: Literal["plan", "status", "run"], query: FleetQuery) -> FleetDocument:
     pool = ThreadPoolExecutor(PARALLEL_LOOKUPS)
     try:
-        found = pool.map(partial(_rows, kinds=kinds_of(query.fleet), query=query), query.choice.environments)
-        rows = tuple(row for same in found for row in same)
+        with advising(query.registrar.repository.reference):
+            found = pool.map(partial(_rows, kinds=kinds_of(query.fleet), query=query), query.choice.environments)
+            rows = tuple(row for same in found for row in same)
     finally:
         pool.shutdown(cancel_futures=True)
     states: Counter[str] = Counter(row.state for row in rows)
