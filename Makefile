@@ -26,6 +26,7 @@ lint: ## Check formats, lint, types and the generated files in images/
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/lint-imports >/dev/null || $(VENV)/bin/lint-imports
 	@$(VENV)/bin/vermin --no-tips --quiet --violations -t=3.7- --exclude importlib.metadata --exclude os.memfd_create envbuilder/probes
+	@$(VENV)/bin/shellcheck -x -P SCRIPTDIR -s sh templates/steps/*
 	@$(VENV)/bin/shellcheck -x .ci/run scripts/setup scripts/lib/*.sh tests/faults/prelude.sh
 	@$(VENV)/bin/codespell -D - -D docs/words.txt -L ontop,nome,chage,regist --skip envbuilder/reproduce/messages,envbuilder/reproduce/report \
 	  *.md Makefile docs envbuilder templates images/shared/steps scripts benchmarks matrices examples

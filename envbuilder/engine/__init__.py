@@ -1,1 +1,1 @@
-"""The container engine: one port (`port`), the Docker SDK behind it (`docker`), a fake held to the same contract."""
+"""The container engine: one port (`port`) and the Docker SDK behind it (`docker`)."""

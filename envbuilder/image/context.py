@@ -230,7 +230,7 @@ def write_context(environment: Environment, lock_text: str, workspace: Workspace
 
 
 def _readme() -> dict[str, bytes]:
-    return {"README.md": read_users(shipped("templates") / "README.md")}
+    return {"README.md": read_users(shipped("templates") / "images.README.md")}
 
 
 _MOUNTED = re.compile(r"\bsource=(shared/[^,\s]+)")

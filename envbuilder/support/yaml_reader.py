@@ -19,7 +19,7 @@ from envbuilder.errors import InputError, Problem, UsageError
 from envbuilder.support import decoding
 
 MAX_BYTES = 1 << 20
-"""Files above this size are refused: a matrix of 100,000 combinations needs a hundredth of it."""
+"""Files above this size are refused: the largest file of the catalogue has a sixth of it."""
 
 MAX_DEPTH = 32
 """Levels of keys in a value."""

@@ -17,12 +17,12 @@ from envbuilder.cli import root
 TOP = Path(__file__).parents[2]
 GENERATED = {TOP / "docs" / "reference" / "cli.md"}
 PAGES = sorted(
-    {TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "tests/README.md", *(TOP / "docs").rglob("*.md")} - GENERATED
+    {TOP / "README.md", TOP / "CONTRIBUTING.md", *TOP.glob("te*/README.md"), *(TOP / "docs").rglob("*.md")} - GENERATED
 )
 
 _SPAN = re.compile(r"`([^`\n]+)`")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_FOLDERS = "benchmarks|docs|envbuilder|examples|images|matrices|policies|scripts|templates|tests"
+_FOLDERS = "benchmarks|docs|envbuilder|examples|images|matrices|scripts|templates|tests"
 _PATH = re.compile(rf"^(?:{_FOLDERS})/(?!.*/v\d$)[\w./*<>{{}},-]*$")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _TARGET = re.compile(r"^make ([a-z-]+)")

@@ -109,8 +109,7 @@ def test_a_rule_takes_one_model_of_gpu(name: str, *, same: bool) -> None:
     ("judged", "admitted"),
     [
         (gpu_verdict(), True),
-        (verdict(), True),
-        (verdict(level="load"), False),
+        (verdict(), False),
         (failed_verdict(), False),
         (inconclusive_verdict(), False),
     ],
