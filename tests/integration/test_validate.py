@@ -127,7 +127,6 @@ def test_our_image_passes_and_its_verdict_stands(
 
 @pytest.fixture(scope="module")
 def known(engine: DockerEngine, request_for_cpu: ValidationRequest) -> KnownImage:
-    """Read the good image, and return its record."""
     looked: list[KnownImage] = []
     validate(engine, replace(request_for_cpu, fresh=True), on_look=looked.append)
     return looked[0]
@@ -135,7 +134,6 @@ def known(engine: DockerEngine, request_for_cpu: ValidationRequest) -> KnownImag
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """List the images whose files the engine is asked for."""
     found: list[str] = []
     read = DockerEngine.layer_files
 

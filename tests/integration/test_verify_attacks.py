@@ -84,7 +84,6 @@ class Stage:
         return push_image(self.client, tag, tag.encode())
 
     def attach(self, content: bytes, *, kind: str = ENVELOPE, to: Manifest | None = None) -> str:
-        """Attach bytes to the image; returns the digest that they are stored under."""
         return attach(self.client, to or self.image, content, kind, {}).digest
 
     def seal(self, payload: bytes, *by: str, kind: str = statements.PAYLOAD_TYPE) -> bytes:
@@ -117,12 +116,10 @@ class Stage:
     def payload(
         self, value: Verdict, *, subject: str = "", answers: tuple[str, ...] = (), previous: tuple[str, ...] = ()
     ) -> bytes:
-        """Write the statement of a verdict."""
         predicate = VerdictPredicate(verdict=self.about_image(value), answers=answers, previous=previous)
         return statements.encode(statements.about("x", subject or self.image.digest, statements.VERDICT, predicate))
 
     def edited(self, *changes: tuple[str, str], value: Verdict | None = None) -> bytes:
-        """Write a statement with parts of its text replaced."""
         text = self.payload(value or gpu_verdict()).decode()
         for old, new in changes:
             assert old in text, old
@@ -172,7 +169,6 @@ def good(stage: Stage) -> str:
 
 
 def after_good(*attacks: Attack) -> Attack:
-    """Do things to an image that has been published properly."""
     return in_turn(good, *attacks)
 
 
@@ -189,7 +185,6 @@ def says(value: Verdict, *by: str, answers: tuple[str, ...] | None = None) -> Ca
 
 
 def signs(*changes: tuple[str, str], value: Verdict | None = None, kind: str = statements.PAYLOAD_TYPE) -> Attack:
-    """Attach a statement whose text was changed before it was signed."""
     return lambda stage: stage.attach(stage.seal(stage.edited(*changes, value=value), kind=kind))
 
 
@@ -202,8 +197,6 @@ def bundles(value: Verdict, *by: str) -> Attack:
 
 
 def seals(change: Callable[[dict[str, Any], Stage], dict[str, Any]], value: Verdict | None = None) -> Attack:
-    """Attach a statement in an envelope of which fields are changed after signing."""
-
     def attack(stage: Stage) -> None:
         document = json.loads(stage.seal(stage.payload(value or gpu_verdict())))
         stage.attach(json.dumps(document | change(document, stage)).encode())
@@ -212,7 +205,6 @@ def seals(change: Callable[[dict[str, Any], Stage], dict[str, Any]], value: Verd
 
 
 def signature(change: Callable[[str], dict[str, Any]]) -> Attack:
-    """Attach the good statement with fields of its signature changed."""
     return seals(lambda document, _: {"signatures": [one | change(one["sig"]) for one in document["signatures"]]})
 
 
@@ -221,7 +213,6 @@ def resigned(change: Callable[[str], str]) -> Attack:
 
 
 def beside(*more: dict[str, Any], value: Verdict | None = None) -> Attack:
-    """Attach a statement with further signatures before the good one."""
     return seals(lambda document, _: {"signatures": [*more, *document["signatures"]]}, value)
 
 
@@ -266,8 +257,6 @@ def failed(*levels: Any, **given: Any) -> Verdict:
 
 
 def capitals(value: Verdict) -> Attack:
-    """Attach a statement that writes its subject's digest in capitals."""
-
     def attack(stage: Stage) -> None:
         name = stage.image.digest.removeprefix("sha256:")
         signs((f'"sha256":"{name}"', f'"sha256":"{name.upper()}"'), value=value)(stage)
@@ -287,8 +276,6 @@ def other_image(value: Verdict, *, there: bool = False) -> Callable[[Stage], str
 
 
 def says_result(value: Verdict, *by: str) -> Callable[[Stage], str]:
-    """Attach the test result of a verdict, without the verdict."""
-
     def attack(stage: Stage) -> str:
         made = statements.result_statement("x", about(value, stage.image.digest))
         assert made is not None
@@ -331,8 +318,6 @@ def answers(status: int, body: bytes = b"", **headers: str) -> Action:
 
 
 def relays(more: bytes = b"", **changed: str) -> Action:
-    """Answer what the registry does, with further bytes or other headers."""
-
     def action(front: Front) -> None:
         status, headers, body = front.upstream()
         front.say(status, body + more, **headers | {name.replace("_", "-"): value for name, value in changed.items()})
@@ -370,12 +355,10 @@ def index(*entries: Any, **headers: str) -> Action:
 
 
 def fronted(pattern: str, action: Action) -> Attack:
-    """Answer some requests about a published image in another way."""
     return after_good(lambda stage: stage.rules.on(pattern, action))
 
 
 def everywhere(name: str, action: Action, expected: str) -> list[Row]:
-    """Let each kind of request meet the same answer."""
     kinds = (("manifest", MANIFESTS), ("list", REFERRERS), ("statement", BLOBS))
     return [Row(f"{name} instead of the {kind}", fronted(pattern, action), expected) for kind, pattern in kinds]
 
@@ -429,7 +412,6 @@ def no_list(status: int, body: bytes = b"") -> Attack:
 
 
 def put_artifact(stage: Stage, *layers: Descriptor, subject: bool = True) -> str:
-    """Store an artifact about the image that is made in another way than envbuilder's."""
     client = stage.client
     made = Artifact(
         schema_version=2,
@@ -458,7 +440,6 @@ def large_document(stage: Stage) -> None:
 
 
 def without_subject(stage: Stage, known: str) -> list[Any]:
-    """List a FAILED whose artifact names no subject."""
     layer = stage.client.put_blob(stage.seal(stage.payload(failed("cpu"))), ENVELOPE)
     return [entry(known), entry(put_artifact(stage, layer, subject=False))]
 
@@ -525,8 +506,6 @@ def only(_: Stage, passed: str) -> Manifest:
 
 
 def moves_meanwhile(stage: Stage) -> None:
-    """Move the tag to another image as soon as it has been read."""
-
     def action(front: Front) -> None:
         front.forward()
         later = stage.push("image-of-later")
@@ -550,8 +529,6 @@ def busy_once(stage: Stage) -> None:
 
 
 def tokens(service: Action) -> Attack:
-    """Ask for a login at a service that answers so."""
-
     def attack(stage: Stage) -> None:
         challenge = f'Bearer realm="http://{stage.front}/service",service="x"'
         stage.rules.on(MANIFESTS, answers(401, WWW_Authenticate=challenge)).on("GET /service", service)
@@ -895,8 +872,6 @@ def verdict_of(spec: dict[str, Any]) -> Verdict:
 
 
 def row_of(data: dict[str, Any]) -> Row:
-    """Make a row of the table in YAML."""
-
     def attack(stage: Stage) -> None:
         stage.threshold = data.get("threshold", 1)
         limits = {name: TIMES.get(time, time) for name, time in data.get("expires", {}).items()}

@@ -100,7 +100,6 @@ MOVES = st.lists(st.sampled_from(MUTATIONS), min_size=1, max_size=4)
 
 
 def moved(messages: list[Any], mutations: list[Callable[[list[Any], Random], list[Any]]], seed: int) -> list[Any]:
-    """Move messages, as long as there are some left."""
     for mutate in mutations:
         messages = (mutate(messages, Random(seed)) if len(messages) > 1 else messages) or messages
     return messages

@@ -81,12 +81,10 @@ def folder(path: str, mode: int = 0o755, **given: Any) -> dict[str, LayerFile]:
 
 
 def record(layer: Layer) -> LayerRecord:
-    """Read a layer as the engine's would be read."""
     return scan(LayerStream(iter([entry(*pair) for pair in layer.items()]), "sha256:" + "0" * 64))
 
 
 def image_of(*layers: Layer) -> ImageFiles:
-    """Stack layers, lowest first."""
     return ImageFiles(tuple(record(layer) for layer in layers))
 
 
@@ -119,11 +117,9 @@ def context_of(
 
 
 def errors(*layers: Layer, **image: Any) -> list[Finding]:
-    """Return the errors of the check ``files`` about an image of these layers."""
     return [one for one in files(context_of(image_of(*layers), **image)).findings if one.severity is Severity.ERROR]
 
 
 def findings_of(name: str, subject: ImageContext) -> tuple[Finding, ...]:
-    """Return the findings of one check on the host."""
     (check,) = (one for one in CHECKS if one.name == name)
     return output_of(check, subject).findings

@@ -44,6 +44,5 @@ def run_time(toolkit: int) -> bytes:
 
 
 def cudnn_part(version: tuple[int, int, int]) -> bytes:
-    """Make a part of cuDNN that exports its version."""
     major, minor, patch = version
     return shared_object("libcudnn_ops_infer.so.8", "cudnn_ops_infer_version", bytes((patch, minor, major, 0)))

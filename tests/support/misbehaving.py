@@ -15,7 +15,6 @@ MISBEHAVE = {path.name: path.read_bytes() for path in PROBES}
 
 
 def write_suite(folder: Path) -> Path:
-    """Write the suite and what misbehaves into ``folder``, and return it."""
     folder.mkdir(exist_ok=True)
     for name, content in {**probe_files(), **MISBEHAVE}.items():
         (folder / name).write_bytes(content)

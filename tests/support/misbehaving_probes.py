@@ -12,12 +12,10 @@ from envbuilder_probes.result import Answer, Facts, passed  # the suite, by its 
 
 
 def well(facts: Facts, **arguments: object) -> Answer:
-    """Answer as a probe should."""
     return passed("an answer", str(arguments))
 
 
 def nap(facts: Facts, seconds: float = 1.0) -> Answer:
-    """Answer as a probe should, so many seconds later."""
     time.sleep(seconds)
     return passed("an answer", "late")
 

@@ -59,7 +59,6 @@ def growing_graph(tf: Any) -> Recording:
 
 
 def session_recreation(tf: Any) -> Recording:
-    """Make a session for every step."""
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
         output = tf.reduce_sum(tf.matmul(tf.ones((32, 32)), tf.ones((32, 32))))
@@ -76,8 +75,6 @@ def session_recreation(tf: Any) -> Recording:
 
 
 def periodic_hook(tf: Any) -> Recording:
-    """Write something in every twentieth step."""
-
     def after(index: int) -> None:
         if index % 20 == 19:
             time.sleep(0.15)
@@ -97,7 +94,6 @@ def allocator_churn(tf: Any) -> Recording:
 
 
 def host_copies(tf: Any) -> Recording:
-    """Fetch a large result to the host in every step."""
     model = Model(tf)
     big = tf.fill((1024, 1024), 1.0)
 

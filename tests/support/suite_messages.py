@@ -16,7 +16,6 @@ END = {"event": "end"}
 
 
 def row(name: str, level: CheckLevel, probe: str = "m:f", **given: Any) -> Check:
-    """Make a row of the table of checks."""
     return Check(name=name, level=level, probe=probe, proves="x", codes=(), **{"group": "framework", **given})
 
 
@@ -30,7 +29,6 @@ def lines(*events: dict[str, Any], token: str = TOKEN) -> bytes:
 
 
 def order(plan: object, **more: object) -> bytes:
-    """Write what a runner reads on its standard input."""
     return json.dumps({"token": TOKEN, "plan": plan, **more}).encode()
 
 

@@ -51,7 +51,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """Return a site folder, deep enough in an environment of its own."""
     folder = tmp_path / "venv" / "lib" / "python3.11" / "site-packages"
     folder.mkdir(parents=True)
     return folder

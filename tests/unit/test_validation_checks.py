@@ -69,6 +69,9 @@ def test_selected_checks_follow_from_flavor_profile_and_lock() -> None:
     assert {check.level for check in cpu} == {"static", "load", "cpu"}
     assert not {"locked", "claims"} & {check.name for check in cpu}
     assert "secrets" not in {check.name for check in suite_plan.select(Facts(flavor="cpu", place="here"))}
+    bare = suite_plan.select(Facts(flavor="gpu", locked=(("a", "1"),), environment="x", without_tools=True))
+    assert {check.name for check in quick} - {check.name for check in bare} == {"xla-assembles"}
+    assert all(check in quick for check in bare)
 
 
 def test_plan_contains_every_check_once_after_its_needs() -> None:
@@ -203,16 +206,6 @@ def test_malformed_message_is_a_protocol_violation(payload: bytes) -> None:
     assert any("cannot be read" in text for text in made.violations())
     assert made.driver().count == 0
     assert made.host == HostRef()
-
-
-def test_base_accepted_without_tools_skips_the_assembly_check() -> None:
-    facts = suite_plan.Facts(flavor="gpu", environment="x")
-    names = [
-        {check.name for check in suite_plan.select(msgspec.structs.replace(facts, without_tools=known))}
-        for known in (True, False)
-    ]
-    assert names[1] - names[0] == {"xla-assembles"}
-    assert not names[0] - names[1]
 
 
 MODULES = sorted(name for name in probe_files() if name.endswith(".py"))

@@ -157,7 +157,6 @@ class Index(PackageIndex):
 
 
 def on_host(index: Index | None, cache: Path, *layers: Layer, lock: str = LOCK, **given: Any) -> ImageContext:
-    """Put an image before the checks, on a host with this index and this cache."""
     return replace(context_of(image_of(*layers), lock=lock, **given), wheels=WheelRecords(index, Cache(cache)))
 
 
@@ -166,7 +165,6 @@ def held_against(records: dict[str, str] | None, cache: Path, *layers: Layer) ->
 
 
 def wheel(files: dict[str, bytes] = NUMPY, name: str = "numpy") -> dict[str, str]:
-    """Return the RECORD of a wheel with these files, by its project."""
     return {name: package(name, "2.4.6", files)[f"{SITE}/{name}-2.4.6.dist-info/RECORD"].decode()}
 
 
@@ -202,7 +200,6 @@ CUDART_BY_CONDA: Layer = {
 
 
 def digests(content: bytes) -> tuple[Layer, Layer]:
-    """Return the records of dpkg and of conda for a library with this content."""
     md5, sha256 = hashlib.md5(content).hexdigest(), hashlib.sha256(content).hexdigest()  # noqa: S324 - dpkg's
     paths = {"paths": [{"_path": CUDART, "sha256": "0", "sha256_in_prefix": sha256}]}
     conda = json.dumps({"files": [CUDART], "paths_data": paths}).encode()
