@@ -60,8 +60,6 @@ WORDS = (*ANSWERS, *HANGS)
 
 
 class Handler(socketserver.BaseRequestHandler):
-    """Answers every request of a connection in the same way."""
-
     word = ""
 
     def handle(self) -> None:

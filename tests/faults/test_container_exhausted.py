@@ -61,7 +61,6 @@ def image(engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def processes(mark: str) -> int:
-    """Count the processes of this host that began with this in their environment."""
     number = 0
     for one in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # gone meanwhile

@@ -53,7 +53,6 @@ class Worker:
 
 
 def work(name: str, seconds: float) -> None:
-    """Fuzz one target in this process."""
     target = next(one for one in TARGETS if one.name == name)
     found = HERE.parents[1] / "out" / "fuzz" / name
     found.mkdir(parents=True, exist_ok=True)

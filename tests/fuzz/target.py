@@ -86,14 +86,12 @@ def fault(target: Target, data: bytes, slower: float = 1.0) -> str:
 
 @cache
 def folder() -> Path:
-    """Return a temporary folder of this process, for parsers that read files."""
     made = Path(tempfile.mkdtemp(prefix="envbuilder-fuzz-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
 
 def file(name: str, data: bytes) -> Path:
-    """Write a case as a file."""
     path = folder() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

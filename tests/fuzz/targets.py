@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import re
-import sqlite3
 import sys
 import zlib
 from collections.abc import Callable, Iterable
@@ -58,7 +57,7 @@ from envbuilder.validation import file_records, image_claims, image_files, layer
 from envbuilder.validation.checks import CHECKS
 from envbuilder.validation.image_settings import keras_settings
 from envbuilder.validation.suite_session import Session
-from envbuilder.validation.verdict_store import History, read_verdict, users_verdict
+from envbuilder.validation.verdict_store import read_verdict, users_verdict
 from envbuilder.verdict import Verdict, contradiction
 from envbuilder.workspace import Workspace, read_document, write_document
 
@@ -461,24 +460,7 @@ def _own_base() -> str:
     return str(file("own.yaml", text.encode()))
 
 
-def history(data: bytes) -> None:
-    for suffix in ("-wal", "-shm"):
-        (folder() / f"h.sqlite3{suffix}").unlink(missing_ok=True)
-    found = History(file("h.sqlite3", data))
-    each(found.read, lambda: found.add(verdicts()[:1]))
-
-
-def history_seeds() -> list[bytes]:
-    path = folder() / "seed.sqlite3"
-    History(path).add(verdicts())
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.execute("PRAGMA journal_mode = DELETE")
-    return [path.read_bytes()]
-
-
 def publication(data: bytes) -> None:
-    """Read the journal of an interrupted publication."""
     for entry in journal._read(file("journal.jsonl", data)):
         assert entry.step
 
@@ -527,7 +509,6 @@ TARGETS: tuple[Target, ...] = (
     Target("user-tests", test_results),
     Target("outputs", operation_results),
     Target("stored", stored_document, lambda: documents(*verdicts()[:2])),
-    Target("history", history, history_seeds),
     Target("journal", publication),
     Target("record", layer_record, layer_record_seeds),
 )

@@ -46,12 +46,6 @@ def test_parser_survives_damaged_input(target: Target) -> None:
     fuzz(target, 40)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_parser_survives_much_damaged_input(target: Target) -> None:
-    fuzz(target, 200)
-
-
 @pytest.mark.parametrize("path", FIXED, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_input_of_a_fixed_bug_stays_fixed(path: Path) -> None:
     assert not fault(BY_NAME[path.parent.name], path.read_bytes())

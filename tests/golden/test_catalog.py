@@ -17,12 +17,10 @@ CASES = yaml.safe_load((Path(__file__).parent / "catalog" / "lists.yaml").read_t
 
 
 def asked(case: dict[str, Any], *more: str) -> Result:
-    """Ask the command."""
     return CliRunner().invoke(command, ["list", *shlex.split(case["ask"]), *more])
 
 
 def names(document: dict[str, Any]) -> set[str]:
-    """Return what the rows of every table are called by."""
     rows = [row for table in document["catalog"].values() for row in table]
     return {str(row[key]) for row in rows for key in ("name", "version", "branch") if key in row}
 

@@ -65,7 +65,6 @@ def address(notebook: str) -> Iterator[str]:
 
 
 def wait(page: Browser, expression: str) -> str:
-    """Return the value of an expression as soon as it has one."""
     ends = time.monotonic() + MOST_S
     while not (found := page.js(expression)):
         assert time.monotonic() < ends, f"{expression}: {page.js('document.body.innerText')[:2000]} {page.console}"
@@ -74,7 +73,6 @@ def wait(page: Browser, expression: str) -> str:
 
 
 def opened(page: Browser, address: str, query: str = "") -> None:
-    """Open JupyterLab as soon as it answers."""
     ends = time.monotonic() + MOST_S
     while subprocess.run(["curl", "-fs", "-o", "/dev/null", f"{address}/api"], check=False).returncode:
         assert time.monotonic() < ends, "JupyterLab does not answer"

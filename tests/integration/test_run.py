@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 
 def envbuilder(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a folder, as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "envbuilder", *words],
         cwd=folder,

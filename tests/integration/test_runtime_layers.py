@@ -127,7 +127,6 @@ def test_newer_docker_makes_layers_of_the_same_files(tmp_path: Path, engine: Doc
 
 
 def files_of_layers(engine: DockerEngine, name: str) -> list[dict[str, FileRow]]:
-    """Return path, kind, mode, owner, time and digest of each layer's files, by path."""
     image = engine.image(name)
     assert image is not None
     return [{row.path: row for row in layer.rows} for layer in read_image(engine, image).records]

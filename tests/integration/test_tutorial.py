@@ -30,7 +30,6 @@ def saved_files(text: str) -> dict[str, str]:
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """Yield each command with the output that the page shows."""
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, output = part.partition("\n")
@@ -46,7 +45,6 @@ def fits(shown: str, printed: str) -> bool:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Mapping[str, str]:
-    """Make a home without anything, and give the environment of a shell there."""
     wheels, venv, uv = tmp_path / "wheels", tmp_path / "venv", find_uv_bin()
     index = os.environ | for_uv(read())
     subprocess.run([uv, "build", "--wheel", "--quiet", "-o", wheels, TOP], check=True, cwd=tmp_path, env=index)

@@ -85,7 +85,6 @@ def names(folder: Path, printed: bytes) -> Result:
 
 
 def history(folder: Path) -> Result:
-    """Return whether the history is sound and each row has the contents of its key."""
     path = folder / "out" / "history.sqlite3"
     if not path.exists():
         return {}

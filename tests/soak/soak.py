@@ -52,8 +52,6 @@ class Ended:
 
 @dataclass(frozen=True)
 class Reference:
-    """An undisturbed run of a command."""
-
     code: int
     result: Result
     took: float
@@ -142,14 +140,12 @@ class Soak:
             return Ended(process.pid, process.returncode, out.read(), errors.read(), took, killed)
 
     def survivors(self, folder: Path) -> list[str]:
-        """Name processes that outlive an interrupted command."""
         until = time.monotonic() + CHILDREN_END_WITHIN_S
         while (left := list(processes_of(folder))) and time.monotonic() < until:
             time.sleep(0.05)
         return [f"process {pid} is still alive" for pid in left]
 
     def leftovers(self, folder: Path, pids: tuple[int, ...]) -> list[str]:
-        """Name temporary files, processes, containers and volumes that both runs left."""
         found = [path.name for path in (*folder.rglob(".*.tmp"), *temporary(folder).iterdir())]
         found += [f"process {pid}" for pid in processes_of(folder)]
         if self.pool != "host":
@@ -190,7 +186,6 @@ def processes_of(folder: Path) -> Iterator[int]:
 
 
 def in_engine(pid: int) -> list[str]:
-    """Name containers and volumes of a process that has ended."""
     found = []
     for words in (("ps", "-aq"), ("volume", "ls", "-q")):
         command = ["docker", *words, "--filter", f"label={LABEL}={pid}"]
@@ -200,7 +195,6 @@ def in_engine(pid: int) -> list[str]:
 
 
 def faults_of_end(ended: Ended, sent: signal.Signals, reference: Reference) -> Iterator[str]:
-    """Yield faults of how an interrupted command ended: late, by a traceback, or with another code."""
     loading = b"envbuilder/cli/__init__.py" not in ended.errors  # Python itself was still importing
     if ended.killed and ended.took > ENDS_WITHIN_S:
         yield f"took {ended.took:.0f} s to end"
@@ -212,7 +206,6 @@ def faults_of_end(ended: Ended, sent: signal.Signals, reference: Reference) -> I
 
 
 def differences(reference: Reference, again: Ended, result: Result) -> Iterator[str]:
-    """Yield differences between the run after an interruption and an undisturbed one."""
     if again.code != reference.code or b"Traceback" in again.errors:
         yield f"run again, it ends with {again.code}, not {reference.code}: {again.errors[-600:]!r}"
     for key in sorted(reference.result.keys() | result.keys()):

@@ -109,7 +109,6 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path, address: str = "127.0.0.1") -> Iterator[str]:
-    """Serve a folder while this lasts; yields its address."""
     server = ThreadingHTTPServer((address, 0), partial(_Quiet, directory=str(folder)))
     threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:

@@ -65,7 +65,6 @@ class Browser:
         self.js("1")
 
     def js(self, expression: str) -> Any:
-        """Evaluate JavaScript in the page and return its value."""
         given = {"expression": expression, "returnByValue": True, "awaitPromise": True}
         answer = self._call("Runtime.evaluate", given)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
@@ -135,7 +134,6 @@ class Browser:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """Start Chromium with an empty profile in a folder."""
     names = ("chromium", "chromium-browser", "google-chrome")
     program = next(filter(None, map(shutil.which, names)), None)
     assert program, "chromium is not installed: scripts/setup installs it"

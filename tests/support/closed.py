@@ -25,7 +25,6 @@ _Address = Any
 
 
 def refuse(what: str, mark: str) -> NoReturn:
-    """Fail the test that is running."""
     pytest.fail(f"a test that is not marked `{mark}` reaches for {what}")
 
 

@@ -30,7 +30,6 @@ WITHOUT = [words for words, _ in commands() if words not in WITH_JSON]
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Run a command line; return its exit code, standard output and standard error."""
     with pytest.raises(SystemExit) as left:
         main(list(words))
     printed = capsys.readouterr()

@@ -26,12 +26,10 @@ class Shown(NamedTuple):
 
 
 def shown(page: str) -> tuple[Shown, ...]:
-    """List the commands of a page with the output below each."""
     return tuple(Shown(found["command"], found["output"]) for found in _BLOCK.finditer(page))
 
 
 def output_of(command: str) -> str:
-    """Run one command line of ours in this process, and return what it prints on standard output."""
     _, *words = shlex.split(command)
     return CliRunner().invoke(root, words).stdout.rstrip("\n") + "\n"
 

@@ -67,7 +67,6 @@ def dask_cluster(folder: Path) -> Iterator[DaskCluster]:
 
 
 def start_scheduler(cluster: DaskCluster) -> None:
-    """Start the scheduler, and wait until it listens."""
     port = cluster.address.rpartition(":")[2]
     options = ("--host", "tls://127.0.0.1", "--port", port, "--no-dashboard")
     cluster.start("scheduler", sys.executable, "-m", "dask", "scheduler", *options)

@@ -37,7 +37,6 @@ def _ptx(one: Ptx) -> bytes:
 
 
 def elf(sections: Mapping[str, bytes], before: bytes = b"") -> bytes:
-    """Write a shared object with these sections, and bytes in no section before them."""
     names = b"\0.shstrtab\0" + b"".join(name.encode() + b"\0" for name in sections)
     content, rows = names + before, [(0, 0, 0, 0), (1, 3, 64, len(names))]
     for name, held in sections.items():

@@ -117,7 +117,6 @@ def gpu_environment(**given: Any) -> Environment:
 
 
 def check(name: str = "import", outcome: str = "passed", **given: Any) -> CheckResult:
-    """Make one check's result."""
     values: dict[str, Any] = {"level": "cpu", "duration_s": 1.5, "expected": "imports", "observed": "imports"}
     return CheckResult(name=name, outcome=outcome, **{**values, **given})  # type: ignore[arg-type]
 
@@ -150,7 +149,6 @@ def verdict(**given: Any) -> Verdict:
 
 
 def gpu_verdict(**given: Any) -> Verdict:
-    """Make a PASSED verdict at level gpu, from driver 535 and an H100."""
     values: dict[str, Any] = {
         "environment": gpu_environment(),
         "host": HostRef(driver="535.104.05", gpus=(H100,), kernel="6.1.0", cpus=64),
@@ -162,7 +160,6 @@ def gpu_verdict(**given: Any) -> Verdict:
 
 
 def failed_verdict(**given: Any) -> Verdict:
-    """Make a FAILED verdict with the finding that explains it."""
     found = finding()
     values: dict[str, Any] = {
         "verdict": "FAILED",

@@ -210,7 +210,6 @@ class FakeEngine:
 
 
 def _instructions(text: str) -> list[str]:
-    """Return the instructions of a Dockerfile, each on one line."""
     whole = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE)
     return [line.strip() for line in re.sub(r"\\\n", " ", whole).splitlines() if line.strip()]
 

@@ -26,7 +26,6 @@ class Rules:
     over: threading.Event = field(default_factory=threading.Event)
 
     def on(self, pattern: str, action: Action) -> Rules:
-        """Add a rule; returns the rules, for another."""
         self.actions.append((pattern, action))
         return self
 

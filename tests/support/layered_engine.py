@@ -21,7 +21,6 @@ CONFIG = "application/vnd.docker.container.image.v1+json"
 
 
 def layer(text: str, size: int = 200_000) -> bytes:
-    """Write a layer: a tar of one file, of about so many bytes."""
     data = (text * (size // len(text) + 1)).encode()
     return tar({text: data})
 
@@ -84,7 +83,6 @@ class LayeredEngine(FakeEngine):
 
     @contextmanager
     def export(self, *references: str) -> Iterator[Iterable[bytes]]:
-        """Stream the image's archive in small pieces."""
         (reference,) = references
         image = self._required(reference, "save")
         data = self.archive(self.layers[image.id])

@@ -33,7 +33,6 @@ def package_folders(
 
 
 def store_packages(environment: Environment, lock: str, workspace: Workspace) -> None:
-    """Write them into a workspace."""
     for name, folder in package_folders(environment, lock).items():
         for path, text in folder.files(name).items():
             write_atomically(workspace.images / path, text.encode())

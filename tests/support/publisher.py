@@ -23,7 +23,6 @@ class PushingEngine(FakeEngine):
     """An engine in memory that writes an image's configuration and manifest into a real registry."""
 
     def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
-        """Put an image into the store under the id that its configuration has."""
         made = super().add(tag, content, labels)
         self._store[tag] = replace(made, id=digest_of(contents(made.labels["number"])))
         return self._store[tag]

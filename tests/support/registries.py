@@ -29,7 +29,6 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 def free_port() -> int:
-    """Find a port on loopback that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -33,7 +33,6 @@ def order(plan: object, **more: object) -> bytes:
 
 
 def events_of(printed: bytes) -> list[dict[str, Any]]:
-    """Return the events of what a runner printed, and check that it printed nothing else."""
     reader = Reader(TOKEN)
     events = [json.loads(document) for document in reader.feed(printed)]
     assert not reader.strange

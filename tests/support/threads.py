@@ -67,7 +67,6 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def load() -> dict[str, Thread]:
-    """Read every thread, by name."""
     threads: dict[str, Thread] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         for row in yaml.load(path.read_text(encoding="utf-8"), Loader=_Texts):  # noqa: S506 - a SafeLoader

@@ -105,6 +105,5 @@ def judged(differences_: Differences, **new: Any) -> tuple[str, dict[str, Clause
 
 
 def suite(passed_both: int, total: int, **more: Any) -> Differences:
-    """Make calm differences with a suite that was run."""
     counts = TestCounts(total=total, passed_both=passed_both, passed_old=passed_both)
     return replace(CALM, tests=(), tests_run=total, tests_counted=replace(counts, **more))

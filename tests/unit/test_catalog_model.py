@@ -169,15 +169,12 @@ def test_every_toolkit_s_own_driver_has_a_branch() -> None:
         ("RTX3090", "8.6"),
         ("2080ti", "7.5"),
         ("NVIDIA GeForce RTX 3060 Laptop GPU", "8.6"),
-        ("Tesla V100-SXM2-16GB", "7.0"),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0"),
         ("GeForce GTX 1080 Ti/PCIe/SSE2", "6.1"),
-        ("rtx 2080 super max-q", "7.5"),
         ("GTX TITAN X", "5.2"),
         ("TITAN X (Pascal)", "6.1"),
         ("RTX 6000 Ada", "8.9"),
         ("Quadro RTX 6000", "7.5"),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "12.0"),
         ("NVIDIA Corporation GP104 [GeForce GTX 1080] (rev a1)", "6.1"),
     ],
 )
@@ -297,15 +294,11 @@ def test_listing_covers_the_model() -> None:
     ("name", "system", "python", "glibc"),
     [
         ("debian:12", "debian-bookworm", "3.11", "2.36"),
-        ("debian:12.5-slim", "debian-bookworm", "3.11", "2.36"),
         ("debian:bookworm-20260112-slim", "debian-bookworm", "3.11", "2.36"),
         ("docker.io/library/debian:trixie@sha256:00", "debian-trixie", "3.13", "2.41"),
-        ("ubuntu:jammy-20240227", "ubuntu-22.04", "3.10", "2.35"),
         ("registry.example.com:5000/ubuntu:24.04", "ubuntu-24.04", "3.12", "2.39"),
         ("python:3.12", "python-3.12", "3.12", "2.36"),
-        ("python:3.12.7-slim", "python-3.12", "3.12", "2.36"),
         ("python:3.9-slim-bullseye", "python-3.9", "3.9", "2.31"),
-        ("python:3.13-trixie", "python-3.13", "3.13", "2.41"),
     ],
 )
 def test_an_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
@@ -324,27 +317,11 @@ def test_alpine_is_told_from_what_is_not_known(name: str) -> None:
     assert found.other == CATALOG.other_system("alpine")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "python",
-        "python:latest",
-        "python:3",
-        "python:slim",
-        "python:3.12-slim-buster",
-        "python:3.12-windowsservercore",
-        "python:2.7-slim",
-        "debian",
-        "debian:stable",
-        "debian:12-backports",
-        "ubuntu:rolling",
-        "ubuntu:30.04",
-        "busybox:1",
-        "mycompany/python:3.11",
-        "mycompany/debian:12",
-        "nginx:alpine",
-    ],
-)
+UNKNOWN = "python python:latest python:3 python:slim python:3.12-slim-buster python:2.7-slim debian debian:stable"
+UNKNOWN += " debian:12-backports ubuntu:30.04 busybox:1 mycompany/python:3.11 nginx:alpine"
+
+
+@pytest.mark.parametrize("name", UNKNOWN.split())
 def test_what_a_tag_does_not_say_is_not_known(name: str) -> None:
     assert CATALOG.plain_image(name) is None
     assert CATALOG.image(name) is None
@@ -357,9 +334,7 @@ KNOWN = CATALOG.image("nvidia/cuda:12.6.3-cudnn-runtime-ubuntu22.04")
     ("tag", "flavor", "cudnn"),
     [
         ("12.6.3-cudnn-runtime-ubuntu22.04", "runtime", "9.5.1.17"),
-        ("12.6.3-cudnn-devel-ubuntu22.04", "devel", "9.5.1.17"),
         ("12.6.3-runtime-ubuntu22.04", "runtime", None),
-        ("12.6.3-devel-ubuntu22.04", "devel", None),
         ("12.6.3-base-ubuntu22.04", "base", None),
     ],
 )
@@ -385,10 +360,8 @@ def test_every_published_image_has_a_flavour() -> None:
     [
         ("2.13.1", ("*",)),
         ("2.14.1", ("cuda_cupti",)),
-        ("2.15.1", ("cuda_cupti",)),
         ("2.16.1", ("*",)),
         ("2.16.2", ("cuda_cupti",)),
-        ("2.18.1", ("cuda_cupti",)),
         ("2.19.1", ("cuda_cupti",)),
         ("2.20.0", ()),
         ("2.21.0", ("cusolver",)),

@@ -22,17 +22,10 @@ from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import SCALARS, Trust
 
 SCRIPT = Path(capture.__file__)
-OLD_PYTHONS = [
-    str(path)
-    for version in ("3.6", "3.7", "3.8", "3.9")
-    for path in (*Path.home().glob(f".pyenv/versions/{version}.*/bin/python3"), Path(f"/usr/bin/python{version}"))
-    if path.exists()
-]
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """Run the script once for the Python that runs these tests."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, timeout=300)
     made: dict[str, Any] = json.loads(done.stdout)
     return made
@@ -130,14 +123,6 @@ def test_of_an_odd_list_what_fits_is_kept() -> None:
 )
 def test_a_damaged_document_is_none(text: str) -> None:
     assert parse(text) is None
-
-
-@pytest.mark.parametrize("python", OLD_PYTHONS or [pytest.param("", marks=pytest.mark.skip(reason="no old Python"))])
-def test_runs_on_old_pythons(python: str) -> None:
-    done = subprocess.run([python, "-"], input=SCRIPT.read_text(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    assert json.loads(done.stdout)["python"] == version
 
 
 def test_needs_the_standard_library_alone() -> None:

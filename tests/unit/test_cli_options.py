@@ -128,12 +128,3 @@ def test_a_word_that_names_no_image_is_a_usage_error(capsys: pytest.CaptureFixtu
     assert code == 2
     assert repr(target) in err
     assert json.loads(out)["schema"].startswith("envbuilder/error/")
-
-
-def test_an_empty_simulation_is_no_real_validation(capsys: pytest.CaptureFixture[str]) -> None:
-    """An unset variable in --simulate is an error, never a validation on the host's real driver."""
-    code, _, err = ran(capsys, "validate", "some/image:tag", "--simulate", "")
-    assert code == 2
-    assert "--simulate' is empty" in err
-    code, _, _ = ran(capsys, "validate", "--here", "--simulate", "")
-    assert code == 2

@@ -54,8 +54,6 @@ def sample(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """One command's document and what writes its text."""
-
     command: tuple[str, ...]
     document: Any
     as_text: Callable[[Any], str]
@@ -176,7 +174,6 @@ def test_every_command_with_json_has_a_case(every: tuple[Case, ...]) -> None:
 
 
 def test_the_text_is_made_from_the_json_only(every: tuple[Case, ...]) -> None:
-    """The text that is written from the decoded JSON equals the text of the document."""
     for case in every:
         read = msgspec.json.decode(as_json(case.document), type=type(case.document))
         assert case.as_text(read) == case.as_text(case.document), case.command

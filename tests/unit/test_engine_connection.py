@@ -53,59 +53,33 @@ def trace(message: bytes) -> bytes:
     return line(id="moby.buildkit.trace", aux=base64.b64encode(message).decode())
 
 
-def described(history: object = (), **fields: Any) -> dict[str, Any]:
-    image = {"Id": "sha256:1", "Config": {}, "RootFS": {"Layers": ["sha256:2"]}, **fields}
-    return {"images__a:b__json": image, "images__a:b__history": history}
-
-
 ASK_INFO: Ask = lambda engine, _: engine.info()  # noqa: E731 - rows of a table
 ASK_IMAGE: Ask = lambda engine, _: engine.image("a:b")  # noqa: E731
 STRANGE: dict[str, tuple[dict[str, Any], Ask]] = {
     "info null": ({"info": b"null"}, ASK_INFO),
-    "info a list": ({"info": []}, ASK_INFO),
     "info not JSON": ({"info": b"<html>"}, ASK_INFO),
     "info not UTF-8": ({"info": b'{"ServerVersion":"\xff"}'}, ASK_INFO),
     "info deep": ({"info": b'{"Runtimes":' + b"[" * 100_000}, ASK_INFO),
-    "info with a number for a text": ({"info": {"ServerVersion": 7}}, ASK_INFO),
     "info without end": ({"info": forever(b" " * 65_536)}, ASK_INFO),
     "info cut": ({"info": lambda handler: cut(handler, b'{"a"')}, ASK_INFO),
     "inspect empty": ({"images__a:b__json": {}, "images__a:b__history": []}, ASK_IMAGE),
-    "inspect a list": ({"images__a:b__json": [], "images__a:b__history": []}, ASK_IMAGE),
-    "labels a list": (described(Config={"Labels": []}), ASK_IMAGE),
-    "layers numbers": (described(RootFS={"Layers": [1]}), ASK_IMAGE),
-    "history null": (described(b"null"), ASK_IMAGE),
-    "history of texts": (described(["x"]), ASK_IMAGE),
-    "history with a text for a size": (described([{"Size": "1", "CreatedBy": "x"}]), ASK_IMAGE),
+    "history of texts": ({"images__a:b__json": {"Id": "1", "Config": {}}, "images__a:b__history": ["x"]}, ASK_IMAGE),
     "a list of images that is none": ({"images__json": {}}, lambda engine, _: engine.names("a")),
     "containers null": ({"containers__json": b'"x"', "volumes": {}}, lambda engine, _: engine.sweep()),
-    "containers without labels or ids": (
-        {"containers__json": [{"Labels": [1]}], "volumes": {}},
-        lambda engine, _: engine.sweep(),
-    ),
     "volumes a list": ({"containers__json": [], "volumes": [1]}, lambda engine, _: engine.sweep()),
     "prune a text": ({"images__prune": "all"}, lambda engine, _: engine.prune("x")),
     "cache a text": ({"build__prune": "all"}, lambda engine, _: engine.trim_cache(0)),
     "created empty": ({"containers__create": {}}, run),
-    "created a list": ({"containers__create": []}, run),
     "a record list": ({"build": b"[1]\n"}, build),
     "a record no JSON": ({"build": b"<html>\n"}, build),
-    "a record not UTF-8": ({"build": b'{"id":"\xff"}\n'}, build),
     "a record without end": ({"build": forever(b"x" * 65_536)}, build),
-    "a record's id a number": ({"build": line(id=7)}, build),
     "image id without aux": ({"build": line(id="moby.image.id")}, build),
-    "image id of another shape": ({"build": line(id="moby.image.id", aux=["x"])}, build),
     "trace no base64": ({"build": line(id="moby.buildkit.trace", aux="***")}, build),
-    "trace null": ({"build": line(id="moby.buildkit.trace")}, build),
     "trace no protobuf": ({"build": trace(b"\xff" * 20)}, build),
-    "trace cut": ({"build": trace(b"\x0a\x7f")}, build),
     "an image that is not there afterwards": ({"build": line(id="moby.image.id", aux={"ID": "sha256:9"})}, build),
     "pull a list": ({"images__create": b"[]\n"}, lambda engine, _: engine.pull("a:b")),
     "pull an error": ({"images__create": line(error="no such")}, lambda engine, _: engine.pull("a:b")),
     "push without a digest": ({"images__a__push": line(status="x")}, lambda engine, _: engine.push("a:b")),
-    "push a digest of another shape": (
-        {"images__a__push": line(aux={"Digest": 7})},
-        lambda engine, _: engine.push("a:b"),
-    ),
     "import an error": ({"images__create": line(error="no space")}, import_base),
     "export refused": ({"images__get": lambda handler: handler.send(b"[]", 500)}, export),
     "export cut": ({"images__get": lambda handler: cut(handler, b"x")}, export),
@@ -134,12 +108,7 @@ def test_strange_answer_is_the_engines_failure(answers: dict[str, Any], ask: Ask
 
 
 PODMAN = {
-    "Platform": {"Name": "linux/amd64/debian-12"},
-    "Components": [
-        {"Name": "Podman Engine", "Version": "4.3.1"},
-        {"Name": "Conmon", "Version": "conmon version 2.1.6"},
-    ],
-    "Version": "4.3.1",
+    "Components": [{"Name": "Podman Engine", "Version": "4.3.1"}, {"Name": "Conmon", "Version": "version 2.1.6"}],
     "ApiVersion": "1.41",
     "MinAPIVersion": "1.24",
 }
@@ -150,10 +119,7 @@ PODMAN = {
     ("version", "message"),
     [
         ({"ApiVersion": "banana"}, "no container engine"),
-        ({"ApiVersion": None}, "no container engine"),
         ([], "no container engine"),
-        ({}, "no container engine"),
-        (b"null", "no container engine"),
         (b"<html>", "no container engine"),
         (PODMAN, r"Podman 4\.3\.1: .* BuildKit"),
     ],
@@ -242,7 +208,6 @@ def settings(folder: Path, config: object, meta: object = None) -> None:
 
 
 def far(**endpoint: Any) -> dict[str, Any]:
-    """Return a context as Docker writes it."""
     return {"Name": "far", "Metadata": {}, "Endpoints": {"docker": {"Host": FAR, "SkipTLSVerify": False, **endpoint}}}
 
 
@@ -287,17 +252,11 @@ def test_default_engine_is_used_without_a_configuration(tmp_path: Path) -> None:
 DAMAGED: dict[str, tuple[object, object]] = {
     "no such context": ({"currentContext": "far"}, None),
     "a path as name": ({"currentContext": "../../far"}, far()),
-    "a number as name": ({"currentContext": 5}, far()),
-    "configuration is a list": ([], far()),
     "cut": ({"currentContext": "far"}, "{"),
-    "empty": ({"currentContext": "far"}, ""),
-    "a list": ({"currentContext": "far"}, []),
     "null": ({"currentContext": "far"}, "null"),
     "no endpoints": ({"currentContext": "far"}, {"Name": "far"}),
-    "endpoints of another kind": ({"currentContext": "far"}, {"Endpoints": {"kubernetes": {}}}),
     "an endpoint that is a text": ({"currentContext": "far"}, {"Endpoints": {"docker": "x"}}),
     "no host": ({"currentContext": "far"}, far(Host="")),
-    "a host that is a number": ({"currentContext": "far"}, far(Host=1)),
     "nesting": ({"currentContext": "far"}, "[" * 100_000),
 }
 

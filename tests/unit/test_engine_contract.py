@@ -50,7 +50,6 @@ class Bench:
 
 @pytest.fixture(scope="module", params=["fake", pytest.param("docker", marks=pytest.mark.engine)])
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Each engine with the same small base; what a test names is removed in the end."""
     engine: Engine = FakeEngine(script=lambda spec: SCRIPTS[spec.command[-1]]) if request.param == "fake" else connect()
     prefix = f"scratch-contract-{uuid.uuid4().hex[:8]}"
     tar = tmp_path_factory.mktemp("base") / "base.tar"

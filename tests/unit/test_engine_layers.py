@@ -44,7 +44,6 @@ def entry(name: str, content: bytes = b"", kind: bytes = b"0", **fields: bytes) 
 
 
 def archive(*layers: bytes, manifest: bool = True, name: str = "{0}/layer.tar") -> list[bytes]:
-    """Write what an engine saves, in chunks of odd sizes."""
     entries = [entry(name.format(number), content) for number, content in enumerate(layers)]
     entries += [entry("blobs/sha256/config", b"{}" * 600), entry("manifest.json", b"[]") if manifest else b"", END]
     saved = b"".join(entries)
@@ -52,12 +51,10 @@ def archive(*layers: bytes, manifest: bool = True, name: str = "{0}/layer.tar") 
 
 
 def contents(files: Iterable[LayerFile]) -> dict[str, tuple[str, str, bytes]]:
-    """Read a layer to its end: path → kind, target, content."""
     return {one.path: (one.kind, one.target, b"".join(one.pieces()) if one.kind == "file" else b"") for one in files}
 
 
 def read(layer: bytes) -> dict[str, tuple[str, bytes]]:
-    """Read a layer of an archive to its end: path → kind, content or target."""
     rows = [row for stream in layers(archive(layer)) for row in contents(stream.files).items()]
     return {path: (kind, content or target.encode()) for path, (kind, target, content) in rows}
 

@@ -66,7 +66,6 @@ class Root:
         return subprocess.run(command, env=given, cwd=self.folder, capture_output=True, text=True, check=False)
 
     def written(self) -> dict[str, int]:
-        """Return the time of everything outside of mounted folders."""
         every = self.folder.rglob("*")
         own = (path for path in every if not path.is_relative_to(self.folder / "run") and path.name != "python")
         return {str(path.relative_to(self.folder)): int(path.lstat().st_mtime) for path in own}

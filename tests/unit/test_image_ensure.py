@@ -228,27 +228,6 @@ def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monke
     assert standing(vetted(), workspace) is None
 
 
-class Interrupted(FakeEngine):
-    """An engine whose user presses Ctrl-C amid the first build."""
-
-    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
-        on_step(Step("started", "FROM ${BASE}"))
-        if not self.builds:
-            self.builds.append(request)
-            raise KeyboardInterrupt
-        return super().build(request, on_step)
-
-
-def test_an_interrupted_build_is_built_by_the_next(workspace: Workspace) -> None:
-    engine = Interrupted()
-    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
-    with pytest.raises(KeyboardInterrupt):
-        made(workspace, engine)
-    assert standing(vetted(), workspace) is None
-    assert workspace.build_log(vetted().id).read_text() == "→ FROM ${BASE}\n"
-    assert made(workspace, engine).fresh
-
-
 def test_a_lock_that_does_not_fit_stops_before_the_build(workspace: Workspace) -> None:
     path = workspace.context(vetted().id) / lockfile.LOCK
     other = path.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0")
@@ -441,15 +420,8 @@ def test_a_build_s_log_holds_no_credentials(tmp_path: Path) -> None:
 
 
 class Remembering(FakeEngine):
-    """An engine that remembers what it was asked to build, in which order, and what it holds at each time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[tuple[str, str, bool]] = []
-
-    def build(self, request: BuildRequest, on_step: Callable[[Step], None]) -> Image:
-        on_step(Step("log", request.target, request.tag))
-        self.asked.append((request.tag, request.target, self.image("a:b-tools") is not None))
+    def build(self, request: BuildRequest, _: Callable[[Step], None]) -> Image:
+        self.builds.append(request)
         return self.add(request.tag)
 
 
@@ -468,6 +440,6 @@ def test_the_installer_s_stage_is_built_first(tmp_path: Path, text: str, no_cach
     engine = Remembering()
     request = BuildRequest(context=tmp_path / "context", tag="a:b", no_cache=no_cache)
     build_logged(request, engine, tmp_path / "log", lambda _: None)
-    assert [stage for _, stage, _ in engine.asked] == stages
-    assert engine.asked[-1] == ("a:b", "", False)
+    assert [one.target for one in engine.builds] == stages
+    assert engine.builds[-1].tag == "a:b"
     assert engine.image("a:b-tools") is None

@@ -113,15 +113,12 @@ def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -
 
 TABLES = [
     "mirrors = 5",
-    '[mirrors]\n"docker.io" = 5',
     '[mirrors]\n"docker.io" = "https://mirror.example.org"',
     '[mirrors]\n"docker.io" = "user:secret@mirror.example.org"',
     '[mirrors]\n"docker.io" = "mirror.example.org/../x"',
     '[mirrors]\n"https://docker.io" = "mirror.example.org"',
     "apt = 5",
-    "[apt]\nrepositories = 5",
     '[apt]\nmirror = "https://m.example.org"',
-    "[apt.repositories]\nnvidia-bullseye = 5",
     "[apt.repositories.nvidia-bullseye",
     "\xff",
     *(
@@ -133,7 +130,6 @@ TABLES = [
             '"https://m.example.org/debian [trusted=yes]"',
             '"https://m.example.org/debian\\ndeb http://evil.example.org x main"',
             '"file:///etc"',
-            '"https://m.example.org/../../etc"',
             '"https://m.example.org/$(reboot)"',
         )
     ),
@@ -145,7 +141,6 @@ TABLES = [
             'url = "https://p.example.org/x"\nkey = "/key"\ntrusted = true',
             'url = "https://p.example.org/x"\nkey = "/key"\nsuite = "x [trusted=yes]"',
             'url = "https://p.example.org/x"\nkey = "/key"\nsuite = "x\\ndeb h://e /"',
-            'url = "https://p.example.org/x"\nkey = "/key"\nsuite = ["/"]',
             'url = "https://p.example.org/x"\nkey = "key.gpg"',
             'url = "https://p.example.org/x\x1b[2J"\nkey = "/key"',
         )
@@ -301,7 +296,6 @@ def test_a_repository_that_nobody_configured_is_said_before_apt_is_asked(config:
 
 
 def files_with(settings: Mapping[str, str], **given: Any) -> dict[str, bytes]:
-    """Return the host's files by these variables, and no others; no configuration file is read."""
     with mock.patch.dict(os.environ, {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", **settings}, clear=True):
         return host_files(**given)
 

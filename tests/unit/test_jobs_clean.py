@@ -26,7 +26,6 @@ def engine() -> FakeEngine:
 
 
 def left(engine: FakeEngine) -> set[str]:
-    """Name the images that are still there."""
     return {name for name in (*ON_THE_WAY, *KEPT) if engine.image(name) is not None}
 
 

@@ -49,7 +49,6 @@ def doctor(
 
 
 def runs(diagnosis: Diagnosis) -> dict[str, bool | None]:
-    """Say which flavour runs."""
     return {"cpu" if "cpu" in cell.environment else "gpu": cell.compatible for cell in diagnosis.environments}
 
 

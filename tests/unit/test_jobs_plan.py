@@ -36,7 +36,6 @@ FLEET = """
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """Write the matrix and the fleet."""
     matrix, fleet = tmp_path / "matrix.yaml", tmp_path / "fleet.yaml"
     matrix.write_text(MATRIX)
     fleet.write_text(FLEET)

@@ -52,7 +52,6 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
 
 
 def both_forms(folder: Path) -> tuple[Choice, ...]:
-    """Choose an environment in both forms, of a matrix of its own."""
     wish = {"tensorflow": ["2.20.0"], "os": ["debian-bookworm"], "form": ["runtime", "devel"]}
     (folder / "m.yaml").write_text(json.dumps({"name": "ours", "axes": wish}))
     return (choose(str(folder / "m.yaml"), (), Workspace(folder), load()),)

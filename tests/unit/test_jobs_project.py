@@ -155,16 +155,3 @@ def test_plan_job_is_green_in_a_repository_of_its_own_and_red_for_a_broken_matri
     matrix.write_text(matrix.read_text().replace('"2.19.1"', "2.20"))
     code, text = run_steps(job, here)
     assert (code, "matrix.yaml:2" in text) == (2, True), text
-
-
-def test_every_step_of_the_ci_files_calls_commands_that_exist(here: Path) -> None:
-    repository(here)
-    for form in ("github", "gitlab"):
-        text = run("export", form)
-        for line in text.splitlines():
-            found = line.strip().removeprefix("- ").removeprefix("run: ")
-            if found.startswith("envbuilder "):
-                command = root.get_command(None, found.split()[1])  # type: ignore[arg-type]
-                assert command is not None
-                known = {option for parameter in command.params for option in parameter.opts}
-                assert {word for word in found.split() if word.startswith("-")} <= known, line

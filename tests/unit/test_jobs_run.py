@@ -39,7 +39,6 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 def choice_of() -> Choice:
-    """Choose the quickstart's environment, and a second one that is like it but for its id."""
     choice = choose("quickstart", (), Workspace(ROOT), load())
     (first,) = choice.environments
     return replace(choice, environments=(first, msgspec.structs.replace(first, id="second")))

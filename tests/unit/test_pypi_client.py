@@ -68,15 +68,6 @@ def test_members_are_read_by_ranges(site: Site, tmp_path: Path) -> None:
     assert all(ranges for _, ranges in asked[1:]), "every request for the wheel has a range, except the first, HEAD"
 
 
-def test_metadata_of_the_index_is_preferred_to_the_wheel(site: Site, tmp_path: Path) -> None:
-    site.metadata = True
-    with serving(site) as here:
-        index = client(here.url, tmp_path)
-        (file,) = index.files("thing")
-        assert "numpy>=1.26" in index.metadata(file)
-        assert all(not path.endswith(".whl") for path, _ in here.asked)
-
-
 def test_nothing_is_requested_twice(site: Site, tmp_path: Path) -> None:
     with serving(site) as here:
         first = client(here.url, tmp_path)
@@ -143,8 +134,6 @@ def test_folder_can_be_an_index(tmp_path: Path, site: Site) -> None:
 
 
 class InMemory(Transport):
-    """A transport that serves one wheel."""
-
     def __init__(self, content: bytes) -> None:
         super().__init__(IndexConfig(url=""))
         self.content = content
@@ -154,7 +143,6 @@ class InMemory(Transport):
 
 
 def served(content: bytes) -> tuple[PackageIndex, DistFile]:
-    """Return a client without a cache on disk, and the one wheel that it serves."""
     index = PackageIndex(IndexConfig(url=""), Cache(Path("/nonsuch")))
     index._transport = InMemory(content)
     return index, DistFile(project="demo", filename="demo-1-py3-none-any.whl", url="x", size=len(content))
@@ -176,7 +164,6 @@ def test_members_are_those_of_the_archive(members: dict[str, bytes], *, stored: 
 
 
 def zipped(content: bytes, *, states: int | None = None) -> bytes:
-    """Write an archive of one deflated file; ``states`` replaces its size in the directory."""
     packed = BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a", content)

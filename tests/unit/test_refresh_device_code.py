@@ -122,15 +122,6 @@ def test_kernels_have_the_content_of_every_fat_binary(
     assert kernels(libraries) == tuple(one for one in (hand, generated) if one is not None)
 
 
-@given(st.data())
-def test_hostile_bytes_do_not_raise(data: st.DataObject) -> None:
-    content = bytearray(LIBRARY)
-    for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=12)):
-        content[at] = data.draw(st.integers(0, 255))
-    found = groups(pieces(bytes(content[: data.draw(st.integers(0, len(content)))]), 4096))
-    assert sum(group.fat_binaries for group in found) <= len(content) // 48
-
-
 def test_memory_stays_at_a_few_pieces() -> None:
     """Reading 256 MiB in pieces of 64 KiB, with a fat binary in each fourth, holds less than 4 MiB at any time."""
     piece = bytes(1 << 16)

@@ -65,7 +65,6 @@ def symbols(*names: bytes) -> bytes:
 
 
 def texts(content: bytes, size: int = 1 << 20) -> ObjectTexts:
-    """Read an object in pieces of a size, which pass unchanged."""
     found = ObjectTexts()
     assert b"".join(found.over(content[at : at + size] for at in range(0, len(content), size))) == content
     return found

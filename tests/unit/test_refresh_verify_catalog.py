@@ -114,13 +114,11 @@ def index(tmp_path: Path) -> PackageIndex:
 
 
 def compared(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
-    """Compare the row, with some fields changed, with the index."""
     row = msgspec.structs.replace(ROW, **changes)
     return {one.field: one for one in verify(Catalog(tensorflow=(row,)), index)}
 
 
 def by_binary(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
-    """Compare the row, with some fields changed, with its wheel's libraries."""
     row = msgspec.structs.replace(ROW, **changes)
     return {one.field: one for one in verify_binary(row, Holdings(index), partial(read, index))[0]}
 
@@ -270,7 +268,6 @@ def test_what_is_kept_of_a_wheel_is_of_its_bytes_alone(index: PackageIndex, tmp_
 
 
 def wheel_of(index: PackageIndex) -> DistFile:
-    """Return the wheel that stands for the row."""
     return next(one for one in index.files("tensorflow") if "2.20.0-cp313" in one.filename)
 
 

@@ -29,7 +29,6 @@ budgets: {size_gb: 2.5}
 
 
 def problems(data: bytes) -> list[tuple[int, str, str]]:
-    """Return line, key and message of every problem in a text."""
     with pytest.raises(InputError) as caught:
         parse_yaml(data, "m.yaml", Matrix)
     return [(problem.line, problem.key, problem.message) for problem in caught.value.problems]
