@@ -120,18 +120,3 @@ def check_secrets(world: FleetWorld, folders: tuple[Path, ...]) -> None:
     holding = [path for path in files if any(word in path.read_bytes() for word in words)]
     assert holding == [world.folder / "home" / ".docker" / "config.json"]
     assert not [folder for folder in folders if world.secrets_in(folder)]
-
-
-@pytest.mark.full
-def test_a_node_of_another_host_class_than_its_features_say_validates_nothing(
-    world: FleetWorld, cluster: Cluster
-) -> None:
-    (world.folder / "host-n1.json").write_bytes((world.folder / "host-n3.json").read_bytes())
-    wait(cluster, submit(world, cluster))
-    code, found = state(world)
-    assert code == 8
-    assert {state for (_, name), state in found.items() if name == "H100/535"} == {"missing"}
-    assert not any(node == "n1" for node, _ in world.runs())
-    logs = [path.read_text() for path in (world.folder / "jobs").glob("envbuilder-h100-*.log")]
-    assert len(logs) == 2
-    assert all("the job needs H100/535, this host has Tesla T4" in text for text in logs)

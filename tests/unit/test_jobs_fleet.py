@@ -14,11 +14,9 @@ from command_line import ran
 from factories import A100, H100, check, failed_verdict, gpu_verdict, inconclusive_verdict
 from fleet_worker import AnyImage, described, judged
 from fleet_world import FleetWorld, fleet_world
-from publishing_world import answering
 from registries import State, modern_registry
 
-from envbuilder.attest.envelope import KeySealer
-from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_private
+from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.catalog.store import load
 from envbuilder.cli import exit_codes
 from envbuilder.environment import Environment
@@ -28,8 +26,6 @@ from envbuilder.jobs.fleet import run as fleet_run
 from envbuilder.jobs.fleet.job import Job
 from envbuilder.jobs.fleet.run import FleetRunOptions, opened
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, as_text, is_pending, survey
-from envbuilder.publish.attestation import PublishTools, ValidationTerms, state
-from envbuilder.registry.client import Repository
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.verdict import HostRef, KindStanding, Verdict
 
@@ -168,32 +164,6 @@ def test_what_came_to_no_answer_is_run_again_only_where_that_is_asked(team: Team
     team.world.answer(team.gpu.id, gpu_verdict())
     assert team.run().ran == ()
     assert states(team.run(again=True))["H100/535"][0] == "passed"
-
-
-def test_a_simulated_verdict_that_somebody_signed_proves_nothing(team: Team) -> None:
-    """Even under a trusted key: its class is still missing, and left, until the same is said of a real one."""
-    reference = team.world.to.at(team.state.tags[team.gpu.id])
-    client = Repository(reference, {})
-    manifest = client.manifest(reference.digest)
-    assert manifest is not None
-    real = msgspec.structs.replace(answering(environment=team.gpu)(reference), host=AMPERE)
-    forging = _Forging(KeySealer(load_private(team.world.folder / "keys" / PRIVATE)))
-    for sealer, expected in ((forging, ("missing", True, False)), (forging.sealer, ("passed", False, False))):
-        terms = ValidationTerms(AMPERE)
-        state(manifest, real, PublishTools(AnyImage(), client, sealer, lambda _: real, Path(), terms))
-        assert states(team.status())["A100/550.54.15"] == expected
-
-
-class _Forging:
-    """Signs as if a verdict had been simulated: what no command of ours does."""
-
-    def __init__(self, sealer: KeySealer) -> None:
-        self.sealer = sealer
-        self.media_type, self.openers = sealer.media_type, sealer.openers
-
-    def seal(self, payload: bytes) -> bytes:
-        """Seal the statement with one word changed."""
-        return self.sealer.seal(payload.replace(b'"simulated":false', b'"simulated":true'))
 
 
 def test_a_host_that_cannot_run_is_said_and_the_others_go_on(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
