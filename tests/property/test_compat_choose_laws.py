@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
+from real_questions import CATALOG, DRIVERS
 
-from envbuilder.catalog.store import load
 from envbuilder.compat.choose import HostChoice, choose_for
 from envbuilder.compat.fleet import FleetHost, place
 from envbuilder.compat.plan import plan
@@ -24,16 +24,14 @@ from envbuilder.jobs.choose import check_with_image, choose_environment
 from envbuilder.jobs.doctor import Diagnosis, diagnose
 from envbuilder.jobs.plan import NewestOptions, PlanDocument, PlanOptions, newest_for, plan_matrix
 from envbuilder.matrix import Axes, Matrix
-from envbuilder.support.yaml_reader import parse_yaml
 from envbuilder.verdict import GpuSeen, HostRef
 
-CATALOG = load()
 NOWHERE = Path("/nonexistent")
 releases = st.sampled_from(
     [one for one in CATALOG.final_versions if any(row.gpu for row in CATALOG.distributions(one))]
 )
 gpus = st.sampled_from([gpu.name for gpu in CATALOG.gpus])
-drivers = st.sampled_from([branch.releases[-1] if branch.releases else branch.first for branch in CATALOG.drivers])
+drivers = st.sampled_from(DRIVERS)
 variants = st.sampled_from(get_args(Variant))
 
 
@@ -131,14 +129,3 @@ def test_every_command_names_the_same_newest_environment(folder: Path, driver: s
         assert chosen(refused.tensorflow, driver, gpu).environment is None
     if found.environment is not None:
         assert checked.image == planned.image
-
-
-@examples(15)
-@given(drivers, gpus, variants)
-def test_the_matrix_to_copy_has_the_chosen_environment(driver: str, gpu: str, variant: Variant) -> None:
-    document = choose_environment(
-        Question(driver=driver, gpus=(gpu,), os="ubuntu-22.04"), "gpu", variant, NOWHERE, CATALOG
-    )
-    if document.environment is not None:
-        matrix = parse_yaml(document.matrix.encode(), "matrix.yaml", Matrix)
-        assert [row.id for row in plan(matrix, CATALOG).environments] == [document.environment.id]

@@ -10,22 +10,17 @@ from collections.abc import Iterable, Iterator
 import jsonschema
 import msgspec
 import pytest
+from real_questions import CATALOG, DRIVERS, VERSIONS
 
-from envbuilder.catalog.store import load
 from envbuilder.cli.schema_command import schema
 from envbuilder.compat.check import CheckDocument, check
 from envbuilder.compat.question import Install, Question
 from envbuilder.finding import Code, Severity
 
-CATALOG = load()
 SHARES = [0.1, pytest.param(1.0, marks=pytest.mark.full)]
 """`make test` asks a tenth of the questions, always the same ones; `make test-full` asks all."""
 
 VALIDATOR = jsonschema.Draft202012Validator(schema("check"))
-
-
-DRIVERS = [branch.releases[-1] if branch.releases else branch.first for branch in CATALOG.drivers]
-"""Of each branch the newest known release, or the first."""
 
 
 def answers(questions: Iterable[Question], share: float = 1.0) -> Iterator[tuple[Question, CheckDocument]]:
@@ -77,7 +72,6 @@ def test_every_row_branch_and_kind_of_gpu_is_answered_without_contradiction(shar
 
 
 INSTALLS: tuple[Install | None, ...] = (None, "and-cuda", "plain", "system")
-VERSIONS = [row.version for row in CATALOG.tensorflow if row.package == "tensorflow"]
 SIBLINGS = (
     "nvidia/cuda:11.2.2-base-ubuntu20.04",
     "nvidia/cuda:11.8.0-runtime-ubuntu22.04",

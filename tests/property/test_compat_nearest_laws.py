@@ -11,13 +11,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
-from real_questions import questions
+from real_questions import CATALOG, questions
 from small_catalogs import catalogs, combinations, full_combinations, targets
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import TensorflowRelease
-from envbuilder.catalog.store import load
 from envbuilder.compat.check import findings_of
 from envbuilder.compat.nearest import AXES, MAX_IMAGES, Buildable, Installable, Near, nearest, other_images
 from envbuilder.compat.question import Question
@@ -25,9 +23,6 @@ from envbuilder.compat.resolve import Resolver
 from envbuilder.environment import Combination, Environment
 from envbuilder.finding import compatible
 from envbuilder.matrix import Targets
-from envbuilder.reproduce.causes import codes_without_kernels
-
-CATALOG = load()
 
 Wish = Question | Combination
 Given_up = tuple[str, frozenset[str], str | None]
@@ -102,23 +97,3 @@ def test_the_nearest_buildable_is_what_trying_everything_finds(
         assert (near.wish.os, near.wish.flavor, near.wish.arch) == (wish.os, wish.flavor, wish.arch)
         for change in near.changes:
             assert (change.old, change.new) == (getattr(wish, change.field), getattr(near.wish, change.field))
-
-
-GPUS = (
-    "K80", "GTX 1080", "P100", "V100", "T4", "RTX 3090", "A100", "L4", "RTX 4090", "H100", "RTX 5090", "B200",
-)  # fmt: skip
-DRIVERS = ("418.87.00", "450.80.02", "470.57.02", "535.104.05", "570.86.10", "580.65.06")
-
-
-@examples(60)
-@given(st.sampled_from(CATALOG.tensorflow), st.sampled_from(DRIVERS), st.sampled_from(GPUS))
-def test_what_is_stricter_never_costs_less(row: TensorflowRelease, driver: str, gpu: str) -> None:
-    question = Question(tensorflow=row.version, package=row.package, driver=driver, gpus=(gpu,), compat=False)
-    wish = Combination(tensorflow=row.version, package=row.package, flavor="gpu")
-    resolver = Resolver(CATALOG, Targets(drivers=(driver,), gpus=(gpu,)))
-    loose, built = nearest(question, Installable(CATALOG)), nearest(wish, Buildable(resolver))
-    unhindered = nearest(question, Installable(CATALOG, without=codes_without_kernels()))
-    made = resolver.resolve(built.wish) if built is not None else None
-    known = isinstance(made, Environment) and compatible(made.findings) is True
-    changes = [len(one.changes) for one in (unhindered, built if known else None) if one is not None]
-    assert not changes or (loose is not None and min(changes) >= len(loose.changes))

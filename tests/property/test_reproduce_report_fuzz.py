@@ -99,37 +99,23 @@ def test_made_reports_are_read_and_nothing_is_invented(count: int, seed: int) ->
         assert all(1 <= symptom.line <= lines for symptom in match(text))
 
 
-LARGE: dict[str, Callable[[], str]] = {
-    "real lines": lambda: "\n".join(random.Random(1).choices(LINES, k=6_000)),  # noqa: S311
-    "every message": lambda: ("\n".join(SAMPLES) + "\n") * 20,
-    "a log": lambda: (SAMPLES[60] + "\n") * 2_000,
-    "empty lines": lambda: "\n" * 100_000,
-    "short lines": lambda: "a\n" * 50_000,
-    "one line": lambda: "tensorflow 2.4 cuda 11.2 " * 4_000,
-    "a form": lambda: "- TensorFlow version: 2.4.1\n" * 4_000,
-    "a freeze": lambda: "numpy==1.19.5\n" * 8_000,
-    "columns": lambda: "numpy     1.19.5\n" * 8_000,
-    "numbers": lambda: "1.2.3.4.5 " * 10_000,
-    "quotes": lambda: "> " * 50_000,
-    "numbered": lambda: "".join(f"{number} | RTX 3090 tf 2.4\n" for number in range(5_000)),
-    "brackets": lambda: "(e.g. " * 17_000,
-    "entities": lambda: "&amp;" * 20_000,
-    "escapes": lambda: "\x1b[3" * 25_000,
-    "JSON": lambda: ' "x",\n' * 16_000,
-    "braces": lambda: '{"schema": "envbuilder/capture/v1", "a": ' * 2_400,
-    "labels": lambda: "tensorflow version " * 5_000,
-    "cut names": lambda: "|   0  GeForce RTX 308...  Off  | 00000000:01:00.0 Off |\n" * 1_700,
-}
+REPEATED = (
+    *JUNK, "a\n", "tensorflow 2.4 cuda 11.2 ", "- TensorFlow version: 2.4.1\n", "numpy==1.19.5\n", "numpy     1.19.5\n",
+    "7 | RTX 3090 tf 2.4\n", ' "x",\n', '{"schema": "envbuilder/capture/v1", "a": ', "tensorflow version ",
+    "|   0  GeForce RTX 308...  Off  | 00000000:01:00.0 Off |\n", SAMPLES[60] + "\n", "\n".join(SAMPLES) + "\n",
+    "\n".join(random.Random(1).choices(LINES, k=6_000)),  # noqa: S311
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LARGE)
-def test_100_kb_is_no_work(name: str) -> None:
-    text = LARGE[name]()[:100_000]
-    best = 1.0
+@pytest.mark.parametrize("text", REPEATED, ids=range(len(REPEATED)))
+def test_100_kb_is_no_work(text: str) -> None:
+    large = (text * (100_000 // len(text) + 1))[:100_000]
     for _ in range(5):
         start = time.process_time()
-        transcript = cleaned(text)
-        read(text, transcript)
+        transcript = cleaned(large)
+        read(large, transcript)
         find(transcript)
-        best = min(best, time.process_time() - start)
-    assert best < 0.5, f"{best * 1e3:.0f} ms"
+        taken = time.process_time() - start
+        if taken < 0.5:
+            return
+    pytest.fail(f"{taken * 1e3:.0f} ms")

@@ -13,7 +13,6 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.resolve import resolve
 from envbuilder.environment import Combination, Environment, Rejection
 from envbuilder.finding import Code, Severity
-from envbuilder.matrix import Targets
 
 CATALOG = load()
 
@@ -51,27 +50,6 @@ def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None
     result = resolve(Combination(tensorflow="2.20.0"), without)
     assert isinstance(result, Environment)
     assert result.requirements == ("tensorflow==2.20.0",)
-
-
-def test_another_cudnn_is_tried_before_rejecting() -> None:
-    rows = tuple(
-        msgspec.structs.replace(
-            row,
-            cuda_wheels=tuple(re.sub(r"^(nvidia-cudnn-cu12)==.*", r"\1==9.11.0.98", text) for text in row.cuda_wheels),
-        )
-        for row in CATALOG.tensorflow
-    )
-    newer = msgspec.structs.replace(CATALOG, tensorflow=rows)
-    volta = Targets(drivers=("580.65.06",), gpus=("V100",))
-    wish = Combination(tensorflow="2.18.1", flavor="gpu")
-    turing = resolve(wish, newer, Targets(drivers=("580.65.06",), gpus=("T4",)))
-    older = resolve(wish, newer, volta)
-    assert isinstance(turing, Environment)
-    assert isinstance(older, Environment)
-    assert turing.cudnn == "9.11.0.98"
-    assert older.cudnn is not None
-    assert older.cudnn.startswith("9.10.")
-    assert isinstance(resolve(msgspec.structs.replace(wish, cudnn="9.11"), newer, volta), Rejection)
 
 
 @pytest.mark.parametrize(

@@ -42,15 +42,6 @@ def test_a_host_with_a_number_of_windows_never_gets_one_of_linux() -> None:
             assert all("Windows" in one or one.startswith("branch ") for one in named), (toolkit.version, named)
 
 
-def test_a_host_with_a_number_of_linux_gets_the_catalogue_s_numbers() -> None:
-    for release in (release for row in CATALOG.drivers for release in row.releases):
-        host = with_driver(release)
-        assert host.windows == ""
-        for toolkit in CATALOG.cuda:
-            assert minimum_driver(host, toolkit, CATALOG) == toolkit.minimum_driver
-            assert own_driver(host, toolkit, CATALOG) == toolkit.driver
-
-
 @pytest.mark.parametrize(
     ("cuda", "driver", "brand", "met"),
     [

@@ -7,7 +7,6 @@ from datetime import date
 
 import pytest
 
-from envbuilder.catalog.store import load
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import table
 from envbuilder.reproduce.diagnose import deciding_commands
@@ -84,13 +83,6 @@ def test_exception_of_the_program_itself_is_no_matter_of_versions(source: str, l
     assert ("own_exception" in {row.signature for row in find_all(clean(text))}) is own
 
 
-def test_avx_requirements_match_the_catalogue() -> None:
-    catalog = load()
-    versions = ("1.5.0", "1.5.1", "2.4.0rc1", "2.4.1", "what")
-    needs = {version: {row.feature for row in catalog.processor_needs_of(version)} for version in versions}
-    assert needs == {"1.5.0": set(), "1.5.1": {"avx"}, "2.4.0rc1": {"avx", "avx2"}, "2.4.1": {"avx"}, "what": set()}
-
-
 ROWS = image_defect_rows()
 
 
@@ -108,10 +100,7 @@ def test_image_defects_have_sources_dates_and_messages(row: ImageDefect) -> None
     for signature in row.shows:
         assert get(signature).code is not None
     assert re.compile(row.images)
-
-
-def test_image_defect_ids_are_unique() -> None:
-    assert len({row.id for row in ROWS}) == len(ROWS) >= 7
+    assert [one.id for one in ROWS].count(row.id) == 1
 
 
 def test_version_of_a_nightly_is_no_day_of_a_log() -> None:

@@ -84,6 +84,7 @@ def test_a_line_without_an_end_is_cut() -> None:
     "text",
     [
         "I get an error when I train my model and it could not load the data from the dynamic dataset library",
+        "import tensorflow as tf\nx = [1, 2]\nprint(x[0])\nThe model trains well on two GPUs.\nEpoch 1/3 loss 0.4\n",
         "The GPU is fine but the loader failed to find the images in the folder that my script opens",
     ],
 )

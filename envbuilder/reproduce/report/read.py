@@ -71,7 +71,7 @@ _MOST_EVIDENCE = 1_000
 _MOST_WORKING = 40
 _TEMPLATE = re.compile(
     r"\((?:e\.g\.|if compiling|if the issue|use command|or github|source or binary|as opposed)[^)\n]{0,120}\)"
-    r"|<!--.{0,2000}?-->",
+    r"|<!--(?:[^<\n]|<(?!!--)){0,2000}?-->",
     re.IGNORECASE,
 )
 _BUS = re.compile(r"(?:pciBusID|pci bus id): ([0-9a-fA-F:.]{7,16})", re.ASCII)
