@@ -109,7 +109,7 @@ def read_matrix(path: Path) -> Matrix:
     matrix = read_yaml(path, Matrix)
     if matrix.axes is None and not matrix.include:
         problem = Problem(str(path), 1, "axes", "a matrix needs axes, include rows, or both")
-        raise InputError((problem,), hint="see matrices/quickstart.yaml for the smallest useful matrix")
+        raise InputError((problem,), hint='add a line, such as axes: {tensorflow: ["~=2.20.0"]}')
     return matrix
 
 

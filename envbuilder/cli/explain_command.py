@@ -11,7 +11,9 @@ from envbuilder.cli.options import complete_code, format_option
 
 @click.command("explain")
 @click.argument("name", metavar="CODE|ENV-ID", shell_complete=complete_code)
-@click.option("--matrix", metavar="MATRIX", help="Matrix of the environment (default: the shipped ones).")
+@click.option(
+    "--matrix", metavar="MATRIX", help="Matrix of the environment (default: the project's and the shipped ones)."
+)
 @format_option
 def command(name: str, matrix: str | None, form: str) -> None:
     from envbuilder.catalog.store import load

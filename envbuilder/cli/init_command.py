@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from envbuilder.cli.options import FilePath, choice_options
 from envbuilder.environment import Flavor, Variant
@@ -22,8 +23,10 @@ _QUESTIONS = {
 
 
 def _asked(values: dict[str, Any]) -> dict[str, Any]:
-    """Ask for the values if none is given and a person can answer."""
-    if any(values.values()) or not sys.stdin.isatty():
+    """Ask for the values if no option is given and a person can answer."""
+    context = click.get_current_context()
+    options = (one.name or "" for one in command.params if isinstance(one, click.Option))
+    if ParameterSource.COMMANDLINE in map(context.get_parameter_source, options) or not sys.stdin.isatty():
         return values
     click.echo("Press Enter to use this host, or the newest that works.", err=True)
     answers = {name: click.prompt(text, "", show_default=False, err=True) for name, text in _QUESTIONS.items()}

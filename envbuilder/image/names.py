@@ -37,8 +37,9 @@ def reference(tag: str) -> str:
     return f"{host_settings.repository()}:{tag}"
 
 
-def run_line(image: str, *, gpus: bool) -> str:
-    return shlex.join(["docker", "run", "--rm", "-it", *(("--gpus", "all") if gpus else ()), image])
+def run_line(image: str, *, gpus: bool, notebook: bool = False) -> str:
+    options = (*(("--gpus", "all") if gpus else ()), *(("-p", "127.0.0.1:8888:8888") if notebook else ()))
+    return shlex.join(["docker", "run", "--rm", "-it", *options, image])
 
 
 def after(environment_id: str, version: str) -> str:

@@ -97,14 +97,14 @@ def choose_environment(
     image = reference(environment.image_tag)
     commands = {
         "build": f"envbuilder run {f'{matrix} -s {environment.id}' if matrix else 'matrix.yaml'}",
-        "run": run_line(environment),
+        "run": run_line(environment, image),
         "extend": f"FROM {image}",
         "install": " && ".join(_install(environment, host, catalog)),
     }
     return msgspec.structs.replace(
         document,
         environment=environment,
-        why=tuple(_why(environment, host, catalog)),
+        why=tuple(_why(environment, host, asked, catalog)),
         image=image,
         built=Workspace(root).image_record(environment.id).is_file(),
         commands={purpose: line for purpose, line in commands.items() if line},
@@ -112,8 +112,8 @@ def choose_environment(
     )
 
 
-def run_line(environment: Environment) -> str:
-    return names.run_line(reference(environment.image_tag), gpus=environment.flavor == "gpu")
+def run_line(environment: Environment, image: str) -> str:
+    return names.run_line(image, gpus=environment.flavor == "gpu", notebook=environment.variant == "notebook")
 
 
 def from_registry(
@@ -137,14 +137,18 @@ def from_registry(
         text = f"image: not {image}, which verify refuses: {reason.reason}: {reason.message}"
         return msgspec.structs.replace(document, why=(*document.why, text))
     pinned = f"{repository}@{answers[0].digest}"
-    lines = {"run": names.run_line(pinned, gpus=on_gpu), "extend": f"FROM {pinned}"}
+    lines = {"run": run_line(environment, pinned), "extend": f"FROM {pinned}"}
     return msgspec.structs.replace(document, image=pinned, commands=document.commands | lines)
 
 
-def _why(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
+def _why(environment: Environment, host: FleetHost, asked: Question, catalog: Catalog) -> Iterator[str]:
+    asked_for = (asked.tensorflow.replace("latest", ""), asked.python and f"Python {asked.python}", asked.os)
+    given = ", ".join(filter(None, asked_for))
+    newest = f"the newest for {given}" if given else "the newest"
     driver = host.driver or f"{_oldest_driver(environment, host.gpus, catalog)} or newer"
-    where = f" that works on {', '.join(host.gpus) or 'some GPU'} with driver {driver}"
-    yield f"tensorflow {environment.tensorflow}: the newest{where if environment.flavor == 'gpu' else ''}"
+    where = f"works on {', '.join(host.gpus) or 'some GPU'} with driver {driver}"
+    words = ("given", "; it ") if asked.tensorflow == environment.tensorflow else (newest, " that ")
+    yield f"tensorflow {environment.tensorflow}: {words[0]}{words[1] + where if environment.flavor == 'gpu' else ''}"
     yield from reasons(environment, "given")
 
 

@@ -220,8 +220,8 @@ def run_text(document: RunDocument) -> str:
 def next_command(rows: tuple[RunRow, ...], environments: tuple[Environment, ...]) -> str:
     """Return the command to explain the first failure, or to run the first image."""
     failed = next((row.findings[0].code.value for row in rows if row.verdict == "FAILED" and row.findings), None)
-    built = next((one for one, row in zip(environments, rows, strict=True) if row.image), None)
-    return f"envbuilder explain {failed}" if failed else run_line(built) if built is not None else ""
+    built = next(((one, row.image) for one, row in zip(environments, rows, strict=True) if row.image), None)
+    return f"envbuilder explain {failed}" if failed else run_line(*built) if built is not None else ""
 
 
 def _failed(environment: Environment, error: EnvbuilderError) -> RunRow:

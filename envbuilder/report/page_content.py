@@ -185,6 +185,7 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
     newest = next((run for run in reversed(every) if not run.verdict.unreal), every[-1])
     verdict, environment = newest.verdict, newest.verdict.environment
     gpus = environment.flavor == "gpu" if environment else "gpu" in verdict.requires
+    notebook = environment is not None and environment.variant == "notebook"
     image = material.names.get(verdict.image.id, verdict.image.reference)
     levels = _levels(verdict)
     green = verdict.verdict == "FAILED" and levels and all(passed == total for _, passed, total, _ in levels)
@@ -200,7 +201,7 @@ def _card(name: str, runs: tuple[Verdict, ...], material: Material, now: datetim
         variant=_variant(environment),
         run=newest,
         age=_days(age) if age is not None else "",
-        command=run_line(image, gpus=gpus) if image and not image.startswith("sha256:") else "",
+        command=run_line(image, gpus=gpus, notebook=notebook) if image and not image.startswith("sha256:") else "",
         findings=_findings(verdict),
         levels=levels,
         remark="Every check passed; the reasons below are about the image as a whole." if green else "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,21 @@ def shown(page: str) -> tuple[Shown, ...]:
 def output_of(command: str) -> str:
     _, *words = shlex.split(command)
     return CliRunner().invoke(root, words).stdout.rstrip("\n") + "\n"
+
+
+def commands(page: str) -> Iterator[Shown]:
+    """Yield each command of a page's blocks, which may have several, with the output below it."""
+    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, output = part.partition("\n")
+            yield Shown(line, output)
+
+
+def fits(shown: str, printed: str) -> bool:
+    """Compare an output with the page's: ``…`` is any text of a line, and a line of its own any lines or none."""
+    texts = (".*?".join(map(re.escape, line.split("…"))) for line in shown.strip("\n").splitlines())
+    patterns = (r"(?:.*\n)*?" if re.fullmatch(r"(\\ )*\.\*\?", text) else rf"{text}\n" for text in texts)
+    return re.fullmatch("".join(patterns) or r"\n", printed.strip("\n") + "\n") is not None
 
 
 def rerun(page: str) -> str:

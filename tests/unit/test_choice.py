@@ -70,13 +70,6 @@ def test_library_that_was_not_found_is_refused_before_a_build(left_out: str, tmp
         choose(matrix(tmp_path, flavor="gpu"), (), Workspace(tmp_path), CATALOG)
 
 
-def test_tensorflow_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    keep(tmp_path, WITH_CUDA)
-    options = PlanOptions(matrix(tmp_path, flavor="gpu", tensorflow="2.4.4"))
-    document = plan_matrix(options, tmp_path, CATALOG)
-    assert Code.CUDA_MISMATCH in {row.code for row in document.findings}
-
-
 def problem(name: str, root: Path) -> str:
     with pytest.raises(InputError) as caught:
         read_known(name, root, CATALOG)

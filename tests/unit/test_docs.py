@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from console_pages import commands, fits, output_of
 
 from envbuilder.cli import root
 
@@ -85,6 +87,29 @@ def test_paths_in_documents_exist(page: Path) -> None:
     named = [span.rstrip(".,") for span in spans(page.read_text()) if _PATH.match(span)]
     gone = [path for path in named if not list(TOP.glob(re.sub(r"<[^>]*>|\{[^}]*\}", "*", path.rstrip("/"))))]
     assert not gone
+
+
+def test_readme_needs_five_commands_and_shows_what_they_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tuple(commands((TOP / "README.md").read_text()))
+    (_, init, cd, run, start), others = page[:5], page[5:]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report.txt").write_text("tensorflow 2.20.0\nDriver Version: 470.256.02\nGPU: A100-SXM4-80GB\n")
+    assert [words(one.command)[1] for one in others] == ["choose", "check", "reproduce"]
+    for command, output in (init, *others):
+        assert fits(output, printed := output_of(command)), printed
+    assert f"next: {cd.command} && {run.command}" in init.output
+    monkeypatch.chdir(words(cd.command)[1])
+    (row,) = json.loads(output_of("envbuilder plan --format github"))["include"]
+    assert start.command == f"docker run --rm -it --gpus all envbuilder/tensorflow:{row['tag']}"
+    assert run.output.endswith(f"next: {start.command}\n")
+
+
+def test_page_is_not_compared_loosely() -> None:
+    assert fits("a …\nb\n", "a 1\nb\n")
+    assert fits("a\n  …\nb\n", "a\n1\n2\nb\n")
+    assert fits("a\n…\nb\n", "a\nb\n")
+    assert not fits("a …\n", "a 1\nb\n")
+    assert not fits("a\n", "a\nb\n")
 
 
 def slugs(page: Path) -> set[str]:

@@ -37,12 +37,6 @@ def test_newest_release_that_works_is_chosen_with_the_reasons_against_newer_ones
     assert re.search(why, as_text(found), re.MULTILINE)
 
 
-def test_releases_with_one_reason_share_a_line() -> None:
-    lines = as_text(asked(driver="535.104.05", gpus=("H100",))).splitlines()
-    (why,) = lines[lines.index("not chosen:") + 1 : lines.index("", lines.index("not chosen:"))]
-    assert re.match(r"  2\.\d+\.\d+ to 2\.17\.0: PTX_TOO_NEW: ", why)
-
-
 def test_no_claim_names_the_releases_that_nothing_is_known_about() -> None:
     found = asked(driver="570.124.06", gpus=("RTX 5090",))
     unknown = [row.tensorflow for row in found.refused if row.compatible is None]
