@@ -13,7 +13,7 @@ from envbuilder.errors import InfrastructureError, PublishError
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import DOCKER_MANIFEST, Manifest, digest_of
 from envbuilder.registry.reference import parse
-from envbuilder.registry.referrers import attach, document, fallback_tag
+from envbuilder.registry.referrers import attach, document
 
 pytestmark = pytest.mark.engine  # docker-registry is installed with the engine
 
@@ -67,20 +67,6 @@ def test_documents_are_attached_and_listed(repository) -> None:
     assert repository.manifest("image") == image
 
 
-def test_the_list_is_a_tag_only_where_the_api_is_lacking(debian_host) -> None:
-    """docker-registry 2.8.2 gets the index under sha256-…; a registry with the API gets none."""
-    old = Repository(parse(f"{debian_host}/team/tagged"), {})
-    image = push(old, "image")
-    attach(old, image, b"text", KIND, {})
-    assert fallback_tag(image.digest) in (old.tags() or ())
-    with modern_registry() as (host, _):
-        new = Repository(parse(f"{host}/team/image"), {})
-        image = push(new, "image")
-        attach(new, image, b"text", KIND, {})
-        assert new.tags() == ("image",)
-        assert len(attached(new, image.digest, KIND)) == 1
-
-
 def test_a_password_from_docker_s_configuration(tmp_path) -> None:
     (tmp_path / "users").write_text(f"ann:{SECRET_BCRYPT}\n")
     with docker_registry(tmp_path, extra=f"auth: {{htpasswd: {{realm: here, path: {tmp_path / 'users'}}}}}\n") as host:
@@ -89,16 +75,6 @@ def test_a_password_from_docker_s_configuration(tmp_path) -> None:
         for environment in ({}, login(tmp_path, host, "ann:wrong")):
             with pytest.raises(PublishError, match="docker login"):
                 Repository(parse(f"{host}/team/image"), {"HOME": "/nonexistent", **environment}).manifest("one")
-
-
-def test_a_token_from_the_registry_s_service(tmp_path) -> None:
-    with modern_registry(user="ann:secret") as (host, state):
-        repository = Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:secret"))
-        push(repository, "one")
-        assert {query["scope"][0] for query in state.asked} == {"repository:team/image:pull,push"}
-        assert len(state.asked) <= 2
-        with pytest.raises(PublishError):
-            Repository(parse(f"{host}/team/image"), login(tmp_path, host, "ann:wrong")).manifest("one")
 
 
 def test_a_private_authority_is_trusted_by_its_variable_alone(tmp_path) -> None:

@@ -284,7 +284,5 @@ def test_three_hundred_verdicts_are_grouped_and_paged(chromium: Browser, tmp_pat
     assert chromium.js("document.querySelectorAll('#history tbody tr').length") == 330
     assert chromium.js("document.querySelectorAll('#history > [data-group]').length") == 30
     assert chromium.js("document.getElementById('history').getBoundingClientRect().height") < 3000
-    chromium.js(
-        "s = document.querySelector('#search'); s.value = '2.29.0'; s.dispatchEvent(new Event('input', {bubbles: 1}))"
-    )
+    type_into(chromium, "2.29.0")
     assert chromium.js("document.querySelectorAll('#history > [data-group]:not([hidden])').length") == 1

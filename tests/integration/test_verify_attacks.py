@@ -41,7 +41,16 @@ from envbuilder.publish.verification import Verification, as_text
 from envbuilder.publish.verify_request import VerifyOptions, openers_of, requirement_of, verify
 from envbuilder.registry import transport
 from envbuilder.registry.client import Repository
-from envbuilder.registry.manifests import OCI_INDEX, OCI_MANIFEST, Artifact, Descriptor, Manifest, digest_of
+from envbuilder.registry.manifests import (
+    DOCKER_LIST,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Artifact,
+    Descriptor,
+    Manifest,
+    digest_of,
+)
 from envbuilder.registry.reference import Reference
 from envbuilder.registry.referrers import attach, document, fallback_tag, listing
 from envbuilder.verdict import GpuSeen, HostRef, ImageRef, Verdict
@@ -823,6 +832,7 @@ SHAPES = [
             ("two images for one platform, one with a feature (A23)", ("linux/amd64", "linux/amd64/x"), "AMBIGUOUS"),
             ("two images without a platform (A24)", ("", ""), "AMBIGUOUS"),
             ("an image with and one without a platform", ("linux/amd64", ""), "AMBIGUOUS"),
+            ("a platform of an unknown architecture", ("linux/unknown", "linux/amd64"), "MANY_PLATFORMS"),
             ("nothing", (), "AMBIGUOUS"),
         )
     ],
@@ -839,6 +849,18 @@ SHAPES = [
             ("a list that the registry calls an image", platforms("linux/amd64")),
             ("an image with two sets of layers", TWICE),
             ("an image that is no JSON", b"an image"),
+            ("an image that is a list of JSON", b"[]"),
+            ("an image that is no text", b"\xff\xfe"),
+            ("an image of 60,000 brackets", f'{{"manifests":{deep()}}}'.encode()),
+        )
+    ],
+    *[
+        Row(f"{name} is one image", served(document, kind), "")
+        for name, document, kind in (
+            ("Docker's own form", {**ONE_IMAGE, "mediaType": DOCKER_MANIFEST}, DOCKER_MANIFEST),
+            ("a list in Docker's own form", {**platforms("linux/amd64"), "mediaType": DOCKER_LIST}, DOCKER_LIST),
+            ("an image without a type", UNTYPED, OCI_MANIFEST),
+            ("an image about another one", {**ONE_IMAGE, "subject": {"digest": GONE}}, OCI_MANIFEST),
         )
     ],
 ]

@@ -227,8 +227,3 @@ def test_every_part_of_the_image_s_name_is_compared(world: World) -> None:
     refused = (":other", f":{ID}@{other.digest}", f"@{other.digest}", f":{ID.replace('311', '312')}", "")
     for text in (*accepted, *refused):
         assert world.accepts(image=f"{name}{text}") == (text in accepted), text
-
-
-@pytest.mark.parametrize("given", [{"identity": "ann@example.org"}, {"issuer": "https://example.org"}])
-def test_half_an_identity_is_not_understood(world: World, given: dict[str, str]) -> None:
-    assert isinstance(world.ask(**given), UsageError)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from factories import digest, gpu_verdict, tar
+from fake_engine import FakeEngine
 
 from envbuilder.attest.envelope import KeyOpener, KeySealer
-from envbuilder.attest.keys import PrivateKey
+from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import Requirement
-from envbuilder.engine.port import Engine
+from envbuilder.engine.port import Engine, Image
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish_all import Publication
 from envbuilder.publish.verification import Verification
@@ -94,12 +96,6 @@ class World:
         wanted = demand or Requirement(level="gpu")
         return verify(self.client(target), (KeyOpener((self.key.public,)),), wanted, now)
 
-    def push(self, text: str, tag: str) -> str:
-        """Push an image past the project, as anybody could; returns its digest."""
-        image = scratch_image(self.engine, self.folder, text)
-        self.engine.tag(image, f"{self.reference.name}:{tag}")
-        return self.engine.push(f"{self.reference.name}:{tag}")
-
 
 def attached(repository: Repository, digest: str, media_type: str) -> set[str]:
     """Return the digests of the documents of one type that are attached to a digest."""
@@ -123,5 +119,38 @@ def public_tags(client: Repository) -> dict[str, str]:
     return {name: manifest.digest for name, manifest in found.items() if manifest is not None}
 
 
-def altered(value: Verdict, **given: Any) -> Verdict:
-    return msgspec.structs.replace(value, **given)
+class PushingEngine(FakeEngine):
+    """An engine in memory that writes an image's configuration and manifest into a real registry."""
+
+    def add(self, tag: str, content: bytes = b"", labels: Mapping[str, str] | None = None) -> Image:
+        made = super().add(tag, content, labels)
+        self._store[tag] = replace(made, id=digest_of(contents(made.labels["number"])))
+        return self._store[tag]
+
+    def push(self, reference: str) -> str:
+        image = self.image(reference)
+        assert image is not None
+        name, _, tag = reference.rpartition(":")
+        host, _, path = name.partition("/")
+        repository = Repository(Reference(host, path), {})
+        config = repository.put_blob(contents(image.labels["number"]), "application/vnd.oci.image.config.v1+json")
+        described = {"mediaType": config.media_type, "digest": config.digest, "size": config.size}
+        content = json.dumps({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described, "layers": []})
+        repository.put_manifest(tag, content.encode(), OCI_MANIFEST)
+        return digest_of(content.encode())
+
+    def pull(self, reference: str) -> Image:
+        """Have what was pushed: it is the one image here."""
+        self._store[reference] = next(iter(self._store.values()))
+        return self._store[reference]
+
+
+def contents(number: str) -> bytes:
+    return json.dumps({"architecture": "amd64", "os": "linux", "number": number}).encode()
+
+
+def scratch_world(folder: Path, host: str, out: Path | None = None) -> World:
+    """Make a world with a new key, and an engine with the image ``scratch:1``."""
+    engine = PushingEngine()
+    engine.add("scratch:1", labels={"number": "1"})
+    return World(engine, create(folder / "key"), out or folder / "out", host, "team/image")

@@ -79,18 +79,17 @@ def sweep() -> None:
         subprocess.run(["docker", "image", "rm", *left], capture_output=True, check=False)
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((address, port)) == 0
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], address: str) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         assert process.poll() is None, "docker-registry ended at once"
-        with socket.socket() as probe:
-            if probe.connect_ex((address, port)) == 0:
-                return
+        if _answers(port, address):
+            return
         time.sleep(0.05)
     raise AssertionError("docker-registry does not answer")
 

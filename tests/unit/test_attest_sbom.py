@@ -10,8 +10,6 @@ import msgspec
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from factories import digest, tar
-from google.protobuf import json_format
-from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from layered_engine import saved
 from packageurl import PackageURL
 
@@ -19,7 +17,6 @@ from envbuilder.attest import sbom
 from envbuilder.attest.sbom import ImagePackage, ImagePackages, bom
 from envbuilder.engine.layers import layers
 from envbuilder.image import lockfile
-from envbuilder.image.build import ImageRecord
 from envbuilder.image.removed_files import Removed
 from envbuilder.validation.image_files import ImageFiles
 from envbuilder.validation.layer_scan import scan
@@ -211,32 +208,3 @@ def test_two_copies_of_a_version_are_one_component() -> None:
     contents = read(VENV, bundled)
     assert len(contents.packages) == 2
     assert [part["name"] for part in bom("a.b/c", digest("image"), contents, ())["components"]] == ["numpy"]
-
-
-def test_provenance_has_the_shape_that_is_published() -> None:
-    record = ImageRecord(
-        environment="tf2.20.0-py311-cpu-bookworm",
-        key="",
-        image=digest("image"),
-        reference="",
-        size=1,
-        base="envbuilder/base:debian-bookworm",
-        base_id=digest("b"),
-        base_origin="debian snapshot",
-        builder="",
-        seconds=1.0,
-        layers=(),
-        started="2026-11-20T10:00:00+00:00",
-    )
-    context = {"Dockerfile": digest("d"), "requirements.lock": digest("l")}
-    tools = {"docker": "20.10.24", "uv": "0.5.1"}
-    made = sbom.provenance(
-        "registry.example.org/team/image", digest("image"), record, context, (), tools, digest("known")
-    )
-    parsed = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())
-    inputs = {item.name: item.digest["sha256"] for item in parsed.build_definition.resolved_dependencies}
-    assert inputs["Dockerfile"] == digest("d").removeprefix("sha256:")
-    assert set(inputs) == {"Dockerfile", "requirements.lock", "envbuilder/base:debian-bookworm"}
-    assert parsed.run_details.builder.version["docker"] == "20.10.24"
-    (of_image,) = parsed.run_details.byproducts
-    assert (of_image.name, f"sha256:{of_image.digest['sha256']}") == ("image.json", digest("known"))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
 from command_line import ran
@@ -21,16 +19,14 @@ from registries import State, modern_registry
 
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create, load_public_keys
 from envbuilder.catalog.store import load
-from envbuilder.cli import root
 from envbuilder.engine.port import Image
-from envbuilder.errors import InfrastructureError, PublishError, Reason, UsageError
+from envbuilder.errors import InfrastructureError, PublishError, Reason
 from envbuilder.publish import attestation, verification
 from envbuilder.publish.attestation import (
     PublishSession,
     PublishTools,
     ValidationTerms,
     attach_verdict,
-    by_digest,
     tools_for,
 )
 from envbuilder.publish.publish_all import sealer_of
@@ -130,14 +126,6 @@ def test_hosts_that_share_only_the_registry_add_up(world: World) -> None:
     assert world.verify("H100/550").accepted is False
 
 
-def test_a_simulated_verdict_is_never_attached(world: World) -> None:
-    before = dict(world.state.manifests)
-    with pytest.raises(PublishError, match="simulated"):
-        world.hopper.attach(gpu_verdict(simulated=True))
-    assert world.state.manifests == before
-    assert states(world.verify()) == ["missing", "missing"]
-
-
 def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = failed_verdict(finished=datetime.now(UTC).isoformat())
     gone = InfrastructureError("the registry does not answer")
@@ -151,17 +139,6 @@ def test_an_interrupted_attachment_goes_on_without_a_second_run(world: World, mo
     assert len(world.hopper.judged) == 2
 
 
-def test_a_driver_that_changed_means_another_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(attestation, "state", lambda *_: (_ for _ in ()).throw(InfrastructureError("gone")))
-        with pytest.raises(InfrastructureError):
-            world.hopper.attach()
-    world.hopper.host = HostRef(driver="550.54.15", gpus=(H100,))
-    assert world.hopper.attach().host.driver == "550.54.15"
-    assert len(world.hopper.judged) == 2
-    assert states(world.verify("H100/535, H100/550")) == ["missing", "passed"]
-
-
 def test_statements_are_those_that_publish_attaches(world: World) -> None:
     tags = dict(world.state.tags)
     world.hopper.attach()
@@ -173,7 +150,7 @@ def test_statements_are_those_that_publish_attaches(world: World) -> None:
         "urn:envbuilder:attestation/verdict/v1",
         "https://in-toto.io/attestation/test-result/v0.1",
     }
-    assert {name: target for name, target in world.state.tags.items() if not name.startswith("sha256-")} == tags
+    assert world.state.tags == tags, "a registry with the referrers API gets no tag"
 
 
 def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
@@ -189,13 +166,6 @@ def test_a_report_adds_the_hosts_up(world: World, tmp_path: Path) -> None:
     assert all(word in page for word in ("Host classes", "A100/550", "missing", "passed"))
 
 
-@pytest.mark.parametrize("target", ["registry.example.org/team/image:tag", "registry.example.org/team/image"])
-def test_only_a_digest_can_be_attached_to(target: str) -> None:
-    """A tag may mean another image when the suite is done."""
-    with pytest.raises(UsageError, match="names no digest"):
-        by_digest(target)
-
-
 def test_a_digest_that_may_be_several_images_is_not_judged(world: World) -> None:
     """One of them would run here, and the verdict would be about all: nothing runs, nothing is attached."""
     entry = {"mediaType": OCI_MANIFEST, "digest": world.image.digest, "size": 1}
@@ -206,13 +176,6 @@ def test_a_digest_that_may_be_several_images_is_not_judged(world: World) -> None
         world.hopper.attach()
     assert not world.hopper.judged
     assert Reason.AMBIGUOUS in {refusal.reason for refusal in world.verify("H100/535").refusals}
-
-
-def test_a_digest_that_is_not_there_is_said(world: World) -> None:
-    world.hopper.reference = world.hopper.reference.at(digest("nothing"))
-    with pytest.raises(PublishError, match="has no"):
-        world.hopper.attach()
-    assert not world.hopper.judged
 
 
 @pytest.mark.parametrize(
@@ -267,16 +230,11 @@ def test_a_refusal_says_what_to_do_on_which_host(world: World) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_is_explained_with_options_that_exist(reason: Reason, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_reason_is_explained(reason: Reason, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = ran(capsys, "explain", reason.lower(), "--format", "json")
     assert code == 0
     found = json.loads(out)["explanation"]
     assert (found["code"], bool(found["means"]), "{" in found["fix"]) == (reason, True, False)
-    for name, words in re.findall(r"envbuilder (publish|validate)([^;]*)", found["fix"]):
-        command = root.get_command(click.Context(root), name)
-        assert command is not None
-        known = {name for option in command.params for name in option.opts}
-        assert set(re.findall(r"--[a-z-]+", words)) <= known
 
 
 def test_a_notice_that_says_too_little_signs_nothing(world: World, capsys: pytest.CaptureFixture[str]) -> None:

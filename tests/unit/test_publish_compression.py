@@ -119,6 +119,7 @@ def test_the_other_form_under_an_immutable_tag_is_refused(bench: Bench) -> None:
     with pytest.raises(PublishError, match="never overwritten") as caught:
         bench.publish()
     assert "--compression" in caught.value.hint
+    assert len([line for line in bench.said if line.startswith("validating")]) == 1
     assert set(public_tags(bench.world.client()).values()) == {row.digest}
 
 

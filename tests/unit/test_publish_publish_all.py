@@ -19,13 +19,14 @@ import pytest
 from click.testing import CliRunner
 from factories import A100, H100, check, digest, failed_verdict, gpu_verdict, inconclusive_verdict, verdict
 from fake_engine import FakeEngine
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
-from publisher import scratch_world
-from publishing_world import ENVIRONMENT, NOW, World, altered, answering, attached, public_tags
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from publishing_world import ENVIRONMENT, NOW, World, answering, attached, public_tags, scratch_world
 from registries import modern_registry
 
-from envbuilder.attest import envelope, statements
+from envbuilder.attest import envelope, sbom, statements
 from envbuilder.attest.envelope import ENVELOPE
 from envbuilder.attest.keys import PRIVATE, PUBLIC, create
 from envbuilder.attest.requirements import EnvironmentRequirement
@@ -51,7 +52,7 @@ from envbuilder.registry.manifests import OCI_MANIFEST, Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import document
 from envbuilder.validation import suite_plan
-from envbuilder.verdict import HostRef, Verdict
+from envbuilder.verdict import EngineRef, HostRef, Verdict
 from envbuilder.workspace import Workspace, cache, cache_dir, write_document
 
 
@@ -151,6 +152,7 @@ def test_a_key_that_has_expired_signs_nothing_and_one_that_others_can_read_is_na
     [
         (("a.b/c:d",), "no trusted signer"),
         (("a.b/c:d", "--identity", "x"), "belong together"),
+        (("a.b/c:d", "--issuer", "x"), "belong together"),
         (("image", "--key", "KEY"), "names no registry"),
         (("a.b/c:d", "--key", "KEY", "--driver", "new"), "'new' is not a driver"),
         (("a.b/c:d", "--key", "KEY", "--on", "H100/535", "--gpu", "H100"), "--on names drivers"),
@@ -238,21 +240,22 @@ def built(session: PublishSession) -> Built:
     return ensure(environment, load(), session.workspace, session.engine, lambda _: None)
 
 
-def tools_stated(what: Built, session: PublishSession) -> dict[str, str]:
+@pytest.mark.parametrize("engine", [EngineRef(name="fake", version="1", builder="fake"), None], ids=["", "older"])
+def test_provenance_has_the_shape_that_is_published(session: PublishSession, engine: EngineRef | None) -> None:
+    what = built(session)
     image = session.engine.image(what.record.image)
     assert image is not None
+    what = Built(what.environment, msgspec.structs.replace(what.record, engine=engine), what.lock)
     (made,) = _statements(what, session, "a.b/c", DIGEST, image, sbom=False)
     assert made.predicate_type == PROVENANCE
-    versions: dict[str, str] = json.loads(bytes(made.predicate))["runDetails"]["builder"]["version"]
-    return versions
-
-
-def test_an_older_record_is_stated_as_far_as_it_goes(session: PublishSession) -> None:
-    what = built(session)
-    older = Built(what.environment, msgspec.structs.replace(what.record, engine=None), what.lock)
-    stated = tools_stated(older, session)
-    assert stated["builder"] == "fake 1 fake"
-    assert "fake" not in stated
+    stated = json_format.ParseDict(json.loads(bytes(made.predicate)), provenance_pb2.Provenance())
+    inputs = {item.name: item.digest["sha256"] for item in stated.build_definition.resolved_dependencies}
+    assert f"sha256:{inputs['envbuilder/base:debian-bookworm']}" == what.record.base_id
+    assert {name.rpartition("/")[2] for name in inputs} >= {"Dockerfile", "requirements.lock", "tools.lock"}
+    tools = stated.run_details.builder.version
+    assert (tools["builder"], "fake" in tools) == ("fake" if engine else "fake 1 fake", engine is not None)
+    of_image = sbom.provenance("a.b/c", DIGEST, what.record, {}, (), {}, digest("known")).predicate
+    assert json.loads(bytes(of_image))["runDetails"]["byproducts"][0]["digest"]["sha256"] == digest("known")[7:]
 
 
 def test_what_was_never_built_is_said(session: PublishSession) -> None:
@@ -377,13 +380,6 @@ def test_another_suite_is_another_run(publisher: Publisher, monkeypatch: pytest.
     assert len(publisher.judged) == 2
 
 
-def without_terms(publisher: Publisher) -> dict[str, Any]:
-    lines = publisher.journal.read_text()
-    assert TERMS.key in lines
-    publisher.journal.write_text(lines.replace(f',"terms":"{TERMS.key}"', ""))
-    return {}
-
-
 def damaged(publisher: Publisher) -> dict[str, Any]:
     (path,) = (publisher.world.folder / "publish").glob("*.verdict.json")
     path.write_text(path.read_text()[:100])
@@ -394,7 +390,7 @@ def a_day_later(_: Publisher) -> dict[str, Any]:
     return {"now": lambda: NOW + timedelta(days=1)}
 
 
-@pytest.mark.parametrize("happens", [without_terms, damaged, a_day_later])
+@pytest.mark.parametrize("happens", [damaged, a_day_later])
 def test_what_cannot_be_trusted_is_asked_again(
     publisher: Publisher, happens: Callable[[Publisher], dict[str, Any]]
 ) -> None:
@@ -429,7 +425,7 @@ def test_verdict_that_is_simulated_or_about_another_image_publishes_nothing(
 
 
 def test_what_is_signed_is_what_was_judged(world: World) -> None:
-    row = publish(world.publication("scratch:1"), world.tools(lambda ref: altered(answering()(ref), suite=digest("b"))))
+    row = publish(world.publication("scratch:1"), world.tools(answering(suite=digest("b"))))
     sealed = (
         document(world.client(), name, frozenset({ENVELOPE}))[1]
         for name in attached(world.client(), row.digest, ENVELOPE)
@@ -438,38 +434,6 @@ def test_what_is_signed_is_what_was_judged(world: World) -> None:
     (item,) = (one for one in said if one.predicate_type == statements.VERDICT)
     verdict = msgspec.json.decode(item.predicate, type=statements.VerdictPredicate).verdict
     assert (verdict.suite, verdict.image.digest) == (digest("b"), row.digest)
-
-
-def test_immutable_tag_is_never_overwritten(world: World) -> None:
-    first = publish(world.publication("scratch:1"), world.tools()).digest
-    world.engine.add("scratch:2", labels={"number": "2"})  # type: ignore[attr-defined]
-
-    def never(_: Reference) -> Verdict:
-        raise AssertionError("validated although the tag is taken")
-
-    with pytest.raises(PublishError, match="never overwritten"):
-        publish(world.publication("scratch:2", tags=("pin-1",)), world.tools(never))
-    assert public_tags(world.client())["pin-1"] == first
-
-
-def test_after_a_failed_move_each_tag_leads_to_a_validated_image(world: World) -> None:
-    first = publish(world.publication("scratch:1"), world.tools()).digest
-    world.engine.add("scratch:2", labels={"number": "2"})  # type: ignore[attr-defined]
-    tools = world.tools()
-    put = tools.repository.put_manifest
-
-    def failing(target: str, content: bytes, media_type: str) -> bool:
-        if target == "latest":
-            raise InfrastructureError("the disk is full")
-        return put(target, content, media_type)
-
-    tools.repository.put_manifest = failing  # type: ignore[method-assign]
-    with pytest.raises(InfrastructureError, match="disk is full"):
-        publish(world.publication("scratch:2"), tools)
-    assert public_tags(world.client())["latest"] == first
-    assert world.verified().accepted
-    assert publish(world.publication("scratch:2"), world.tools()).published
-    assert world.verified().digest != first
 
 
 def test_folder_in_use_is_named(world: World) -> None:

@@ -23,12 +23,7 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.credentials import Login, find
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import (
-    DOCKER_LIST,
-    DOCKER_MANIFEST,
-    OCI_INDEX,
     OCI_MANIFEST,
-    Manifest,
-    ambiguity,
     digest_of,
 )
 from envbuilder.registry.reference import parse
@@ -315,51 +310,6 @@ def test_a_refused_connection_is_unreachable_and_tried_again(monkeypatch: pytest
     assert len(tried) == 2
 
 
-IMAGE: dict[str, Any] = {"schemaVersion": 2, "config": {"digest": "sha256:1"}, "layers": []}
-
-
-def manifest(document: Any, kind: str = OCI_MANIFEST) -> Manifest:
-    content = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return Manifest(kind, content, "sha256:x")
-
-
-def entry(os: str, architecture: str, **more: str) -> dict[str, Any]:
-    platform = {"os": os, "architecture": architecture, **more}
-    return {"mediaType": OCI_MANIFEST, "digest": "sha256:1", "platform": platform}
-
-
-@pytest.mark.parametrize(
-    ("document", "kind"),
-    [
-        (IMAGE, OCI_MANIFEST),
-        ({**IMAGE, "mediaType": OCI_MANIFEST}, OCI_MANIFEST),
-        ({**IMAGE, "mediaType": DOCKER_MANIFEST}, DOCKER_MANIFEST),
-        ({**IMAGE, "mediaType": OCI_MANIFEST}, ""),
-        ({"manifests": [entry("linux", "amd64")], "mediaType": DOCKER_LIST}, DOCKER_LIST),
-        ({**IMAGE, "subject": {"digest": "sha256:2"}, "artifactType": "x/y", "annotations": {}}, OCI_MANIFEST),
-    ],
-)
-def test_ordinary_manifests_are_one_thing(document: Any, kind: str) -> None:
-    assert ambiguity(manifest(document, kind)) is None
-
-
-@pytest.mark.parametrize(
-    ("document", "kind", "why"),
-    [
-        (b'{"layers":[],"config":{"digest":"a","digest":"b"}}', OCI_MANIFEST, "twice"),
-        (b"\xff\xfe", OCI_MANIFEST, "not a manifest"),
-        (b'{"manifests":' + b"[" * 60_000, OCI_INDEX, "not a manifest"),
-        (b"[]", OCI_MANIFEST, "not a manifest"),
-        ({"manifests": [entry("linux", "arm", variant=name) for name in ("v7", "v8")]}, OCI_INDEX, "2 images"),
-        ({"manifests": [entry("linux", "unknown"), entry("linux", "amd64")]}, OCI_INDEX, "2 images"),
-    ],
-)
-def test_what_can_be_read_in_two_ways_says_in_which(document: Any, kind: str, why: str) -> None:
-    assert (found := ambiguity(manifest(document, kind))) is not None
-    assert why in found[1]
-    assert found[0] is (Reason.MANY_PLATFORMS if "images" in why else Reason.AMBIGUOUS)
-
-
 DATA = b"".join(b"%d, " % number for number in range(400_000))
 NAME = digest_of(DATA)
 
@@ -396,4 +346,6 @@ def test_a_file_is_sent_again_from_its_beginning_when_the_login_expires(tmp_path
         monkeypatch.setattr(repository.transport, "send", expiring)
         repository.upload(NAME, file)
         assert len(put) == 1
+        assert {query["scope"][0] for query in state.asked} == {"repository:team/image:pull,push"}
+        assert len(state.asked) <= 3
         assert state.blobs == {NAME: DATA}

@@ -67,23 +67,6 @@ def test_difference_smaller_than_the_noise_is_unclear() -> None:
     assert answer.change == "unclear"
 
 
-def rounds_needed(quantities: int, settings: Settings) -> int:
-    """Return the fewest rounds with which a change in one of ``quantities`` durations could be claimed at all."""
-    rounds = 1
-    while 2 * quantities / sum(statistics._ways(statistics.blocks(rounds))) > settings.alpha:
-        rounds += 1
-    return rounds
-
-
-def test_required_rounds_are_exact() -> None:
-    for quantities in (1, 4, 10):
-        needed = rounds_needed(quantities, Settings())
-        for rounds, claimed in ((needed, True), (needed - 1, False)):
-            flat = [Samples(name="same", old=(1.0,) * rounds, new=(1.0,) * rounds)] * (quantities - 1)
-            slow = Samples(name="slow", old=(1.0,) * rounds, new=(2.0,) * rounds)
-            assert (compare([slow, *flat], Settings())[0].change == "slower") is claimed
-
-
 def test_distribution_matches_an_enumeration_of_all_orders() -> None:
     counted: dict[int, int] = {}
     for orders in itertools.product(itertools.combinations(range(4), 2), repeat=2):
