@@ -155,11 +155,3 @@ def test_plan_job_is_green_in_a_repository_of_its_own_and_red_for_a_broken_matri
     matrix.write_text(matrix.read_text().replace('"2.19.1"', "2.20"))
     code, text = run_steps(job, here)
     assert (code, "matrix.yaml:2" in text) == (2, True), text
-
-
-def test_report_of_a_failed_build_is_written_though_there_is_no_verdict(here: Path) -> None:
-    repository(here)
-    steps = yaml.safe_load(run("export", "github"))["jobs"]["validate"]["steps"]
-    results = [one for one in steps if one.get("name") == "Results"]
-    assert run_steps({"steps": results}, here, GITHUB_STEP_SUMMARY=str(here / "summary"))[0] == 3
-    assert (here / "report/index.html").exists()

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder import workspace
-from envbuilder.choice import read_fleet, read_matrix
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
@@ -29,7 +28,6 @@ from envbuilder.workspace import (
     read_document,
     read_kept,
     read_users,
-    shipped,
     temporary_folder,
     write_atomically,
     write_document,
@@ -189,13 +187,6 @@ def test_what_stands_in_the_way_is_named(tmp_path: Path, *, folder: bool) -> Non
         write_atomically(path, b"")
     assert caught.value.exit_code == 5
     assert caught.value.hint
-
-
-@pytest.mark.parametrize(("folder", "read"), [("matrices", read_matrix), ("examples/fleets", read_fleet)])
-def test_every_file_of_a_folder_of_inputs_is_valid(folder: str, read: Callable[[Path], object]) -> None:
-    files = [path for path in shipped(folder).rglob("*") if path.is_file()]
-    assert files
-    assert all(read(path) for path in files)
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "a device"])
