@@ -6,25 +6,27 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from envbuilder.engine.archive import MODIFIED
 from envbuilder.image.context import templates
-from envbuilder.image.removed_files import REMOVED
 from envbuilder.image.render import WITH_HOST
 from envbuilder.probes.slimming.remove_files import Row, digest_of_rows
 
-UV = """\
-#!/bin/sh
-echo "$@" >> {root}/run/calls
-[ ! -e {root}/run/fails ] || exit 2
-mkdir -p {cache} {site}/kept/include {site}/kept-1.0.dist-info
-echo 'x = {{1, 2}}' > {site}/kept/__init__.py
-echo "print 'Python 2'" > {site}/kept/template.py
-echo > {site}/kept/include/kept.h
-printf 'kept/__init__.py,sha256=a,9\\nkept/include/kept.h,sha256=b,1\\n' > {site}/kept-1.0.dist-info/RECORD
+OLD = 1_500_000_000
+PLACES = r"(?<![\w/.}])/(?=(?:opt|run|etc|var|proc|sys|home|dev/shm|usr/share)\b)"
+SITE = "/opt/venv/lib/python3.11/site-packages"
+UV = rf"""
+mkdir -p /opt/venv/.uv {SITE}/kept/include {SITE}/kept-1.0.dist-info
+echo 'x = {{1, 2}}' >{SITE}/kept/__init__.py
+echo "print 'Python 2'" >{SITE}/kept/template.py
+echo >{SITE}/kept/include/kept.h
+printf 'kept/__init__.py,sha256=a,9\nkept/include/kept.h,sha256=b,1\n' >{SITE}/kept-1.0.dist-info/RECORD
 """
 
 
@@ -33,23 +35,24 @@ class Root:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.site = folder / "opt/venv/lib/python3.11/site-packages"
-        for name in ("run/tools", "run/host", "run/package", "run/environment", "opt/venv/bin", "etc"):
+        for name in (
+            "run/host",
+            "run/environment",
+            "dev/shm",
+            "etc/apt/sources.list.d",
+            "etc/ld.so.conf.d",
+            "opt/venv/bin",
+        ):
             (folder / name).mkdir(parents=True)
         for name, text in templates().items():
             if name.startswith("steps/"):
-                self.write(
-                    f"run/tools/{name.removeprefix('steps/')}", text if name.endswith(".py") else self.moved(text)
-                )
-        self.program("run/tools/uv", UV.format(root=folder, site=self.site, cache=folder / "opt/venv/.uv"))
+                self.write(name.replace("steps/", "run/tools/"), text if name.endswith(".py") else self.moved(text))
         (folder / "opt/venv/bin/python").symlink_to(sys.executable)
-        self.write(
-            "run/package/requirements.lock", "# kept-1.0: 10 bytes, 1 of them removed in runtime images\nkept==1.0\n"
-        )
+        self.write("run/package/requirements.lock", "kept==1.0\n")
+        self.program("run/tools/uv", UV)
 
     def moved(self, text: str) -> str:
-        moved = re.sub(r"(?<![\w/.}])/(?=(?:opt|run|etc|var|proc|sys)\b)", f"{self.folder}/", text)
-        return moved.replace("find / ", f"find {self.folder} ")
+        return re.sub(PLACES, f"{self.folder}/", text).replace("find / ", f"find {self.folder} ")
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -58,17 +61,31 @@ class Root:
         return path
 
     def program(self, name: str, text: str) -> None:
-        self.write(name, text).chmod(0o755)
+        """Put a program of the image in its place: it records its call, and does what ``text`` says."""
+        self.write(name, self.moved(f'#!/bin/sh\necho "${{0##*/}} $*" >>/run/calls\n{text}\n')).chmod(0o755)
 
-    def run(self, script: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = ["/bin/sh", str(self.folder / "run/tools" / script), *words]
+    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a step on a root whose files are old: what it writes has the fixed time, and the rest stays as it is."""
+        before = {path: path.lstat() for path in self.folder.rglob("*")}
+        for path in before:
+            os.utime(path, (OLD, OLD), follow_symlinks=False)
+        script, *others = map(self.moved, words)
         given = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", **environment}
-        return subprocess.run(command, env=given, cwd=self.folder, capture_output=True, text=True, check=False)
+        command = ["/bin/sh", str(self.folder / "run/tools" / script), *others]
+        done = subprocess.run(command, env=given, cwd=self.folder, capture_output=True, text=True, check=False)
+        for path in self.folder.rglob("*") if done.returncode == 0 else ():
+            if path.relative_to(self.folder).parts[0] not in ("run", "dev"):
+                assert path.lstat().st_mtime == MODIFIED or (path in before and path.lstat().st_mtime == OLD), path
+        return done
 
-    def written(self) -> dict[str, int]:
-        every = self.folder.rglob("*")
-        own = (path for path in every if not path.is_relative_to(self.folder / "run") and path.name != "python")
-        return {str(path.relative_to(self.folder)): int(path.lstat().st_mtime) for path in own}
+    def state(self, name: str) -> str | None:
+        """Return the text of a file, the mode of a folder, the target of a link; None if there is nothing."""
+        path = self.folder / name
+        if path.is_symlink():
+            return f"-> {path.readlink()}"
+        if path.is_dir():
+            return f"{path.stat().st_mode & 0o7777:o}"
+        return path.read_text().replace(str(self.folder), "") if path.exists() else None
 
 
 @pytest.fixture
@@ -76,52 +93,208 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path)
 
 
-def test_install_leaves_byte_code_and_one_time(root: Root) -> None:
-    """The cache is gone, a source of another Python is reported, and Python takes the byte code as current."""
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A run of a step: files and programs of the image, the programs that it calls, and what is there afterwards."""
+
+    run: str
+    given: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+    after: Mapping[str, str | None] = field(default_factory=dict)
+    fails: bool = False
+
+
+KEPT = Row("kept", "1.0", "compilers", "kept/include/", 1, 1, digest_of_rows([("kept/include/kept.h", "sha256=b")]))
+WITH_UV = "uv pip install --python /opt/venv/bin/python"
+OF_LOCK = (
+    f"{WITH_UV} --no-deps --require-hashes --no-progress"
+    " --link-mode hardlink --cache-dir /opt/venv/.uv -r /run/package/requirements.lock"
+)
+CUDNN = (
+    f"{WITH_UV} --target /opt/cudnn --no-deps --require-hashes --no-progress --no-cache -r /run/environment/cudnn.lock"
+)
+WITH_PIP = (
+    "python3 -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes"
+    " --target /run/uv -r /run/tools/tools.lock"
+)
+PIP = """
+[ "$1" != -c ] || { echo /opt/ensurepip; exit; }
+mkdir -p /run/uv/bin
+echo "$PYTHONPATH $PIP_CONFIG_FILE" >/run/uv/bin/uv
+"""
+WITH_APT = "apt-get install -y --no-install-recommends"
+DOWNLOAD = 'case "$*" in *--download-only*) printf deb >/run/apt/archives/git_2_amd64.deb ;; esac'
+LOG = "mkdir -p /var/log /var/cache/ldconfig; echo today | tee /var/log/alternatives.log >/var/cache/ldconfig/aux-cache"
+NO_TRACE = {"run/apt": None, "var/cache/ldconfig/aux-cache": None}
+ARCHIVE = "deb http://d.example x main\n"
+
+STEPS = {
+    "finish": Step(
+        run="finish worker --non-unique",
+        given={"run/environment/environment.json": "{}", "run/environment/cudnn.lock": "a"},
+        programs={
+            "useradd": "mkdir -p /home/worker; echo worker::20400: >/etc/shadow",
+            "chage": "echo worker::18262: >/etc/shadow",
+        },
+        calls=(
+            "useradd --no-log-init --uid 1000 --user-group --create-home --shell /bin/bash --non-unique worker",
+            "chage --lastday 2020-01-01 worker",
+        ),
+        after={"etc/shadow-": "worker::18262:\n", "home/worker": "1777", "var/cache/nv": "1777"}
+        | {
+            "opt/envbuilder/environment.json": "{}",
+            "opt/envbuilder/cudnn.lock": "a",
+            "opt/envbuilder/system.lock": None,
+        },
+    ),
+    "prepare-base: the base has Python": Step(
+        run="prepare-base 3.11 python3",
+        programs={"python3.11": '[ "$3" != venv ] || echo made >/opt/venv/pyvenv.cfg'},
+        calls=("python3.11 -B -c import ensurepip, venv", "python3.11 -B -m venv --without-pip /opt/venv"),
+        after={"opt/venv/pyvenv.cfg": "made\n"},
+    ),
+    "prepare-base: the system's packages bring Python": Step(
+        run="prepare-base 3.11 python3 python3-venv",
+        given={"var/log/alternatives.log": "before\n"},
+        programs={"python3.11": '[ "$2" != -c ]', "apt-get": LOG},
+        calls=(
+            "python3.11 -B -c import ensurepip, venv",
+            "apt-get update",
+            f"{WITH_APT} python3 python3-venv ca-certificates",
+            "python3.11 -B -m venv --without-pip /opt/venv",
+        ),
+        after={"var/log/alternatives.log": "before\n", **NO_TRACE},
+    ),
+    "install-uv": Step(
+        run="install-uv python3",
+        given={"opt/ensurepip/pip-26.3.whl": "", "run/host/pip.conf": "x"},
+        programs={"python3": PIP},
+        calls=("python3 -c import ensurepip; print(*ensurepip.__path__)", WITH_PIP),
+        after={"run/tools/uv": "/opt/ensurepip/pip-26.3.whl: /run/host/pip.conf\n", "run/uv": None},
+    ),
+    "install-apt: the files of the lock": Step(
+        run="install-apt git=2",
+        given={"run/environment/system.lock": f"{sha256(b'deb').hexdigest()}  git_2_amd64.deb\n"},
+        programs={"apt-get": f"{DOWNLOAD}\n{LOG}"},
+        calls=("apt-get update", f"{WITH_APT} --download-only git=2", f"{WITH_APT} --no-download git=2"),
+        after={"var/log/alternatives.log": None, **NO_TRACE},
+    ),
+    "install-apt: a file of other bytes": Step(
+        run="install-apt git=2",
+        given={"run/environment/system.lock": f"{sha256(b'else').hexdigest()}  git_2_amd64.deb\n"},
+        programs={"apt-get": DOWNLOAD},
+        calls=("apt-get update", f"{WITH_APT} --download-only git=2"),
+        fails=True,
+    ),
+    "install-apt: a component and the host's repository": Step(
+        run="install-apt --component non-free --repository git",
+        given={"etc/apt/sources.list": ARCHIVE, "etc/apt/sources.list.d/debian.sources": "Components: main\n"}
+        | {"etc/apt/sources.list.d/cuda.list": "deb http://gone.example x main\n"}
+        | {"run/host/apt/further.list": "deb http://v.example /\n", "run/host/ca-certificates.crt": "x"},
+        programs={"apt-get": "cat /run/apt/sources.list /run/apt/sources.list.d/* $APT_CONFIG >/run/seen"},
+        calls=("apt-get update", f"{WITH_APT} git"),
+        after={
+            "run/seen": "deb http://d.example x main non-free\nComponents: main non-free\ndeb http://v.example /\n"
+            'Acquire::https::CAInfo "/run/host/ca-certificates.crt";\n',
+            "etc/apt/sources.list": ARCHIVE,
+            **NO_TRACE,
+        },
+    ),
+    "install-cudnn": Step(
+        run="install-cudnn /opt/cuda/lib",
+        given={"opt/cuda/lib/libcudart.so": ""},
+        programs={"run/tools/uv": "mkdir -p /opt/cudnn/nvidia/cudnn/lib", "ldconfig": LOG},
+        calls=(CUDNN, "ldconfig "),
+        after={"etc/ld.so.conf.d/cudnn.conf": "/opt/cudnn/nvidia/cudnn/lib\n", **NO_TRACE}
+        | {"etc/ld.so.conf.d/cuda-packages.conf": "/opt/cuda/lib\n"},
+    ),
+    "install-cudnn: no such folder": Step(
+        run="install-cudnn /opt/cuda/lib", programs={"run/tools/uv": ""}, calls=(CUDNN,), fails=True
+    ),
+    "link-library": Step(run="link-library ../a.so.11 /opt/a.so", after={"opt/a.so": "-> ../a.so.11"}),
+    "loader-path: two folders": Step(
+        run="loader-path cublas nccl",
+        given={f"{SITE[1:]}/nvidia/{name}/lib/a.so": "" for name in ("cublas", "cufft", "nccl")},
+        programs={"ldconfig": LOG},
+        calls=("ldconfig ",),
+        after={"etc/ld.so.conf.d/cuda-wheels.conf": f"{SITE}/nvidia/cublas/lib\n{SITE}/nvidia/nccl/lib\n", **NO_TRACE},
+    ),
+    "loader-path: every folder": Step(
+        run="loader-path *",
+        given={f"{SITE[1:]}/nvidia/cublas/lib/a.so": ""},
+        programs={"ldconfig": LOG},
+        calls=("ldconfig ",),
+        after={"etc/ld.so.conf.d/cuda-wheels.conf": f"{SITE}/nvidia/cublas/lib\n"},
+    ),
+    "loader-path: no such folder": Step(run="loader-path cublas", fails=True),
+    "add-file: into a folder": Step(
+        run="add-file conf/a.conf /etc/deep/",
+        given={"run/environment/files/conf/a.conf": "a=1\n"},
+        after={"etc/deep/a.conf": "a=1\n"},
+    ),
+    "add-file: as a file": Step(
+        run="add-file a.conf /etc/b.conf",
+        given={"run/environment/files/a.conf": "a=1\n"},
+        after={"etc/b.conf": "a=1\n"},
+    ),
+    "install: the list's files are removed": Step(
+        run="install kept-1.0",
+        given={"run/package/removed.tsv": f"{KEPT.line()}\n"},
+        calls=(OF_LOCK,),
+        after={f"{SITE[1:]}/kept/include": None, "opt/venv/.uv": None}
+        | {"opt/envbuilder/removed/kept-1.0.tsv": f"{KEPT.line()}\n"},
+    ),
+    "install: complete": Step(
+        run="install kept-1.0 --complete",
+        given={"run/package/removed.tsv": f"{KEPT.line()}\n"},
+        calls=(OF_LOCK,),
+        after={f"{SITE[1:]}/kept/include/kept.h": "\n", "opt/envbuilder": None},
+    ),
+    "install: uv fails": Step(run="install a", programs={"run/tools/uv": "exit 2"}, calls=(OF_LOCK,), fails=True),
+    "install: a list of another version": Step(
+        run="install kept-1.0",
+        given={"run/package/removed.tsv": "kept==2.0\ttests\tkept/\t1\t1\tsha256=x\n"},
+        calls=(OF_LOCK,),
+        fails=True,
+    ),
+    "install: the compiler fails": Step(
+        run="install a", given={"run/tools/byte_compile.py": "raise SystemExit(3)\n"}, calls=(OF_LOCK,), fails=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_step_calls_programs_and_leaves_files(root: Root, name: str) -> None:
+    step = STEPS[name]
+    for path, text in step.given.items():
+        root.write(path, text)
+    for program, text in step.programs.items():
+        root.program(program if "/" in program else f"bin/{program}", text)
+    done = root.run(*step.run.split())
+    assert (done.returncode != 0) is step.fails, done.stderr
+    lines = (root.state("run/calls") or "").splitlines()
+    assert tuple(re.sub(r" -o \S+", "", line) for line in lines) == step.calls
+    assert {path: root.state(path) for path in step.after} == step.after
+
+
+def test_every_script_is_run() -> None:
+    scripts = {name.removeprefix("steps/") for name, text in templates().items() if text.startswith("#!/bin/sh")}
+    assert {step.run.split()[0] for step in STEPS.values() if not step.fails} == scripts
+
+
+def test_python_takes_the_byte_code_of_install_as_current(root: Root) -> None:
+    """A source of another Python is reported."""
     done = root.run("install", "kept-1.0")
     assert done.returncode == 0, done.stderr
     assert "template.py" in done.stdout
-    assert "--require-hashes" in (root.folder / "run/calls").read_text()
-    assert not (root.folder / "opt/venv/.uv").exists()
-    (code,) = (root.site / "kept/__pycache__").iterdir()
-    found = {name: time for name, time in root.written().items() if name.startswith("opt/venv/lib")}
-    assert set(found.values()) == {MODIFIED}
+    kept = root.folder / SITE[1:] / "kept"
+    (code,) = (kept / "__pycache__").iterdir()
     before = code.read_bytes()
     words = [sys.executable, "-v", "-c", "import kept"]
-    seen = subprocess.run(words, cwd=root.site, capture_output=True, text=True, check=True)
+    seen = subprocess.run(words, cwd=kept.parent, capture_output=True, text=True, check=True)
     assert "code object from" in seen.stderr
     assert code.read_bytes() == before
-
-
-def removing(root: Root) -> None:
-    row = Row("kept", "1.0", "compilers", "kept/include/", 1, 1, digest_of_rows([("kept/include/kept.h", "sha256=b")]))
-    root.write(f"run/package/{REMOVED}", f"{row.line()}\n")
-
-
-def test_install_removes_what_the_list_names_and_keeps_the_list(root: Root) -> None:
-    removing(root)
-    assert root.run("install", "kept-1.0").returncode == 0
-    assert not (root.site / "kept/include").exists()
-    kept = root.folder / "opt/envbuilder/removed/kept-1.0.tsv"
-    assert kept.read_text() == (root.folder / "run/package" / REMOVED).read_text()
-
-
-def test_install_complete_removes_nothing(root: Root) -> None:
-    removing(root)
-    assert root.run("install", "kept-1.0", "--complete").returncode == 0
-    assert (root.site / "kept/include/kept.h").exists()
-    assert not (root.folder / "opt/envbuilder").exists()
-
-
-@pytest.mark.parametrize("broken", ["uv", "list", "compiler"])
-def test_install_fails_when_a_part_of_it_fails(root: Root, broken: str) -> None:
-    if broken == "uv":
-        root.write("run/fails", "")
-    elif broken == "list":
-        root.write(f"run/package/{REMOVED}", "kept==2.0\ttests\tkept/\t1\t1\tsha256=x\n")
-    else:
-        root.write("run/tools/byte_compile.py", "raise SystemExit(3)\n")
-    assert root.run("install", "kept-1.0").returncode != 0
 
 
 def test_byte_code_does_not_depend_on_variables_of_the_base(root: Root) -> None:
@@ -131,17 +304,6 @@ def test_byte_code_does_not_depend_on_variables_of_the_base(root: Root) -> None:
     root.write("run/tools/byte_compile.py", show + "print(os.environ['PYTHONHASHSEED'])\n")
     done = root.run("install", "kept-1.0", **given)
     assert "seen ['PYTHONHASHSEED']\n0\n" in done.stdout, done.stderr
-
-
-def test_add_file_places_a_file_and_its_folders_with_one_time(root: Root) -> None:
-    root.write("run/environment/files/conf/a.conf", "a=1\n")
-    for target, place in (("etc/deep/", "etc/deep/a.conf"), ("etc/b.conf", "etc/b.conf")):
-        assert (
-            root.run("add-file", "conf/a.conf", str(root.folder / target) + "/" * target.endswith("/")).returncode == 0
-        )
-        assert (root.folder / place).read_text() == "a=1\n"
-        assert root.written()[place] == MODIFIED
-    assert root.written()["etc/deep"] == MODIFIED
 
 
 @pytest.mark.parametrize(
@@ -164,11 +326,3 @@ def test_host_settings_export_the_files_that_are_there(
     found = dict(line.split("=", 1) for line in root.run("show").stdout.splitlines() if "=" in line)
     expected = {name: str(root.folder / "run/host" / file) for name, file in told.items()}
     assert {name: value for name, value in found.items() if "CERT" in name or "CONFIG" in name} == expected
-
-
-def test_older_files_keep_their_time(root: Root) -> None:
-    """What a base or a wheel dates stays: a step that touched it would copy files of the layers below."""
-    old = root.write("opt/venv/old", "")
-    os.utime(old, (1_500_000_000,) * 2)
-    assert root.run("install", "kept-1.0").returncode == 0
-    assert root.written()["opt/venv/old"] == 1_500_000_000
