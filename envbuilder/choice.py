@@ -114,7 +114,7 @@ def read_matrix(path: Path) -> Matrix:
 
 
 def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix, Catalog]:
-    """Read a matrix with its ranges resolved, and add its bases to the catalogue, as `catalog look` recorded them.
+    """Read a matrix with its ranges resolved, and add its bases to the catalogue, as `catalog inspect` recorded them.
 
     Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
@@ -144,7 +144,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
             continue
         problems.append(_problem(path, rf"\b{re.escape(name)}[\"']?\s*:", f"bases.{name}", text))
     if problems:
-        hint = "; ".join(f"envbuilder catalog look {image}" for image in unseen)
+        hint = "; ".join(f"envbuilder catalog inspect {image}" for image in unseen)
         raise InputError(tuple(problems), hint=hint or "take another base")
     return parsed, catalog.with_bases(rows)
 

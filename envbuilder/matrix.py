@@ -39,6 +39,8 @@ RequirementText = Annotated[
 ]
 ReasonText = Annotated[str, msgspec.Meta(min_length=3, description="why, in a sentence")]
 Amount = Annotated[float, msgspec.Meta(gt=0, description="a positive number")]
+FORM = msgspec.Meta(extra_json_schema={"alias": "form"})
+"""The older name of the key `variant`, which is still read."""
 
 
 BaseImageText = Annotated[
@@ -47,7 +49,7 @@ BaseImageText = Annotated[
         r"(?:[a-z0-9][a-z0-9.-]{0,127}(?::[0-9]{1,5})?/)?[a-z0-9][a-z0-9._/-]{0,191}"
         r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}",
         "an image by its digest, such as registry.example.org/hardened/ubuntu@sha256:…; "
-        "`envbuilder catalog look NAME:TAG` prints it",
+        "`envbuilder catalog inspect NAME:TAG` prints it",
     ),
 ]
 
@@ -143,7 +145,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     flavor: tuple[Flavor, ...] = ("cpu",)
     cuda: tuple[DottedText, ...] = ()
     cudnn: tuple[DottedText, ...] = ()
-    variant: tuple[Variant, ...] = msgspec.field(default=(WHOLE,), name="form")
+    variant: Annotated[tuple[Variant, ...], FORM] = (WHOLE,)
 
 
 class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,7 +159,7 @@ class Include(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
     controls: tuple[NameText, ...] = ()
-    variant: Variant = msgspec.field(default=WHOLE, name="form")
+    variant: Annotated[Variant, FORM] = WHOLE
 
 
 class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,7 +172,7 @@ class Exclude(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     flavor: Flavor | None = None
     cuda: DottedText | None = None
     cudnn: DottedText | None = None
-    variant: Variant | None = msgspec.field(default=None, name="form")
+    variant: Annotated[Variant | None, FORM] = None
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,12 +191,12 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     context_s: Amount | None = None
 
 
-_FIELD = r"\{(?:id|tensorflow|python|os|flavor|cuda|cudnn|form)\}"
+_FIELD = r"\{(?:id|tensorflow|python|os|flavor|cuda|cudnn|variant|form)\}"
 TagText = Annotated[
     str,
     _text(
         rf"(?:{_FIELD}|[A-Za-z0-9_])(?:{_FIELD}|[A-Za-z0-9_.-]){{0,127}}",
-        "a pattern of tags such as team-{tensorflow}-{flavor}; also {id}, {python}, {os}, {cuda}, {form}",
+        "a pattern of tags such as team-{tensorflow}-{flavor}; also {id}, {python}, {os}, {cuda}, {variant}",
     ),
 ]
 

@@ -101,6 +101,8 @@ def matrix_page() -> str:
     for name, kind in schema["$defs"].items():
         lines += ["", f"## {name}", "", kind.get("description", ""), "", "| key | value | default |", "|---|---|---|"]
         for key, value in kind.get("properties", {}).items():
+            if value.get("deprecated"):
+                continue
             required = "required" if key in kind.get("required", ()) else default_of(value)
             lines.append(f"| `{key}` | {value_of(value).replace('|', '/')} | {required} |")
     return "\n".join(lines)

@@ -91,7 +91,7 @@ def as_system(
         return None
     is_held = python in held
     others = () if wanted else tuple(one for one in (held if is_held else brought) if one != python)
-    source, verified = (facts.image,), "looked into by `envbuilder catalog look`"
+    source, verified = (facts.image,), "inspected by `envbuilder catalog inspect`"
     brings = None
     if facts.cuda:
         brings = BaseImage(

@@ -13,7 +13,13 @@ from envbuilder.cli.output import finish
 from envbuilder.support.console import Console
 
 
-@click.group("catalog")
+class _Catalog(click.Group):
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; `look` is the older name of `inspect`."""
+        return super().get_command(ctx, "inspect" if cmd_name == "look" else cmd_name)
+
+
+@click.group("catalog", cls=_Catalog)
 def command() -> None: ...
 
 
@@ -80,10 +86,10 @@ def refresh_command(version: tuple[str, ...], package: str | None, form: str, *,
     finish(found, form, propose.as_text)
 
 
-@command.command("look")
+@command.command("inspect")
 @click.argument("image", metavar="IMAGE")
 @format_option
-def look_command(image: str, form: str) -> None:
+def inspect_command(image: str, form: str) -> None:
     from envbuilder.engine.docker import connect
     from envbuilder.jobs import base
     from envbuilder.workspace import Workspace

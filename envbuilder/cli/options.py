@@ -263,6 +263,7 @@ _CHOICE = (
     click.option("--os", metavar="NAME", help="System, such as debian-bookworm."),
     click.option("--flavor", type=click.Choice(["cpu", "gpu"]), help="Default: gpu, except on a host without a GPU."),
     click.option(
+        "--variant",
         "--form",
         "variant",
         type=click.Choice(["runtime", "devel", "notebook"]),

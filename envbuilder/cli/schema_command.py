@@ -54,7 +54,11 @@ def schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of a document or a file. Raises UsageError that names them all for an unknown name."""
     if name not in NAMES:
         raise UsageError(f"there is no document {name!r}", hint="one of: " + ", ".join(NAMES))
-    return msgspec.json.schema(NAMES[name])
+    found = msgspec.json.schema(NAMES[name])
+    for kind in found["$defs"].values():
+        keys = kind.get("properties", {})
+        keys |= {key["alias"]: {**key, "deprecated": True} for key in keys.values() if "alias" in key}
+    return found
 
 
 @click.command("schema")

@@ -47,7 +47,8 @@ def _tagged(environments: dict[str, Environment], pattern: str) -> dict[str, Env
     found = {}
     for name, environment in environments.items():
         fields = {field: getattr(environment, field) or "none" for field in _FIELDS}
-        tag = FOREIGN.sub("-", pattern.format(**fields, form=environment.variant or WHOLE))
+        fields |= dict.fromkeys(("variant", "form"), environment.variant or WHOLE)
+        tag = FOREIGN.sub("-", pattern.format(**fields))
         if tag in tags or len(tag) > _LONGEST:
             why = f"{tags[tag]} and {name}" if tag in tags else f"{name}, and is longer than {_LONGEST} characters"
             raise UsageError(f"the matrix's id {pattern!r} gives {tag} for {why}", hint="name other fields, or {id}")

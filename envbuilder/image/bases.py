@@ -78,7 +78,7 @@ def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Im
             failed.append(error)
     text = "; ".join(error.message for error in failed)
     if "@" in reference and re.search(r"manifest unknown|not found", text):
-        hint = f"copy the digest from `envbuilder catalog look {reference.partition('@')[0]}:TAG`"
+        hint = f"copy the digest from `envbuilder catalog inspect {reference.partition('@')[0]}:TAG`"
         raise InfrastructureError(f"the registry has no image {reference}: {text}", hint=hint)
     raise InfrastructureError(text, hint=failed[-1].hint)
 

@@ -164,10 +164,10 @@ class _Reader:
         if pairs is None:
             return _Refused
         fields = {field.encode_name: field for field in kind.fields}
-        own_names = {field.name: field.encode_name for field in kind.fields if field.name != field.encode_name}
+        aliases = {alias: name for name, field in fields.items() if (alias := _described(field).get("alias"))}
         result: dict[str, object] = {}
         for written, (name_node, value) in pairs.items():
-            name = own_names.get(written, written)
+            name = aliases.get(written, written)
             if name in result:
                 self.refuse(name_node, _join(key, written), f"is the same key as {name}, which is given too")
             elif name in fields:
@@ -287,9 +287,13 @@ def _near(name: str, fields: dict[str, Any]) -> str:
 
 
 def _because(field: inspect.Field) -> str:
-    kind = field.type
-    text = (kind.extra_json_schema or {}).get("description") if isinstance(kind, inspect.Metadata) else None
+    text = _described(field).get("description")
     return f": give {text}" if text else ""
+
+
+def _described(field: inspect.Field) -> dict[str, str]:
+    """Return what the type of a field adds to its JSON Schema: ``description``, and ``alias``, a second name."""
+    return (field.type.extra_json_schema or {}) if isinstance(field.type, inspect.Metadata) else {}
 
 
 def _python_type(kind: inspect.Type) -> type:

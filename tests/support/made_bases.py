@@ -1,4 +1,4 @@
-"""Bases of one's own as `catalog look` would have found them: a plain one, and one that brings CUDA."""
+"""Bases of one's own as `catalog inspect` would have found them: a plain one, and one that brings CUDA."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WITH_CUDA = msgspec.structs.replace(
 
 
 def keep(root: Path, facts: BaseFacts) -> Workspace:
-    """Keep facts as `catalog look` does."""
+    """Keep facts as `catalog inspect` does."""
     workspace = Workspace(root)
     write_document(workspace.base(DIGEST), facts)
     return workspace

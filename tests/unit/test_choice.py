@@ -84,11 +84,11 @@ MUSL = msgspec.structs.replace(PLAIN, libc="musl", refused="its C library is mus
 @pytest.mark.parametrize(
     ("facts", "more", "why"),
     [
-        (None, "", f"has not been inspected yet; envbuilder catalog look {IMAGE}"),
+        (None, "", f"has not been inspected yet; envbuilder catalog inspect {IMAGE}"),
         (MUSL, "", "its C library is musl"),
         (PLAIN, ", python: '3.9'", "it has no Python 3.9 with venv; it holds 3.10"),
     ],
-    ids=["nobody looked into it", "refused", "another Python"],
+    ids=["not inspected", "refused", "another Python"],
 )
 def test_unusable_base_is_refused_with_the_reason(facts: BaseFacts | None, more: str, why: str, tmp_path: Path) -> None:
     if facts is not None:

@@ -180,7 +180,7 @@ def test_a_digest_that_the_registry_lacks_is_answered_with_the_command_that_prin
 
     with pytest.raises(InfrastructureError, match=f"the registry has no image reg.example.org/corp@{DIGEST}") as error:
         fetched(Answering(), f"reg.example.org/corp@{DIGEST}", lambda _: None)
-    assert error.value.hint == "copy the digest from `envbuilder catalog look reg.example.org/corp:TAG`"
+    assert error.value.hint == "copy the digest from `envbuilder catalog inspect reg.example.org/corp:TAG`"
 
 
 @pytest.mark.parametrize(

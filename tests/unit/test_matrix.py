@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envbuilder.choice import read_matrix
+from envbuilder.cli.schema_command import schema
 from envbuilder.errors import InputError
 from envbuilder.matrix import Axes, Exclude, Include, Matrix, expand
 
@@ -87,13 +88,14 @@ def test_variant_is_excluded_and_included() -> None:
     assert [one.variant for one in expand(included)[0]] == ["runtime"]
 
 
-def test_the_key_variant_means_form(tmp_path: Path) -> None:
+def test_form_is_another_name_of_the_key_variant(tmp_path: Path) -> None:
     text = "name: m\naxes:\n  tensorflow: ['2.20.0']\n  KEY: [runtime]\n"
     matrices = []
     for key in ("form", "variant"):
         (tmp_path / "m.yaml").write_text(text.replace("KEY", key))
         matrices.append(read_matrix(tmp_path / "m.yaml"))
     assert matrices[0] == matrices[1]
+    assert {"form", "variant"} <= schema("matrix")["$defs"]["Axes"]["properties"].keys()
     (tmp_path / "m.yaml").write_text(text.replace("KEY", "form") + "  variant: [devel]\n")
-    with pytest.raises(InputError, match="the same key as form"):
+    with pytest.raises(InputError, match="the same key as variant"):
         read_matrix(tmp_path / "m.yaml")

@@ -98,7 +98,7 @@ def proposed(text: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 PROPOSED = sorted({one for text in texts() for one in proposed(text)})
 
-ELSEWHERE = ("build", "catalog look", "catalog refresh", "clean", "doctor", "fleet hosts", "fleet worker")
+ELSEWHERE = ("build", "catalog inspect", "catalog refresh", "clean", "doctor", "fleet hosts", "fleet worker")
 OF_IMAGES = ("publish", "run", "upgrade", "validate", "verify")
 """Commands that need an engine, an index or a registry: tests of their own run them to the end."""
 
