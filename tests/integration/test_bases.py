@@ -125,11 +125,11 @@ def test_a_private_registry_with_a_password_and_its_own_authority(
     monkeypatch.setenv("DOCKER_CONFIG", login(desk.folder / "logged-in", host, "ann:secret")["DOCKER_CONFIG"])
     desk.push(name, DEBIAN)
     monkeypatch.setenv("DOCKER_CONFIG", str(desk.folder / "nobody"))
-    code, _, said = desk.run("catalog", "look", name)
+    code, _, said = desk.run("catalog", "inspect", name)
     assert code == 5
     assert "auth" in said
     monkeypatch.setenv("DOCKER_CONFIG", str(desk.folder / "logged-in"))
-    code, answer, _ = desk.run("catalog", "look", name, "--format", "json")
+    code, answer, _ = desk.run("catalog", "inspect", name, "--format", "json")
     assert code == 0, answer
     found = json.loads(answer)
     assert (found["system"], found["pythons"][0]["version"]) == ("debian", "3.11")

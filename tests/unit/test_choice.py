@@ -199,9 +199,9 @@ def tagged(pattern: str, folder: Path) -> dict[str, str]:
 
 
 def test_matrix_names_its_tags(tmp_path: Path) -> None:
-    tags = tagged('"team-{tensorflow}-{flavor}-cuda{cuda}-{form}"', tmp_path)
-    assert tags["tf2.20.0-py311-cpu-bookworm-runtime"] == "team-2.20.0-cpu-cudanone-runtime"
-    assert tags["tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"] == "team-2.20.0-gpu-cuda12.5-devel"
+    tags = tagged('"{form}-{tensorflow}-{flavor}-cuda{cuda}-{variant}"', tmp_path)
+    assert tags["tf2.20.0-py311-cpu-bookworm-runtime"] == "runtime-2.20.0-cpu-cudanone-runtime"
+    assert tags["tf2.20.0-py311-cu12.5-cudnn9.3-bookworm"] == "devel-2.20.0-gpu-cuda12.5-devel"
     assert len(set(tags.values())) == len(tags) == 8
 
 
