@@ -23,6 +23,7 @@ from envbuilder.image.build import Built, ensure
 from envbuilder.image.context import build_files, standalone, system_of
 from envbuilder.image.host_settings import host_files
 from envbuilder.image.lockfile import LOCK
+from envbuilder.validation import known_image
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.layer_scan import FileRow
 from envbuilder.workspace import Workspace, cache_dir, write_atomically
@@ -40,18 +41,19 @@ CPU, GPU = "tf2.20.0-py311-cpu-bookworm-runtime", "tf2.20.0-py311-cu12.5-cudnn9.
 DEVEL = "tf2.20.0-py311-cpu-bookworm"
 
 
-def layers(engine: DockerEngine, name: str) -> list[str]:
-    image = engine.image(name)
-    assert image is not None
-    return [layer.diff_id for layer in image.layers]
-
-
 def assert_recorded(engine: DockerEngine, built: Built) -> None:
-    """Demand the recorded layers; one with another digest may have its entries in another order only.
+    """Compare an image with the committed record, or with envbuilder's own build of an environment that has none.
 
-    Docker 20.10 writes them by path or folder by folder, by a race, if the engine has an equal layer below already.
+    A layer with another digest may have its entries in another order only: Docker 20.10 writes them by path or folder
+    by folder, by a race, if the engine has an equal layer below already.
     """
-    if layers(engine, TAG) != [layer.diff_id for layer in built.record.layers]:
+    image, base = engine.image(TAG), engine.image(built.record.base)
+    assert image is not None
+    if built.known:
+        known = known_image.parse(built.known, known_image.key_of(built.record.context))
+        assert known is not None, "image.json is of other build files"
+        assert known_image.differences(known, image, base, (), lambda: read_image(engine, image)) == ()
+    elif [layer.diff_id for layer in image.layers] != [layer.diff_id for layer in built.record.layers]:
         assert files_of_layers(engine, TAG) == files_of_layers(engine, built.record.image)
 
 

@@ -127,9 +127,6 @@ def test_the_dockerfile_takes_these_bytes_alone() -> None:
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
     text = files[f"{wanted.id}/Dockerfile"].decode()
     assert "sh /run/tools/install-apt git=1:2.39.5-0+deb12u3 libcudart11.0=11.8.89~11.8.0-5~deb12u1\n" in text
-    script = files["shared/steps/install-apt"].decode()
-    checked = script.index("grep -vxFf /run/environment/system.lock")
-    assert script.index("--download-only") < checked < script.index("--no-download")
     assert "org.envbuilder.system=" in text
     assert "non-free" not in text
     assert files[f"{wanted.id}/{SYSTEM_LOCK}"].decode() == LOCKED
@@ -143,7 +140,6 @@ def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
     assert "--component non-free" in text
     assert text.endswith('CMD ["python"]\n')
     assert "sh /run/tools/install-cudnn\n" in text
-    assert "--target /opt/cudnn --no-deps --require-hashes" in files["shared/steps/install-cudnn"].decode()
     assert "sh /run/tools/link-library libnvrtc.so.11.2 /usr/lib/x86_64-linux-gnu/libnvrtc.so\n" in text
     assert "nvidia-cudnn" not in files[f"{wanted.id}/requirements.lock"].decode()
 
