@@ -13,17 +13,13 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from registries import docker_registry
 from tiny_image import write_tiny_root
 
-from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.engine.docker import DockerEngine, connect
 from envbuilder.engine.port import BuildRequest, ContainerResult, ContainerSpec, Step
-from envbuilder.image.bases import ensure_base
 
 pytestmark = pytest.mark.engine
 INTERRUPTED = """
@@ -227,23 +223,3 @@ def test_build_that_is_given_up_stops(engine: DockerEngine, base: str, tmp_path:
 def running(words: str) -> list[str]:
     lines = [path.read_bytes().replace(b"\0", b" ").decode() for path in Path("/proc").glob("[0-9]*/cmdline")]
     return [line for line in lines if line.strip() == words]
-
-
-def test_registrys_base_is_built_on_by_digest(engine: DockerEngine, base: str, tmp_path: Path) -> None:
-    with docker_registry(tmp_path / "registry") as host:
-        name = f"{host}/team/base:bookworm"
-        engine.tag(base, name)
-        digest = engine.push(name)
-        engine.remove(name)
-        system = OperatingSystem(
-            name="other", short="other", python="3.11", glibc="2.36", image=name, source=(), verified=""
-        )
-        found = ensure_base(engine, system, tmp_path / "cache", lambda _: None)
-    assert (found.reference, found.origin) == (f"{host}/team/base@{digest}", "registry")
-    (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nRUN echo on the base\n")
-    wish = replace(request(tmp_path, base), build_args={"BASE": found.reference})
-    image = engine.build(wish, lambda _: None)
-    under = engine.image(found.id)
-    assert under is not None
-    assert image.layers[0] == under.layers[0]
-    engine.remove(name)

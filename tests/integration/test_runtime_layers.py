@@ -16,17 +16,14 @@ import pytest
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
 from envbuilder.engine.docker import DockerEngine, connect
-from envbuilder.engine.port import BuildRequest
 from envbuilder.environment import Environment
-from envbuilder.image.bases import ensure_base
 from envbuilder.image.build import Built, ensure
-from envbuilder.image.context import build_files, standalone, system_of
+from envbuilder.image.context import build_files
 from envbuilder.image.host_settings import host_files
-from envbuilder.image.lockfile import LOCK
 from envbuilder.validation import known_image
 from envbuilder.validation.image_files import read_image
 from envbuilder.validation.layer_scan import FileRow
-from envbuilder.workspace import Workspace, cache_dir, write_atomically
+from envbuilder.workspace import Workspace, write_atomically
 
 pytestmark = [
     pytest.mark.engine,
@@ -147,21 +144,6 @@ def docker_build(name: str, base: str, images: Path, environ: Mapping[str, str])
     words = ["/usr/bin/docker", "build", "--quiet", "--no-cache", "--tag", TAG, "--build-arg", f"BASE={base}"]
     words += ["--file", f"{name}/Dockerfile", "."]
     subprocess.run(words, cwd=images, env={**environ, "DOCKER_BUILDKIT": "1"}, check=True, timeout=1800)
-
-
-def test_a_standalone_folder_makes_the_same_layers(tmp_path: Path, engine: DockerEngine) -> None:
-    one = environment(CPU)
-    built = ensure(one, load(), HERE, engine, lambda _: None)
-    standalone(one, (HERE.context(CPU) / LOCK).read_text(), HERE, tmp_path / "alone")
-    base = ensure_base(engine, system_of(one, load()), cache_dir() / "bases", lambda _: None)
-    request = BuildRequest(
-        context=tmp_path / "alone",
-        tag=TAG,
-        extra=host_files(folder="shared/host"),
-        build_args={"BASE": base.reference},
-    )
-    engine.build(request, lambda _: None)
-    assert_recorded(engine, built)
 
 
 def test_no_layer_holds_the_day_of_its_build(tmp_path: Path, engine: DockerEngine) -> None:
