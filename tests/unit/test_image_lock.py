@@ -64,26 +64,17 @@ def environment(own: Site, *packages: str) -> Environment:
     return resolved(additions=Additions(packages=packages, indexes=(own.url,)), variant="runtime")
 
 
-def test_a_public_package_of_a_higher_version_is_not_taken(indexes: Indexes) -> None:
+def test_a_public_package_is_taken_only_if_the_own_index_lacks_it(indexes: Indexes) -> None:
     put(indexes.own, "team-tool", "1.0", "team-base")
-    put(indexes.own, "team-base", "1.0")
+    put(indexes.own, "team-base", "1.0", "plain")
+    put(indexes.public, "plain", "3.0")
     for site in (indexes.mirror, indexes.public):
         put(site, "team-tool", "9.9")
         put(site, "team-base", "9.9")
     text = lockfile.resolve(environment(indexes.own, "team-tool>=1"), "2.36")
     found = {package.name: package.version for package in lockfile.parse(text)}
-    assert found == {FRAMEWORK: "2.20.0", "team-tool": "1.0", "team-base": "1.0"}
+    assert found == {FRAMEWORK: "2.20.0", "team-tool": "1.0", "team-base": "1.0", "plain": "3.0"}
     assert all(len(package.hashes) == 1 for package in lockfile.parse(text))
-
-
-def test_what_the_own_index_lacks_comes_from_the_hosts(indexes: Indexes) -> None:
-    put(indexes.own, "team-tool", "1.0", "plain")
-    put(indexes.public, "plain", "3.0")
-    found = {
-        package.name: package.version
-        for package in lockfile.parse(lockfile.resolve(environment(indexes.own, "team-tool"), "2.36"))
-    }
-    assert found["plain"] == "3.0"
 
 
 def test_a_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes: Indexes) -> None:

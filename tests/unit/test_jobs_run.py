@@ -48,6 +48,7 @@ def test_each_environment_has_its_row(workspace: Workspace) -> None:
     engine = FakeEngine()
     engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
     first = run(choice_of(), workspace, engine, Console(), RunOptions(jobs=2, validate=False))
+    assert {request.tag for request in engine.builds if not request.target} == {first.rows[0].image}
     second = run(choice_of(), workspace, engine, Console(), RunOptions(validate=False))
     assert [row.built for row in first.rows] == ["built", "not reached"]
     assert [row.built for row in second.rows] == ["unchanged", "not reached"]
