@@ -113,7 +113,7 @@ class BuildOptions:
     ``lock`` is a lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are.
     ``wheels`` is a folder of wheels that steps may install from, next to the index. ``index`` gives the RECORDs of the
     locked wheels after the build: validation compares the image with them. ``cache`` is a repository in a registry that
-    keeps the steps of builds.
+    keeps the steps of builds. ``bases`` are those that the caller has prepared, by the names of their systems.
     """
 
     lock: str | None = None
@@ -122,6 +122,7 @@ class BuildOptions:
     wheels: Path | None = None
     index: PackageIndex | None = None
     cache: str | None = None
+    bases: Mapping[str, Base] = field(default_factory=dict)
 
 
 _PLAIN = BuildOptions()
@@ -142,6 +143,8 @@ def ensure(
     """
 
     def base_of(system: OperatingSystem) -> Base:
+        if (ready := options.bases.get(system.name)) is not None:
+            return ready
         return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
 
     on_step(Step("log", "lock"))

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, EnvbuilderError, InputError, verdict_exit_code
 from envbuilder.finding import Finding
-from envbuilder.image.bases import ensure_base
+from envbuilder.image.bases import Base, ensure_base
 from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
 from envbuilder.jobs.choose import run_line
@@ -100,8 +101,8 @@ def run(
     row = runner.validate if options.validate else runner.row
     with console.live(tuple(environment.id for environment in choice.environments)):
         engine.sweep()  # containers of interrupted runs
-        runner.prepare_bases()
-        built = dict(in_threads(options.jobs, choice.environments, runner.build))
+        bases = runner.prepare_bases()
+        built = dict(in_threads(options.jobs, choice.environments, partial(runner.build, bases=bases)))
         rows = tuple(row(environment, built[environment.id]) for environment in choice.environments)
     return RunDocument(
         matrix=choice.matrix.name,
@@ -121,14 +122,17 @@ class _Runner:
     options: RunOptions
     index: PackageIndex | None
 
-    def prepare_bases(self) -> None:
-        """Prepare each base once, before parallel builds need it."""
+    def prepare_bases(self) -> dict[str, Base]:
+        """Prepare each base once, before parallel builds need it; return them by the names of their systems."""
+        bases = {}
         systems = {e.os: system_of(e, self.choice.catalog) for e in self.choice.environments}
         for name, system in systems.items():
             with self.console.task(f"base {name}") as task:
-                ensure_base(self.engine, system, cache_dir() / "bases", task.update, renew=self.options.pull)
+                renew, cache = self.options.pull, cache_dir() / "bases"
+                bases[system.name] = ensure_base(self.engine, system, cache, task.update, renew=renew)
+        return bases
 
-    def build(self, environment: Environment) -> tuple[str, Built | EnvbuilderError]:
+    def build(self, environment: Environment, bases: dict[str, Base]) -> tuple[str, Built | EnvbuilderError]:
         """Lock, render and build; return an error, because it concerns only this environment."""
         try:
             with self.console.task(environment.id) as task:
@@ -138,7 +142,9 @@ class _Runner:
                     self.workspace,
                     self.engine,
                     lambda step: task.follow(step.kind, step.name, step.text, step.seconds),
-                    options=BuildOptions(no_cache=self.options.no_cache, index=self.index, cache=self.options.cache),
+                    BuildOptions(
+                        no_cache=self.options.no_cache, index=self.index, cache=self.options.cache, bases=bases
+                    ),
                 )
         except EnvbuilderError as error:
             self.console.finished(environment.id, "ERROR", error=str(error), place=self.place(environment, error))
