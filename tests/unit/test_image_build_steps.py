@@ -73,6 +73,7 @@ class Root:
         given = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", **environment}
         command = ["/bin/sh", str(self.folder / "run/tools" / script), *others]
         done = subprocess.run(command, env=given, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert (self.folder / "opt/venv/bin/python").lstat().st_mtime == OLD, "no step writes it"
         for path in self.folder.rglob("*") if done.returncode == 0 else ():
             if path.relative_to(self.folder).parts[0] not in ("run", "dev"):
                 assert path.lstat().st_mtime == MODIFIED or (path in before and path.lstat().st_mtime == OLD), path
