@@ -66,7 +66,7 @@ class Root:
 
     def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a step on a root whose files are old: what it writes has the fixed time, and the rest stays as it is."""
-        before = {path: path.lstat() for path in self.folder.rglob("*")}
+        before = set(self.folder.rglob("*"))
         for path in before:
             os.utime(path, (OLD, OLD), follow_symlinks=False)
         script, *others = map(self.moved, words)
