@@ -22,12 +22,6 @@ from envbuilder.image.names import BASE_FROM_LABEL, BASE_KEY_LABEL
 BOOKWORM = next(row for row in load().systems if row.name == "debian-bookworm")
 
 
-def published() -> FakeEngine:
-    other = FakeEngine()
-    image = replace(other.add("debian:bookworm-slim", b"root"), digests=("debian@sha256:" + "a" * 64,))
-    return FakeEngine(registry={"debian:bookworm-slim": image})
-
-
 def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     key = debian.recipe("bookworm")
     stem = tmp_path / f"debian-bookworm-{key[:12]}"
@@ -62,7 +56,8 @@ def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) -> None:
-    engine = published()
+    image = replace(FakeEngine().add("debian:bookworm-slim"), digests=(f"debian@{DIGEST}",))
+    engine = FakeEngine(registry={"debian:bookworm-slim": image})
     ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
     engine.registry.clear()
     with pytest.raises(InfrastructureError, match="cannot be renewed") as caught:

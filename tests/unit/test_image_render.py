@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from factories import environment, gpu_environment, lock
@@ -34,18 +36,18 @@ def test_a_cpu_context_has_no_trace_of_cuda() -> None:
     assert b"nvidia" not in files[f"{CPU.id}/Dockerfile"].lower()
 
 
-@pytest.mark.parametrize(("folders", "words"), [(("*",), " '*'"), (("cusolver", "nccl"), " 'cusolver' 'nccl'")])
-def test_the_loader_gets_the_folders_that_tensorflow_does_not_search(folders: tuple[str, ...], words: str) -> None:
-    text = dockerfile_of(msgspec.structs.replace(GPU, loader_folders=folders))
-    assert f"sh /run/tools/loader-path{words}\n" in text
-    assert "loader-path" not in dockerfile_of(GPU)
-
-
-def test_nvrtc_gets_the_name_that_cudnn_8_for_cuda_11_opens() -> None:
-    """Only a set for CUDA 11 has the link, and it leads to the file of NVRTC's wheel."""
-    older = msgspec.structs.replace(GPU, cuda_wheels=("nvidia-cuda-nvrtc-cu11==11.8.89",))
-    assert "sh /run/tools/link-library ../../cuda_nvrtc/lib/libnvrtc.so.11.2 " in dockerfile_of(older)
-    assert "libnvrtc" not in dockerfile_of(GPU)
+@pytest.mark.parametrize(
+    ("changes", "step"),
+    [
+        ({"loader_folders": ("*",)}, "loader-path '*'\n"),
+        ({"loader_folders": ("cusolver", "nccl")}, "loader-path 'cusolver' 'nccl'\n"),
+        ({"cuda_wheels": ("nvidia-cuda-nvrtc-cu11==11.8.89",)}, "link-library ../../cuda_nvrtc/lib/libnvrtc.so.11.2 "),
+    ],
+)
+def test_only_an_environment_that_needs_it_has_a_step_for_the_loader(changes: dict[str, Any], step: str) -> None:
+    """For folders that TensorFlow does not search, and for the name of NVRTC that cuDNN 8 for CUDA 11 opens."""
+    assert f"sh /run/tools/{step}" in dockerfile_of(msgspec.structs.replace(GPU, **changes))
+    assert step.split(maxsplit=1)[0] not in dockerfile_of(GPU)
 
 
 def network_steps() -> dict[str, str]:
