@@ -158,7 +158,7 @@ def cases(folder: Path) -> Iterator[Case]:
         sample("base"),
         msgspec.structs.replace(sample("base"), libraries=(), disagreements=(), refused="it has musl"),
     ):
-        yield Case(("catalog", "look"), found, base.as_text)
+        yield Case(("catalog", "inspect"), found, base.as_text)
     rows = RefreshDocument(proposals=CATALOG.tensorflow[-2:], cuda=CATALOG.cuda[-1:], cudnn_wheels=CATALOG.cudnn_wheels)
     for proposed in (rows, RefreshDocument(proposals=(), compared=("tensorflow", "cuDNN's lines"))):
         yield Case(("catalog", "refresh"), proposed, propose.as_text)
