@@ -80,12 +80,10 @@ def test_axes_are_multiplied(axes: dict[str, Any], combinations: list[str]) -> N
     assert [f"{one.flavor} {one.variant} {one.cuda}" for one in wanted] == combinations
 
 
-def test_variant_is_excluded_and_included() -> None:
+def test_variant_is_excluded() -> None:
     axes = Axes(tensorflow=("2.20.0",), variant=("devel", "runtime"))
     rule = Exclude(reason="not wanted", variant="devel")
     assert [one.variant for one in expand(Matrix(name="m", axes=axes, exclude=(rule,)))[0]] == ["runtime"]
-    included = Matrix(name="m", include=(Include(tensorflow="2.20.0", variant="runtime"),))
-    assert [one.variant for one in expand(included)[0]] == ["runtime"]
 
 
 def test_form_is_another_name_of_the_key_variant(tmp_path: Path) -> None:
