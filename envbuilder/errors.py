@@ -163,6 +163,15 @@ class InputError(EnvbuilderError):
         super().__init__("\n".join(map(str, self.problems)), hint=hint)
 
 
+def text_of(data: bytes, path: str) -> str:
+    """Decode a text of the user. Raises InputError, with the line, if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        problem = Problem(path, data.count(b"\n", 0, error.start) + 1, "", "is not UTF-8 text")
+        raise InputError((problem,), hint="write it again, or take it from version control") from error
+
+
 class NothingSelectedError(EnvbuilderError):
     """A selector matches no environment."""
 

@@ -391,17 +391,13 @@ def read_users(path: Path) -> bytes:
     """Read a file of the user. Raises UsageError if it cannot be read."""
     try:
         with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return _bounded(path, file.read(_MOST_OF_A_PIPE + 1))
-            return file.read()
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(-1 if is_file else _MOST_OF_A_PIPE + 1)
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
     except ValueError as error:  # a NUL in its name
         raise UsageError(f"cannot read {path}: {error}", hint="give the path of an existing file") from error
-
-
-def _bounded(path: Path, data: bytes) -> bytes:
-    if len(data) > _MOST_OF_A_PIPE:
+    if not is_file and len(data) > _MOST_OF_A_PIPE:
         raise UsageError(f"{path} is larger than {_MOST_OF_A_PIPE >> 20} MB", hint="give the path of a file")
     return data
 
@@ -412,13 +408,7 @@ _MOST_OF_A_PIPE = 256 << 20
 
 def users_text(path: Path) -> str:
     """Read a text of the user. Raises UsageError if it cannot be read, InputError if it is not UTF-8."""
-    data = read_users(path)
-    try:
-        return decoding.text(data)
-    except decoding.DamagedError as error:
-        place = getattr(error.__cause__, "start", 0)
-        problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
-        raise errors.InputError((problem,), hint="write it again, or take it from version control") from error
+    return errors.text_of(read_users(path), str(path))
 
 
 def packaged(source: Path | Traversable) -> bytes:

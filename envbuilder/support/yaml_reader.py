@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.errors import InputError, Problem, UsageError, text_of
 from envbuilder.support import decoding
 
 MAX_BYTES = 1 << 20
@@ -33,6 +33,7 @@ _SHOWN = 60
 MAX_PROBLEMS = 100
 """A file with more than this is another kind of file: nobody reads 90,000 lines."""
 
+_FIX = "fix the file, then run the same command again"
 _Value = TypeVar("_Value")
 _Refused = object()
 
@@ -56,7 +57,7 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
-        raise InputError(problems, hint="fix the file, then run the same command again")
+        raise InputError(problems, hint=_FIX)
     with decoding.damaged(f"{path} does not fit"):
         decoding.ready(kind)
         return msgspec.convert(plain, kind, strict=False)
@@ -91,27 +92,20 @@ class _Reader:
         self._seen: set[int] = set()
 
     def compose(self, data: bytes) -> yaml.Node | None:
-        """Parse the text into nodes, which know their lines."""
+        """Parse the text into nodes, which know their lines. Raises InputError if it is too large or not UTF-8."""
         if len(data) > MAX_BYTES:
-            self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
-            return None
-        try:
-            text = decoding.text(data)
-        except decoding.DamagedError as error:
-            place = getattr(error.__cause__, "start", 0)
-            self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
-            return None
+            raise InputError((Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"),), hint=_FIX)
+        text = text_of(data, self.path)
         try:
             with decoding.damaged("an escape names no character"):  # as ``\\U00110000``, for which it raises ValueError
                 return yaml.compose(text, Loader=_Loader)
         except yaml.reader.ReaderError as error:
-            line = text[: error.position].count("\n") + 1
-            self.problems.append(Problem(self.path, line, "", f"holds U+{error.character:04X}, which no YAML may hold"))
+            line, why = text[: error.position].count("\n") + 1, f"holds U+{error.character:04X}, which no YAML may hold"
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 0
-            self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
+            line, why = error.problem_mark.line + 1 if error.problem_mark else 0, f"is not YAML: {error.problem}"
         except (yaml.YAMLError, decoding.DamagedError) as error:
-            self.problems.append(Problem(self.path, 0, "", f"is not YAML: {str(error)[:_SHOWN]}"))
+            line, why = 0, f"is not YAML: {str(error)[:_SHOWN]}"
+        self.problems.append(Problem(self.path, line, "", why))
         return None
 
     def refuse(self, node: yaml.Node, key: str, message: str) -> object:
