@@ -242,9 +242,13 @@ def of_system(error: OSError, doing: str = "", *, users: bool = False) -> Envbui
 
 
 class BuildFailedError(EnvbuilderError):
-    """A build step exited non-zero."""
+    """A build step exited non-zero; ``step`` is the builder's name of it."""
 
     exit_code = ExitCode.BUILD_FAILED
+
+    def __init__(self, message: str, *, hint: str = "", step: str = "") -> None:
+        self.step = step
+        super().__init__(message, hint=hint)
 
 
 class PublishError(EnvbuilderError):

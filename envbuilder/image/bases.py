@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,7 @@ class Base:
 
 
 def ensure_base(
-    engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool = False
+    engine: Engine, system: OperatingSystem, cache: Path, report: Callable[..., None], *, renew: bool = False
 ) -> Base:
     """Find, pull or bootstrap the base of a system; ``renew`` asks the registry or the package mirror for today's.
 
@@ -63,17 +64,17 @@ def held(engine: Engine, reference: str) -> Image | None:
     return next((image for one in sources(reference) if (image := engine.image(one)) is not None), None)
 
 
-def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Image:
+def fetched(engine: Engine, reference: str, report: Callable[..., None]) -> Image:
     """Pull an image from its registry's mirror, or else from the registry, with the engine's logins and authorities.
 
-    Raises InfrastructureError with every reason.
+    ``report`` gets a line, then also the bytes that are here and those of all layers. Raises InfrastructureError.
     """
     failed: list[InfrastructureError] = []
     for one in sources(reference):
         try:
             engine.reach(one)
             report(f"pulling {one}")
-            return engine.pull(one)
+            return engine.pull(one, partial(report, f"pulling {one}"))
         except InfrastructureError as error:
             failed.append(error)
     text = "; ".join(error.message for error in failed)

@@ -68,7 +68,6 @@ class PackageFolder:
 
     @property
     def pinned(self) -> str:
-        """The lock without its header."""
         return _HEADER.sub("", self.lock, count=1)
 
     def files(self, folder: str) -> dict[str, str]:

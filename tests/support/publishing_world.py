@@ -127,7 +127,7 @@ class PushingEngine(FakeEngine):
         self._store[tag] = replace(made, id=digest_of(contents(made.labels["number"])))
         return self._store[tag]
 
-    def push(self, reference: str) -> str:
+    def push(self, reference: str, _moved: OnBytes | None = None) -> str:
         image = self.image(reference)
         assert image is not None
         name, _, tag = reference.rpartition(":")
@@ -139,7 +139,7 @@ class PushingEngine(FakeEngine):
         repository.put_manifest(tag, content.encode(), OCI_MANIFEST)
         return digest_of(content.encode())
 
-    def pull(self, reference: str) -> Image:
+    def pull(self, reference: str, _moved: OnBytes | None = None) -> Image:
         """Have what was pushed: it is the one image here."""
         self._store[reference] = next(iter(self._store.values()))
         return self._store[reference]
