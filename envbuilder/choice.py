@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,8 @@ from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
 from envbuilder.support import console, pem
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, settings_of, shipped, users_text
+
+_OnTop = TypeVar("_OnTop", bound=OnTop)
 
 VETTED = ("quickstart", "tensorflow", "notebook", "classic", "debian")
 """The shipped matrices whose contexts are committed in this project's ``images/``."""
@@ -119,7 +122,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    parsed = _with_releases(_with_requirements(read_matrix(path), root), path, catalog)
+    parsed = _resolved(read_matrix(path), path, root, catalog)
     _check_files(parsed, path, root)
     if not parsed.bases:
         return parsed, catalog
@@ -163,8 +166,8 @@ def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
         raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
 
 
-def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
-    """Replace ``latest`` and ranges by the newest release that they admit."""
+def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matrix:
+    """Replace ranges by the newest release that they admit, and requirements files by what they hold."""
 
     def release(text: str) -> str:
         found = catalog.newest_in(text)
@@ -172,11 +175,15 @@ def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
             raise InputError((Problem(str(path), 0, "tensorflow", f"the catalogue has no release in {text}"),))
         return found
 
+    def read(given: _OnTop, **more: object) -> _OnTop:
+        return msgspec.structs.replace(given, packages=_required(given, root), requirements=None, **more)
+
     axes = parsed.axes
     if axes is not None:
         axes = msgspec.structs.replace(axes, tensorflow=tuple(map(release, axes.tensorflow)))
-    rows = tuple(msgspec.structs.replace(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
-    return msgspec.structs.replace(parsed, axes=axes, include=rows)
+    return read(
+        parsed, axes=axes, include=tuple(read(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
+    )
 
 
 def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
@@ -184,14 +191,6 @@ def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
     rows = tuple(row for row in parsed.include if row.os == base)
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
     return (*((parsed,) if on_it else ()), *rows)
-
-
-def _with_requirements(parsed: Matrix, root: Path) -> Matrix:
-    """Read the requirements files of a matrix and its rows into their packages."""
-    rows = tuple(
-        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in parsed.include
-    )
-    return msgspec.structs.replace(parsed, packages=_required(parsed, root), requirements=None, include=rows)
 
 
 def _required(given: OnTop, root: Path) -> tuple[str, ...]:

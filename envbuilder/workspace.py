@@ -146,7 +146,6 @@ class Workspace:
         return self._of_environments(VERDICT)
 
     def publication(self, environment_id: str) -> Path:
-        """Return the folder of a publication's journal and verdict."""
         return self.results(environment_id) / "publish"
 
     def attached(self, digest: str) -> Path:
@@ -155,7 +154,6 @@ class Workspace:
 
     @property
     def history(self) -> Path:
-        """The store of all verdicts."""
         return self.out / "history.sqlite3"
 
     def control(self, name: str) -> Path:
@@ -174,7 +172,6 @@ class Workspace:
 
     @property
     def for_upgrades(self) -> Workspace:
-        """The workspace for contexts and images of upgrades only."""
         return Workspace(self.out / _UPGRADES / "work", self.given or self.root)
 
     @property
@@ -191,7 +188,6 @@ class Workspace:
         return self.out / _REPORTS / "built" / name
 
     def report_matrix(self, name: str) -> Path:
-        """Return the matrix of the closest environment that works for a report."""
         return self.out / _REPORTS / "matrices" / f"{name}.yaml"
 
     def _of_environments(self, name: str) -> tuple[Path, ...]:
@@ -254,7 +250,6 @@ def _temporary_next_to(path: Path) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove temporary files of killed processes from the folder of a path."""
     for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
         with suppress(OSError):
             age = abs(time.time() - left.stat().st_mtime)  # the clock may have been set back
@@ -481,7 +476,6 @@ _CHECKSUM = 16
 
 
 def digest(data: bytes) -> str:
-    """Return the SHA-256 of data (``sha256:…``)."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -190,7 +190,8 @@ class _Reader:
 
     def _union(self, node: yaml.Node, kind: inspect.UnionType, key: str) -> object:
         real = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
-        if _is_null(node) and len(real) < len(kind.types):
+        is_null = node.tag == "tag:yaml.org,2002:null" and isinstance(node, yaml.ScalarNode)
+        if is_null and len(real) < len(kind.types):
             return None
         self._seen.discard(id(node))
         return self.walk(node, real[0], key)
@@ -211,10 +212,12 @@ class _Reader:
                 value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
         except decoding.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
-        if isinstance(value, int | float) and not (math.isfinite(value) and _is_within(value, kind)):
-            limits = ", ".join(f"{words} {limit:,}" for words, limit in _limits(kind))
-            noun = description or ("a number" if limits else "a finite number")
-            return self.refuse(node, key, f"{_shown(node)} is not {noun}{f' ({limits})' if limits else ''}")
+        if isinstance(value, int | float):
+            bounds = {name: limit for name in _BOUNDS if (limit := getattr(kind, name, None)) is not None}
+            if not math.isfinite(value) or not all(_BOUNDS[name][1](value, limit) for name, limit in bounds.items()):
+                limits = ", ".join(f"{_BOUNDS[name][0]} {limit:,}" for name, limit in bounds.items())
+                noun = description or ("a number" if limits else "a finite number")
+                return self.refuse(node, key, f"{_shown(node)} is not {noun}{f' ({limits})' if limits else ''}")
         return value
 
     def _text(self, node: yaml.ScalarNode, kind: inspect.StrType, key: str, description: str) -> object:
@@ -238,18 +241,6 @@ _BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 }
 
 
-def _limits(kind: inspect.Type) -> Iterator[tuple[str, float]]:
-    """Yield the bounds of a type of numbers in words."""
-    for name, (words, _) in _BOUNDS.items():
-        if (limit := getattr(kind, name, None)) is not None:
-            yield words, limit
-
-
-def _is_within(value: float, kind: inspect.Type) -> bool:
-    limits = ((holds, getattr(kind, name, None)) for name, (_, holds) in _BOUNDS.items())
-    return all(limit is None or holds(value, limit) for holds, limit in limits)
-
-
 def _join(key: str, name: str) -> str:
     name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
     return f"{key}.{name}" if key else name
@@ -269,10 +260,6 @@ def _shown(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
         return "…"
     return str(node.value) if len(node.value) <= _SHOWN else f"{node.value[:_SHOWN]}…"
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
 
 def _near(name: str, fields: dict[str, Any]) -> str:
