@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -78,16 +79,13 @@ def run(
     """
     out, errors = bytearray(), bytearray()
 
-    def taker(output: bytearray) -> Callable[[bytes], None]:
-        def take(data: bytes) -> None:
-            output.extend(data)
-            if len(output) > MOST_OUTPUT:
-                text = f"{command[0]} printed more than {MOST_OUTPUT >> 20} MB"
-                raise ProgramError(text, hint="run it by hand to see why")
+    def take(output: bytearray, data: bytes) -> None:
+        output.extend(data)
+        if len(output) > MOST_OUTPUT:
+            text = f"{command[0]} printed more than {MOST_OUTPUT >> 20} MB"
+            raise ProgramError(text, hint="run it by hand to see why")
 
-        return take
-
-    takers = (taker(out), taker(errors))
+    takers = (partial(take, out), partial(take, errors))
     try:
         code = follow(command, *takers, within=within, env=env, folder=folder, stdin=stdin, brief=brief)
     except OSError as error:
