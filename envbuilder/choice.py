@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ def find_matrix(name: str | None, root: Path) -> Path:
             "the matrix is empty", hint="is a shell variable not set? Give the name of a matrix, or omit the option"
         )
     wanted = name or default_matrix(root)
-    if _is_stream(root / wanted):
+    if (root / wanted).is_fifo() or (root / wanted).is_char_device():  # ``<(command)`` or ``/dev/stdin``
         return root / wanted
     for candidate in (root / wanted, root / "matrices" / f"{wanted}.yaml", shipped("matrices") / f"{wanted}.yaml"):
         if candidate.is_file():
@@ -69,15 +68,6 @@ def default_matrix(root: Path) -> str:
             hint="name one, or set `matrices` in envbuilder.toml; the first is the default",
         )
     return local[0] if local else VETTED[0]
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
-    try:
-        kind = path.stat().st_mode
-    except (OSError, ValueError):  # a NUL in its name
-        return False
-    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)
 
 
 @dataclass(frozen=True)
