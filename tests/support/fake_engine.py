@@ -118,13 +118,13 @@ class FakeEngine:
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not reach {reference}: no such host")
 
-    def pull(self, reference: str, _: OnBytes | None = None) -> Image:
+    def pull(self, reference: str, _moved: OnBytes | None = None) -> Image:
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not pull {reference}: no such host")
         self._store[reference] = self.registry[reference]
         return self._named(self._store[reference])
 
-    def push(self, reference: str, _: OnBytes | None = None) -> str:
+    def push(self, reference: str, _moved: OnBytes | None = None) -> str:
         image = self._required(reference, "push")
         digest = _digest(b"manifest " + image.id.encode())
         by_digest = f"{reference.rpartition(':')[0]}@{digest}"

@@ -16,7 +16,7 @@ from fake_engine import FakeEngine
 from envbuilder.attest.envelope import KeyOpener, KeySealer
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import Requirement
-from envbuilder.engine.port import Engine, Image
+from envbuilder.engine.port import Engine, Image, OnBytes
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish_all import Publication
 from envbuilder.publish.verification import Verification
