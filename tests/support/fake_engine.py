@@ -224,7 +224,7 @@ def _follow(request: BuildRequest, instruction: str, on_step: Callable[[Step], N
     if words[:2] == ["RUN", "exit"] and words[2:] != ["0"]:
         error = f"exit code: {words[-1]}"
         on_step(Step("failed", instruction, error=error))
-        raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}")
+        raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}", step=f"[2/2] {instruction}")
     on_step(Step("done", instruction))
 
 
