@@ -191,14 +191,7 @@ class InfrastructureError(EnvbuilderError):
 
 
 class BaseUnavailableError(InfrastructureError):
-    """A system's base is not here, and neither its registry nor its packages are available; with both reasons."""
-
-    def __init__(self, system: str, image: str, registry: InfrastructureError, bootstrap: InfrastructureError) -> None:
-        self.system, self.registry, self.bootstrap = system, registry.message, bootstrap.message
-        super().__init__(
-            f"there is no base for {self.system}:\n  registry: {self.registry}\n  bootstrap: {self.bootstrap}",
-            hint=bootstrap.hint or f"docker pull {image} where a registry is reachable",
-        )
+    """A system's base is not here, and neither its registry nor its packages are available."""
 
 
 _CLEAN = "free disk space; envbuilder clean --cache 5 frees what builds and controls left"

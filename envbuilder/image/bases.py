@@ -48,15 +48,17 @@ def ensure_base(
         ask_for_room(f"the base {system.name}", _BASE_SIZE, engine)
         try:
             return _from_registry(fetched(engine, system.image, report), system)
-        except InfrastructureError as unreachable:
+        except InfrastructureError as gone:
             if renew and _pulled(engine, system) is not None:
-                text = f"{system.image} cannot be renewed: {unreachable.message}"
-                raise InfrastructureError(text, hint="without --pull the one that is here is used") from unreachable
-            report(f"no registry gives {system.image}: {unreachable.message}")
+                text = f"{system.image} cannot be renewed: {gone.message}"
+                raise InfrastructureError(text, hint="without --pull the one that is here is used") from gone
+            report(f"no registry gives {system.image}: {gone.message}")
             try:
                 return _bootstrap(engine, system, cache, report, renew=renew)
             except InfrastructureError as error:
-                raise BaseUnavailableError(system.name, system.image, unreachable, error) from error
+                text = f"there is no base for {system.name}:\n  registry: {gone.message}\n  bootstrap: {error.message}"
+                hint = error.hint or f"docker pull {system.image} where a registry is reachable"
+                raise BaseUnavailableError(text, hint=hint) from error
 
 
 def held(engine: Engine, reference: str) -> Image | None:
