@@ -6,6 +6,7 @@ Every path below ``out/`` is defined here only, so that readers and writers agre
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import itertools
 import os
@@ -250,7 +251,7 @@ def _temporary_next_to(path: Path) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with suppress(OSError):
             age = abs(time.time() - left.stat().st_mtime)  # the clock may have been set back
             if is_gone(left.name.split(".")[-3]) and age > _STALE_S:
@@ -272,10 +273,6 @@ def _temporary_place() -> Path:
     """Return the folder for temporary files. tempfile would write a probe file there, which a kill leaves behind."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
