@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -22,9 +22,7 @@ from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageErro
 from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
 from envbuilder.support import console, pem
 from envbuilder.support.yaml_reader import read_yaml
-from envbuilder.workspace import Workspace, read_document, read_users, settings_of, shipped, users_text
-
-_OnTop = TypeVar("_OnTop", bound=OnTop)
+from envbuilder.workspace import Workspace, read_document, read_users, settings_in, shipped, users_text
 
 VETTED = ("quickstart", "tensorflow", "notebook", "classic", "debian")
 """The shipped matrices whose contexts are committed in this project's ``images/``."""
@@ -34,9 +32,14 @@ SHIPPED = "shipped"
 
 
 def local_matrices(root: Path) -> tuple[str, ...]:
-    """List a project's matrices: those of its settings, else ``matrix.yaml`` and ``matrices/*.yaml`` of the folder."""
-    paths = (root / "matrix.yaml", *sorted((root / "matrices").glob("*.yaml")))
-    return settings_of(root).matrices or tuple(str(path.relative_to(root)) for path in paths if path.is_file())
+    """List a project's matrices: those of its settings, else ``matrix.yaml`` and ``matrices/*.yaml`` of the folder.
+
+    Their paths are relative to the current folder if that is ``root``, else absolute.
+    """
+    folder, settings = Path() if root == Path.cwd() else root, settings_in(root)
+    usual = (folder / "matrix.yaml", *sorted((folder / "matrices").glob("*.yaml")))
+    given = [folder / name if (folder / name).is_file() else name for name in (settings.matrices if settings else ())]
+    return tuple(map(str, given or filter(Path.is_file, usual)))
 
 
 def find_matrix(name: str | None, root: Path) -> Path:
@@ -49,9 +52,11 @@ def find_matrix(name: str | None, root: Path) -> Path:
             "the matrix is empty", hint="is a shell variable not set? Give the name of a matrix, or omit the option"
         )
     wanted = name or default_matrix(root)
-    if (root / wanted).is_fifo() or (root / wanted).is_char_device():  # ``<(command)`` or ``/dev/stdin``
-        return root / wanted
-    for candidate in (root / wanted, root / "matrices" / f"{wanted}.yaml", shipped("matrices") / f"{wanted}.yaml"):
+    given = Path.cwd() / wanted
+    if _is_stream(given):
+        return given
+    named = (folder / f"{wanted}.yaml" for folder in (root / "matrices", shipped("matrices")))
+    for candidate in (given, root / wanted, *named):
         if candidate.is_file():
             return candidate
     if (shipped("matrices") / Path(wanted).name).is_file() and Path(wanted).parent.name == "matrices":
@@ -62,12 +67,22 @@ def find_matrix(name: str | None, root: Path) -> Path:
 
 def default_matrix(root: Path) -> str:
     local = local_matrices(root)
-    if len(local) > 1 and not settings_of(root).matrices:
+    settings = settings_in(root)
+    if len(local) > 1 and not (settings and settings.matrices):
         raise UsageError(
-            f"this folder has {len(local)} matrices: {', '.join(local)}",
+            f"{root} has {len(local)} matrices: {', '.join(local)}",
             hint="name one, or set `matrices` in envbuilder.toml; the first is the default",
         )
     return local[0] if local else VETTED[0]
+
+
+def _is_stream(path: Path) -> bool:
+    """Return True for a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):  # a NUL in its name
+        return False
+    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    parsed = _resolved(read_matrix(path), path, root, catalog)
+    parsed = _with_releases(_with_requirements(read_matrix(path), root), path, catalog)
     _check_files(parsed, path, root)
     if not parsed.bases:
         return parsed, catalog
@@ -156,8 +171,8 @@ def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
         raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
 
 
-def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matrix:
-    """Replace ranges by the newest release that they admit, and requirements files by what they hold."""
+def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
+    """Replace ``latest`` and ranges by the newest release that they admit."""
 
     def release(text: str) -> str:
         found = catalog.newest_in(text)
@@ -165,15 +180,11 @@ def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matri
             raise InputError((Problem(str(path), 0, "tensorflow", f"the catalogue has no release in {text}"),))
         return found
 
-    def read(given: _OnTop, **more: object) -> _OnTop:
-        return msgspec.structs.replace(given, packages=_required(given, root), requirements=None, **more)
-
     axes = parsed.axes
     if axes is not None:
         axes = msgspec.structs.replace(axes, tensorflow=tuple(map(release, axes.tensorflow)))
-    return read(
-        parsed, axes=axes, include=tuple(read(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
-    )
+    rows = tuple(msgspec.structs.replace(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
+    return msgspec.structs.replace(parsed, axes=axes, include=rows)
 
 
 def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
@@ -181,6 +192,14 @@ def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
     rows = tuple(row for row in parsed.include if row.os == base)
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
     return (*((parsed,) if on_it else ()), *rows)
+
+
+def _with_requirements(parsed: Matrix, root: Path) -> Matrix:
+    """Read the requirements files of a matrix and its rows into their packages."""
+    rows = tuple(
+        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in parsed.include
+    )
+    return msgspec.structs.replace(parsed, packages=_required(parsed, root), requirements=None, include=rows)
 
 
 def _required(given: OnTop, root: Path) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ Every path below ``out/`` is defined here only, so that readers and writers agre
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
 import itertools
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from platformdirs import user_cache_path
 
 from envbuilder import errors
 from envbuilder.errors import InfrastructureError, UsageError
@@ -52,19 +52,27 @@ class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repository: str = ""
 
 
-def settings_of(folder: Path) -> ProjectSettings:
-    """Read the settings of the project that a folder belongs to: the nearest file in it or above.
+def project_folder() -> Path:
+    """Return the folder that commands work in: the current one if it has a matrix, else the nearest with settings.
 
-    Raises UsageError for a file that does not fit.
+    Raises UsageError for settings that do not fit.
     """
-    for parent in (folder, *folder.absolute().parents):
-        for name, keys in PROJECT_FILES.items():
-            path = parent / name
-            found = _project_settings(path, keys) if path.is_file() else None
-            if found is not None:
-                local = (str(parent / one) if (parent / one).is_file() else one for one in found.matrices)
-                return msgspec.structs.replace(found, matrices=tuple(local))
-    return ProjectSettings()
+    here = Path.cwd()
+    own = (here / "matrix.yaml").is_file() or any((here / "matrices").glob("*.yaml"))
+    return here if own else next((one for one in (here, *here.parents) if settings_in(one)), here)
+
+
+def settings_of(folder: Path) -> ProjectSettings:
+    """Read the nearest settings in a folder or above it. Raises UsageError for a file that does not fit."""
+    found = (settings_in(one) for one in (folder, *folder.absolute().parents))
+    return next(filter(None, found), ProjectSettings())
+
+
+def settings_in(folder: Path) -> ProjectSettings | None:
+    """Read the settings in a folder itself; None if it has none. Raises UsageError for a file that does not fit."""
+    files = {folder / name: keys for name, keys in PROJECT_FILES.items() if (folder / name).is_file()}
+    found = (_project_settings(path, keys) for path, keys in files.items())
+    return next((one for one in found if one is not None), None)
 
 
 def _project_settings(path: Path, keys: tuple[str, ...]) -> ProjectSettings | None:
@@ -82,7 +90,7 @@ def _project_settings(path: Path, keys: tuple[str, ...]) -> ProjectSettings | No
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder of a command, which writes only below ``root`` and to the user's cache."""
+    """The project's folder: a command writes only below ``root`` and to the user's cache."""
 
     root: Path
     given: Path | None = None
@@ -93,7 +101,7 @@ class Workspace:
 
     @classmethod
     def here(cls, *matrices: str | None) -> Workspace:
-        return cls(Path.cwd(), matrices=tuple(filter(None, matrices)))
+        return cls(project_folder(), matrices=tuple(filter(None, matrices)))
 
     def command(self, name: str, *selectors: str) -> str:
         """Write a command of envbuilder for the same matrices."""
@@ -147,6 +155,7 @@ class Workspace:
         return self._of_environments(VERDICT)
 
     def publication(self, environment_id: str) -> Path:
+        """Return the folder of a publication's journal and verdict."""
         return self.results(environment_id) / "publish"
 
     def attached(self, digest: str) -> Path:
@@ -155,6 +164,7 @@ class Workspace:
 
     @property
     def history(self) -> Path:
+        """The store of all verdicts."""
         return self.out / "history.sqlite3"
 
     def control(self, name: str) -> Path:
@@ -173,6 +183,7 @@ class Workspace:
 
     @property
     def for_upgrades(self) -> Workspace:
+        """The workspace for contexts and images of upgrades only."""
         return Workspace(self.out / _UPGRADES / "work", self.given or self.root)
 
     @property
@@ -189,6 +200,7 @@ class Workspace:
         return self.out / _REPORTS / "built" / name
 
     def report_matrix(self, name: str) -> Path:
+        """Return the matrix of the closest environment that works for a report."""
         return self.out / _REPORTS / "matrices" / f"{name}.yaml"
 
     def _of_environments(self, name: str) -> tuple[Path, ...]:
@@ -196,8 +208,7 @@ class Workspace:
 
 
 def cache_dir() -> Path:
-    """Return the user's cache folder for envbuilder (``$XDG_CACHE_HOME`` or ``~/.cache``)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuilder"
+    return user_cache_path("envbuilder")
 
 
 def shipped(kind: str) -> Path:
@@ -251,7 +262,8 @@ def _temporary_next_to(path: Path) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+    """Remove temporary files of killed processes from the folder of a path."""
+    for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
         with suppress(OSError):
             age = abs(time.time() - left.stat().st_mtime)  # the clock may have been set back
             if is_gone(left.name.split(".")[-3]) and age > _STALE_S:
@@ -273,6 +285,10 @@ def _temporary_place() -> Path:
     """Return the folder for temporary files. tempfile would write a probe file there, which a kill leaves behind."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
+
+
+def _literal(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
@@ -383,13 +399,17 @@ def read_users(path: Path) -> bytes:
     """Read a file of the user. Raises UsageError if it cannot be read."""
     try:
         with path.open("rb") as file:
-            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            data = file.read(-1 if is_file else _MOST_OF_A_PIPE + 1)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _bounded(path, file.read(_MOST_OF_A_PIPE + 1))
+            return file.read()
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
     except ValueError as error:  # a NUL in its name
         raise UsageError(f"cannot read {path}: {error}", hint="give the path of an existing file") from error
-    if not is_file and len(data) > _MOST_OF_A_PIPE:
+
+
+def _bounded(path: Path, data: bytes) -> bytes:
+    if len(data) > _MOST_OF_A_PIPE:
         raise UsageError(f"{path} is larger than {_MOST_OF_A_PIPE >> 20} MB", hint="give the path of a file")
     return data
 
@@ -400,7 +420,13 @@ _MOST_OF_A_PIPE = 256 << 20
 
 def users_text(path: Path) -> str:
     """Read a text of the user. Raises UsageError if it cannot be read, InputError if it is not UTF-8."""
-    return errors.text_of(read_users(path), str(path))
+    data = read_users(path)
+    try:
+        return decoding.text(data)
+    except decoding.DamagedError as error:
+        place = getattr(error.__cause__, "start", 0)
+        problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
+        raise errors.InputError((problem,), hint="write it again, or take it from version control") from error
 
 
 def packaged(source: Path | Traversable) -> bytes:
@@ -473,6 +499,7 @@ _CHECKSUM = 16
 
 
 def digest(data: bytes) -> str:
+    """Return the SHA-256 of data (``sha256:…``)."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

@@ -17,9 +17,10 @@ from envbuilder.cli import options as common
 @common.jobs_option
 @common.pull_option
 @common.cache_option
+@common.allow_option
 @common.progress_options
 @click.option("--no-cache", is_flag=True, help="Run every build step again even if nothing changed.")
-def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
+def command(form: str, *, allow: tuple[str, ...], **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose
     from envbuilder.cli.output import finish
@@ -31,4 +32,5 @@ def command(form: str, **values: Any) -> None:  # noqa: ANN401 - click's values
     workspace = Workspace.here(values["matrix"])
     choice = choose(values["matrix"], values["selectors"], workspace, load())
     options = common.read_options(RunOptions, values | {"validate": False})
-    finish(run(choice, workspace, connect(), common.console_of(values), options, open_index()), form, run_text)
+    document = run(choice, workspace, connect(), common.console_of(values), options, open_index())
+    finish(document, form, run_text, allow=allow)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -94,6 +93,5 @@ def inspect_command(image: str, form: str) -> None:
     from envbuilder.jobs import base
     from envbuilder.workspace import Workspace
 
-    with (shown := Console()).live(), shown.task(image) as task:
-        found = base.inspect(connect(), image, Workspace(Path.cwd()), store.load(), task.update)
+    found = base.inspect(connect(), image, Workspace.here(), store.load(), Console().say)
     finish(found, form, base.as_text)

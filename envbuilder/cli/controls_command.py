@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import click
@@ -29,6 +28,6 @@ def command(names: tuple[str, ...], listed: bool, profile: Literal["quick", "ful
     controls = named(names)
     if listed:
         finish(text.listed(controls), form, text.list_text)
-    workspace = Workspace(Path.cwd())
+    workspace = Workspace.here()
     controller = Controller(workspace, connect(), open_index(), load(), Console(), profile)
     finish(controller.run(controls), form, text.as_text)

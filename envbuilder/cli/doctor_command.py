@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from envbuilder.cli.options import format_option, matrix_argument, select_option
@@ -22,7 +20,7 @@ def command(matrix: str | None, selectors: tuple[str, ...], form: str) -> None:
     from envbuilder.jobs.doctor import as_text, diagnose, find_tools
     from envbuilder.workspace import Workspace, cache_dir
 
-    workspace = Workspace(Path.cwd())
+    workspace = Workspace.here()
     usual = None if local_matrices(workspace.root) else "tensorflow"
     choice = choose(matrix or usual, selectors, workspace, load())
     diagnosis = diagnose(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath, moment, select_option
+from envbuilder.cli.options import FilePath, complete_matrix, moment, repository_option, select_option
 
 _OF_VERDICTS = ("junit", "markdown", "prometheus")
 _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
@@ -15,8 +16,9 @@ _OF_ENVIRONMENTS = ("compose", "devcontainer", "kubernetes", "github", "gitlab")
 
 @click.command("export")
 @click.argument("form", type=click.Choice([*_OF_VERDICTS, *_OF_ENVIRONMENTS]), metavar="FORMAT")
-@click.argument("files", nargs=-1, metavar="[VERDICT.json|MATRIX]…")
+@click.argument("files", nargs=-1, metavar="[VERDICT.json|MATRIX]…", shell_complete=complete_matrix)
 @select_option
+@repository_option
 @click.option("--store", type=FilePath(path_type=Path, dir_okay=False), help="Take verdicts from this history.")
 @click.option("--since", metavar="TIME", help="Take verdicts from the history, since a date or an age (30d).")
 @click.option("-o", "--output", type=FilePath(path_type=Path, dir_okay=False), help="Write to this file.")
@@ -36,7 +38,7 @@ def command(
         from envbuilder.workspace import Workspace
 
         start = moment(since, datetime.now(UTC)) if since else None
-        text = export_verdicts(form, Workspace(Path.cwd()), tuple(map(Path, files)), store, start, selectors)
+        text = export_verdicts(form, Workspace.here(), tuple(map(Path, files)), store, start, selectors)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -47,7 +49,9 @@ def _environments(form: str, matrices: tuple[str, ...], selectors: tuple[str, ..
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all, default_matrix
     from envbuilder.jobs.project import export_project
+    from envbuilder.workspace import project_folder
 
-    root = Path.cwd()
+    root = project_folder()
     names = matrices or (default_matrix(root),)
-    return export_project(form, names[0], choose_all(names, selectors, root, load()))
+    matrix = os.path.relpath(names[0], root) if Path(names[0]).is_file() else names[0]
+    return export_project(form, matrix, choose_all(names, selectors, root, load()))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from envbuilder.cli.options import console_of, progress_options, select_option
+from envbuilder.cli.options import console_of, matrices_argument, progress_options, select_option
 
 
 @click.command("lock")
-@click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
+@matrices_argument
 @select_option
 @progress_options
 @click.option("--refresh", is_flag=True, help="Ask the index again for pages that uv has cached.")
@@ -21,8 +20,8 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, refresh: b
     from envbuilder.jobs.prepare import prepare_all
     from envbuilder.workspace import Workspace
 
-    choices = choose_all(matrices, selectors, Path.cwd(), load())
-    console = console_of(values)
+    console, workspace = console_of(values), Workspace.here(*matrices)
+    choices = choose_all(matrices, selectors, workspace.root, load())
     with console.live(tuple(dict.fromkeys(one.id for choice in choices for one in choice.environments))):
-        changed = prepare_all(choices, Workspace.here(*matrices), console, renew=True, refresh=refresh)
+        changed = prepare_all(choices, workspace, console, renew=True, refresh=refresh)
     click.echo(f"{changed.changed} {'lock' if changed.changed == 1 else 'locks'} changed, {changed.same} unchanged")

@@ -72,26 +72,29 @@ def _completed(names: Callable[[click.Context], Iterable[str]]) -> Callable[...,
     """Return click's function for the values that begin with a text; it gives none if they cannot be read."""
 
     def complete(context: click.Context, _parameter: click.Parameter, text: str) -> list[str]:
+        found: list[str] = []
         with suppress(Exception):  # a shell cannot show an error
-            return [name for name in names(context) if name.lower().startswith(text.lower())]
-        return []
+            found.extend(name for name in names(context) if name.lower().startswith(text.lower()))
+        return found
 
     return complete
 
 
 def _matrices(_context: click.Context) -> Iterable[str]:
     from envbuilder.choice import VETTED, local_matrices
+    from envbuilder.workspace import project_folder
 
-    return (*local_matrices(Path.cwd()), *VETTED)
+    return (*local_matrices(project_folder()), *VETTED)
 
 
 def _environments(context: click.Context) -> Iterable[str]:
     from envbuilder.catalog.store import load
     from envbuilder.choice import choose_all
+    from envbuilder.workspace import project_folder
 
     given = context.params.get("matrix") or context.params.get("matrices") or ()
     names = (given,) if isinstance(given, str) else given
-    return (one.id for choice in choose_all(names, (), Path.cwd(), load()) for one in choice.environments)
+    return (one.id for choice in choose_all(names, (), project_folder(), load()) for one in choice.environments)
 
 
 def _gpus(_context: click.Context) -> Iterable[str]:
@@ -106,17 +109,28 @@ def _codes(_context: click.Context) -> Iterable[str]:
     return (code.value for code in Code)
 
 
-complete_matrix, complete_environment, complete_gpu, complete_code = map(
-    _completed, (_matrices, _environments, _gpus, _codes)
+def _explained(context: click.Context) -> Iterable[str]:
+    yield from _codes(context)
+    yield from _environments(context)
+
+
+complete_matrix, complete_environment, complete_gpu, complete_explained = map(
+    _completed, (_matrices, _environments, _gpus, _explained)
 )
 
 matrix_argument = click.argument("matrix", required=False, metavar="[MATRIX]", shell_complete=complete_matrix)
 
+matrices_argument = click.argument("matrices", nargs=-1, metavar="[MATRIX]...", shell_complete=complete_matrix)
+
+
+def matrix_option(text: str) -> Callable[[_Command], _Command]:
+    return click.option("--matrix", metavar="MATRIX", shell_complete=complete_matrix, help=text)
+
 
 def _selectors_of_project() -> tuple[str, ...]:
-    from envbuilder.workspace import settings_of
+    from envbuilder.workspace import project_folder, settings_of
 
-    return settings_of(Path.cwd()).select
+    return settings_of(project_folder()).select
 
 
 select_option = click.option(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath, select_option
+from envbuilder.cli.options import FilePath, matrices_argument, select_option
 
 
 @click.command("render")
-@click.argument("matrices", nargs=-1, metavar="[MATRIX]...")
+@matrices_argument
 @select_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with a diff if images/ is out of date.")
 @click.option(
@@ -28,8 +28,8 @@ def command(matrices: tuple[str, ...], selectors: tuple[str, ...], *, check: boo
 
     if standalone is not None and len(matrices) == 1 and not selectors:
         matrices, selectors = (), matrices
-    choices = choose_all(matrices, selectors, Path.cwd(), load())
     workspace = Workspace.here(*matrices)
+    choices = choose_all(matrices, selectors, workspace.root, load())
     if standalone is not None:
         name = write_standalone(choices, workspace, standalone)
         click.echo(f"{standalone} builds {name}: docker build --build-arg BASE=IMAGE {standalone}")

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import click
 
-from envbuilder.cli.options import FilePath, moment
+from envbuilder.cli.options import FilePath, matrices_argument, moment
 
 
 @click.command("report")
-@click.argument("matrices", nargs=-1, metavar="[MATRIX]…")
-@click.option(
-    "-o", "--output", type=FilePath(path_type=Path, file_okay=False), default=Path("out/report"), show_default=True
-)
+@matrices_argument
+@click.option("-o", "--output", type=FilePath(path_type=Path, file_okay=False), help="Folder (default: out/report).")
 @click.option(
     "--store", type=FilePath(path_type=Path, dir_okay=False), help="The history (default: out/history.sqlite3)."
 )
@@ -31,7 +29,7 @@ from envbuilder.cli.options import FilePath, moment
 @click.option("--open", "opened", is_flag=True, help="Open the page in a browser.")
 def command(
     matrices: tuple[str, ...],
-    output: Path,
+    output: Path | None,
     store: Path | None,
     since: str | None,
     repository: str | None,
@@ -41,7 +39,7 @@ def command(
     opened: bool,  # noqa: FBT001 - click passes it by name
 ) -> None:
     from envbuilder.catalog.store import load
-    from envbuilder.choice import VETTED, local_matrices
+    from envbuilder.choice import SHIPPED, VETTED, local_matrices
     from envbuilder.errors import UsageError
     from envbuilder.publish.verify_request import fetch, standings
     from envbuilder.report.page import write
@@ -51,16 +49,17 @@ def command(
 
     now = datetime.now(UTC)
     start = moment(since, now) if since else None
-    workspace = Workspace(Path.cwd())
+    workspace = Workspace.here()
     catalog = load()
     if on is not None and repository is None:
         raise UsageError("--on needs --from", hint="name the registry: --from HOST/REPOSITORY")
     found = fetch(repository, keys, Console().say) if repository is not None else None
-    known = matrices or local_matrices(Path.cwd()) or VETTED
+    given = matrices or local_matrices(workspace.root) or (SHIPPED,)
+    known = tuple(name for one in given for name in (VETTED if one == SHIPPED else (one,)))
     material = collect(workspace, known, store, start, catalog, found.verdicts if found else ())
     if found is not None:
         material = replace(material, standings=standings(found, on, max_age, catalog.gpu_model))
-    page = write(material, output, now)
+    page = write(material, output or workspace.out / "report", now)
     click.echo(page)
     if opened:
         click.launch(str(page))

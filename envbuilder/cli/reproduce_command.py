@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 
@@ -27,5 +25,5 @@ def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace
 
-    document = reproduce_report(report, Workspace(Path.cwd()), Console(), load(), dry_run=dry_run, prove=prove)
+    document = reproduce_report(report, Workspace.here(), Console(), load(), dry_run=dry_run, prove=prove)
     finish(document, form, as_text, as_markdown)

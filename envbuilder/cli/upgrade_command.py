@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from envbuilder.cli.options import FilePath, console_of, gpus_option, progress_options, select_option
+from envbuilder.cli import options as common
 
-_FILE = FilePath(exists=True, dir_okay=False, path_type=Path)
+_FILE = common.FilePath(exists=True, dir_okay=False, path_type=Path)
 _SECONDS = click.IntRange(1, 86400)
-_FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
+_FOLDER = common.FilePath(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command("upgrade", context_settings={"ignore_unknown_options": False})
@@ -29,22 +29,33 @@ _FOLDER = FilePath(exists=True, file_okay=False, path_type=Path)
 @click.option("--tensorflow", metavar="VERSION", help="With --axis cuda or cudnn: the TensorFlow release.")
 @click.option("--check", metavar="NAME", help="With --bisect: a check of the validation suite instead of CMD.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=1, help="With --bisect: runs of CMD in each version.")
-@click.option("--matrix", metavar="MATRIX", help="Matrix with both versions and their locks [default: tensorflow].")
-@select_option
+@common.matrix_option("Matrix with both versions and their locks [default: tensorflow].")
+@common.select_option
 @click.option("--fleet", type=_FILE, metavar="FILE", help="YAML list of hosts: report those that NEW excludes.")
-@click.option("--gpu", multiple=True, metavar="NAME", help="With --driver: one host in place of --fleet, as in check.")
+@click.option(
+    "--gpu",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=common.complete_gpu,
+    help="With --driver: one host in place of --fleet, as in check.",
+)
 @click.option("--driver", metavar="VERSION", help="With --gpu: its Linux driver, such as 535.104.05, or its branch.")
 @click.option("--dry-run", is_flag=True, help="Answer from the catalogue only: build and measure nothing.")
 @click.option("--suite", type=_FOLDER, metavar="DIR", help="Your tests: pytest files or scripts, run in both images.")
 @click.option("--test-limit", type=_SECONDS, default=90, show_default=True, help="Stop a test after N silent seconds.")
 @click.option("--suite-limit", type=_SECONDS, default=3600, show_default=True, help="Stop all tests after N seconds.")
 @click.option("--wheel", type=_FILE, metavar="FILE", help="Wheel of NEW if no index has it.")
-@click.option("--policy", metavar="FILE", help="Policy that decides (default: envbuilder's own).")
+@click.option(
+    "--policy",
+    type=common.FilePath(resolve_path=True),
+    metavar="FILE",
+    help="Policy that decides (default: envbuilder's own).",
+)
 @click.option("--flavor", type=click.Choice(["cpu", "gpu"]), help="Images to use [default: cpu; gpu with --gpu].")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds of measurement [default: 15].")
 @click.option("--fresh", is_flag=True, help="Ignore stored measurements and observations.")
-@gpus_option
-@progress_options
+@common.gpus_option
+@common.progress_options
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 - click's values
     from envbuilder.catalog.store import load
@@ -52,11 +63,12 @@ def command(form: str, *, bisect: bool, **values: Any) -> None:  # noqa: ANN401 
     from envbuilder.upgrade import bisect as bisection
     from envbuilder.upgrade import text
     from envbuilder.upgrade.upgrade import bisect_versions, compare_versions, read_upgrade
+    from envbuilder.workspace import project_folder
 
-    console = console_of(values)
-    options, catalog = read_upgrade(values, Path.cwd(), load())
+    console, root = common.console_of(values), project_folder()
+    options, catalog = read_upgrade(values, root, load())
     if bisect:
-        found = bisect_versions(options, Path.cwd(), console, catalog)
+        found = bisect_versions(options, root, console, catalog)
         finish(found, form, bisection.as_text, bisection.as_markdown)
-    document = compare_versions(options, Path.cwd(), console, catalog)
+    document = compare_versions(options, root, console, catalog)
     finish(document, form, text.as_text, text.as_markdown)

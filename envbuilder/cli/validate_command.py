@@ -12,7 +12,7 @@ from envbuilder.cli import options as common
 
 
 @click.command("validate")
-@click.argument("image", required=False, metavar="[ENV-ID|IMAGE]")
+@click.argument("image", required=False, metavar="[ENV-ID|IMAGE]", shell_complete=common.complete_environment)
 @click.option(
     "--attach",
     is_flag=True,
@@ -22,7 +22,7 @@ from envbuilder.cli import options as common
 @common.keyless_option
 @click.option("--here", is_flag=True, help="Validate a Python of this host, without a container.")
 @click.option("--python", default=None, metavar="PATH", help="With --here: the Python to validate.")
-@click.option("--matrix", default=None, metavar="MATRIX", help="Matrix of the environment.")
+@common.matrix_option("Matrix of the environment.")
 @common.profile_option
 @common.gpus_option
 @common.allow_option

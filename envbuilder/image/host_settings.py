@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
+from platformdirs import user_config_path
 
 from envbuilder.errors import UsageError
 from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.support import decoding
-from envbuilder.workspace import read_users, settings_of, users_text
+from envbuilder.workspace import project_folder, read_users, settings_of, users_text
 
 T = TypeVar("T")
 
@@ -65,8 +66,7 @@ class Apt(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 def config_file() -> Path:
-    home = Path(os.environ.get("HOME") or Path.home())
-    return Path(os.environ.get("XDG_CONFIG_HOME", "").strip() or home / ".config") / "envbuilder/config.toml"
+    return user_config_path("envbuilder") / "config.toml"
 
 
 def mirrors() -> dict[str, str]:
@@ -76,8 +76,7 @@ def mirrors() -> dict[str, str]:
     ``[mirrors]``. Raises UsageError for a name that is not a registry's or a mirror's.
     """
     pairs = (pair.partition("=") for pair in os.environ.get(_VARIABLE, "").replace(",", " ").split())
-    variable = {registry: mirror for registry, _, mirror in pairs}
-    return _table("mirrors", dict[_Registry, _Mirror], variable, _VARIABLE)
+    return _table("mirrors", dict[_Registry, _Mirror], {name: mirror for name, _, mirror in pairs}, _VARIABLE)
 
 
 class _Images(msgspec.Struct, forbid_unknown_fields=True):
@@ -90,7 +89,7 @@ def repository() -> str:
     Raises UsageError for an invalid name.
     """
     variable = os.environ.get(REPOSITORY, "")
-    given = variable or settings_of(Path.cwd()).repository
+    given = variable or settings_of(project_folder()).repository
     origin = REPOSITORY if variable else "and the project's repository"
     return _table("images", _Images, {"repository": given} if given else {}, origin).repository
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import ran
 from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
 
 from envbuilder.catalog.base_facts import BaseFacts
@@ -24,7 +25,7 @@ from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, U
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix
 from envbuilder.validation.validate_request import _only_one
-from envbuilder.workspace import ProjectSettings, Workspace, settings_of, shipped
+from envbuilder.workspace import Workspace, project_folder, settings_of, shipped
 
 CATALOG = load()
 
@@ -254,22 +255,27 @@ def test_folder_with_one_matrix_is_its_own_default(tmp_path: Path) -> None:
 
 def test_folder_with_two_matrices_asks_for_one(tmp_path: Path) -> None:
     project(tmp_path, matrix_yaml="name: a\n", matrices__b_yaml="name: b\n")
-    with pytest.raises(UsageError, match=r"2 matrices: matrix.yaml, matrices/b.yaml"):
+    with pytest.raises(UsageError, match=r"2 matrices: \S+/matrix.yaml, \S+/matrices/b.yaml"):
         find_matrix(None, tmp_path)
-    assert local_matrices(tmp_path) == ("matrix.yaml", "matrices/b.yaml")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("envbuilder_toml", 'matrices = ["b.yaml", "tensorflow"]\nselect = ["flavor=cpu"]\n'),
-        ("pyproject_toml", '[tool.envbuilder]\nmatrices = ["b.yaml", "tensorflow"]\nselect = ["flavor=cpu"]\n'),
-    ],
-)
-def test_settings_of_a_project_are_found_from_below(tmp_path: Path, name: str, text: str) -> None:
-    below = project(tmp_path, **{name: text, "b_yaml": "name: b\n", "sub__pyproject_toml": "[project]\n"}) / "sub"
-    assert settings_of(below) == ProjectSettings((str(tmp_path / "b.yaml"), "tensorflow"), ("flavor=cpu",))
-    assert find_matrix(None, below) == tmp_path / "b.yaml"
+@pytest.mark.parametrize(("name", "table"), [("envbuilder_toml", ""), ("pyproject_toml", "[tool.envbuilder]\n")])
+def test_settings_of_a_project_are_found_from_below(
+    tmp_path: Path, name: str, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands work in the folder of the settings; a folder with a matrix is a project itself."""
+    settings = f'{table}matrices = ["b.yaml", "tensorflow"]\nselect = ["flavor=cpu"]\n'
+    text = 'name: b\nrequirements: more.txt\naxes: {tensorflow: ["2.20.0"], flavor: [cpu, gpu]}\n'
+    files = {name: settings, "b_yaml": text, "more_txt": "humanize\n", "sub__pyproject_toml": "[project]\n"}
+    below = project(tmp_path, **files) / "sub"
+    monkeypatch.chdir(below)
+    assert (project_folder(), settings_of(below).select) == (tmp_path, ("flavor=cpu",))
+    assert find_matrix(None, project_folder()) == tmp_path / "b.yaml"
+    assert Workspace.here().images == tmp_path / "images"
+    code, out, _ = ran(capsys, "export", "github")
+    assert (code, 'MATRIX: "b.yaml"' in out) == (0, True)
+    project(below, matrix_yaml=text)
+    assert (project_folder(), local_matrices(below)) == (below, ("matrix.yaml",))
 
 
 @pytest.mark.parametrize("text", ["matrix = 1\n", "matrices = 'a'\n", "matrices = [\n"])

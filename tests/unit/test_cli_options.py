@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 import pytest
+from ci_steps import SHIPPED
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from command_line import commands, ran
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envbuilder.cli import COMPLETION, help_texts, main, root
+from envbuilder.cli import COMPLETION, help_texts, root
 from envbuilder.cli.options import FilePath, GivenText, moment
 from envbuilder.errors import UsageError
 
@@ -44,35 +45,24 @@ def test_an_empty_value_is_refused(name: str, command: click.Command, parameter:
     assert "variable" in caught.value.hint
 
 
-@pytest.mark.parametrize("age", ["0d", "0s", "999999w"])
-def test_a_key_that_never_is_or_never_ends_is_not_made(
-    age: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+REFUSED = (
+    *((("keys", "new", "k", "--expires", age), "next:") for age in ("0d", "0s", "999999w")),
+    *((("clean", "--cache", size), "--cache") for size in ("nan", "inf", "1e400", "-1")),
+    *(
+        ((*command, f"--gpus={wish}"), "0,1")
+        for command in (("run",), ("validate", "some/image:tag"))
+        for wish in ("banana", "-1", "0,", "0,,1", "0-1", " 0", "\u0661", "ALL")
+    ),
+)
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=" ".join)
+def test_a_value_that_is_none_is_refused_before_anything_is_written(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A key that ends at once would sign what everybody refuses; an end after all calendars is no bug."""
-    with pytest.raises(SystemExit) as ended:
-        main(["keys", "new", str(tmp_path / "k"), "--expires", age])
-    assert ended.value.code == 2
-    assert "next:" in capsys.readouterr().err
-    assert not (tmp_path / "k").exists()
-
-
-@pytest.mark.parametrize("size", ["nan", "inf", "1e400", "-1"])
-def test_a_cache_of_no_size_is_not_trimmed_to(size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["clean", "--cache", size])
-    assert ended.value.code == 2
-    assert "--cache" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("wish", ["banana", "-1", "0,", "0,,1", "0-1", " 0", "\u0661", "ALL"])
-@pytest.mark.parametrize("command", [("run",), ("validate", "some/image:tag")])
-def test_gpus_that_are_none_are_refused_at_once(
-    wish: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*command, f"--gpus={wish}"])
-    assert ended.value.code == 2
-    assert "0,1" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    code, _, error = ran(capsys, *words)
+    assert (code, said in error, list(tmp_path.iterdir())) == (2, True, [])
 
 
 @given(st.text(max_size=20))
@@ -100,15 +90,26 @@ def test_every_command_has_a_help_text_and_every_text_a_command() -> None:
     ("words", "text", "found"),
     [
         (["choose", "--gpu"], "H10", "H100"),
+        (["upgrade", "--gpu"], "H10", "H100"),
         (["explain"], "PTX", "PTX_JIT"),
-        (["run"], "quick", "quickstart"),
-        (["run", "quickstart", "-s"], "tf2.20", "tf2.20.0-py311-cpu-bookworm-runtime"),
+        *(([name], "quick", "quickstart") for name in ("run", "lock", "render", "report")),
+        *(([name, "--matrix"], "quick", "quickstart") for name in ("validate", "explain", "upgrade")),
+        (["export", "compose"], "quick", "quickstart"),
+        *((words, "tf2.20", SHIPPED) for words in (["run", "quickstart", "-s"], ["validate"], ["explain"])),
     ],
 )
 def test_values_are_completed(words: list[str], text: str, found: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     complete = ShellComplete(root, {}, "envbuilder", COMPLETION)
     assert found in [item.value for item in complete.get_completions(words, text)]
+
+
+def test_report_opens_its_page(tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened: list[str] = []
+    monkeypatch.setattr(click, "launch", opened.append)
+    code, out, _ = ran(capsys, "report", "quickstart", "--open")
+    assert (code, opened) == (0, [str(tmp_path / "out/report/index.html")]) == (code, [out.strip()])
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -55,8 +55,7 @@ def test_closed_streams_leave_files_alone(tmp_path: Path) -> None:
 
 
 SLEEPER = """
-import sys, time
-sys.path.insert(0, {support!r})
+import time
 from envbuilder import cli
 from envbuilder.cli import termination
 termination.GRACE_S = 1.0
@@ -73,7 +72,7 @@ cli.main([])
 
 def test_what_nohup_ignores_stays_ignored() -> None:
     """A closed terminal means nothing to a command under nohup; a request to terminate goes on ending it."""
-    code = SLEEPER.format(support="", cleanup=0)
+    code = SLEEPER.format(cleanup=0)
     line = ["nohup", sys.executable, "-c", code]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -88,7 +87,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("cleanup", [0, 60], ids=["clean", "cleaning up hangs"])
 def test_a_signal_ends_it_in_time(number: signal.Signals, cleanup: int) -> None:
-    code = SLEEPER.format(support="", cleanup=cleanup)
+    code = SLEEPER.format(cleanup=cleanup)
     # A job in the background ignores SIGINT, and one under nohup SIGHUP.
     unignored = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)"
     code = f"import signal; {unignored}\n{code}"

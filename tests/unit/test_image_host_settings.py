@@ -21,10 +21,19 @@ from factories import resolved
 from envbuilder.errors import EnvbuilderError, InfrastructureError, InputError, UsageError
 from envbuilder.image import debian, system_lock
 from envbuilder.image.context import templates
-from envbuilder.image.host_settings import REPOSITORY, apt, host_files, mirrors, repository, repository_files
+from envbuilder.image.host_settings import (
+    REPOSITORY,
+    apt,
+    config_file,
+    host_files,
+    mirrors,
+    repository,
+    repository_files,
+)
 from envbuilder.image.render import render_context
 from envbuilder.image.system_lock import CUDNN_LOCK, SYSTEM_LOCK
 from envbuilder.pypi.index_config import configured
+from envbuilder.workspace import cache_dir
 
 KEY = bytes([0x99]) + b"\x01key"
 LOCK = f"tensorflow==2.10.1 \\\n    --hash=sha256:{'d' * 64}\n"
@@ -70,6 +79,10 @@ def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not config.exists()
+    monkeypatch.setenv("HOME", str(config))
+    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert (config_file(), cache_dir()) == (config / ".config/envbuilder/config.toml", config / ".cache/envbuilder")
     monkeypatch.setattr(debian, "_codename", lambda: "")
     with pytest.raises(InfrastructureError, match="no mirror of Debian") as failed:
         system_lock.resolve("bookworm", ("git",))

@@ -127,7 +127,7 @@ def _ready(spec: JobSpec, to: Reference, host: HostRef, signing: Signing, catalo
     sealer, engine = trusting(signing.sealer(), openers), ready_engine()
     registrar = registrar_of(to, os.environ, openers, catalog.gpu_model, spec.max_age_s)
     registrar.repository.manifest("envbuilder-check")
-    session = PublishSession(engine, Workspace(Path.cwd()), Console().say, dict(os.environ), host)
+    session = PublishSession(engine, Workspace.here(), Console().say, dict(os.environ), host)
     return _Ready(registrar, sealer, session, catalog)
 
 

@@ -85,7 +85,7 @@ def opened(options: FleetOptions, catalog: Catalog) -> FleetQuery:
     openers = openers_of(options.keys, options.identity, options.issuer)
     to = destination(options.repository)
     return FleetQuery(
-        choose(options.matrix, options.selectors, Workspace(Path.cwd()), catalog),
+        choose(options.matrix, options.selectors, Workspace.here(), catalog),
         read_fleet(options.fleet, catalog),
         registrar_of(to, os.environ, openers, catalog.gpu_model, duration(options.max_age)),
         describe(),
@@ -157,7 +157,7 @@ def _jobs_of(
     The records of the environments are those of this folder. Raises UsageError if it lacks one that is necessary.
     """
     environments = {environment.id: environment for environment in query.choice.environments}
-    record = cache(lambda name: required(environments[name], Workspace(Path.cwd())))
+    record = cache(lambda name: required(environments[name], Workspace.here()))
     terms, jobs = options.terms(), dict[_Place, Job]()
     for row in document.rows:
         environment = environments[row.environment]
