@@ -20,7 +20,7 @@ def as_text(document: CheckDocument) -> str:
     elif document.compatible is False:
         lines += ["", "nearest that works: none with this driver and GPU"]
     if document.image is not None:
-        lines += [*([""] if document.nearest is None else []), f"image: {document.image.image}"]
+        lines += [*([""] if document.nearest is None else []), f"image to build: {document.image.image}"]
     return "\n".join(lines)
 
 
@@ -49,7 +49,8 @@ _GONE = {"install": "pinned CUDA wheels", "base_image": "none (pinned CUDA wheel
 
 def _verdict(document: CheckDocument) -> str:
     if document.compatible is True:
-        return "compatible: it will use the GPU" + ("; see below" if document.findings else "")
+        unit = "GPU" if document.environment.cuda else "CPU"
+        return f"compatible: it will use the {unit}{'; see below' if document.findings else ''}"
     if document.compatible is False:
         codes = dict.fromkeys(finding.code.value for finding in document.findings if finding.severity == "error")
         return f"incompatible: {', '.join(codes)}"

@@ -12,7 +12,7 @@ from envbuilder.workspace import Workspace, write_document
 
 
 def inspect(
-    engine: Engine, reference: str, workspace: Workspace, catalog: Catalog, report: Callable[..., None]
+    engine: Engine, reference: str, workspace: Workspace, catalog: Catalog, report: Callable[[str], None]
 ) -> BaseFacts:
     """Inspect an image and store its facts under its digest, for matrices that name it as a base.
 
@@ -25,7 +25,6 @@ def inspect(
 
 
 def as_text(found: BaseFacts) -> str:
-    """Write an image's facts and what prevents its use as a base."""
     return "".join(f"{line}\n" for line in _lines(found))
 
 

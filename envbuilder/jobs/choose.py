@@ -13,7 +13,7 @@ import msgspec
 
 from envbuilder import host as this_host
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import VETTED, choose
+from envbuilder.choice import VETTED, choose, local_matrices
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
 from envbuilder.compat.check_text import CONDITIONAL, finding_lines
 from envbuilder.compat.choose import Refused, choose_for
@@ -37,8 +37,8 @@ class ChooseDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     ``environment`` is null if none works; ``compatible`` is then false, or null if the catalogue makes no claim.
     ``why`` has a sentence for each choice, ``refused`` the newer releases, newest first. ``built``: this folder has the
-    record of the image. ``commands`` are lines to copy, by purpose. ``matrix`` is the file
-    ``matrix.yaml`` for the one that builds; '' if a shipped matrix has the environment.
+    record of the image. ``commands`` are lines to copy, by purpose. ``matrix`` is the text of
+    the new file in the one that builds; '' if a matrix of the project, or a shipped one, has the environment.
     """
 
     schema: Literal["envbuilder/choose/v1"] = "envbuilder/choose/v1"
@@ -69,6 +69,12 @@ def newest_wanted(host: FleetHost) -> Combination:
     return Combination(tensorflow="", flavor="gpu" if host.driver and host.gpus else "cpu", variant="runtime")
 
 
+def _here() -> tuple[FleetHost, Flavor, bool | None]:
+    """Return this host, the flavour of images for it, and if its processor has AVX (None: unknown)."""
+    host = as_fleet_host(this_host.describe(), this_host.machine())
+    return host, newest_wanted(host).flavor, this_host.has_avx()
+
+
 def choose_environment(
     asked: Question, flavor: Flavor | None, variant: Variant, root: Path, catalog: Catalog
 ) -> ChooseDocument:
@@ -79,8 +85,7 @@ def choose_environment(
     host, avx = FleetHost(name="host", driver=asked.driver, gpus=asked.gpus), None
     usual: Flavor = "gpu"
     if not asked.gpus and asked.driver is None:
-        host, avx = as_fleet_host(this_host.describe(), this_host.machine()), this_host.has_avx()
-        usual = newest_wanted(host).flavor
+        host, usual, avx = _here()
         if usual == "cpu" and flavor == "gpu":
             raise UsageError("this host has no NVIDIA driver with a GPU", hint="name one: --gpu A100 --driver 535")
     wanted = Combination(
@@ -93,10 +98,11 @@ def choose_environment(
     )
     if environment is None:
         return document
-    matrix = _shipped_matrix(environment, root, catalog)
+    matrix, environment = _in_matrices(environment, root, catalog)
+    file = f"{environment.id}.yaml" if (root / "matrix.yaml").exists() else "matrix.yaml"
     image = reference(environment.image_tag)
     commands = {
-        "build": f"envbuilder run {f'{matrix} -s {environment.id}' if matrix else 'matrix.yaml'}",
+        "build": shlex.join(("envbuilder", "run", *((matrix, "-s", environment.id) if matrix else (file,)))),
         "run": run_line(environment, image),
         "extend": f"FROM {image}",
         "install": " && ".join(_install(environment, host, catalog)),
@@ -104,7 +110,7 @@ def choose_environment(
     return msgspec.structs.replace(
         document,
         environment=environment,
-        why=tuple(_why(environment, host, asked, catalog)),
+        why=tuple(_why(environment, host, asked.tensorflow, catalog)),
         image=image,
         built=Workspace(root).image_record(environment.id).is_file(),
         commands={purpose: line for purpose, line in commands.items() if line},
@@ -128,7 +134,6 @@ def from_registry(
     on_gpu, image = environment.flavor == "gpu", f"{repository}:{environment.image_tag}"
     level: Level = "gpu" if on_gpu else "cpu"
     driver = document.driver if on_gpu else None
-
     gpus: tuple[str | None, ...] = (on_gpu and document.gpus) or (None,)
     asked = (VerifyOptions(image=image, keys=keys, level=level, driver=driver, gpu=gpu) for gpu in gpus)
     answers = [verify_image(options, catalog.gpu_model) for options in asked]
@@ -141,14 +146,12 @@ def from_registry(
     return msgspec.structs.replace(document, image=pinned, commands=document.commands | lines)
 
 
-def _why(environment: Environment, host: FleetHost, asked: Question, catalog: Catalog) -> Iterator[str]:
-    asked_for = (asked.tensorflow.replace("latest", ""), asked.python and f"Python {asked.python}", asked.os)
-    given = ", ".join(filter(None, asked_for))
-    newest = f"the newest for {given}" if given else "the newest"
+def _why(environment: Environment, host: FleetHost, spec: str, catalog: Catalog) -> Iterator[str]:
+    newest = f"the newest{f' of {spec}' if spec not in {'', 'latest'} else ''}"
+    word = "given; it" if spec == environment.tensorflow else f"{newest} that"
     driver = host.driver or f"{_oldest_driver(environment, host.gpus, catalog)} or newer"
-    where = f"works on {', '.join(host.gpus) or 'some GPU'} with driver {driver}"
-    words = ("given", "; it ") if asked.tensorflow == environment.tensorflow else (newest, " that ")
-    yield f"tensorflow {environment.tensorflow}: {words[0]}{words[1] + where if environment.flavor == 'gpu' else ''}"
+    gpu = f"{', '.join(host.gpus) or 'some GPU'} with driver {driver}"
+    yield f"tensorflow {environment.tensorflow}: {word} works on {gpu if environment.flavor == 'gpu' else 'a CPU'}"
     yield from reasons(environment, "given")
 
 
@@ -159,9 +162,13 @@ def _oldest_driver(environment: Environment, gpus: tuple[str, ...], catalog: Cat
     return next(works, environment.minimum_driver)
 
 
-def _shipped_matrix(environment: Environment, root: Path, catalog: Catalog) -> str | None:
-    choices = (choose(name, (), Workspace(root), catalog) for name in VETTED)
-    return next((one.matrix.name for one in choices if environment.id in {row.id for row in one.environments}), None)
+def _in_matrices(environment: Environment, root: Path, catalog: Catalog) -> tuple[str, Environment]:
+    """Return the first matrix with an environment, the project's or a shipped one ('' if none), and its row there."""
+    for name in (*local_matrices(root), *VETTED):
+        for row in choose(name, (), Workspace(root), catalog).environments:
+            if row.id == environment.id:
+                return name, row
+    return "", environment
 
 
 def _matrix_text(environment: Environment, host: FleetHost) -> str:
@@ -183,7 +190,13 @@ def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Ite
 
 
 def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:
-    """Answer a question; name envbuilder's environment for the same versions, or for the nearest that works."""
+    """Answer a question; name envbuilder's environment for the same versions, or for the nearest that works.
+
+    A question without any value is about this host, as for `choose`.
+    """
+    if asked == Question():
+        here, usual, avx = _here()
+        asked = Question(driver=here.driver, gpus=here.gpus, gpu=usual == "gpu", avx=avx is not False)
     document = answer(asked, catalog)
     works = document.environment if document.nearest is None else document.nearest.environment
     if (
@@ -195,7 +208,10 @@ def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:
         return document
     fields = ("python", "os", "cuda", "cudnn", *(("package",) if asked.package else ()))
     given = {name: getattr(works, name) for name in fields if name not in works.chosen}
-    wanted = Combination(tensorflow=works.tensorflow, flavor="gpu", variant="runtime", packages=works.packages, **given)
+    flavor: Flavor = "gpu" if asked.gpu else "cpu"
+    wanted = Combination(
+        tensorflow=works.tensorflow, flavor=flavor, variant="runtime", packages=works.packages, **given
+    )
     host = FleetHost(name="host", driver=asked.driver, gpus=asked.gpus, arch=cast("Arch", works.arch))
     return msgspec.structs.replace(document, image=image_of(choose_for(wanted, host, catalog).environment))
 
@@ -224,7 +240,8 @@ def as_text(document: ChooseDocument) -> str:
     for finding in document.findings:
         lines += ["", *finding_lines(finding)] if finding.severity is not Severity.INFO else []
     if document.matrix:
-        lines += ["", "save this as matrix.yaml:", *(f"  {line}" for line in document.matrix.splitlines())]
+        file = document.commands.get("build", "matrix.yaml").split()[-1]
+        lines += ["", f"save this as {file}:", *(f"  {line}" for line in document.matrix.splitlines())]
     known = document.built or "@" in document.image
     image = ("image", document.image + ("" if known else "  (not built here)"))
     return "\n".join([*lines, *(["", table(image, list(document.commands.items()))] if environment else [])])

@@ -124,7 +124,7 @@ def as_text(diagnosis: Diagnosis) -> str:
         ("registry", registry),
         *((tool.name, f"{tool.path or 'not installed'} ({tool.purpose})") for tool in diagnosis.tools),
         ("newest environment", diagnosis.chosen.environment if diagnosis.chosen else "none"),
-        ("its image", diagnosis.chosen.image if diagnosis.chosen else "-"),
+        ("image to build", diagnosis.chosen.image if diagnosis.chosen else "-"),
         *((f"disk for {disk.purpose}", f"{disk.free / 1e9:.0f} GB free at {disk.path}") for disk in diagnosis.disk),
     ]
     troubles = [f"trouble: {trouble.what}\n  next: {trouble.fix}" for trouble in diagnosis.troubles]

@@ -11,13 +11,12 @@ from typing import Literal
 import msgspec
 
 from envbuilder.catalog.model import Catalog
-from envbuilder.choice import local_matrices, read_known, read_matrix
+from envbuilder.choice import local_matrices, read_known
 from envbuilder.compat.check_text import finding_lines
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment, Rejection
 from envbuilder.errors import Reason, UsageError
 from envbuilder.finding import Code, code_texts
-from envbuilder.matrix import Matrix
 from envbuilder.publish.verification import reason_texts, shown
 from envbuilder.workspace import shipped
 
@@ -59,7 +58,9 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
         fix = shown(advice.next)
         return ExplainDocument(explanation=Explanation(reason, advice.means, "", fix, ()))
     known: list[str] = [*(code.value for code in Code), *(reason.value for reason in Reason)]
-    for wishes, known_here in _matrices(matrix, root, catalog):
+    ships = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
+    names = (matrix,) if matrix is not None else (*local_matrices(root), *map(str, ships))
+    for wishes, known_here in (read_known(one, root, catalog) for one in names):
         resolved = plan(wishes, known_here)
         rows: dict[str, Environment | Rejection] = {row.id: row for row in resolved.environments}
         rows |= {row.id: row for row in resolved.rejections}
@@ -74,16 +75,6 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
         f"near misses: {', '.join(near)}" if near else "give a finding code such as PTX_JIT, or an id that `plan` shows"
     )
     raise UsageError(f"{name!r} is neither a finding code nor an environment", hint=hint)
-
-
-def _matrices(matrix: str | None, root: Path, catalog: Catalog) -> Iterator[tuple[Matrix, Catalog]]:
-    """Read the named matrix, or the project's and every shipped one."""
-    if matrix is not None:
-        yield read_known(matrix, root, catalog)
-        return
-    yield from (read_known(name, root, catalog) for name in local_matrices(root))
-    paths = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
-    yield from ((read_matrix(path), catalog) for path in paths)
 
 
 def _environment(matrix: str, environment: Environment, catalog: Catalog) -> ExplainDocument:
@@ -135,11 +126,8 @@ def as_text(document: ExplainDocument) -> str:
     return "\n".join([*lines, "", *(f"source: {source}" for source in document.sources)]).rstrip()
 
 
-_WIDTH = 100
-
-
 def _explanation(row: Explanation) -> str:
-    parts = [row.code, "", *textwrap.wrap(row.means, _WIDTH)]
+    parts = [row.code, "", *textwrap.wrap(row.means, 100)]
     for title, text in (("cause", row.cause), ("fix", row.fix)):
-        parts += ["", *textwrap.wrap(f"{title}: {text}", _WIDTH)] if text else []
+        parts += ["", *textwrap.wrap(f"{title}: {text}", 100)] if text else []
     return "\n".join([*parts, "", *(f"source: {source}" for source in row.sources)])

@@ -28,14 +28,7 @@ Columns = tuple[tuple[str, Read], ...]
 
 def _field(name: str) -> Read:
     """Return a function that writes a field: a list as words, a truth value as yes or no."""
-
-    def read(row: Any) -> str:  # noqa: ANN401 - a row of any table
-        value = getattr(row, name)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        return (" ".join(map(str, value)) if isinstance(value, tuple) else str(value or "")) or "-"
-
-    return read
+    return lambda row: " ".join(_texts(row, name)) or "-"
 
 
 _COMPUTED: dict[str, Read] = {
@@ -94,8 +87,7 @@ def list_catalog(catalog: Catalog, table: str | None, selectors: Sequence[str] =
             raise UsageError("a selector needs a table", hint="such as `envbuilder catalog list gpus -s 'RTX 50*'`")
         return CatalogDocument(catalog=catalog)
     _known(table)
-    rows = _selected(table, getattr(catalog, table), selectors)
-    selected: dict[str, Any] = {table: rows}
+    selected: dict[str, Any] = {table: _selected(table, getattr(catalog, table), selectors)}
     return CatalogDocument(catalog=Catalog(**selected))
 
 

@@ -111,6 +111,7 @@ class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 _Row = TypeVar("_Row", PlannedEnvironment, PlannedRejection, PlannedCell)
 _Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -146,16 +147,10 @@ class _Findings:
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
-    """A matrix by path or name (None: the quickstart), selectors, and a fleet file."""
+    """A matrix by path or name (None: the project's), selectors, and the hosts of a fleet file, or one host."""
 
     matrix: str | None = None
     selectors: tuple[str, ...] = ()
-    fleet: Path | None = None
-
-
-class NewestOptions(msgspec.Struct, frozen=True):
-    """The hosts of a fleet file, or one host by its driver and GPUs."""
-
     fleet: Path | None = None
     driver: str | None = None
     gpus: tuple[str, ...] = ()
@@ -190,7 +185,7 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
     )
 
 
-def newest_for(options: NewestOptions, catalog: Catalog) -> NewestDocument:
+def newest_for(options: PlanOptions, catalog: Catalog) -> NewestDocument:
     """Find the newest TensorFlow for each host. Raises UsageError if no host is described."""
     if options.fleet is not None:
         hosts = read_fleet(options.fleet)
@@ -257,10 +252,7 @@ def _environments(document: PlanDocument) -> str:
 
 def _warnings(document: PlanDocument, *, everything: bool) -> Iterator[str]:
     """Write each warning of accepted environments once, with the environments that have it."""
-    by_finding: dict[int, list[str]] = {}
-    for row in document.environments:
-        for index in row.findings:
-            by_finding.setdefault(index, []).append(row.id)
+    by_finding = _grouped((index, row.id) for row in document.environments for index in row.findings)
     shown = list(by_finding.items())[: None if everything else FEW]
     yield "to know:"
     for index, ids in shown:
@@ -286,10 +278,10 @@ def _rejections(document: PlanDocument, limit: int) -> Iterator[str]:
             yield f"    {near}"
         return
     yield f"rejected: {len(document.rejections)} combinations by their first finding (--all lists them):"
-    by_code: dict[str, list[PlannedRejection]] = {}
-    for row in document.rejections:
-        code = document.findings[row.findings[0]].code if row.findings else Code.NOT_INSTALLABLE
-        by_code.setdefault(code.value, []).append(row)
+    by_code = _grouped(
+        (document.findings[row.findings[0]].code.value if row.findings else Code.NOT_INSTALLABLE.value, row)
+        for row in document.rejections
+    )
     for name, rows in sorted(by_code.items(), key=lambda pair: -len(pair[1])):
         yield f"  {name}: {len(rows)}"
         reasons = Counter(_reason(document, row) for row in rows)
@@ -319,10 +311,10 @@ def _excluded(document: PlanDocument, limit: int) -> Iterator[str]:
             yield from _wrapped(f"{number} x {reason}", "  ")
         return
     yield "excluded:"
-    variants: dict[tuple[Combination, str], list[str]] = {}
-    for row in document.excluded:
-        combination = msgspec.structs.replace(row.combination, variant=WHOLE)
-        variants.setdefault((combination, row.reason), []).append(row.combination.variant)
+    variants = _grouped(
+        ((msgspec.structs.replace(row.combination, variant=WHOLE), row.reason), row.combination.variant)
+        for row in document.excluded
+    )
     for (combination, reason), found in variants.items():
         variant = f" variant={found[0]}" if len(found) == 1 and found[0] != WHOLE else ""
         yield f"  {_axes(combination)}{variant}: {reason}"
@@ -354,9 +346,9 @@ def _grid(document: PlanDocument) -> str:
     """
     marks = _marks(document)
     rows = list(_rows(document, marks))
-    groups: dict[tuple[bool, tuple[str, ...]], list[HostKind]] = {}
-    for kind in document.kinds:
-        groups.setdefault((bool(kind.gpus), tuple(marks[id_, kind.host] for _, id_ in rows)), []).append(kind)
+    groups = _grouped(
+        ((bool(kind.gpus), tuple(marks[id_, kind.host] for _, id_ in rows)), kind) for kind in document.kinds
+    )
     columns = [(_name(kinds), *answers) for (_, answers), kinds in groups.items()]
     first = ("environment", *(name for name, _ in rows))
     parts = [table(part[0], part[1:]) for part in _parts(first, columns)]
@@ -443,7 +435,7 @@ def newest_text(document: PlanDocument | NewestDocument) -> str:
             *(line for new, names in groups.items() for line in _wrapped(f"{new}: {', '.join(names)}", "  ")),
         ]
     images = sorted({row.image.image.partition(":")[0] for row in document.newest if row.image})
-    lines += [f"images: {name}:<environment>" for name in images]
+    lines += [f"images to build: {name}:<environment>" for name in images]
     reasons = _grouped(
         (f"{row.newer}: {row.why_not_newer}" if row.newer else row.why_not_newer, name)
         for _, name, row in pairs
@@ -455,15 +447,12 @@ def newest_text(document: PlanDocument | NewestDocument) -> str:
     )
 
 
-def _grouped(pairs: Iterable[tuple[_Key, str]]) -> dict[_Key, list[str]]:
-    groups: dict[_Key, list[str]] = {}
+def _grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    groups: dict[_Key, list[_Value]] = {}
     for key, name in pairs:
         groups.setdefault(key, []).append(name)
     return groups
 
 
-_NONE = {False: "none", None: "no claim"}
-
-
 def _newest(row: PlannedNewest) -> str:
-    return row.image.environment if row.image else _NONE[row.compatible]
+    return row.image.environment if row.image else "no claim" if row.compatible is None else "none"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from envbuilder.choice import Choice
 from envbuilder.environment import Environment
@@ -24,8 +24,7 @@ from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, folder_contents
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """Numbers of changed and unchanged locks."""
 
     changed: int

@@ -22,7 +22,7 @@ from envbuilder.environment import WHOLE, Combination, Environment, Variant
 from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.choose import check_with_image, choose_environment
 from envbuilder.jobs.doctor import Diagnosis, diagnose
-from envbuilder.jobs.plan import NewestOptions, PlanDocument, PlanOptions, newest_for, plan_matrix
+from envbuilder.jobs.plan import PlanDocument, PlanOptions, newest_for, plan_matrix
 from envbuilder.matrix import Axes, Matrix
 from envbuilder.verdict import GpuSeen, HostRef
 
@@ -114,7 +114,7 @@ def test_choose_check_plan_and_doctor_agree_about_a_release(
 def test_every_command_names_the_same_newest_environment(folder: Path, driver: str, gpu: str) -> None:
     found = chosen("", driver, gpu)
     question = Question(driver=driver, gpus=(gpu,))
-    (planned,) = newest_for(NewestOptions(driver=driver, gpus=(gpu,)), CATALOG).newest
+    (planned,) = newest_for(PlanOptions(driver=driver, gpus=(gpu,)), CATALOG).newest
     document = choose_environment(question, None, "runtime", NOWHERE, CATALOG)
     environments = (found.environment,) if found.environment else ()
     diagnosis = doctor(driver, gpu, environments)

@@ -31,7 +31,7 @@ from envbuilder.controls.control import named
 from envbuilder.jobs import base, choose, clean, compatibility, doctor, explain, listing, plan, run
 from envbuilder.jobs.fleet import prove
 from envbuilder.jobs.fleet.survey import as_text as fleet_text
-from envbuilder.jobs.plan import NewestOptions, PlanOptions
+from envbuilder.jobs.plan import PlanOptions
 from envbuilder.publish import results, verification
 from envbuilder.refresh import agreement, propose
 from envbuilder.refresh.propose import RefreshDocument
@@ -60,7 +60,7 @@ class Case:
 
 
 PLANNED = plan.plan_matrix(PlanOptions("tensorflow", ("tf2.20.0-py311-*",)), Path("/nonexistent"), CATALOG)
-HOSTS = NewestOptions(driver="535.104.05", gpus=("H100",))
+HOSTS = PlanOptions(driver="535.104.05", gpus=("H100",))
 NEWEST = plan.newest_for(HOSTS, CATALOG)
 REJECTED = plan.plan_matrix(PlanOptions("negative-controls"), Path("/nonexistent"), CATALOG)
 

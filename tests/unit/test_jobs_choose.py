@@ -17,7 +17,8 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.question import Question
 from envbuilder.errors import UsageError
 from envbuilder.jobs import choose
-from envbuilder.jobs.choose import ChooseDocument, as_text, choose_environment
+from envbuilder.jobs.choose import ChooseDocument, as_text, check_with_image, choose_environment
+from envbuilder.publish import verify_request
 from envbuilder.verdict import HostRef
 
 CATALOG = load()
@@ -54,9 +55,12 @@ def test_release_that_works_on_a_condition_is_no_refusal() -> None:
 
 
 def test_a_range_gets_its_newest_release_and_an_empty_one_no_claim() -> None:
-    found = asked(driver="570.124.06", gpus=("A100",), tensorflow=">=2.17,<2.21")
-    assert found.environment is not None
-    assert found.environment.tensorflow == "2.20.0"
+    for spec, why in (
+        (">=2.17,<2.21", "the newest of >=2.17,<2.21 that works on A"),
+        ("2.20.0", "given; it works on A"),
+    ):
+        found = asked(driver="570.124.06", gpus=("A100",), tensorflow=spec)
+        assert found.why[0].startswith(f"tensorflow 2.20.0: {why}")
     found = asked(driver="570.124.06", gpus=("A100",), tensorflow=">=9")
     assert (found.environment, found.compatible, found.refused[0].code) == (None, None, "UNKNOWN")
     assert as_text(found).startswith("no claim")
@@ -110,6 +114,10 @@ def test_this_host_with_a_gpu_gets_an_image_for_it(this_host: SimpleNamespace) -
     assert found.environment is not None
     assert (found.environment.flavor, found.environment.tensorflow) == ("gpu", "2.14.1")
     assert "docker run --rm -it --gpus all" in found.commands["run"]
+    notebook = choose_environment(Question(), None, "notebook", Path("/nonexistent"), CATALOG)
+    assert "--gpus all -p 127.0.0.1:8888:8888 envbuilder/" in notebook.commands["run"]
+    checked = check_with_image(Question(), CATALOG)
+    assert (checked.environment.driver, checked.environment.tensorflow) == ("470.57.02", "2.14.1")
 
 
 def test_a_processor_without_avx_gets_nothing(this_host: SimpleNamespace) -> None:
@@ -128,11 +136,34 @@ def test_the_line_that_builds_is_a_plan_with_the_environment(
         document = msgspec.json.decode(text, type=ChooseDocument)
         assert code == 0
         assert document.environment is not None
-        if document.matrix:
-            (tmp_path / "matrix.yaml").write_text(document.matrix)
         _, _, *words = shlex.split(document.commands["build"])
+        if document.matrix:
+            assert not Path(words[0]).exists()
+            Path(words[0]).write_text(document.matrix)
         code, text, _ = ran(capsys, "plan", *words, "--format", "json")
         assert [row["id"] for row in msgspec.json.decode(text)["environments"]] == [document.environment.id]
+
+
+def test_a_project_s_own_environment_is_named_with_its_tag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row = "{tensorflow: 2.20.0, python: '3.11', os: debian-bookworm, flavor: cpu, form: runtime}"
+    (tmp_path / "matrix.yaml").write_text(f"name: m\ninclude: [{row}]\nid: 'team-{{flavor}}'\n")
+    _, text, _ = ran(capsys, "choose", "--flavor", "cpu", "--tensorflow", "2.20.0", "--python", "3.11")
+    assert "image    envbuilder/tensorflow:team-cpu  (not built here)\nbuild    envbuilder run matrix.yaml -s" in text
+    _, text, _ = ran(capsys, "choose", "--gpu", "V100", "--driver", "470.57.02")
+    assert re.search(r"save this as (tf2.14.1-\S+\.yaml):(.|\n)*\nbuild    envbuilder run \1\n", text)
+
+
+def test_an_image_that_verify_refuses_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = SimpleNamespace(reason="NO_STATEMENT", message="it has none")
+    answer = SimpleNamespace(accepted=False, refusals=(refusal,))
+    monkeypatch.setattr(verify_request, "verify_image", lambda *_: answer)
+    found = asked(driver="570.124.06", gpus=("A100",))
+    refused = choose.from_registry(found, "registry.example.org/team/tf", (), CATALOG)
+    assert (refused.image, refused.commands) == (found.image, found.commands)
+    assert re.fullmatch(r"image: not registry\S+, which verify refuses: NO_STATEMENT: it has none", refused.why[-1])
 
 
 def test_a_release_without_cuda_wheels_is_chosen_on_an_image_with_its_cuda() -> None:

@@ -48,6 +48,7 @@ def test_a_dry_run_removes_nothing(engine: FakeEngine) -> None:
     assert len(document.images) == len(ON_THE_WAY) + len(KEPT) - 1
     assert left(engine) == {*ON_THE_WAY, *KEPT}
     assert (engine.left_behind, engine.cache) == (2, 30)
+    assert "2 images, 0.00 GB, stay (--all removes them)" in as_text(clean(engine, CleanOptions(dry_run=True)))
 
 
 def test_what_cannot_go_is_named_and_the_rest_goes(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +86,3 @@ def test_old_images_go_on_request(options: CleanOptions, gone: set[str]) -> None
     document = clean(engine, replace(options, dry_run=True))
     assert {row.reference.partition(":")[2] for row in document.images} == gone
     assert (document.staying, document.staying_size > 0) == (4 - len(gone), True)
-
-
-def test_text_says_what_stays_and_how_large_it_is(engine: FakeEngine) -> None:
-    text = as_text(clean(engine, CleanOptions(dry_run=True)))
-    assert "2 images, 0.00 GB, stay (--all removes them)" in text

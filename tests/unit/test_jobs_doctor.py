@@ -8,14 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 from fake_engine import FakeEngine
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import choose
-from envbuilder.cli.doctor_command import command
 from envbuilder.engine.port import Engine
-from envbuilder.errors import ExitCode, InfrastructureError
+from envbuilder.errors import InfrastructureError
 from envbuilder.jobs.doctor import Diagnosis, Tool, as_text, diagnose
 from envbuilder.verdict import GpuSeen, HostRef
 from envbuilder.workspace import Workspace
@@ -110,14 +108,3 @@ def test_environments_that_do_not_run_have_their_reason(
 )
 def test_troubles_are_named(host: HostRef, words: str) -> None:
     assert said(doctor(host, FakeEngine)).count(words) == 1
-
-
-def test_the_command_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
-    done = CliRunner().invoke(command, ["quickstart", "--format", "json"], catch_exceptions=False)
-    document = msgspec.json.decode(done.stdout, type=Diagnosis)
-    assert done.exit_code == ExitCode.INFRASTRUCTURE
-    assert document.engine is None
-    assert len(document.environments) == 1
-    table = CliRunner().invoke(command, ["quickstart"], catch_exceptions=False)
-    assert document.environments[0].environment in table.stdout

@@ -14,7 +14,7 @@ from envbuilder.choice import read_matrix
 from envbuilder.cli.plan_command import command
 from envbuilder.compat.fleet import FleetHost, kinds_of, place
 from envbuilder.compat.plan import plan
-from envbuilder.jobs.plan import FEW, NewestOptions, PlanDocument, PlanOptions, newest_for, plan_matrix, plan_text
+from envbuilder.jobs.plan import FEW, PlanDocument, PlanOptions, newest_for, plan_matrix, plan_text
 
 CATALOG = load()
 MATRIX = """
@@ -64,7 +64,7 @@ def test_environments_and_newest_releases_refer_to_their_findings(files: tuple[P
         assert tuple(document.findings[one] for one in told.findings) == row.findings
         held = msgspec.to_builtins(told) | {"findings": ()}
         assert held == msgspec.to_builtins(msgspec.structs.replace(row, findings=()))
-    alone = newest_for(NewestOptions(fleet=fleet), CATALOG)
+    alone = newest_for(PlanOptions(fleet=fleet), CATALOG)
     for asked in (document, alone):
         assert [row.tensorflow for row in asked.newest] == ["2.16.2", "2.14.1", None]
         assert [row.compatible for row in asked.newest] == [True, True, False]
