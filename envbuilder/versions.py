@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple
 
 DOTTED = r"[0-9]{1,6}(?:\.[0-9]{1,8}){0,4}"
@@ -127,7 +126,8 @@ def prefixes(text: str) -> tuple[str, ...]:
 
     Digits keep their spelling, because it is part of a driver's name.
     """
-    return tuple(accumulate(text.split("."), "{}.{}".format))
+    parts = text.split(".")
+    return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def is_development(text: str) -> bool:

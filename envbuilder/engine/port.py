@@ -13,9 +13,6 @@ from envbuilder.errors import InfrastructureError
 Sink = Callable[[bytes], None]
 """Receives pieces of a stream."""
 
-OnBytes = Callable[[int, int], None]
-"""Receives the bytes of layers that were moved so far, and of those that are known to move."""
-
 FILES_AT = "/envbuilder"
 """Folder of a container that holds its ``files``."""
 
@@ -111,6 +108,7 @@ class BuildRequest:
     target: str = ""
     no_cache: bool = False
     cache_from: tuple[str, ...] = ()  # images with BuildKit's inline cache
+    log: str = "build.log"  # the file in which an error finds the complete output
 
 
 OWN_END_S = 30.0
@@ -217,10 +215,9 @@ class Engine(Protocol):
     def reach(self, reference: str) -> None:
         """Query a registry for a manifest, for 20 s at most. Raises InfrastructureError if it does not answer."""
 
-    def pull(self, reference: str, on_bytes: OnBytes | None = None, /) -> Image:
-        """Pull an image with the credentials of ``docker login``."""
+    def pull(self, reference: str) -> Image: ...
 
-    def push(self, reference: str, on_bytes: OnBytes | None = None, /) -> str:
+    def push(self, reference: str) -> str:
         """Push a tag and return the manifest digest in the registry's answer (``sha256:…``)."""
 
     def tag(self, image: str, reference: str) -> None: ...

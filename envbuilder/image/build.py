@@ -142,12 +142,10 @@ def ensure(
     BaseUnavailableError, BuildFailedError, and InfrastructureError. Only a complete build leaves a record.
     """
 
-    def report(line: str, *moved: float) -> None:
-        if not moved:
-            on_step(Step("log", "base", line))
-
     def base_of(system: OperatingSystem) -> Base:
-        return options.bases.get(system.name) or ensure_base(engine, system, cache_dir() / "bases", report)
+        if (ready := options.bases.get(system.name)) is not None:
+            return ready
+        return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
 
     on_step(Step("log", "lock"))
     files = _files(environment, catalog, workspace, options)
@@ -302,6 +300,7 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
     (20.10) does not recognise the steps after those in common: it would install a CUDA set again.
     """
     here, name = request.context, request.dockerfile
+    request = replace(request, log=str(log))
     dockerfile = decoding.lossy((read_kept(here / name) if isinstance(here, Path) else here.get(name)) or b"")
     titles = console.step_titles(dockerfile)
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:

@@ -220,6 +220,6 @@ def _failure(environment: Environment, stderr: str) -> UnsatisfiableError | Infr
     if "No solution found" in stderr or "no wheels" in stderr:
         reason = " ".join(re.sub(r"[^\x20-\x7e]+", " ", stderr).split())
         return UnsatisfiableError(f"{text}: {reason}", hint="loosen the packages of the matrix that the resolver names")
-    last = "\n".join(stderr.strip().splitlines()[-4:])
+    last = "\n".join(stderr.strip().splitlines()[-20:])
     hint = "check the network, the index that uv or pip is configured for (UV_DEFAULT_INDEX) and SSL_CERT_FILE"
     return InfrastructureError(f"uv could not resolve {environment.id}:\n{last}", hint=hint)

@@ -47,6 +47,7 @@ class SystemPackage(msgspec.Struct, frozen=True):
 
     @property
     def pin(self) -> str:
+        """The package as apt installs it."""
         return f"{self.name}={self.version}"
 
 

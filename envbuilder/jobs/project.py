@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -16,11 +17,12 @@ from envbuilder.choice import Choice, choose
 from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Environment, Flavor, Variant
 from envbuilder.errors import UnsatisfiableError, UsageError
+from envbuilder.image.host_settings import REPOSITORY, repository
 from envbuilder.image.names import reference
 from envbuilder.jobs.choose import as_text, choose_environment
 from envbuilder.matrix import Matrix
 from envbuilder.support import decoding
-from envbuilder.workspace import Workspace, shipped, temporary_folder, write_atomically
+from envbuilder.workspace import Workspace, shipped, temporary_folder, users_text, write_atomically
 
 FILES = {
     "compose": ("compose.yaml", "compose.yaml"),
@@ -51,7 +53,10 @@ def export_project(form: str, matrix: str, choices: Iterable[Choice]) -> str:
         raise UsageError(
             f"a development container has one image, and {len(rows)} are selected", hint="select one: -s ID"
         )
-    return _render(FILES[form][0], matrix=matrix, environments=rows, row=rows[0])
+    if form == "kubernetes" and not re.match(r"(?:[^/]*[.:][^/]*|localhost)/", repository()):
+        hint = "name yours: --repository registry.example.org/team/tensorflow"
+        raise UsageError(f"a cluster pulls its images from a registry, and {repository()} names none", hint=hint)
+    return _render(FILES[form][0], matrix=matrix, environments=rows, row=rows[0], repository=repository())
 
 
 def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ...]:
@@ -75,23 +80,25 @@ def init(folder: Path, options: InitOptions, catalog: Catalog) -> tuple[Path, ..
             **{name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")},
         ),
         SCHEMA: decoding.to_json(msgspec.json.schema(Matrix)).decode() + "\n",
-        ".gitignore": _render("gitignore"),
+        **_ignored(folder / ".gitignore"),
+        **({"envbuilder.toml": f'repository = "{repository()}"\n'} if os.environ.get(REPOSITORY) else {}),
     }
     names = (*texts, *(FILES[form][1] for form in options.forms))
     if there := [name for name in names if (folder / name).exists() and name != ".gitignore"]:
         raise UsageError(f"{folder}: {', '.join(there)} exists already", hint="remove it, or name another folder")
     with temporary_folder("init") as draft:
-        _write(draft, texts)
-        choice = choose(MATRIX, (), Workspace(draft), catalog)
+        write_atomically(draft / MATRIX, texts[MATRIX].encode())
+        choice = choose(str(draft / MATRIX), (), Workspace(draft), catalog)
     texts |= {FILES[form][1]: export_project(form, MATRIX, (choice,)) for form in options.forms}
-    _write(folder, texts)
+    for name, text in texts.items():
+        write_atomically(folder / name, text.encode())
     return tuple(folder / name for name in texts)
 
 
-def _write(folder: Path, texts: dict[str, str]) -> None:
-    for name, text in texts.items():
-        if name != ".gitignore" or not (folder / name).exists():
-            write_atomically(folder / name, text.encode())
+def _ignored(path: Path) -> dict[str, str]:
+    """Return the file of a folder with the results in it; nothing if it has them already."""
+    kept = users_text(path).splitlines() if path.exists() else []
+    return {} if "/out/" in kept else {path.name: "\n".join([*kept, _render("gitignore")])}
 
 
 def _service(environment: Environment) -> str:

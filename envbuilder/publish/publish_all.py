@@ -78,8 +78,7 @@ def publish_all(
     def publish_environment(environment: Environment, task: Task) -> PublishRow:
         built = _built(environment, session)
         fixed, name = _tags(built)
-        tags, rebuild = ((fixed,), (name, *options.moving)), session.workspace.command("build", environment.id)
-        publication = Publication(environment.id, built.record.image, *tags, options.allow, rebuild)
+        publication = Publication(environment.id, built.record.image, (fixed,), (name, *options.moving), options.allow)
         judge = partial(_judge, built, choice, options, session, task)
         terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
         own = session.workspace.publication(environment.id)
@@ -203,14 +202,13 @@ def _built(environment: Environment, session: PublishSession) -> Built:
 
 @dataclass(frozen=True)
 class Publication:
-    """An image in the engine, its immutable and moving tags, and the command that builds it again."""
+    """An image in the engine, and its immutable and moving tags."""
 
     environment: str
     image: str
     tags: tuple[str, ...]
     moving: tuple[str, ...]
     allow: tuple[Allowance, ...] = ()
-    rebuild: str = "envbuilder build"
 
 
 def publish(publication: Publication, tools: PublishTools) -> PublishRow:
@@ -224,7 +222,8 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
         to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
     image = tools.engine.image(publication.image)
     if image is None:
-        raise PublishError(f"the engine has no image {publication.image}", hint=publication.rebuild)
+        hint = f"envbuilder build -s {publication.environment}"
+        raise PublishError(f"the engine has no image {publication.image}", hint=hint)
     with exclusively(tools.folder):
         journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
         manifest = _stage(publication, tools, image, journal)
@@ -275,7 +274,7 @@ def _stage(publication: Publication, tools: PublishTools, image: Image, journal:
         digest = tools.zstd.push(tools.engine, image, tag)
     else:
         tools.engine.tag(image.id, staged)
-        digest = tools.engine.push(staged, partial(tools.say, f"pushing {staged}"))
+        digest = tools.engine.push(staged)
     manifest = tools.repository.manifest(digest)
     if manifest is None:
         raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ci_steps import SHIPPED, repository, run_steps
+from ci_steps import SHIPPED, TOP, repository, run_steps
 from registries import docker_registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full]
@@ -21,14 +21,15 @@ def envbuilder(folder: Path, *words: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("form", ["github", "gitlab"])
+@pytest.mark.parametrize("form", ["github", "gitlab", "action"])
 def test_every_step_is_green(form: str, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     folder.mkdir()
     repository(folder)
-    file = yaml.safe_load(envbuilder(folder, "export", form))
-    plan, job = (file["jobs"]["plan"], file["jobs"]["validate"]) if form == "github" else list(file.values())[-2:]
-    code, text = run_steps(plan, folder)
+    text = (TOP / "action.yml").read_text() if form == "action" else envbuilder(folder, "export", form)
+    file = yaml.safe_load(text)
+    *plans, job = [file["runs"]] if form == "action" else file.get("jobs", file).values()
+    code, text = run_steps(plans[-1], folder) if plans else (0, "")
     assert code == 0, text
     if form == "github":
         (row,) = json.loads(text.removeprefix("environments="))["include"]
@@ -53,6 +54,13 @@ def test_every_step_is_green(form: str, tmp_path: Path) -> None:
                 "CI_DEFAULT_BRANCH": "main",
                 "TF_ENVBUILDER_KEY": str(key),
             },
+            "action": {
+                "SELECT": "flavor=cpu",
+                "CACHE": image,
+                "TO": image,
+                "KEY": key.read_text(),
+                "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+            },
         }[form]
         code, text = run_steps(job, folder, IMAGE=image, **variables)
         assert code == 0, text
@@ -62,7 +70,7 @@ def test_every_step_is_green(form: str, tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://{address}/v2/team/{form}/tags/list") as answer:
             assert f"cache-{SHIPPED}" in json.load(answer)["tags"]
         subprocess.run(["docker", "image", "rm", f"{image}:{SHIPPED}"], capture_output=True, check=False)
-    if form == "github":
+    if form != "gitlab":
         assert "1 PASSED" in (tmp_path / "summary.md").read_text()
     assert (folder / "junit.xml").exists()
     assert (folder / "report/index.html").exists()

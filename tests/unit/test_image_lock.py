@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from factories import resolved
 from index_server import Site, serving, wheel
 
 from envbuilder.environment import Additions, Environment
-from envbuilder.errors import UnsatisfiableError
+from envbuilder.errors import InfrastructureError, UnsatisfiableError
 from envbuilder.image import lockfile
+from envbuilder.support import subprocesses
 
 FRAMEWORK = "tensorflow-cpu"
 
@@ -82,6 +84,21 @@ def test_a_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes:
     put(indexes.public, "team-tool", "9.9")
     with pytest.raises(UnsatisfiableError, match="team-tool"):
         lockfile.resolve(environment(indexes.own, "team-tool>=2"), "2.36")
+
+
+def test_refresh_is_an_option_of_uv_whose_whole_answer_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(words: list[str], **_: object) -> subprocesses.CompletedProgram:
+        asked.append(words)
+        return SimpleNamespace(code=1, error_text="\n".join(map(str, range(9))))  # type: ignore[return-value]
+
+    monkeypatch.delenv("UV_OFFLINE", raising=False)
+    monkeypatch.setattr(subprocesses, "run", run)
+    for refresh in (False, True):
+        with pytest.raises(InfrastructureError, match="\n0\n"):
+            lockfile.resolve(resolved(), "2.36", refresh=refresh)
+        assert ("--refresh" in asked[-1]) is refresh
 
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64

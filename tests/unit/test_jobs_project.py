@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 
 from envbuilder.cli import root
 from envbuilder.jobs.project import FILES
+from envbuilder.jobs.run import RunDocument, RunRow, run_text
 
 CHECK_JSONSCHEMA = [sys.executable, "-m", "check_jsonschema"]
 DEVCONTAINER = Path(__file__).parents[1] / "support/schemas/devContainer.base.schema.json"
@@ -39,6 +41,7 @@ def run(*words: str) -> str:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TF_ENVBUILDER_REPOSITORY", "")  # `--repository` sets it
     return tmp_path
 
 
@@ -77,20 +80,26 @@ def test_init_asks_a_person_for_what_is_not_given(here: Path) -> None:
 
 
 def test_init_overwrites_nothing_and_leaves_nothing_if_it_fails(here: Path) -> None:
-    run("init", "--flavor", "cpu")
+    (here / ".gitignore").write_text("*.pyc")
+    run("init", "--flavor", "cpu", "--repository", "team/tf")
     before = (here / "matrix.yaml").read_text()
+    assert re.fullmatch(r"\*\.pyc\n# .*\n/out/\n", (here / ".gitignore").read_text())
+    assert (here / "envbuilder.toml").read_text() == 'repository = "team/tf"\n'
     with pytest.raises(AssertionError, match="exists already"):
         run("init", "--flavor", "cpu")
     with pytest.raises(AssertionError, match="not a package"):
         run("init", "other", "--flavor", "cpu", "--package", "not a package")
     assert (here / "matrix.yaml").read_text() == before
+    with pytest.raises(AssertionError, match="pulls its images from a registry, and team/tf names none"):
+        run("init", "other", "--flavor", "cpu", "--with", "kubernetes")
     assert not (here / "other").exists()
 
 
 def test_files_for_containers_name_the_image(here: Path) -> None:
-    run("init", "--gpu", "A100", "--driver", "535", *(word for form in FILES for word in ("--with", form)))
+    forms = (word for form in FILES for word in ("--with", form))
+    run("init", "--gpu", "A100", "--driver", "535", "--repository", "registry.example.org/team/tf", *forms)
     (row,) = json.loads(run("plan", "--format", "github"))["include"]
-    image = f"envbuilder/tensorflow:{row['tag']}"
+    image = f"registry.example.org/team/tf:{row['tag']}"
     for name, schema in SCHEMAS.items():
         checked = subprocess.run([*CHECK_JSONSCHEMA, *schema, name], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout
@@ -108,6 +117,8 @@ def test_devcontainer_of_two_environments_asks_for_one(here: Path) -> None:
     with pytest.raises(AssertionError, match="2 are selected"):
         run("export", "devcontainer")
     assert json.loads(run("export", "devcontainer", "-s", "flavor=cpu"))["image"].startswith("envbuilder/tensorflow:")
+    services = yaml.safe_load(run("export", "compose", "notebook"))["services"].values()
+    assert all(one["ports"][0].endswith(":8888") and "command" not in one for one in services)
 
 
 def test_action_fits_its_schema_and_checks_the_lock_first(here: Path) -> None:
@@ -116,22 +127,29 @@ def test_action_fits_its_schema_and_checks_the_lock_first(here: Path) -> None:
     assert subprocess.run(words, capture_output=True, check=False).returncode == 0
     repository(here)
     action = yaml.safe_load(file.read_text())
+    (shown,) = re.findall(r"```yaml\n(jobs:.*?)```", (file.parent / "docs/how-to/ci.md").read_text(), re.DOTALL)
+    used = yaml.safe_load(shown)["jobs"]["environments"]["steps"][-1]
+    assert used["with"].keys() <= action["inputs"].keys()
     steps = [one for one in action["runs"]["steps"] if "render" in one.get("run", "")]
     assert run_steps({"steps": steps}, here, SELECT="flavor=cpu")[0] == 0
     (here / "images" / SHIPPED / "Dockerfile").write_text("")
     assert run_steps({"steps": steps}, here, SELECT="")[0] == 1
 
 
-def test_each_error_of_a_file_is_one_annotation_of_a_job_of_github(here: Path) -> None:
+def test_errors_become_annotations_of_the_github_file(here: Path) -> None:
     repository(here)
-    assert "add-matcher" not in run("export", "github")  # a matcher would mark what the command marks itself
+    text = run("export", "github")
+    matchers = json.loads(yaml.safe_load(text)["env"]["PROBLEMS"])["problemMatcher"]
+    (file,), (verdict,) = (one["pattern"] for one in matchers)
     (here / "matrix.yaml").write_text("name: m\naxes: {tensorflow: [2.20], flavour: [cpu]}\n")
-    words, env = [sys.executable, "-m", "envbuilder", "plan"], {**os.environ, "GITHUB_ACTIONS": "true"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    marks = [line for line in done.stderr.splitlines() if line.startswith("::")]
-    assert len(marks) == 2
-    assert marks[0].startswith("::error title=envbuilder,file=matrix.yaml,line=2::axes.")
-    assert "did you mean flavor" in "".join(marks)
+    done = subprocess.run([sys.executable, "-m", "envbuilder", "plan"], capture_output=True, text=True, check=False)
+    found = re.match(file["regexp"], done.stderr.splitlines()[0])
+    assert found is not None
+    assert (found[file["file"]], found[file["line"]]) == (str(here / "matrix.yaml"), "2")
+    assert "did you mean flavor" in found[file["message"]]
+    row = RunRow(environment="a", verdict="FAILED", level="load", image="x:a", built="built")
+    table = run_text(RunDocument(matrix="m", rows=(row,))).splitlines()
+    assert [bool(re.match(verdict["regexp"], line)) for line in table[:2]] == [False, True]
 
 
 @pytest.mark.parametrize("form", ["github", "gitlab"])
@@ -149,3 +167,11 @@ def test_plan_job_is_green_in_a_repository_of_its_own_and_red_for_a_broken_matri
     matrix.write_text(matrix.read_text().replace('"2.19.1"', "2.20"))
     code, text = run_steps(job, here)
     assert (code, "matrix.yaml:2" in text) == (2, True), text
+
+
+def test_report_of_a_failed_build_is_written_though_there_is_no_verdict(here: Path) -> None:
+    repository(here)
+    steps = yaml.safe_load(run("export", "github"))["jobs"]["validate"]["steps"]
+    results = [one for one in steps if one.get("name") == "Results"]
+    assert run_steps({"steps": results}, here, GITHUB_STEP_SUMMARY=str(here / "summary"))[0] == 3
+    assert (here / "report/index.html").exists()
