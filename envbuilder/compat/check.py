@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 import msgspec
@@ -85,21 +84,8 @@ def check(question: Question, catalog: Catalog) -> CheckDocument:
     ruled = evaluate(bound.candidate, catalog) if bound.candidate is not None else ()
     if bound.opaque:
         ruled = tuple(finding for finding in ruled if finding.code in _IN_ANY_IMAGE)
-    if bound.candidate is not None and not bound.candidate.windows:
-        ruled = _with_one_driver(ruled)
     found = ordered((*ruled, *bound.unknown, *unknown.newer_than(catalog.read_on, question.as_of)))
     return CheckDocument(compatible=compatible(found), environment=_environment(question, bound), findings=found)
-
-
-_UPDATE = re.compile(r"(?<=Update the driver to )[0-9][0-9.]*[0-9]")
-
-
-def _with_one_driver(found: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Name the same driver in each fix that names one: the newest of them, which fixes all."""
-    newest = max((text for one in found for text in _UPDATE.findall(one.fix)), key=versions.order, default="")
-    if not newest:
-        return found
-    return tuple(msgspec.structs.replace(one, fix=_UPDATE.sub(newest, one.fix)) for one in found)
 
 
 def findings_of(question: Question, catalog: Catalog) -> tuple[Finding, ...]:

@@ -70,39 +70,6 @@ def no_stack(release: TensorflowRelease, cuda: str | None, cudnn: str | None, ca
     return finding(Code.NOT_INSTALLABLE, "no_cudnn_wheel", (release,), major=major, **fields)
 
 
-def substitute_cuda(cuda: str, catalog: Catalog) -> str | None:
-    """Return a CUDA with wheels whose files have the same names as those of a CUDA without wheels.
-
-    It reproduces the mismatch of a report: a build opens the same files, and they are there or not.
-    """
-    asked = catalog.toolkit(cuda)
-    for row in sorted(catalog.donors, key=lambda row: versions.key(row.version), reverse=True):
-        other = catalog.toolkit(row.cuda)
-        if asked is not None and other is not None and _files(asked.sonames) == _files(other.sonames):
-            return other.version
-    return None
-
-
-def substitute_cudnn(release: TensorflowRelease, cuda: str | None, cudnn: str, catalog: Catalog) -> str | None:
-    """Return the nearest cuDNN wheel of the same major that the build accepts, or refuses, like the given one."""
-    loaded = cuda or release.cuda
-    if loaded is None or release.cudnn is None:
-        return None
-    line, built = f"nvidia-cudnn-cu{versions.major(loaded)}", versions.minor(release.cudnn)
-    accepted = versions.at_least(versions.minor(cudnn), built)
-    alike = [
-        text
-        for text in catalog.wheel_versions(line)
-        if versions.same_major(text, cudnn) and versions.at_least(versions.minor(text), built) is accepted
-    ]
-    return min(alike, key=lambda text: versions.distance(text, cudnn), default=None)
-
-
-def _files(sonames: tuple[str, ...]) -> frozenset[str]:
-    """Return the files without the profiler's library: TensorFlow runs without it."""
-    return frozenset(name for name in sonames if not name.startswith("libcupti"))
-
-
 def _donors(release: TensorflowRelease, cuda: str | None, catalog: Catalog) -> Iterator[TensorflowRelease]:
     """Yield the releases whose set of CUDA wheels may be used, its own first; one for each CUDA version."""
     built = release.cuda

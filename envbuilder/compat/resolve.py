@@ -23,8 +23,6 @@ from envbuilder.compat.cuda_wheels import (
     CudaStack,
     base_stack,
     no_stack,
-    substitute_cuda,
-    substitute_cudnn,
     system_stacks,
     wheel_stacks,
 )
@@ -109,8 +107,6 @@ class Resolver:
         release, python, cuda = self.parts(combination)
         deliberate = as_reported or bool(combination.controls)
         on_gpu = combination.flavor == "gpu"
-        if deliberate and release is not None and cuda.stack is None and on_gpu:
-            cuda = self._with_substitutes(release, combination) or cuda
         variant = unsupported_variant(combination, python)
         findings = (*variant, *ordered((*python.findings, *cuda.findings)))
         if release is None or python.system is None or variant or (on_gpu and cuda.stack is None):
@@ -219,24 +215,6 @@ class Resolver:
         findings = ordered((*errors, *itertools.chain.from_iterable(found)))
         minimum = toolkit.minimum_driver if toolkit else None
         return CudaPart(stack, minimum, findings, fails=any(map(_prevents, findings)))
-
-    def _with_substitutes(self, release: TensorflowRelease, asked: Combination) -> CudaPart | None:
-        """Replace a reported CUDA or cuDNN without wheels by one that this build cannot distinguish, and report it."""
-        if not release.gpu:
-            return None
-        cuda, cudnn = asked.cuda, asked.cudnn
-        new_cuda = (substitute_cuda(cuda, self.catalog) if cuda else None) or cuda
-        new_cudnn = (substitute_cudnn(release, new_cuda, cudnn, self.catalog) if cudnn else None) or cudnn
-        named = {"tensorflow": release.version, "package": release.package, "cuda": new_cuda, "cudnn": new_cudnn}
-        part = self._evaluate_cuda(msgspec.structs.replace(asked, **named), None)
-        if part.stack is None:
-            return None
-        findings = list(part.findings)
-        if cuda and new_cuda and not versions.is_prefix(cuda, new_cuda):
-            findings.append(finding(Code.CUDA_MISMATCH, "substitute", required=cuda, cuda=new_cuda))
-        if cudnn and new_cudnn and not versions.is_prefix(cudnn, new_cudnn):
-            findings.append(finding(Code.CUDNN_MISMATCH, "substitute", required=cudnn, cudnn=new_cudnn))
-        return part._replace(findings=ordered(findings))
 
     def _row(self, asked: Combination) -> TensorflowRelease:
         row = self.catalog.release(asked.tensorflow, asked.package or "tensorflow")

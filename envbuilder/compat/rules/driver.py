@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from envbuilder import versions
+from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import CudaToolkit, DriverBranch
+from envbuilder.catalog.rows import CudaToolkit, DriverBranch, Kernels, Ptx
 from envbuilder.compat.candidate import Candidate, Device, Rule
 from envbuilder.compat.findings import about, finding, listed, span
 from envbuilder.finding import Code, Finding
@@ -77,7 +78,9 @@ def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
         if toolkit.driver is not None and not versions.at_least(driver, toolkit.driver):
             own = own_driver(candidate, toolkit, catalog)
             yield about(candidate, Code.DRIVER_MINOR_COMPAT, "older", (toolkit,), own=own, **fields)
-    elif forward_compatible(candidate):
+        return
+    fields |= {"update": update_for(candidate, catalog)}
+    if forward_compatible(candidate):
         variant, rows = "in_image" if candidate.compat else "not_in_image", (toolkit, candidate.branch)
         package = f"cuda-compat-{toolkit.version.replace('.', '-')}"
         yield about(candidate, Code.DRIVER_FORWARD_COMPAT, variant, rows, package=package, **fields)
@@ -94,21 +97,38 @@ def driver_runs_cuda(candidate: Candidate, catalog: Catalog) -> Iterator[Finding
         yield about(candidate, Code.DRIVER_TOO_OLD, variant, (toolkit,), gpus=listed(others), **fields)
 
 
+def update_for(candidate: Candidate, catalog: Catalog) -> str:
+    """Name the driver of every fix: the newest that the toolkit, a GPU or the code for it needs, which serves all."""
+    toolkit, needs = candidate.toolkit, list[tuple[str, str | None]]()
+    if candidate.uses_gpu and toolkit is not None and not reaches_minimum(candidate, toolkit):
+        needs.append((toolkit.minimum_driver, toolkit.windows_minimum_driver))
+    for device in candidate.devices:
+        first = _first_driver(device, catalog)
+        if _unsupported(candidate, device, catalog)[0] == "older":
+            needs.append((first, _windows_driver(first, catalog)))
+        lacking = (kind for kind in kinds(candidate) if not has_machine_code(kind.cubins, device))
+        for ptx in (ptx_to_compile(candidate, device, kind, catalog) for kind in lacking if candidate.uses_gpu):
+            needed = compiler(candidate, ptx, catalog) if ptx is not None else None
+            needs += [(needed.driver, needed.windows_driver)] if needed is not None and needed.driver else []
+    linux, windows = max(needs, key=lambda need: versions.order(need[0]), default=("a newer one", "a newer one"))
+    return _on_host(candidate, linux, windows, catalog)
+
+
 def driver_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_DRIVER: the branch is older than the GPU, or has dropped it."""
     if not candidate.gpu or candidate.driver is None:
         return
     for device in candidate.devices:
-        first = device.row.minimum_driver if device.row else catalog.first_driver(device.capability)
-        variant, fields = _unsupported(candidate, device, first, catalog)
+        variant, fields = _unsupported(candidate, device, catalog)
         if variant:
+            fields |= {"update": update_for(candidate, catalog)} if variant == "older" else {}
             rows = (candidate.branch, device.row)
             yield about(candidate, Code.GPU_UNSUPPORTED_BY_DRIVER, variant, rows, **(device.facts | fields))
 
 
-def _unsupported(candidate: Candidate, device: Device, first: str, catalog: Catalog) -> tuple[str, dict[str, str]]:
-    branch, own = candidate.branch, versions.key(device.capability)
-    named = {"first": _driver_for_host(candidate, first, catalog) if first else ""}
+def _unsupported(candidate: Candidate, device: Device, catalog: Catalog) -> tuple[str, dict[str, str]]:
+    branch, own, first = candidate.branch, versions.key(device.capability), _first_driver(device, catalog)
+    named = {"first": _on_host(candidate, first, _windows_driver(first, catalog), catalog) if first else ""}
     if branch is not None:
         oldest, newest = branch.first_capability, branch.last_capability
         if versions.same(oldest, newest) and not versions.same(device.capability, oldest):  # a board's own branch
@@ -122,10 +142,14 @@ def _unsupported(candidate: Candidate, device: Device, first: str, catalog: Cata
     return ("may_be_older", named) if older else ("", {})
 
 
-def _driver_for_host(candidate: Candidate, driver: str, catalog: Catalog) -> str:
-    """Name a driver for Linux in the numbers of the host, by the toolkit that it came with."""
+def _first_driver(device: Device, catalog: Catalog) -> str:
+    return device.row.minimum_driver if device.row else catalog.first_driver(device.capability)
+
+
+def _windows_driver(driver: str, catalog: Catalog) -> str | None:
+    """Return the number on Windows of a driver for Linux, by the toolkit that it came with."""
     rows = (row for row in catalog.cuda if row.driver and versions.same(row.driver, driver))
-    return _on_host(candidate, driver, next((row.windows_driver for row in rows), None), catalog)
+    return next((row.windows_driver for row in rows), None)
 
 
 def _last_branch(device: Device, catalog: Catalog) -> str:
@@ -165,6 +189,55 @@ def _given(candidate: Candidate, branch: DriverBranch) -> str:
     return (
         f"Driver {candidate.windows} is Windows' number for branch {branch.branch}, with releases numbered as on Linux"
     )
+
+
+def has_machine_code(built_for: tuple[str, ...], device: Device) -> bool:
+    return any(gpu_code.runs_cubin(built, device.capability) for built in built_for)
+
+
+def kinds(candidate: Candidate) -> tuple[Kernels, ...]:
+    """Return the release's kernels; if they were not read, its sums as hand-written ones without an ISA."""
+    release = candidate.release
+    if release.kernels or not (release.cubins or release.ptx):
+        return release.kernels
+    ptx = tuple(Ptx(f"sm_{text.replace('.', '')}", "") for text in release.ptx)
+    return (Kernels(origin="hand-written", fat_binaries=0, cubins=release.cubins, ptx=ptx),)
+
+
+def usable(kind: Kernels, device: Device) -> list[Ptx]:
+    return [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
+
+
+def compiler(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> CudaToolkit | None:
+    """Return the oldest toolkit that compiles a PTX text; without an ISA, the toolkit of the release."""
+    return catalog.compiler(ptx.isa) if ptx.isa else candidate.built
+
+
+def compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
+    """Return True if the driver compiles a PTX text: its own CUDA must know the ISA.
+
+    Minor-version compatibility does not help with PTX. Unknown counts as True: the next finding is then about time,
+    not a claim of failure.
+    """
+    driver, branch, needed = candidate.driver, candidate.branch, compiler(candidate, ptx, catalog)
+    if driver is None or needed is None:
+        return True
+    if branch is None if needed.driver is None else versions.at_least(driver, needed.driver):
+        return True
+    if branch is not None and versions.at_least(branch.cuda, needed.version):
+        return True
+    loaded = candidate.toolkit
+    if loaded is None or not forward_compatible(candidate) or not versions.at_least(loaded.version, needed.version):
+        return False
+    return candidate.compat is True or not versions.at_least(driver, loaded.minimum_driver)
+
+
+def ptx_to_compile(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Ptx | None:
+    """Return the oldest PTX of kernels for a GPU if the driver can compile none of it."""
+    texts = usable(kind, device)
+    if any(compiles(candidate, one, catalog) for one in texts):
+        return None
+    return min(texts, key=lambda one: versions.order(one.isa), default=None)
 
 
 _CONDITION = re.compile(r"(?:(cuda|driver|arch)(>=|<=|!=|=|<|>)(\d+(?:\.\d+)*)|(brand)(!?=)(\w+))\Z")

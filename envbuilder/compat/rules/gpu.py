@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from envbuilder import versions
 from envbuilder.catalog import gpu_code
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import CudaToolkit, Kernels, Ptx
+from envbuilder.catalog.rows import Kernels, Ptx
 from envbuilder.compat.candidate import Candidate, Device, Rule
 from envbuilder.compat.findings import about, finding, listed, span
-from envbuilder.compat.rules.driver import forward_compatible, own_driver
+from envbuilder.compat.rules.driver import (
+    compiler,
+    has_machine_code,
+    kinds,
+    own_driver,
+    ptx_to_compile,
+    update_for,
+    usable,
+)
 from envbuilder.finding import Code, Finding
 
 
@@ -22,10 +30,6 @@ def gpu_is_in_machine(candidate: Candidate, _catalog: Catalog) -> Iterator[Findi
             yield about(candidate, Code.ARCH_MISMATCH, "gpu", (row,), **device.facts, required=row.arch)
 
 
-def _has_machine_code(built_for: tuple[str, ...], device: Device) -> bool:
-    return any(gpu_code.runs_cubin(built, device.capability) for built in built_for)
-
-
 def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     """GPU_UNSUPPORTED_BY_CUDA: the toolkit's libraries have no machine code for the GPU."""
     toolkit = candidate.toolkit
@@ -33,10 +37,10 @@ def cuda_supports_gpu(candidate: Candidate, catalog: Catalog) -> Iterator[Findin
         return
     for device in candidate.devices:
         dropped = versions.key(device.capability) < versions.key(toolkit.first_capability)
-        if not dropped and _has_machine_code(toolkit.capabilities, device):
+        if not dropped and has_machine_code(toolkit.capabilities, device):
             continue
         alike = (row for row in catalog.cuda if versions.same_major(row.version, candidate.cuda))
-        newer = [row.version for row in alike if _has_machine_code(row.capabilities, device)]
+        newer = [row.version for row in alike if has_machine_code(row.capabilities, device)]
         variant = "dropped" if dropped else "newer" if newer else "newer_than_major"
         fields = {**device.facts, "cuda": toolkit.version, "toolkit": min(newer, key=versions.key, default="")}
         ends = {"first": toolkit.first_capability, "last": toolkit.last_capability}
@@ -70,8 +74,8 @@ def kernels_run(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
     if not candidate.uses_gpu:
         return
     for device in candidate.devices:
-        lacking = [kind for kind in _kinds(candidate) if not _has_machine_code(kind.cubins, device)]
-        lacking.sort(key=lambda kind: bool(_usable(kind, device)))  # first the kernels that no driver compiles
+        lacking = [kind for kind in kinds(candidate) if not has_machine_code(kind.cubins, device)]
+        lacking.sort(key=lambda kind: bool(usable(kind, device)))  # first the kernels that no driver compiles
         failure = next((found for kind in lacking if (found := _failure(candidate, device, kind, catalog))), None)
         if failure is not None:
             yield failure
@@ -79,57 +83,17 @@ def kernels_run(candidate: Candidate, catalog: Catalog) -> Iterator[Finding]:
             yield from _compiled(candidate, device, lacking[0], catalog)
 
 
-def _kinds(candidate: Candidate) -> tuple[Kernels, ...]:
-    """Return the release's kernels; if they were not read, its sums as hand-written ones without an ISA."""
-    release = candidate.release
-    if release.kernels or not (release.cubins or release.ptx):
-        return release.kernels
-    ptx = tuple(Ptx(_sm(text), "") for text in release.ptx)
-    return (Kernels(origin="hand-written", fat_binaries=0, cubins=release.cubins, ptx=ptx),)
-
-
-def _usable(kind: Kernels, device: Device) -> list[Ptx]:
-    return [one for one in kind.ptx if gpu_code.compiles_for(one, device.capability)]
-
-
 def _failure(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Finding | None:
     """Return why kernels without machine code for a GPU cannot be compiled for it either; None if they can."""
-    usable = _usable(kind, device)
-    if not usable:
+    if not usable(kind, device):
         return _no_target(candidate, device, kind, catalog)
-    if any(_compiles(candidate, one, catalog) for one in usable):
-        return None
-    oldest = min(usable, key=lambda one: versions.order(one.isa))
-    return _isa_too_new(candidate, device, kind, oldest, catalog)
-
-
-def _compiler(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> CudaToolkit | None:
-    """Return the oldest toolkit that compiles a PTX text; without an ISA, the toolkit of the release."""
-    return catalog.compiler(ptx.isa) if ptx.isa else candidate.built
-
-
-def _compiles(candidate: Candidate, ptx: Ptx, catalog: Catalog) -> bool:
-    """Return True if the driver compiles a PTX text: its own CUDA must know the ISA.
-
-    Minor-version compatibility does not help with PTX. Unknown counts as True: the next finding is then about time,
-    not a claim of failure.
-    """
-    driver, branch, needed = candidate.driver, candidate.branch, _compiler(candidate, ptx, catalog)
-    if driver is None or needed is None:
-        return True
-    if branch is None if needed.driver is None else versions.at_least(driver, needed.driver):
-        return True
-    if branch is not None and versions.at_least(branch.cuda, needed.version):
-        return True
-    loaded = candidate.toolkit
-    if loaded is None or not forward_compatible(candidate) or not versions.at_least(loaded.version, needed.version):
-        return False
-    return candidate.compat is True or not versions.at_least(driver, loaded.minimum_driver)
+    oldest = ptx_to_compile(candidate, device, kind, catalog)
+    return _isa_too_new(candidate, device, kind, oldest, catalog) if oldest is not None else None
 
 
 def _fields(device: Device, kind: Kernels, catalog: Catalog) -> dict[str, str]:
     releases = catalog.with_code_for(device.capability)
-    toolkit = next((row.version for row in catalog.cuda if _has_machine_code(row.capabilities, device)), "a newer one")
+    toolkit = next((row.version for row in catalog.cuda if has_machine_code(row.capabilities, device)), "a newer one")
     none = f"No release on the index has machine code for it: build one for {device.capability} with CUDA {toolkit}"
     take = f"Take TensorFlow {span(releases)}, with machine code for it" if releases else none
     return {**device.facts, "take": take, "sm": _sm(device.capability), "held": _held(kind)}
@@ -146,9 +110,9 @@ def _no_target(candidate: Candidate, device: Device, kind: Kernels, catalog: Cat
 
 
 def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, catalog: Catalog) -> Finding:
-    release, needed, branch = candidate.release, _compiler(candidate, ptx, catalog), candidate.branch
+    release, needed, branch = candidate.release, compiler(candidate, ptx, catalog), candidate.branch
     wanted = own_driver(candidate, needed, catalog) if needed is not None else "a newer one"
-    fields = {**_fields(device, kind, catalog), "wanted": wanted}
+    fields = {**_fields(device, kind, catalog), "wanted": wanted, "update": update_for(candidate, catalog)}
     if kind.origin == "hand-written":
         cuda = needed.version if needed else release.cuda
         return about(candidate, Code.NO_KERNEL_IMAGE, "driver_cannot_compile", (release, needed), cuda=cuda, **fields)
@@ -160,8 +124,7 @@ def _isa_too_new(candidate: Candidate, device: Device, kind: Kernels, ptx: Ptx, 
 
 def _compiled(candidate: Candidate, device: Device, kind: Kernels, catalog: Catalog) -> Iterator[Finding]:
     release, fields = candidate.release, _fields(device, kind, catalog)
-    usable = _usable(kind, device)
-    ptx = max(usable, key=lambda one: versions.numbers(gpu_code.capability(one)))
+    ptx = max(usable(kind, device), key=lambda one: versions.numbers(gpu_code.capability(one)))
     if kind.origin == "generated":
         yield about(candidate, Code.PTX_JIT_GENERATED, "generated", (release,), ptx=ptx.target, **fields)
         return
