@@ -141,22 +141,14 @@ _IN_ANY_IMAGE = frozenset({Code.GPU_UNSUPPORTED_BY_DRIVER, Code.ARCH_MISMATCH, C
 
 def _environment(question: Question, bound: Binding) -> EnvironmentAnswer:
     candidate = bound.candidate
-    return EnvironmentAnswer(
-        tensorflow=candidate.release.version if candidate else question.tensorflow,
-        package=candidate.release.package if candidate else question.package or "tensorflow",
-        python=candidate.python if candidate else question.python,
-        cuda=candidate.cuda if candidate else question.cuda,
-        cudnn=candidate.cudnn if candidate else question.cudnn,
-        driver=question.driver,
-        gpus=_gpus(question, bound),
-        os=candidate.system.name if candidate and candidate.system else question.os,
-        arch=candidate.arch if candidate else question.arch or "x86_64",
-        base_image=question.base_image,
-        install=question.install,
-        packages=question.packages,
-        chosen=bound.chosen,
-        branch=candidate.branch.branch if candidate and candidate.branch else None,
-    )
+    fields = {name: getattr(question, name) for name in EnvironmentAnswer.__struct_fields__ if hasattr(question, name)}
+    fields |= {"package": question.package or "tensorflow", "arch": question.arch or "x86_64"}
+    if candidate is not None:
+        fields |= {name: getattr(candidate, name) for name in ("python", "cuda", "cudnn", "arch")}
+        fields |= {"tensorflow": candidate.release.version, "package": candidate.release.package}
+        fields |= {"os": candidate.system.name} if candidate.system is not None else {}
+        fields |= {"branch": candidate.branch.branch} if candidate.branch is not None else {}
+    return EnvironmentAnswer(**(fields | {"gpus": _gpus(question, bound), "chosen": bound.chosen}))
 
 
 def _gpus(question: Question, bound: Binding) -> tuple[GpuAnswer, ...]:

@@ -19,13 +19,7 @@ from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowReleas
 from envbuilder.compat import unknown
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.candidate import Candidate, with_rows
-from envbuilder.compat.cuda_wheels import (
-    CudaStack,
-    base_stack,
-    no_stack,
-    system_stacks,
-    wheel_stacks,
-)
+from envbuilder.compat.cuda_wheels import CudaStack, base_stack, no_stack, system_stacks, wheel_stacks
 from envbuilder.compat.environment_id import environment_id, rejected_id
 from envbuilder.compat.findings import finding
 from envbuilder.compat.requirement import exact_pins, parse
@@ -203,8 +197,6 @@ class Resolver:
             if not part.fails:
                 return part
             first = first or part
-            if not _another_may_fit(part.findings, stack):
-                break
         return first
 
     def _with_stack(
@@ -220,21 +212,6 @@ class Resolver:
         row = self.catalog.release(asked.tensorflow, asked.package or "tensorflow")
         assert row is not None  # noqa: S101 - `distributions` found it
         return row
-
-
-_DEPENDS_ON_CUDA = frozenset({
-    Code.CUDA_MISMATCH, Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDA, Code.DRIVER_TOO_OLD,
-    Code.DRIVER_FORWARD_COMPAT, Code.NO_KERNEL_IMAGE,
-})  # fmt: skip
-_DEPENDS_ON_CUDNN = frozenset({Code.CUDNN_MISMATCH, Code.GPU_UNSUPPORTED_BY_CUDNN})
-
-
-def _another_may_fit(findings: tuple[Finding, ...], stack: CudaStack) -> bool:
-    """Return True if another CUDA or cuDNN, where these are open, could remove every error."""
-    fixable = (_DEPENDS_ON_CUDA if "cuda" in stack.chosen else frozenset()) | (
-        _DEPENDS_ON_CUDNN if "cudnn" in stack.chosen else frozenset()
-    )
-    return all(row.code in fixable for row in findings if _prevents(row))
 
 
 def on_host(
