@@ -36,7 +36,6 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     parts: dict[str, str | tuple[str, ...]]
     fields: dict[str, str]
-    variables: tuple[str, ...]
     labels: tuple[Label, ...]
     answers: dict[str, str]
     complaints: dict[str, tuple[str, ...]]
@@ -95,7 +94,8 @@ def fits(field: str, value: str) -> bool:
     kind, _, name = field.partition(".")
     if kind == "packages" and re.fullmatch(expression("%PACKAGE%"), name, re.ASCII) is None:
         return False
-    if (kind == "environment" and name not in GRAMMAR.variables) or (kind == "built" and name not in {"cuda", "cudnn"}):
+    known = {"environment": GRAMMAR.parts["VARIABLE"], "built": ("cuda", "cudnn")}.get(kind, (name,))
+    if name not in known:
         return False
     expected = GRAMMAR.fields[name if kind == "built" else kind]
     if pattern(f"(?:{expected})\\Z").match(value) is None:

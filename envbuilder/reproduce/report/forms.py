@@ -77,28 +77,6 @@ def _evidence(target: str, value: str, number: int, line: str) -> Iterator[Repor
         yield statement(name, text, number, line, "form", trust, count=count)
 
 
-_NAMES = "|".join(GRAMMAR.variables)
-_SETTING = re.compile(
-    rf"(?<![\w])(?P<name>{_NAMES})(?:[\"']?\] ?= ?|[\"'] ?[:,] ?| ?= ?)"
-    rf"(?:\"(?P<double>[^\"]{{0,1000}})\"|'(?P<single>[^']{{0,1000}})'"
-    rf"|(?P<bare>[^\s\"',;)]{{1,1000}}))|^\s{{0,4}}(?:ENV )?(?P<name_2>{_NAMES}) (?P<rest>\S{{1,1000}})$",
-    re.ASCII,
-)
-
-
-def settings(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Yield the environment variables that a recipe, shell or script sets."""
-    for needle in ("tf_", "cuda_", "xla_flags", "ld_library_path", "nvidia_", "hermetic_"):
-        for number in transcript.numbers(needle, 200):
-            line = transcript.line(number)
-            match = _SETTING.search(line)
-            if match is None or "environment variable" in line:
-                continue
-            name = match["name"] or match["name_2"]
-            value = next(text for text in (*match.group("double", "single", "bare", "rest"), "") if text is not None)
-            yield statement(f"environment.{name}", value.strip(), number, line, "setting", Trust.ORDERED)
-
-
 PACKAGES = ("numpy", "protobuf", "keras", "tensorboard", "h5py", "ml-dtypes", "tf-keras")
 """Python packages that forms and people name in addition to TensorFlow."""
 
@@ -247,55 +225,16 @@ _READERS: dict[str, Callable[[str, str], Found]] = {
 }  # fmt: skip
 
 
-_FROZEN = re.compile(
-    rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})\s{{0,8}}(?:[;#\\\"',]|$)",
-    re.ASCII,
-)
 _COLUMNS = re.compile(
     rf"^\s{{0,8}}([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})\s{{1,60}}({VERSION})(?:\s{{1,60}}[A-Za-z0-9_.*/:-]{{1,80}}){{0,2}}\s{{0,8}}$",
     re.ASCII,
 )
-_ORDERED_PACKAGE = re.compile(
-    rf"(?<![\w./-])([A-Za-z][A-Za-z0-9._-]{{0,63}})(?:\[[a-z0-9,_-]{{1,40}}\])?==({VERSION})(?!\w|\.\w)", re.ASCII
-)
-_WRITTEN_PAIR = re.compile(rf"(?<![\w./=-])(tensorflow(?:-gpu|-cpu)?)=({VERSION})(?!\w|\.\w)", re.ASCII)
-_REQUIRES = re.compile(r"\b[0-9][\w.+]{0,20} requires [\w-]{2,40}[=<>!~]|^Requires:", re.ASCII)
-"""Requirements in package metadata; they do not prove that the package is installed."""
-
-_SATISFIED = re.compile(
-    rf"already satisfied: ([A-Za-z0-9][A-Za-z0-9._-]{{0,63}})[^\n]{{0,120}} in [^\n]{{1,300}}\(({VERSION})\)\s{{0,4}}$",
-    re.ASCII,
-)
-_SHOWN_VERSION = re.compile(rf"^\s{{0,4}}Version: ({VERSION})\s{{0,4}}$", re.ASCII)
-
 _DISTRIBUTIONS = {name: kind for kind, names in GRAMMAR.distributions.items() for name in names}
 _KNOWN = re.compile("|".join(GRAMMAR.known_packages), re.IGNORECASE)
 _HEADERS = ("package ", "# name ", "name  ")
 
 
-def packages(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Yield the packages of pip and conda lists, requirement files and install commands."""
-    for number in transcript.numbers("==", 600):
-        line = transcript.line(number)
-        row = _FROZEN.match(line)
-        if row is not None:
-            yield from _package(row[1], row[2], number, line, Trust.LISTED)
-        elif _REQUIRES.search(line) is None:
-            for match in _ORDERED_PACKAGE.finditer(line[:600]):
-                yield from _package(match[1], match[2], number, line, Trust.ORDERED)
-    for number in transcript.numbers("tensorflow-", 200):
-        line = transcript.line(number)
-        pairs = [] if "conda" in line else [*_WRITTEN_PAIR.finditer(line[:600])]
-        for match in pairs if len(pairs) > 1 else ():
-            yield from _package(match[1], match[2], number, line, Trust.MENTIONED)
-    for number in transcript.numbers("already satisfied:", 200):
-        row = _SATISFIED.search(transcript.line(number)[:1_000])
-        if row is not None:
-            yield from _package(row[1], row[2], number, transcript.line(number), Trust.LISTED)
-    yield from _columns(transcript)
-
-
-def _columns(transcript: Transcript) -> Iterator[ReportStatement]:
+def columns(transcript: Transcript) -> Iterator[ReportStatement]:
     """Read the rows of a package list: all below its header, elsewhere only the relevant packages."""
     listing, rows = False, 0
     most = 1_500
@@ -314,13 +253,13 @@ def _columns(transcript: Transcript) -> Iterator[ReportStatement]:
             wide = listing or "  " in line.strip()
             pair = 2
             if wide or (len(line.split()) == pair and not row[1].lower().startswith("cud")):
-                yield from _package(row[1], row[2], number, line, Trust.LISTED if wide else Trust.MENTIONED)
+                yield from package(row[1], row[2], number, line, Trust.LISTED if wide else Trust.MENTIONED)
 
 
 _ROW = re.compile(r"(?m)^ {0,8}(?:# )?[a-z0-9][a-z0-9._-]{0,63} {1,60}(?:[0-9]|version)[^\n]{0,140}$", re.ASCII)
 
 
-def _package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[ReportStatement]:
+def package(name: str, version: str, number: int, line: str, trust: Trust) -> Iterator[ReportStatement]:
     canonical = re.sub(r"[-_.]+", "-", name).lower()
     yield statement(f"packages.{canonical}", version, number, line, "package", trust)
     if canonical not in _DISTRIBUTIONS:
@@ -331,16 +270,6 @@ def _package(name: str, version: str, number: int, line: str, trust: Trust) -> I
         yield statement("distribution", canonical, number, line, "package", trust)
         if build != "any":
             yield statement("build", build, number, line, "package", trust)
-
-
-def shown(transcript: Transcript) -> Iterator[ReportStatement]:
-    """Read ``pip show``."""
-    for needle in ("name: tensorflow", "name: tf-nightly", "name: tf_nightly"):
-        for number in transcript.numbers(needle, 20):
-            name = transcript.line(number).strip().lower().removeprefix("name: ").replace("_", "-")
-            version = _SHOWN_VERSION.match(transcript.line(number + 1)) if number < len(transcript.lines) else None
-            if name in _DISTRIBUTIONS and version is not None:
-                yield from _package(name, version[1], number + 1, transcript.line(number + 1), Trust.LISTED)
 
 
 ON_MACOS = re.compile(r"\bon (?:an? )?(?:mac ?os|os ?x|mac(?:book)?)\b", re.IGNORECASE | re.ASCII)

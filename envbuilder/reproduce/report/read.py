@@ -40,6 +40,7 @@ class Recogniser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     unless: tuple[str, ...] = ()
     apart: str = ""
     below: int = 0
+    most: int = 80
     any_case: bool = False
 
 
@@ -66,7 +67,6 @@ def table() -> tuple[Recogniser, ...]:
     )
 
 
-_MOST_HITS = 80
 _MOST_EVIDENCE = 1_000
 _MOST_WORKING = 40
 _TEMPLATE = re.compile(
@@ -137,9 +137,7 @@ def _statements(transcript: Transcript, text: str) -> Iterator[ReportStatement]:
     for row in table():
         yield from _recognised(row, transcript, means_other)
     yield from forms.statements(transcript)
-    yield from forms.settings(transcript)
-    yield from forms.packages(transcript)
-    yield from forms.shown(transcript)
+    yield from forms.columns(transcript)
     yield from forms.mentions(transcript)
 
 
@@ -148,9 +146,9 @@ def _recognised(
 ) -> Iterator[ReportStatement]:
     """Apply one recogniser to the lines with its needles; contexts are computed once for all recognisers."""
     if row.near:
-        hits = set(transcript.matching(pattern(row.near), _MOST_HITS))
+        hits = set(transcript.matching(pattern(row.near), row.most))
     else:
-        hits = {number for needle in row.needles for number in transcript.numbers(needle, _MOST_HITS)}
+        hits = {number for needle in row.needles for number in transcript.numbers(needle, row.most)}
     for number in sorted(hits):
         line = "\n".join(text[:1_500] for text in transcript.lines[number - 1 : number + row.below])
         if row.unless:
@@ -180,12 +178,17 @@ def _bus(transcript: Transcript, number: int) -> int:
 
 def _of(row: Recogniser, match: re.Match[str], number: int, line: str, index: int) -> Iterator[ReportStatement]:
     """Turn the groups of a match into statements, converted to field values."""
-    groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value}
+    groups = {_NUMBERED.sub("", name): value for name, value in match.groupdict().items() if value is not None}
     index = int(groups.pop("index", index))
     first, last = (line.count("\n", 0, match.span(match.lastindex or 0)[end]) for end in (0, 1))
     shown = " ".join(line.split("\n")[first : last + 1]) if row.below else excerpt(line, match)
     number += first
     said = ReportStatement(field="", value="", line=number, text=shown, source=row.name, trust=row.trust)
+    if "package" in groups:
+        yield from forms.package(groups["package"], groups["version"], number, shown, row.trust)
+        return
+    if "variable" in groups:
+        groups = {f"environment.{groups['variable']}": groups["setting"].strip()}
     for group, text in groups.items():
         field, value_of = CONVERSIONS.get(group, (group, str))
         yield msgspec.structs.replace(said, field=field, value=value_of(text), index=index)
