@@ -183,24 +183,10 @@ def _fix(document: ReproduceDocument) -> list[list[str]]:
     own = "`" in diagnosis.fix
     named = f"closest compatible environment: {changes}" + (f" ({terminal_text.code(near.id)})" if near.id else "")
     told = [f"{row.field} {terminal_text.code(row.value)} (line {row.line})" for row in near.worked]
-    rest = [*([f"The report says that it works: {', '.join(told)}."] if told else [])]
-    rest += filter(None, [_beside(near, short, document.reported.cuda)])
+    rest = [f"The report says that it works: {', '.join(told)}."] if told else []
     if own or not short:
         return [said, [f"C{named[1:]}.", *rest]]
     return [[f"**Fix:** {named}:", "", *block("console", [f"$ {command}" for command in short])], rest]
-
-
-def _beside(near: Nearest, commands: list[str], present: str | None) -> str:
-    """Name the CUDA that a new TensorFlow needs if wheels do not contain it and it differs from ``present``."""
-    found = near.environment
-    if near.matrix or found.cuda in {None, present} or not _installs_only_python(commands):
-        return ""
-    cudnn = f" and cuDNN {terminal_text.code(found.cudnn)}" if found.cudnn else ""
-    return f"This TensorFlow runs with CUDA {terminal_text.code(found.cuda or '')}{cudnn}: install them as well."
-
-
-def _installs_only_python(commands: list[str]) -> bool:
-    return any(row.startswith("pip install") for row in commands) and not any("cudatoolkit" in row for row in commands)
 
 
 def _details(document: ReproduceDocument) -> list[str]:

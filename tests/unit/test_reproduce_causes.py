@@ -11,7 +11,7 @@ from envbuilder.finding import Code
 from envbuilder.reproduce.causes import table
 from envbuilder.reproduce.diagnose import deciding_commands
 from envbuilder.reproduce.image_defects import ImageDefect, day_of, image_defect_rows
-from envbuilder.reproduce.messages.catalog import SIGNATURES, find_all, get, match
+from envbuilder.reproduce.messages.catalog import SIGNATURES, find, get, match
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint, Reported
@@ -58,7 +58,7 @@ def test_complaint_is_read_from_prose_only(text: str, kinds: set[str]) -> None:
     ],
 )
 def test_traceback_ending_in_another_package_names_that_package(file: str, last: str, signature: str | None) -> None:
-    found = {row.signature: row for row in find_all(clean(STOPPED.format(file=file, last=last)))}
+    found = {row.signature: row for row in find(clean(STOPPED.format(file=file, last=last)))}
     traceback_matches = {name for name in found if name.startswith("stopped_in")}
     assert traceback_matches == ({signature} if signature else set())
     assert all(not found[name].exact for name in traceback_matches)
@@ -66,7 +66,7 @@ def test_traceback_ending_in_another_package_names_that_package(file: str, last:
 
 def test_traceback_without_tensorflow_frame_is_ignored() -> None:
     text = STOPPED.format(file="numpy/core/x.py", last="TypeError: y").replace("packages/tensorflow", "packages/pandas")
-    assert not [row for row in find_all(clean(text)) if row.signature.startswith("stopped_in")]
+    assert not [row for row in find(clean(text)) if row.signature.startswith("stopped_in")]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_traceback_without_tensorflow_frame_is_ignored() -> None:
 )
 def test_exception_of_the_program_itself_is_no_matter_of_versions(source: str, last: str, *, own: bool) -> None:
     text = f'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    {source}\n{last}\n'
-    assert ("own_exception" in {row.signature for row in find_all(clean(text))}) is own
+    assert ("own_exception" in {row.signature for row in find(clean(text))}) is own
 
 
 ROWS = image_defect_rows()

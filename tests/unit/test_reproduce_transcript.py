@@ -13,7 +13,7 @@ from envbuilder.catalog.store import load
 from envbuilder.errors import UsageError
 from envbuilder.reproduce import transcript
 from envbuilder.reproduce.analysis import analyse
-from envbuilder.reproduce.messages.catalog import find_all
+from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text
 
 MISSING = (
@@ -89,7 +89,7 @@ def test_a_line_without_an_end_is_cut() -> None:
     ],
 )
 def test_ordinary_sentences_are_no_messages(text: str) -> None:
-    assert not find_all(clean(text))
+    assert not find(clean(text))
 
 
 def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,22 +120,14 @@ def error_messages(matches: tuple[MessageMatch, ...]) -> tuple[MessageMatch, ...
 
 
 def match(text: str) -> tuple[MessageMatch, ...]:
-    """List the known messages of a text in the order of its lines, without duplicates."""
     return find(clean(text))
 
 
 def find(transcript: Transcript) -> tuple[MessageMatch, ...]:
-    """List the known messages of a cleaned text in the order of its lines, without duplicates."""
-    found = [symptom for row in _compiled() for symptom in _occurrences(transcript, *row)]
-    return tuple(sorted(found, key=lambda symptom: symptom.line))
-
-
-def find_all(transcript: Transcript) -> tuple[MessageMatch, ...]:
-    """List the known messages of a text, and the exceptions that end its tracebacks."""
-    known = find(transcript)
-    if len(transcript.lines) > _MOST_LINES:
-        return known
-    return tuple(sorted((*known, *_ends_of_traces(transcript, known)), key=lambda row: row.line))
+    """List the known messages in the order of their lines, without duplicates, and exceptions that end tracebacks."""
+    known = tuple(symptom for row in _compiled() for symptom in _occurrences(transcript, *row))
+    ends = _ends_of_traces(transcript, known) if len(transcript.lines) <= _MOST_LINES else ()
+    return tuple(sorted((*known, *ends), key=lambda row: row.line))
 
 
 def _occurrences(
@@ -164,7 +156,6 @@ _IMPORTS = re.compile(r"^\s{0,12}(?:-{2,5}> ?[0-9]{1,4} )?(?:import|from) ")
 _RAISED = re.compile(
     r"^\s{0,4}(?:E +)?(?:[a-z_]{1,40}\.){0,6}(?P<kind>[A-Z][A-Za-z]{2,40}Error)\b:?(?P<said>[^\n]{0,300})"
 )
-_BEGUN = re.compile(r"(?:Value|Type|Index|Key|Name|Assertion)Error\s{2,80}Traceback \(most recent call last\)")
 _NAMES_OTHER = re.compile(r"DLL load failed|No module named|\.so\b|\.dll\b|GLIBC|undefined symbol", re.IGNORECASE)
 _STOPPED_IN = {
     "google": "stopped_in_protobuf", "numpy": "stopped_in_numpy", "h5py": "stopped_in_h5py",
@@ -183,55 +174,37 @@ _OF_VERSIONS = re.compile(
 _WIDEST_TRACE = 60
 """Lines between two frames of a traceback: source code and carets."""
 
-_NEAR_THE_END = 6
 _LONGEST = 400
 
 
 def _ends_of_traces(transcript: Transcript, known: tuple[MessageMatch, ...]) -> Iterator[MessageMatch]:
-    """Yield a match for each traceback whose last line matches no message.
+    """Yield a match for each kind of traceback whose last line matches no message.
 
-    It stopped in the files of a package that TensorFlow needs, or in the reporter's own program. A traceback that was
-    cut inside protobuf counts too.
+    It stopped in the files of a package that TensorFlow needs, or in the reporter's own program.
     """
     if "traceback" not in transcript.lowered and "-packages" not in transcript.lowered:
         return
-    explained = {row.line for row in known}
-    named: set[str] = set()
-    imports, package, packages, seen, begun = False, "", set[str](), -_WIDEST_TRACE, 0
+    explained, named, packages, seen = {row.line for row in known}, set[str | None](), list[str](), 0
     for number, line in enumerate(transcript.lines, start=1):
         frame, place = _FRAME.search(line[:_LONGEST]), _PACKAGE.search(line[:_LONGEST])
-        if number > seen + _WIDEST_TRACE:
-            imports, package, packages = False, "", set()
-        imports = imports or _IMPORTS.match(line) is not None
-        begun = number if _BEGUN.match(line) is not None else begun
+        packages = packages if number <= seen + _WIDEST_TRACE else []
         if frame is not None or place is not None:
-            package = "google" if "_pb2.py" in line else place["package"].lower() if place is not None else "program"
-            packages.add(package)
+            packages.append("google" if "_pb2.py" in line else place["package"].lower() if place else "program")
             seen = number
             continue
         raised = _RAISED.match(line)
-        if raised is None or not package:
+        if raised is None or not packages:
             continue
-        signature = _end_of(raised, package, packages, imports=imports)
-        told = number in explained or _NAMES_OTHER.search(line) is not None
-        if signature is not None and signature not in named and not told:
+        signature = _end_of(raised, packages, transcript.line(number - 1))
+        told = number in explained or signature in named or _NAMES_OTHER.search(line) is not None
+        if signature is not None and not told:
             named.add(signature)
-            yield _inexact(signature, number, line)
-        imports, package, packages, begun = False, "", set(), 0
-    if begun and "program" in packages and not imports and not named:  # cut before its last line
-        yield _inexact("own_exception", begun, transcript.line(begun))
-    through = any(name.startswith(("tensorflow", "keras")) for name in packages)
-    at_the_end = package == "google" and seen > len(transcript.lines) - _NEAR_THE_END
-    if through and at_the_end and not named and not any(line >= seen for line in explained):
-        yield _inexact("stopped_in_protobuf", seen, transcript.line(seen))
+            yield MessageMatch(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
+        packages = []
 
 
-def _end_of(raised: re.Match[str], package: str, packages: set[str], *, imports: bool) -> str | None:
-    if package in _STOPPED_IN and any(name.startswith(("tensorflow", "keras")) for name in packages):
-        return _STOPPED_IN[package]
+def _end_of(raised: re.Match[str], packages: list[str], source: str) -> str | None:
+    if packages[-1] in _STOPPED_IN and any(name.startswith(("tensorflow", "keras")) for name in packages):
+        return _STOPPED_IN[packages[-1]]
     own = raised["kind"] in _OWN and _OF_VERSIONS.search(raised["said"]) is None
-    return "own_exception" if own and not imports and "program" in packages else None
-
-
-def _inexact(signature: str, number: int, line: str) -> MessageMatch:
-    return MessageMatch(signature=signature, line=number, text=line.strip()[:_LONGEST], exact=False)
+    return "own_exception" if own and _IMPORTS.match(source) is None and "program" in packages else None
