@@ -36,7 +36,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What an image showed when it was run; None and empty if it was not."""
+
+    image: str | None = None
+    verdict: Word | None = None
+    simulated: bool = False
+    symptoms: tuple[MessageMatch, ...] = ()
+    needs: str = ""
+
+
+class Run(Observed, frozen=True, kw_only=True):
     """The result of the rebuilt environment.
 
     ``reproduced`` is true if every reported message that can appear here did, false if none did, null if this host
@@ -44,17 +54,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     line.
     """
 
-    image: str | None = None
-    verdict: Word | None = None
-    simulated: bool = False
-    symptoms: tuple[MessageMatch, ...] = ()
     findings: tuple[Finding, ...] = ()
     reproduced: bool | None = None
-    needs: str = ""
     proof: tuple[tuple[str, str], ...] = ()
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class Proof(Observed, frozen=True, kw_only=True):
     """The result of the closest environment when it was built.
 
     ``proven`` is true if the failure was reproduced before, and here none of its messages or findings appeared and the
@@ -62,11 +67,6 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     proven: bool | None = None
-    image: str | None = None
-    verdict: Word | None = None
-    simulated: bool = False
-    symptoms: tuple[MessageMatch, ...] = ()
-    needs: str = ""
 
 
 POSTED = "nearest.yaml"

@@ -122,8 +122,6 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     wish = _wish(question, near, catalog)
     made = resolve(wish, catalog)
     environment = None if isinstance(made, Rejection) else made
-    if environment is None and any(change.field == "install" and change.new is None for change in changes):
-        return None  # CUDA wheels would fix it, but there are none for this release
     return _Fix(near, changes, wish, environment, worked)
 
 
@@ -283,10 +281,6 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
     cause, fields = cause_of(search.lead), {change.field for change in near.changes}
     if cause.fixed_by and not fields & cause.fixed_by:
         return False
-    if fields == {"system"} and not (search.lead is Code.NOT_A_GPU_BUILD and search.question.gpu):
-        return False  # another system only gives access to a GPU; it fixes nothing else
-    if not cause.no_wheel and all(finishes(change) for change in near.changes):
-        return False
     return cause.states != "driver" or search.question.driver is not None
 
 
@@ -355,12 +349,12 @@ def _with_wheels(search: _Search) -> Near[Question] | None:
     if found is None or "install" not in {change.field for change in found.changes}:
         return None
     others = tuple(change for change in found.changes if change.field != "install")
-    if not all(finishes(change) for change in others):
+    if not all(_finishes(change) for change in others):
         return None
     return found._replace(changes=(*others, Change("install", "CUDA of the system", None)))
 
 
-def finishes(change: Change) -> bool:
+def _finishes(change: Change) -> bool:
     """Return True if a change only leads from a pre-release to its release: same kernels, same libraries."""
     both = change.field == "tensorflow" and change.new is not None
     return both and versions.numbers(change.old) == versions.numbers(str(change.new))

@@ -32,7 +32,10 @@ def forecast(case: Case) -> tuple[Finding, ...]:
     found = findings_of(case.question, case.catalog)
     if reported.platform == "windows":
         found = tuple(_for_windows(row, reported) for row in found if cause_of(row.code).windows)
-    kept = (*_by_major(case), *(row for row in found if _is_stated(row, reported) and not _is_disproved(row, case)))
+    kept = (
+        *_before_catalogue(case),
+        *(row for row in found if _is_stated(row, reported) and not _is_disproved(row, case)),
+    )
     return kept if any(map(is_cause, kept)) else (*kept, *_by_toolkit(case))
 
 
@@ -66,9 +69,9 @@ def _is_disproved(row: Finding, case: Case) -> bool:
     return any(mark in text for text in texts for mark in GRAMMAR.went_on[cause.disproved])
 
 
-def _by_major(case: Case) -> Iterator[Finding]:
-    """Compare only majors if the exact CUDA is unknown: a file name says 12, not which 12."""
-    cuda, release, old = case.reported.cuda, case.release, old_release(case.version)
+def _before_catalogue(case: Case) -> Iterator[Finding]:
+    """Compare CUDA and cuDNN with those of a release before the catalogue."""
+    cuda, old = case.reported.cuda, old_release(case.version)
     if old is not None and cuda and not versions.is_prefix(versions.line(cuda), old.cuda):
         named = {"release": case.version, "built": old.cuda, "cudnn": old.cudnn, "tag": old.tag, "cuda": cuda}
         yield finding(Code.CUDA_MISMATCH, "before_catalogue", **named)
@@ -76,9 +79,6 @@ def _by_major(case: Case) -> Iterator[Finding]:
     if old is not None and cudnn and not same_major(cudnn, old.cudnn):
         named = {"release": case.version, "built": old.cudnn, "cudnn": cudnn, "cuda": old.cuda}
         yield finding(Code.CUDNN_MISMATCH, "before_catalogue", **named)
-    if release is None or release.cuda is None or cuda is None or names_line(cuda) or same_major(cuda, release.cuda):
-        return
-    yield finding(Code.CUDA_MISMATCH, "major", release=release.version, built=release.cuda, cuda=cuda)
 
 
 def _by_toolkit(case: Case) -> Iterator[Finding]:
@@ -142,8 +142,6 @@ def _opened_instead(library: str, release: TensorflowRelease) -> str:
     name = library_name(library)
     if name not in _MENTIONED_CUDA or opens(release, library):
         return ""
-    if library.endswith(".dll"):
-        return f"the DLLs of CUDA {release.cuda}" if name == "cudart" and release.cuda is not None else ""
     return next((own for own in release.libraries if own.startswith(f"lib{name}.so")), "")
 
 
@@ -200,13 +198,10 @@ def _cache(case: Case, start: Pause | None, known: frozenset[Code]) -> Iterator[
 
 
 def _waiting(case: Case, known: frozenset[Code]) -> Iterator[Finding]:
-    """Explain waits for memory, for other GPUs, and for XLA without its tools."""
+    """Explain waits for memory and for other GPUs."""
     reported = case.reported
     for row in case.messages if Code.GPU_MEMORY in known else ():
         if row.signature == "memory_table" and int(row.values["used"]) > 0.8 * int(row.values["total"]):
             yield finding(Code.GPU_MEMORY, "in_use", used=row.values["used"], total=row.values["total"])
     if {"stuck", "several"} <= set(reported.complaints) and not known - {Code.OTHER_BUILD, Code.UNKNOWN}:
         yield finding(Code.STALLS, "several_gpus")
-    waits = [pause for pause in reported.pauses if "cuDNN version" in pause.after or "ptxas" in pause.before]
-    if waits and {row.signature for row in case.messages} & {"ptxas_missing", "child_not_started"}:
-        yield finding(Code.SLOW_PHASE, "tools", **_about(waits[0]))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import Literal, get_args
 
 from envbuilder.reproduce.grammar import GRAMMAR, expression, phrase
@@ -137,21 +140,20 @@ SHORTEST = 15.0
 
 _MOST_TIMED_LINES = 3_000
 _MOST_PAUSES = 12
-_ISO = re.compile(
-    r"^\s{0,4}([0-9]{4}-[0-9]{2}-[0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?): [IWEF] ", re.ASCII
+_STAMP = re.compile(
+    r"(?m)^ {0,4}(?:(?P<local>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?): [iwef] "
+    r"|[iwef][0-9]{4} [0-9:]{4,8}:(?P<epoch>[0-9]{10}\.[0-9]{1,6})\s)",
+    re.ASCII,
 )
-_EPOCH = re.compile(r"^\s{0,4}[IWEF][0-9]{4} [0-9:]{4,8}:([0-9]{10}\.[0-9]{1,6})\s", re.ASCII)
 
 
 def pauses(transcript: Transcript) -> tuple[Pause, ...]:
     """List the gaps between consecutive log lines, longest first, separately for both clocks."""
     found: list[Pause] = []
     last: dict[bool, tuple[float, int]] = {}
-    for number in sorted({*transcript.matching(_ANY, _MOST_TIMED_LINES)}):
-        line = transcript.line(number)
-        now, local = _seconds(line), line.lstrip()[:1].isdigit()
-        if now is None:
-            continue
+    for stamp in islice(_STAMP.finditer(transcript.lowered), _MOST_TIMED_LINES):
+        number = bisect_right(transcript.starts, stamp.start())
+        line, now, local = transcript.line(number), _seconds(stamp), stamp["epoch"] is None
         then, before = last.get(local, (now, number))
         if SHORTEST <= now - then < 86_400:  # noqa: PLR2004 - a day: another run
             after = transcript.line(before)
@@ -162,19 +164,8 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
     return tuple(sorted(found, key=lambda pause: -pause.seconds)[:_MOST_PAUSES])
 
 
-_ANY = re.compile(
-    r"(?m)^ {0,4}(?:[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:|[iwef][0-9]{4} [0-9:]{4,8}:[0-9]{10}\.)", re.ASCII
-)
-
-
-def _seconds(line: str) -> float | None:
-    epoch = _EPOCH.match(line)
-    if epoch is not None:
-        return float(epoch[1])
-    iso = _ISO.match(line)
-    if iso is None:
-        return None
-    try:
-        return datetime.fromisoformat(f"{iso[1]}T{iso[2]}+00:00").timestamp()
-    except ValueError:
-        return None
+def _seconds(stamp: re.Match[str]) -> float:
+    """Return the time of a stamp; 0 for one that is no time."""
+    with suppress(ValueError):
+        return float(stamp["epoch"] or datetime.fromisoformat(f"{stamp['local']}+00:00").timestamp())
+    return 0.0
