@@ -180,7 +180,7 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
     wish = Combination(tensorflow=made.tensorflow, python=made.python, os=made.os, flavor="gpu")
     if native:
         return _Fix(near, (*changes, *_libraries_of(near, reported)), wish, None)
-    changes = _with_system(Near(near, changes, "unhindered"), _Search(case, None, near, Installable(catalog))).changes
+    changes = _with_system(Near(near, changes, "unhindered"), case).changes
     return _Fix(near, changes, wish, made)
 
 
@@ -223,7 +223,7 @@ def _ways(search: _Search) -> Iterator[_Way]:
     windows = search.case.reported.platform == "windows"
     worked = _worked(search)
     if worked is not None:
-        yield _with_system(worked[0], search), worked[1]
+        yield _with_system(worked[0], search.case), worked[1]
     question, lead = search.question, search.lead
     if lead is None or (not cause_of(lead).no_kernels and _before_all(question, search.catalog)):
         return
@@ -232,15 +232,15 @@ def _ways(search: _Search) -> Iterator[_Way]:
     wsl = windows and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
     if found is not None:
-        yield _with_system(found, search), ()
+        yield _with_system(found, search.case), ()
     other = None if windows else other_fix(lead, search)
     if other is not None:
-        yield _with_system(other, search), ()
+        yield _with_system(other, search.case), ()
 
 
-def _with_system(near: Near[Question], search: _Search) -> Near[Question]:
+def _with_system(near: Near[Question], case: Case) -> Near[Question]:
     """Add the change of the system that a GPU requires."""
-    reported = search.case.reported
+    reported = case.reported
     old = reported.os or reported.platform
     new = {"macos": "Linux", "windows": "Linux (WSL2)"}.get(reported.platform or "")
     native = reported.platform == "windows" and not versions.at_least(near.wish.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)

@@ -10,7 +10,7 @@ import pytest
 from envbuilder.finding import Code
 from envbuilder.reproduce.causes import table
 from envbuilder.reproduce.diagnose import deciding_commands
-from envbuilder.reproduce.image_defects import ImageDefect, day_of, image_defect_rows
+from envbuilder.reproduce.forecast import ImageDefect, day_of, image_defect_rows
 from envbuilder.reproduce.messages.catalog import SIGNATURES, find, get, match
 from envbuilder.reproduce.report.context import complaints
 from envbuilder.reproduce.report.read import read

@@ -109,11 +109,6 @@ Found = Iterator[tuple[str, str, int]]
 """Yield fields, values and counts."""
 
 
-_PREFIXED_RELEASE = re.compile(rf"(?<![\w.])(?:r|v|tf|tensorflow)?v?[ -]?({RELEASE})", re.ASCII | re.IGNORECASE)
-_ORIGIN = re.compile(rf"g[0-9a-f]{{7,12}}\S{{0,3}} ['\"]?({RELEASE})", re.ASCII)
-_DESCRIBED = re.compile(r"\s{0,4}v[0-9.]{3,9}(?:-rc[0-9])?-[0-9]{1,7}-g[0-9a-f]{7,12}\s{0,4}\Z", re.ASCII)
-"""``git describe`` of a build: the release before it, not its own."""
-
 _NUMBER = re.compile(
     r"(?<![\w.+-])(?:v|V)?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})(?![0-9]|\.[0-9])(?! ?GB)(?:-[0-9])?", re.ASCII
 )
@@ -125,12 +120,6 @@ _NAMED_CUDA = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _BUILT_FOR = re.compile(r"\+cuda[0-9.]{2,6}")
-
-
-def _tensorflow(_: str, value: str) -> Found:
-    found = _ORIGIN.search(value) or (None if _DESCRIBED.match(value) else _PREFIXED_RELEASE.search(value))
-    if found is not None:
-        yield "tensorflow", found[1], 1
 
 
 def _searched(target: str, value: str) -> Found:
@@ -210,7 +199,7 @@ def _install(_: str, value: str) -> Found:
     positions = {word: lowered.find(word) for word in _SOURCES if word in lowered}
     if positions and not (lowered.startswith("binar") and list(positions) == ["source"]):
         yield "install", _SOURCES[min(positions, key=lambda word: (word == "source", positions[word]))], 1
-    yield from (row for row in _tensorflow("", value) if "tensorflow" in lowered)
+    yield from _searched("tensorflow", value) if "tensorflow" in lowered else ()
 
 
 def _bazel(_: str, value: str) -> Found:
@@ -220,7 +209,7 @@ def _bazel(_: str, value: str) -> Found:
 
 
 _READERS: dict[str, Callable[[str, str], Found]] = {
-    "tensorflow": _tensorflow, "cuda and cudnn": _toolkit, "cuda": _cuda, "gpus": _gpus, "os": _os,
+    "cuda and cudnn": _toolkit, "cuda": _cuda, "gpus": _gpus, "os": _os,
     "install": _install, "origin": _bazel,
 }  # fmt: skip
 
