@@ -37,7 +37,7 @@ class Grammar(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, str | tuple[str, ...]]
     fields: dict[str, str]
     labels: tuple[Label, ...]
-    answers: dict[str, str]
+    answers: dict[str, tuple[str, ...]]
     complaints: dict[str, tuple[str, ...]]
     translations: dict[str, str]
     mentions: dict[str, tuple[str, ...]]

@@ -8,11 +8,10 @@ from functools import lru_cache
 
 import msgspec
 
-from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, fits, gpus_in, pattern, phrase, system_in
+from envbuilder.reproduce.grammar import GRAMMAR, RELEASE, VERSION, gpus_in, pattern, phrase, system_in
 from envbuilder.reproduce.report.context import setup_of, without_addresses
 from envbuilder.reproduce.report.reported import ReportStatement, Trust, statement
 from envbuilder.reproduce.transcript import Transcript
-from envbuilder.versions import major, numbers
 
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{2,80}\*\*\s{0,4}:?\s{0,4}$")
 _MOST_LINES = 3
@@ -109,71 +108,12 @@ Found = Iterator[tuple[str, str, int]]
 """Yield fields, values and counts."""
 
 
-_NUMBER = re.compile(
-    r"(?<![\w.+-])(?:v|V)?([0-9]{1,3}(?:\.[0-9]{1,3}){0,3})(?![0-9]|\.[0-9])(?! ?GB)(?:-[0-9])?", re.ASCII
-)
-_NAMED_CUDNN = re.compile(
-    r"cu ?dnn[^0-9/]{0,16}([4-9](?:\.[0-9]{1,2}){0,3})(?![0-9]|\.[0-9])", re.IGNORECASE | re.ASCII
-)
-_NAMED_CUDA = re.compile(
-    r"cuda(?!/)[^0-9/,;]{0,16}((?:[4-9]|1[0-5])(?:\.[0-9]{1,3}){0,2})(?:\.[0-9]{1,2})?(?![0-9]|\.[0-9])",
-    re.IGNORECASE | re.ASCII,
-)
-_BUILT_FOR = re.compile(r"\+cuda[0-9.]{2,6}")
-
-
 def _searched(target: str, value: str) -> Found:
-    """Read a field whose value is one expression (`answers` of the grammar)."""
-    field = target.partition(".")[0]
-    found = pattern(GRAMMAR.answers[field]).search(_ASIDE.sub(" ", value) if field == "cudnn" else value)
-    if found is not None:
-        yield target, found[1], 1
-
-
-def _cuda(_: str, value: str) -> Found:
-    yield from (row for row in _toolkit("cuda", value) if row[0] != "cudnn" or "dnn" in value.lower())
-
-
-def _toolkit(_: str, value: str) -> Found:
-    """Read "11.2/8.1", "CUDA 11.2, cuDNN 8.1", "10.2 and 7.6.5" or one number of either."""
-    text = _ASIDE.sub(" ", _BUILT_FOR.sub("", value))
-    named = {
-        name: match[1]
-        for name, match in (("cuda", _NAMED_CUDA.search(text)), ("cudnn", _NAMED_CUDNN.search(text)))
-        if match
-    }
-    if named:
-        yield from ((name, number, 1) for name, number in named.items())
-        rest = [n for n in _NUMBER.findall(text) if n not in named.values()]
-        other = "cudnn" if "cuda" in named else "cuda"
-        if len(named) == 1 and rest and "/" in text and _looks(rest[0]) == other:
-            yield other, rest[0], 1
-        return
-    numbers = _NUMBER.findall(text)[:2]
-    kinds = [_looks(number) for number in numbers]
-    if kinds and kinds[0] == "driver":
-        yield "driver", numbers[0], 1
-        return
-    apart = bool({"/", ",", ";", "|", "&", "+"} & set(text)) or " and " in text
-    if len(numbers) > 1 and apart:
-        first, second = numbers
-        swapped = major(first) < 10 <= major(second)  # noqa: PLR2004 - cuDNN has one digit
-        yield "cuda", second if swapped else first, 1
-        yield "cudnn", first if swapped else second, 1
-    elif numbers:
-        yield kinds[0], numbers[0], 1
-
-
-def _looks(number: str) -> str:
-    """Return the kind of a lone number by its form: 7.6.5 and 8.4.1.50 are cuDNN, 9.0.176 CUDA, 460.32.03 a driver."""
-    parts = numbers(number)
-    first_driver, cudnn_majors, smallest_cuda_build, parts_of_a_build = 200, range(5, 10), 27, 3
-    if parts[0] >= first_driver:
-        return "driver"
-    if len(parts) > parts_of_a_build:
-        return "cudnn"
-    triple = len(parts) == parts_of_a_build and parts[0] in cudnn_majors
-    return "cudnn" if (triple and parts[2] < smallest_cuda_build) or not fits("cuda", number) else "cuda"
+    """Read a field by the first of its expressions (`answers` of the grammar) that matches."""
+    text = _ASIDE.sub(" ", value) if "cud" in target else value
+    found = next((hit for one in GRAMMAR.answers[target.partition(".")[0]] if (hit := pattern(one).search(text))), None)
+    named = found.groupdict() or {target: found[1]} if found is not None else {}
+    yield from ((field, each, 1) for field, each in named.items())
 
 
 def _gpus(_: str, value: str) -> Found:
@@ -209,7 +149,7 @@ def _bazel(_: str, value: str) -> Found:
 
 
 _READERS: dict[str, Callable[[str, str], Found]] = {
-    "cuda and cudnn": _toolkit, "cuda": _cuda, "gpus": _gpus, "os": _os,
+    "gpus": _gpus, "os": _os,
     "install": _install, "origin": _bazel,
 }  # fmt: skip
 
