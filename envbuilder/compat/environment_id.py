@@ -21,30 +21,25 @@ def environment_id(
     combination: Combination, release: TensorflowRelease, python: str, system: str, stack: CudaStack | None
 ) -> str:
     """Compose an id such as ``tf2.18.1-py311-cu12.5-cudnn9.3-bookworm``."""
-    py = f"py{python.replace('.', '')}"
-    cuda = [f"cu{_short(stack.cuda, combination.cuda)}"] if stack else ["cpu"]
-    cudnn = [f"cudnn{_short(stack.cudnn, combination.cudnn)}"] if stack and stack.cudnn else []
-    machine = [] if combination.arch == "x86_64" else [combination.arch]
-    place = (system.removeprefix(f"{py}-"), *machine)
-    return _tag("-".join((f"tf{release.version}", py, *cuda, *cudnn, *place, *_suffixes(combination, release.package))))
+    cuda = f"cu{_short(stack.cuda, combination.cuda)}" if stack else "cpu"
+    cudnn = _short(stack.cudnn, combination.cudnn) if stack and stack.cudnn else ""
+    place = system.removeprefix(f"py{python.replace('.', '')}-")
+    return _composed(combination, (release.version, python, cuda, cudnn, place), release.package)
 
 
-def rejected_id(combination: Combination) -> str:
+def rejected_id(wish: Combination) -> str:
     """Compose the id of a combination that was not resolved; it leaves out open axes."""
-    wish = combination
-    text = f"tf{wish.tensorflow}"
-    if wish.python:
-        text += f"-py{wish.python.replace('.', '')}"
-    if wish.flavor == "cpu":
-        text += "-cpu"
-    else:
-        text += f"-cu{wish.cuda}" if wish.cuda else "-gpu"
-        text += f"-cudnn{wish.cudnn}" if wish.cudnn else ""
-    if wish.os:
-        text += f"-{wish.os.removeprefix('debian-')}"
-    if wish.arch != "x86_64":
-        text += f"-{wish.arch}"
-    return _tag("-".join((text, *_suffixes(wish, wish.package))))
+    on_gpu, place = wish.flavor == "gpu", (wish.os or "").removeprefix("debian-")
+    cuda = f"cu{wish.cuda}" if on_gpu and wish.cuda else wish.flavor
+    cudnn = (wish.cudnn or "") if on_gpu else ""
+    return _composed(wish, (wish.tensorflow, wish.python or "", cuda, cudnn, place), wish.package)
+
+
+def _composed(wish: Combination, names: tuple[str, str, str, str, str], package: str | None) -> str:
+    tensorflow, python, cuda, cudnn, place = names
+    py, arch = python.replace(".", ""), "" if wish.arch == "x86_64" else wish.arch
+    parts = (f"tf{tensorflow}", f"py{py}" * bool(py), cuda, f"cudnn{cudnn}" * bool(cudnn), place, arch)
+    return _tag("-".join(filter(None, (*parts, *_suffixes(wish, package)))))
 
 
 def _suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose, local_matrices
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
 from envbuilder.compat.check_text import CONDITIONAL, finding_lines
-from envbuilder.compat.choose import Refused, choose_for
-from envbuilder.compat.fleet import FleetHost, findings_with
+from envbuilder.compat.fleet import FleetHost, Refused, choose_for, findings_with
 from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.question import Question
 from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant

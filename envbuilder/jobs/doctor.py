@@ -13,8 +13,7 @@ from uv import find_uv_bin
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import OperatingSystem
 from envbuilder.compat.check import EnvironmentImage
-from envbuilder.compat.choose import choose_for
-from envbuilder.compat.fleet import Cell, place
+from envbuilder.compat.fleet import Cell, choose_for, place
 from envbuilder.engine.port import Engine
 from envbuilder.environment import Environment
 from envbuilder.errors import InfrastructureError

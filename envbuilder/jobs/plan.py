@@ -15,8 +15,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import read_fleet, read_known
 from envbuilder.compat.check import EnvironmentImage
 from envbuilder.compat.check_text import mark, nearest_line
-from envbuilder.compat.choose import choose_for
-from envbuilder.compat.fleet import FleetHost, HostKind, kinds_of, place
+from envbuilder.compat.fleet import FleetHost, HostKind, choose_for, kinds_of, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select, select_wishes

@@ -16,8 +16,7 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
-from envbuilder.compat.choose import choose_for
-from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.fleet import FleetHost, choose_for
 from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.nearest import Installable, Near, nearest
 from envbuilder.compat.question import Question

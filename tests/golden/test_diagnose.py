@@ -16,8 +16,7 @@ from click.testing import CliRunner
 
 from envbuilder.catalog.store import load
 from envbuilder.cli import root
-from envbuilder.compat.choose import choose_for
-from envbuilder.compat.fleet import FleetHost
+from envbuilder.compat.fleet import FleetHost, choose_for
 from envbuilder.environment import Combination
 from envbuilder.reproduce.faults import DiagnoseDocument, as_text, diagnose_captured
 from envbuilder.reproduce.report.captured import parse

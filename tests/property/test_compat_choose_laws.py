@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from laws import examples
 from real_questions import CATALOG, DRIVERS
 
-from envbuilder.compat.choose import HostChoice, choose_for
-from envbuilder.compat.fleet import FleetHost, place
+from envbuilder.compat.fleet import FleetHost, HostChoice, choose_for, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import Question
 from envbuilder.engine.port import Engine

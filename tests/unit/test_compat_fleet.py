@@ -9,8 +9,7 @@ from frozen_catalog import up_to
 
 from envbuilder.choice import read_fleet
 from envbuilder.compat.check_text import mark
-from envbuilder.compat.choose import choose_for
-from envbuilder.compat.fleet import FleetHost, place
+from envbuilder.compat.fleet import FleetHost, choose_for, place
 from envbuilder.compat.plan import plan
 from envbuilder.environment import Environment
 from envbuilder.finding import Code
