@@ -18,12 +18,20 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.reproduce.causes import FixTarget, as_remark, by_cause, cause_of, explains, is_cause
 from envbuilder.reproduce.forecast import NOT_SERVED, forecast, image_defects, other_builds, slow_starts
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.libraries import missing_libraries, with_command
 from envbuilder.reproduce.messages.catalog import Layer, LogMessage, MessageMatch, get, is_title, marked
 from envbuilder.reproduce.question import Case, is_since, release_of
 from envbuilder.reproduce.report.read import TAG
 from envbuilder.reproduce.report.reported import Complaint, Reported, Trust
-from envbuilder.reproduce.terms import Facts, filled, in_place, place_of, terms, with_values
+from envbuilder.reproduce.terms import (
+    Facts,
+    filled,
+    in_place,
+    missing_libraries,
+    place_of,
+    terms,
+    with_command,
+    with_values,
+)
 from envbuilder.versions import minor
 
 _FIRST_WITH_KERAS = "1.4"

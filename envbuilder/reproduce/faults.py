@@ -18,13 +18,13 @@ from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.causes import by_cause, cause_of, is_cause
 from envbuilder.reproduce.diagnose import Confidence, ReportDiagnosis, diagnose, predict
 from envbuilder.reproduce.fix import choose_here, closest_environment, install_commands
-from envbuilder.reproduce.libraries import missing_libraries
 from envbuilder.reproduce.messages.catalog import MessageMatch, get, match
 from envbuilder.reproduce.question import Case, is_version
 from envbuilder.reproduce.rebuild import REQUIREMENT
 from envbuilder.reproduce.report.captured import CaptureDocument
 from envbuilder.reproduce.report.read import read
 from envbuilder.reproduce.report.reported import Complaint
+from envbuilder.reproduce.terms import missing_libraries
 
 _STUB = 34
 """CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit."""

@@ -29,12 +29,11 @@ from envbuilder.reproduce.causes import cause_of, codes_without_kernels
 from envbuilder.reproduce.diagnose import ReportDiagnosis
 from envbuilder.reproduce.document import Nearest
 from envbuilder.reproduce.grammar import GRAMMAR
-from envbuilder.reproduce.libraries import is_installed, span_of
 from envbuilder.reproduce.messages.catalog import marked
 from envbuilder.reproduce.question import Case, driver_of, gpus_of, release_of
 from envbuilder.reproduce.rebuild import PUBLISHED, requirement, word
 from envbuilder.reproduce.report.reported import Reported, ReportStatement
-from envbuilder.reproduce.terms import bounds, place_of
+from envbuilder.reproduce.terms import bounds, is_installed, place_of, span_of
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from envbuilder.compat.findings import finding
 from envbuilder.finding import Code, Finding, Severity, written
 from envbuilder.reproduce.causes import cause_of, explains, is_cause
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
-from envbuilder.reproduce.libraries import library_name, opens
 from envbuilder.reproduce.messages.catalog import MessageMatch, get, marked
 from envbuilder.reproduce.question import Case, gpus_of
 from envbuilder.reproduce.report.reported import Pause, Reported
+from envbuilder.reproduce.terms import library_name, opens
 from envbuilder.versions import key, names_line, same_major
 from envbuilder.workspace import packaged_yaml
 

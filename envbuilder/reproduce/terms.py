@@ -1,4 +1,4 @@
-"""Facts and commands of a report that texts name in braces, in the reporter's own terms (terms.yaml)."""
+"""What texts say in the reporter's own terms (terms.yaml): facts, commands, and CUDA's libraries by file name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from envbuilder import versions
 from envbuilder.catalog.model import DISTRIBUTIONS, Catalog
 from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.binding import distributions
-from envbuilder.compat.findings import span
+from envbuilder.compat.findings import finding, listed, name_of, span
 from envbuilder.compat.question import cudnn_of_number
 from envbuilder.compat.requirement import parse
+from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
+from envbuilder.finding import Code, Finding
 from envbuilder.reproduce.grammar import GRAMMAR, old_release
 from envbuilder.reproduce.messages.catalog import MessageMatch, Text
 from envbuilder.reproduce.question import Case, gpus_of, release_of
+from envbuilder.reproduce.report.reported import Trust
 from envbuilder.workspace import packaged_yaml
 
 _UPPER = frozenset({"<", "<=", "==", "~="})
@@ -159,3 +162,146 @@ def bounds(name: str, release: TensorflowRelease) -> str | None:
         if row.name == name and not row.marker and any(operator in _UPPER for operator, _ in row.bounds):
             return name + ",".join(f"{operator}{version}" for operator, version in row.bounds if operator != "!=")
     return None
+
+
+_FILE = re.compile(r"lib(?P<name>[A-Za-z]+)\.so\.?[0-9.]*\Z", re.ASCII)
+_DLL = re.compile(r"(?P<name>cudart|cublas|cublasLt|cudnn)64_(?P<digits>[0-9]{1,3})\.dll\Z", re.ASCII)
+_CONDA_TOOLKIT_ENDS = 12
+_CUDNN_PER_CUDA_ENDS = 9
+_ANY_OF_A_MAJOR = 11
+"""The first CUDA whose files have the same names in every release of its major."""
+
+
+def missing_libraries(rows: list[MessageMatch], case: Case) -> Finding | None:
+    """Name the product and the command of libraries that were not found; None if one of them is unknown."""
+    found = dict.fromkeys(row.values.get("library", "") for row in rows)
+    names = tuple(filter(library_name, found))
+    openers = _openers(names, case)
+    if not names or not openers:
+        return None
+    cudnn = [name for name in names if "cudnn" in name]
+    built = {"CUDA": {row.cuda for row in openers}, "cuDNN": {row.cudnn for row in openers}}
+    known = {name: listed(sorted(filter(None, each), key=versions.key), "or") for name, each in built.items()}
+    sure, cuda = all(len(each) == 1 for each in built.values()), len(cudnn) < len(names)
+    wanted = [f"CUDA {known['CUDA']}"] * cuda + [f"cuDNN {known['cuDNN']}"] * bool(cudnn)
+    product = listed(wanted) + f" for CUDA {known['CUDA']}" * (sure and not cuda)
+    lines = span(list(dict.fromkeys(versions.minor(row.version) for row in openers)))
+    release = name_of(openers[0]) if openers == [case.release] else f"TensorFlow {lines}"
+    command = _command(openers, case, cuda=cuda, cudnn=bool(cudnn)) if sure else ""
+    windows = sure and case.reported.platform == "windows"
+    variant = "windows" if windows else "command" if command else "unsure"
+    if cuda and openers == [case.release] and is_installed(case, cudnn=bool(cudnn)):
+        folder = GRAMMAR.toolkit_paths.get(place_of(case), GRAMMAR.toolkit_paths["pip"])
+        variant, command = "elsewhere", folder.format(cuda=versions.minor(case.reported.cuda or ""))
+    said = {"line": rows[0].line, "libraries": listed(names), "found": rows[0].text[:200], "release": release}
+    return finding(Code.MISSING_LIBRARY, variant, openers[-1:], **said, product=product, command=command)
+
+
+def with_command(row: Finding, case: Case) -> Finding:
+    """Add the command that brings CUDA to a release to which nothing brings it."""
+    release = case.release
+    command = _command([release], case, cuda=True, cudnn=True) if release is not None and release.cuda else ""
+    if row.code is not Code.MISSING_LIBRARY or release is None or not command:
+        return row
+    return msgspec.structs.replace(row, fix=f"Install CUDA {release.cuda} and cuDNN {release.cudnn}: `{command}`.")
+
+
+def is_installed(case: Case, *, cudnn: bool = True) -> bool:
+    """Return True if the report says that the CUDA (and cuDNN) which its release opens is installed where it runs."""
+    reported, release = case.reported, case.release
+    proved = any(row.field == "cuda" and row.trust is Trust.PROVED for row in reported.evidence)
+    if release is None or not reported.cuda or proved or place_of(case) not in {"pip", "windows"}:
+        return False
+    is_line = versions.major(reported.cuda) >= _ANY_OF_A_MAJOR or versions.line(reported.cuda) == release.cuda
+    library = not cudnn or versions.same_major(reported.cudnn, release.cudnn)
+    return library and is_line and versions.same_major(reported.cuda, release.cuda)
+
+
+def library_name(file: str) -> str:
+    """Return the name of a CUDA library without its prefix and version; '' for another file."""
+    found = _FILE.match(file) or _DLL.match(file)
+    return found["name"] if found is not None else ""
+
+
+def span_of(case: Case) -> str:
+    """Return the range of releases that open the libraries of the log and print its lines; '' if any may."""
+    named = [row.values.get("library", "") for row in case.messages if row.signature in _NAMING]
+    names = tuple(name for name in named if library_name(name) not in {"", "cuda"})
+    known = [versions.minor(row.version) for row in _openers(names, case)] if names else []
+    if names and not known:
+        return ""  # a build that the catalogue does not know
+    first, last = (known[0], known[-1]) if known else _printed_by(case) or ("", "")
+    return f">={first},<={last}.99" if first and versions.at_least(last, first) else ""
+
+
+def _printed_by(case: Case) -> tuple[str, str] | None:
+    """Return the first and the last minor line that print the source lines of this log; None if any may."""
+    texts = [row.text for row in case.messages]
+    ends = [rows for text, rows in GRAMMAR.log_lines.items() if any(re.search(text, one) for one in texts)]
+    if not ends:
+        return None
+    return max((row[0] for row in ends), key=versions.key), min((row[1] for row in ends), key=versions.key)
+
+
+_NAMING = frozenset({
+    "opened_library", "library_not_loaded", "windows_dll_not_loaded", "cuda_library_not_opened",
+    "import_library_missing", "dependency_not_loaded",
+})  # fmt: skip
+"""Messages that name a library by which a release opens it."""
+
+
+def _openers(names: tuple[str, ...], case: Case) -> list[TensorflowRelease]:
+    """List the releases with GPU support that open all these names, oldest first: only the stated one, if it does.
+
+    Others are left out if they have no wheel for the stated Python, or do not open a library that the log opened.
+    """
+    rows = [*case.catalog.releases("tensorflow-gpu"), *case.catalog.releases("tensorflow")]
+    windows = case.reported.platform == "windows" or any(_DLL.match(name) for name in names)
+    rows = [row for row in rows if not windows or not versions.at_least(row.version, FIRST_WITHOUT_WINDOWS_GPU)]
+    found = [row for row in rows if row.gpu and all(opens(row, name) for name in names)]
+    if case.release in found:
+        return [case.release]
+    printed = _printed_by(case)
+    python = versions.minor(case.reported.python) if case.reported.python else None
+    opened = [row.values["library"] for row in case.messages if row.signature == "opened_library"]
+    opened = [name for name in opened if not name.startswith(("libcuda.", "nvcuda"))]
+    if printed is not None:
+        first, last = versions.key(printed[0]), versions.key(f"{printed[1]}.99")
+        found = [row for row in found if first <= versions.key(row.version) <= last]
+    nearer = [row for row in found if python is None or python in row.pythons]
+    nearest = [row for row in nearer if all(opens(row, name) for name in opened)]
+    return sorted(nearest or nearer or found, key=lambda row: versions.key(row.version))
+
+
+def opens(release: TensorflowRelease, name: str) -> bool:
+    dll = _DLL.match(name)
+    if dll is None:
+        return name != "" and any(own == name or own.startswith(f"{name}.") for own in release.libraries)
+    built = release.cudnn if dll["name"] == "cudnn" else release.cuda
+    if built is None:
+        return False
+    major, digits = str(versions.major(built)), dll["digits"]
+    return digits in {major, versions.minor(built).replace(".", "")} or (digits, major) == ("110", "11")
+
+
+def _command(openers: list[TensorflowRelease], case: Case, *, cuda: bool, cudnn: bool) -> str:
+    """Write the command that installs them the way the reporter installs; '' if there is none.
+
+    A command with TensorFlow's own version needs a stated release.
+    """
+    reported, release, stated = case.reported, openers[-1], openers == [case.release]
+    toolkit, library = release.cuda or "", release.cudnn or ""
+    python = versions.minor(reported.python) if reported.python else None
+    place = place_of(case)
+    if place in {"docker", "podman", "singularity", "kubernetes"}:
+        tag = GRAMMAR.published_tags.get(versions.minor(release.version), f"{versions.minor(release.version)}.0-gpu")
+        return f"docker run --rm --gpus all -it tensorflow/tensorflow:{tag}" if stated else ""
+    if place == "conda" and versions.major(toolkit) < _CONDA_TOOLKIT_ENDS:
+        return f"conda install -c conda-forge cudatoolkit={toolkit} cudnn={library}"
+    if release.and_cuda and python not in release.extra_fails_on:
+        return f"pip install '{release.package}[and-cuda]=={release.version}'" if stated else ""
+    major = versions.major(library)
+    apart = major < _CUDNN_PER_CUDA_ENDS
+    package = f"libcudnn{major}={library}.*-1+cuda{toolkit}" if apart else f"libcudnn9-cuda-{versions.major(toolkit)}"
+    wanted = [f"cuda-libraries-{toolkit.replace('.', '-')}"] * cuda + [f"'{package}'"] * cudnn
+    return f"sudo apt-get install {' '.join(wanted)}"
