@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 import msgspec
 
@@ -33,28 +32,6 @@ class Binding(msgspec.Struct, frozen=True):
     opaque: bool = False
 
 
-class _Base(NamedTuple):
-    """The base of an installation: a candidate with its image or system and its Python, which may be chosen.
-
-    ``bare`` is an image of a system without CUDA; the rest is as in `Binding`.
-    """
-
-    given: Candidate
-    chosen: tuple[str, ...]
-    unknown: tuple[Finding, ...]
-    bare: bool
-    opaque: bool
-
-
-class _Libraries(NamedTuple):
-    """The CUDA and cuDNN that an installation loads, and which of them were chosen."""
-
-    cuda: str | None
-    cudnn: str | None
-    chosen: tuple[str, ...] = ()
-    unknown: tuple[Finding, ...] = ()
-
-
 def bind(question: Question, catalog: Catalog) -> Binding:
     """Find the rows of a question. A name without one is an UNKNOWN finding, and None in the candidate."""
     day, os = question.as_of, question.os
@@ -66,12 +43,11 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     release = rows[0]
     devices, unknown_gpus = unknown.find_devices(question.gpus, question.capabilities, catalog)
     required = unknown.required_arch(devices, catalog) if question.arch is None else None
-    base = _base(question, release, question.arch or required or "x86_64", catalog)
-    libraries = _libraries(question, base, catalog)
+    base, no_base = _base(question, release, question.arch or required or "x86_64", catalog)
+    cuda, cudnn, no_wheel = _libraries(question, base, catalog)
+    opaque = base.unseen and question.install in {None, "system"} and not _NAMED_CUDA.match(question.base_image or "")
     late_caps = (row.bound for row in catalog.package_releases if day is not None and row.released > day)
-    given = msgspec.structs.replace(
-        base.given, cuda=libraries.cuda, cudnn=libraries.cudnn, devices=devices, unreleased=frozenset(late_caps)
-    )
+    given = msgspec.structs.replace(base, cuda=cuda, cudnn=cudnn, devices=devices, unreleased=frozenset(late_caps))
     found = with_rows(given, catalog)
     late = (unknown.not_yet(release, day),) if day is not None and release.released > day else ()
     held = dict.fromkeys((*question.beside, release.package), release.version)
@@ -83,14 +59,14 @@ def bind(question: Question, catalog: Catalog) -> Binding:
         "tensorflow": versions.bounds(question.tensorflow) is not None
         or versions.numbers(question.tensorflow) != versions.numbers(release.version),
         "package": not question.package and release.package != "tensorflow",
-        **dict.fromkeys((*base.chosen, *libraries.chosen), True),
+        **{name: not getattr(question, name) and getattr(given, name) for name in ("python", "cuda", "cudnn")},
         "arch": required is not None,
     }
     return Binding(
         found,
-        (*late, *wrong, *base.unknown, *unknown.without_row(found), *unknown_gpus, *libraries.unknown),
+        (*late, *wrong, *no_base, *unknown.without_row(found), *unknown_gpus, *no_wheel),
         tuple(name for name, is_chosen in chosen.items() if is_chosen),
-        opaque=base.opaque,
+        opaque=opaque,
     )
 
 
@@ -162,7 +138,9 @@ def distributions(
     return tuple(sorted(usable, key=lambda row: row.package != "tensorflow-cpu")) or rows[:1]
 
 
-def _base(question: Question, release: TensorflowRelease, arch: str, catalog: Catalog) -> _Base:
+def _base(
+    question: Question, release: TensorflowRelease, arch: str, catalog: Catalog
+) -> tuple[Candidate, tuple[Finding, ...]]:
     """Find the system and the Python: the given ones, those of the image, or the newest Python with a wheel."""
     name, install = question.base_image, question.install
     image = catalog.image(name) if name is not None else None
@@ -193,9 +171,7 @@ def _base(question: Question, release: TensorflowRelease, arch: str, catalog: Ca
         unseen=unseen,
         compat=True if image is not None else question.compat,
     )
-    chosen = ("python",) if question.python is None and python else ()
-    opaque = unseen and install in {None, "system"} and not _NAMED_CUDA.match(name or "")
-    return _Base(given, chosen, lacking, bare=plain is not None, opaque=opaque)
+    return given, lacking
 
 
 def _of_images(name: str, catalog: Catalog) -> OperatingSystem | None:
@@ -212,25 +188,28 @@ def _newest_python(question: Question, release: TensorflowRelease, arch: str) ->
     return max(usable or pythons, key=versions.key, default=None)
 
 
-def _libraries(question: Question, base: _Base, catalog: Catalog) -> _Libraries:
+_Libraries = tuple[str | None, str | None, tuple[Finding, ...]]
+"""The CUDA and cuDNN that an installation loads, and what is not known about them."""
+
+
+def _libraries(question: Question, base: Candidate, catalog: Catalog) -> _Libraries:
     """Return the CUDA and cuDNN that are loaded: the given ones, the extra's, the image's, or the build's."""
-    image, release, unseen, install = base.given.image, base.given.release, base.given.unseen, question.install
+    image, release, install = base.image, base.release, question.install
     if not release.gpu or not question.gpu:
-        return _Libraries(question.cuda, question.cudnn)
-    without_cuda = install in {"plain", "and-cuda"} or (install == "system" and base.bare)  # an own system may have it
+        return question.cuda, question.cudnn, ()
+    bare = question.base_image is not None and image is None and not base.unseen
+    without_cuda = install in {"plain", "and-cuda"} or (install == "system" and bare)  # an own system may have it
+    found: _Libraries = (release.cuda, release.cudnn, ())
     if install == "and-cuda" and release.and_cuda:
         found = _extra(question, release, catalog)
     elif image is not None:
-        found = _Libraries(image.cuda, image.cudnn, ("cuda", "cudnn"))
-    elif unseen and (named := _NAMED_CUDA.match(question.base_image or "")) is not None:
-        found = _Libraries(named["cuda"], None, ("cuda",))
-    elif unseen or (without_cuda and not (question.cuda or question.cudnn)):
-        found = _Libraries(None, None)
-    else:
-        found = _Libraries(release.cuda, release.cudnn, ("cuda", "cudnn"))
-    filled = {"cuda": question.cuda or found.cuda, "cudnn": question.cudnn or found.cudnn}
-    chosen = tuple(name for name in found.chosen if getattr(question, name) is None and filled[name] is not None)
-    return _Libraries(filled["cuda"], filled["cudnn"], chosen, found.unknown)
+        found = (image.cuda, image.cudnn, ())
+    elif base.unseen:
+        named = _NAMED_CUDA.match(question.base_image or "")
+        found = (named["cuda"] if named is not None else None, None, ())
+    elif without_cuda and not (question.cuda or question.cudnn):
+        found = (None, None, ())
+    return question.cuda or found[0], question.cudnn or found[1], found[2]
 
 
 _NAMED_CUDA = re.compile(r"(?:docker\.io/)?nvidia/cuda:(?P<cuda>[0-9]{1,2}\.[0-9]{1,2})")
@@ -239,9 +218,8 @@ _NAMED_CUDA = re.compile(r"(?:docker\.io/)?nvidia/cuda:(?P<cuda>[0-9]{1,2}\.[0-9
 
 def _extra(question: Question, release: TensorflowRelease, catalog: Catalog) -> _Libraries:
     """Resolve the extra ``and-cuda`` as an installer does: an exact pin stays, a range takes the newest inside it."""
-    both = ("cuda", "cudnn")
     if release.cuda is None:  # no claim about the lines of the extra's wheels
-        return _Libraries(None, release.cudnn, both)
+        return None, release.cudnn, ()
     bounds = {bound.name: bound for bound in map(parse, release.and_cuda)}
     major = versions.major(release.cuda)
     runtime = bounds.get(f"nvidia-cuda-runtime-cu{major}")
@@ -250,11 +228,11 @@ def _extra(question: Question, release: TensorflowRelease, catalog: Catalog) -> 
     cuda = release.cuda if newest is None else versions.minor(newest)
     line = bounds.get(f"nvidia-cudnn-cu{major}")
     if line is None:
-        return _Libraries(cuda, release.cudnn, both)
+        return cuda, release.cudnn, ()
     exact = next((version for operator, version in line.bounds if operator == "=="), None)
     cudnn = exact or catalog.newest_wheel(line.name, line.bounds, question.as_of)
     if cudnn is None:
         variant = "wheel" if question.as_of is None else "wheel_then"
         lacking = finding(Code.UNKNOWN, variant, wheel=line.name, day=question.as_of)
-        return _Libraries(cuda, None, both, (lacking,))
-    return _Libraries(cuda, cudnn, both)
+        return cuda, None, (lacking,)
+    return cuda, cudnn, ()

@@ -86,9 +86,8 @@ def test_stronger_source_wins_and_weaker_ones_are_kept() -> None:
 def test_recogniser_states_fields_that_fit_the_grammar(row: Recogniser) -> None:
     groups = re.compile(row.pattern, re.ASCII).groupindex
     named = {re.sub("_[0-9]$", "", group) for group in groups} - {"index"}
-    assert {CONVERSIONS.get(name, (name, str))[0].partition(".")[0] for name in named} <= GRAMMAR.fields.keys() | {
-        "built"
-    }
+    allowed = GRAMMAR.fields.keys() | {"built", "package", "version", "variable", "setting"}
+    assert {CONVERSIONS.get(name, (name, str))[0].partition(".")[0] for name in named} <= allowed
     assert all(fits(field, value) for field, value in row.says.items())
     assert named or row.says
     assert bool(row.needles) != bool(row.near)
