@@ -57,7 +57,7 @@ class RunObservation:
 
 
 class ImageUnavailableError(InfrastructureError):
-    """A base image is not available on this machine. It is reported as an answer; nothing is claimed."""
+    """A published image is not available on this machine. It is reported as an answer; nothing is claimed."""
 
 
 def reproduce(
@@ -78,7 +78,7 @@ def _run(analysis: Analysis, tools: ReproduceTools) -> Run:
         return Run(reproduced=None, needs=recipe.why_not)
     try:
         image = image_of(recipe, environment, tools)
-    except ImageUnavailableError as error:
+    except (BaseUnavailableError, ImageUnavailableError) as error:
         return Run(reproduced=None, needs=f"its base image is not available on this machine: {error.message}")
     lock = with_deviations(lock_of(environment, tools), recipe.deviations) if environment is not None else ""
     seen = observe(image, environment, tools, recipe.host, lock=lock)
@@ -104,7 +104,7 @@ def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTool
         return Proof(needs="no wheels exist for the closest environment: use the published image")
     try:
         image = environment_image(near, tools)
-    except ImageUnavailableError as error:
+    except BaseUnavailableError as error:
         return Proof(needs=f"its base image is not available on this machine: {error.message}")
     seen = observe(image, near, tools, document.recipe.host, suite_there=False, lock=lock_of(near, tools))
     return proof(document, seen)
@@ -188,7 +188,7 @@ def repeated_messages(reported: tuple[MessageMatch, ...], seen: tuple[MessageMat
 def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTools) -> str:
     """Build the recipe and return the image's reference.
 
-    Raises ImageUnavailableError if its base is missing here, BuildFailedError if a step fails.
+    Raises BaseUnavailableError or ImageUnavailableError if its base is missing here, BuildFailedError if a step fails.
     """
     if environment is None:
         return _on_published(recipe, tools)
@@ -200,14 +200,9 @@ def image_of(recipe: Recipe, environment: Environment | None, tools: ReproduceTo
 
 
 def environment_image(environment: Environment, tools: ReproduceTools) -> str:
-    committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
-    workspace = tools.workspace if committed else tools.workspace.for_reports
-    tools.say(f"{environment.id}: {'locked' if committed else 'locking'}")
-    try:
-        built = ensure(environment, tools.catalog, workspace, tools.engine, _steps(environment.id, tools))
-    except BaseUnavailableError as error:
-        raise ImageUnavailableError(error.message, hint=error.hint) from error
-    return built.record.reference
+    workspace = _workspace_of(environment, tools)
+    tools.say(f"{environment.id}: {'locked' if workspace is tools.workspace else 'locking'}")
+    return ensure(environment, tools.catalog, workspace, tools.engine, _steps(environment.id, tools)).record.reference
 
 
 def _steps(name: str, tools: ReproduceTools) -> Callable[[Step], None]:
@@ -308,10 +303,14 @@ def _printed(image: Image, simulated: Simulation | None, engine: Engine) -> str:
     return "\n".join([*document.log, *empty])
 
 
+def _workspace_of(environment: Environment, tools: ReproduceTools) -> Workspace:
+    """Return the workspace with the environment's lock: the user's own, else that of reports."""
+    committed = lockfile.of_context(tools.workspace.context(environment.id)) is not None
+    return tools.workspace if committed else tools.workspace.for_reports
+
+
 def _context_of(environment: Environment, tools: ReproduceTools) -> Path:
-    """Return the context with the environment's lock: the committed one, else that of reports."""
-    contexts = [place.context(environment.id) for place in (tools.workspace, tools.workspace.for_reports)]
-    return next((context for context in contexts if lockfile.of_context(context) is not None), contexts[0])
+    return _workspace_of(environment, tools).context(environment.id)
 
 
 def lock_of(environment: Environment, tools: ReproduceTools) -> str:

@@ -27,11 +27,11 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,5}|[a-z]{2,6});")
 _ELEMENT = re.compile(r'(?m)^[ \t]{1,16}("(?:[^"\\\n]|\\.){0,3900}"),?[ \t]{0,4}$')
 _NUMBERED = re.compile(r"^\s{0,8}([0-9]{1,6})(?:\s?[|:\u2502]\s?|\t|\s{2,4})(?=\S)", re.ASCII)
 _A_NUMBER = re.compile(r"(?m)^[ \t]{0,8}[0-9]{1,6}(?: ?[|:\u2502]|\t|  )", re.ASCII)
-_TYPED = {
+_TYPED = str.maketrans({
     "\u00a0": " ", "\u2003": " ", "\u3000": " ", "\ufeff": "", "\u200b": "", "\u200c": "", "\u200d": "",
     "\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\uff0c": ",", "\uff1a": ":", "\uff1b": ";",
     "\uff08": "(", "\uff09": ")", "\uff1d": "=", "\u3001": ",", "\u0130": "I",
-}  # fmt: skip
+})  # fmt: skip
 """Typographic punctuation and its ASCII form; digits and letters stay unchanged."""
 
 _CELLS = re.compile(r"</t[dh]>[ \t]{0,8}<t[dh]\b[^<>\n]{0,200}>", re.IGNORECASE)
@@ -51,7 +51,6 @@ _DIGITS = str.maketrans("lIO", "110")
 """Letters that character recognition writes in place of digits."""
 
 _FOREIGN = re.compile("|".join(GRAMMAR.translations))
-_TYPOGRAPHY = re.compile("[" + "".join(_TYPED) + "]")
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _without_marks(text: str) -> str:
         text = _ESCAPES.sub("", text)
     if not text.isascii():
         text = _FOREIGN.sub(lambda match: GRAMMAR.translations[match[0]], text)
-        text = _TYPOGRAPHY.sub(lambda match: _TYPED[match[0]], text)
+        text = text.translate(_TYPED)
     text = _LONG.sub(r"\1", text)
     if ">" in text:
         text = _QUOTES.sub("", text)

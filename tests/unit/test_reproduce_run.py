@@ -13,7 +13,7 @@ from suite_messages import answer_to
 from envbuilder.catalog.store import load
 from envbuilder.engine.port import ContainerSpec
 from envbuilder.environment import Environment
-from envbuilder.errors import BuildFailedError, InfrastructureError
+from envbuilder.errors import BaseUnavailableError, BuildFailedError, InfrastructureError
 from envbuilder.image import debian
 from envbuilder.image.names import BASE_KEY_LABEL
 from envbuilder.reproduce import run
@@ -83,8 +83,8 @@ def based(tools: ReproduceTools) -> FakeEngine:
     return tools.engine
 
 
-def test_missing_base_raises_image_unavailable(tools: ReproduceTools, environment: Environment) -> None:
-    with pytest.raises(ImageUnavailableError, match="no base for debian-bookworm") as caught:
+def test_missing_base_raises_base_unavailable(tools: ReproduceTools, environment: Environment) -> None:
+    with pytest.raises(BaseUnavailableError, match="no base for debian-bookworm") as caught:
         environment_image(environment, tools)
     assert "no such host" in caught.value.message
     assert "mmdebstrap" in caught.value.hint
