@@ -49,7 +49,10 @@ def bind(question: Question, catalog: Catalog) -> Binding:
     late_caps = (row.bound for row in catalog.package_releases if day is not None and row.released > day)
     given = msgspec.structs.replace(base, cuda=cuda, cudnn=cudnn, devices=devices, unreleased=frozenset(late_caps))
     found = with_rows(given, catalog)
-    late = (unknown.not_yet(release, day),) if day is not None and release.released > day else ()
+    late: tuple[Finding, ...] = ()
+    if day is not None and release.released > day:
+        named = {"name": name_of(release), "released": release.released, "day": day}
+        late = (finding(Code.NOT_INSTALLABLE, "not_yet", (release,), **named),)
     held = dict.fromkeys((*question.beside, release.package), release.version)
     wrong = (
         *(unknown.elsewhere(os, name_of(release), release.version, os or "") if question.gpu else ()),

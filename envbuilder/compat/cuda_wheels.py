@@ -8,7 +8,7 @@ import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import BaseImage, SystemCuda, TensorflowRelease
+from envbuilder.catalog.rows import SystemCuda, TensorflowRelease
 from envbuilder.compat.findings import finding
 from envbuilder.compat.requirement import parse
 from envbuilder.finding import Code, Finding
@@ -41,10 +41,6 @@ def wheel_stacks(
             pin = f"{line}=={version}"
             wheels = tuple(pin if parse(text).name == line else text for text in donor.cuda_wheels)
             yield CudaStack(cuda or versions.minor(donor.cuda), version, wheels, chosen)
-
-
-def base_stack(image: BaseImage) -> CudaStack:
-    return CudaStack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
 
 
 def system_stacks(

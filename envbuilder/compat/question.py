@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -57,27 +57,22 @@ class QuestionOptions(Question, frozen=True, kw_only=True):
     protobuf: str | None = None
 
 
-class _Grammar(NamedTuple):
-    option: str
-    pattern: str
-    example: str
-
-
-_GRAMMARS: dict[str, _Grammar] = {
-    "tensorflow": _Grammar("--tensorflow", rf"|{SPEC}", "a release such as 2.20.0, latest, or a range such as ~=2.19"),
-    "python": _Grammar("--python", r"[23]\.[0-9]{1,2}(?:\.[0-9]{1,3})?", "a Python such as 3.11"),
-    "cuda": _Grammar("--cuda", DOTTED, "a toolkit such as 12.5"),
-    "cudnn": _Grammar("--cudnn", DOTTED, "a version such as 9.3 or 8.9.7"),
-    "driver": _Grammar("--driver", rf"[Rr]?{DOTTED}", "a Linux driver such as 535.104.05, or a branch such as 535"),
-    "gpus": _Grammar("--gpu", r"[A-Za-z0-9|][ -~®™\u00d7]{0,299}", "a GPU such as H100"),
-    "capabilities": _Grammar("--compute-capability", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 9.0"),
-    "base_image": _Grammar("--base-image", r"[a-z0-9][A-Za-z0-9._/:@-]{0,255}", "an image reference"),
-    "os": _Grammar("--os", r"[a-z0-9][a-z0-9.-]{0,63}", "a system such as debian-bookworm"),
-    "packages": _Grammar("--with", rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,63}}=={RELEASE}", "a pin such as numpy==2.0.0"),
-    "numpy": _Grammar("--numpy", RELEASE, "a version such as 2.0.0"),
-    "protobuf": _Grammar("--protobuf", RELEASE, "a version such as 4.25.3"),
-    "as_of": _Grammar("--as-of", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-11-20"),
+_GRAMMARS: dict[str, tuple[str, str, str]] = {
+    "tensorflow": ("--tensorflow", rf"|{SPEC}", "a release such as 2.20.0, latest, or a range such as ~=2.19"),
+    "python": ("--python", r"[23]\.[0-9]{1,2}(?:\.[0-9]{1,3})?", "a Python such as 3.11"),
+    "cuda": ("--cuda", DOTTED, "a toolkit such as 12.5"),
+    "cudnn": ("--cudnn", DOTTED, "a version such as 9.3 or 8.9.7"),
+    "driver": ("--driver", rf"[Rr]?{DOTTED}", "a Linux driver such as 535.104.05, or a branch such as 535"),
+    "gpus": ("--gpu", r"[A-Za-z0-9|][ -~®™\u00d7]{0,299}", "a GPU such as H100"),
+    "capabilities": ("--compute-capability", r"[0-9]{1,2}\.[0-9]", "a compute capability such as 9.0"),
+    "base_image": ("--base-image", r"[a-z0-9][A-Za-z0-9._/:@-]{0,255}", "an image reference"),
+    "os": ("--os", r"[a-z0-9][a-z0-9.-]{0,63}", "a system such as debian-bookworm"),
+    "packages": ("--with", rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,63}}=={RELEASE}", "a pin such as numpy==2.0.0"),
+    "numpy": ("--numpy", RELEASE, "a version such as 2.0.0"),
+    "protobuf": ("--protobuf", RELEASE, "a version such as 4.25.3"),
+    "as_of": ("--as-of", r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-11-20"),
 }
+"""Of each field its option, its expression and an example."""
 
 
 def question(options: QuestionOptions) -> Question:
@@ -86,11 +81,11 @@ def question(options: QuestionOptions) -> Question:
     bare = {name: re.sub(r"^[vV](?=[0-9])", "", text) for name, text in versioned.items()}  # v2.18.1, nvcc's V12.5.82
     driver = driver_in(options.driver) if options.driver is not None else None
     options = msgspec.structs.replace(options, driver=driver, **bare)
-    for field, grammar in _GRAMMARS.items():
+    for field, (option, pattern, example) in _GRAMMARS.items():
         value = getattr(options, field)
         for text in value if isinstance(value, tuple) else (value,):
-            if text is not None and not re.fullmatch(grammar.pattern, text):
-                message = f"{grammar.option} {text!r} is not {grammar.example}"
+            if text is not None and not re.fullmatch(pattern, text):
+                message = f"{option} {text!r} is not {example}"
                 raise UsageError(message, hint="see `envbuilder check --help`")
     if problem := _mistake(options):
         raise UsageError(problem[0], hint=problem[1])

@@ -19,7 +19,7 @@ from envbuilder.catalog.rows import BaseImage, OperatingSystem, TensorflowReleas
 from envbuilder.compat import unknown
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.candidate import Candidate, with_rows
-from envbuilder.compat.cuda_wheels import CudaStack, base_stack, no_stack, system_stacks, wheel_stacks
+from envbuilder.compat.cuda_wheels import CudaStack, no_stack, system_stacks, wheel_stacks
 from envbuilder.compat.environment_id import environment_id, rejected_id
 from envbuilder.compat.findings import finding
 from envbuilder.compat.requirement import exact_pins, parse
@@ -183,7 +183,8 @@ class Resolver:
             return self._first_that_fits(release, stacks, None, asked) or _without_stack(release, asked, catalog)
         own = system_stacks(release, system.packages, asked.cudnn, catalog) if system.packages is not None else ()
         found = self._first_that_fits(release, own, image, asked)
-        return found or self._with_stack(release, base_stack(image), image, *_not_in_base(image, asked))
+        whole = CudaStack(cuda=image.cuda, cudnn=image.cudnn, wheels=(), chosen=("cuda", "cudnn"))
+        return found or self._with_stack(release, whole, image, *_not_in_base(image, asked))
 
     def _first_that_fits(
         self, release: TensorflowRelease, stacks: Iterable[CudaStack], image: BaseImage | None, asked: Combination

@@ -11,7 +11,7 @@ from datetime import date
 from envbuilder import versions
 from envbuilder.catalog import gpu_names
 from envbuilder.catalog.model import Catalog
-from envbuilder.catalog.rows import Gpu, TensorflowRelease
+from envbuilder.catalog.rows import Gpu
 from envbuilder.compat.candidate import Candidate, Device
 from envbuilder.compat.findings import finding, listed, name_of
 from envbuilder.finding import Code, Finding, written
@@ -44,13 +44,6 @@ def _neighbours(version: str, known: list[str]) -> list[str]:
     """Return the versions just below and above one, from a list that begins with the oldest."""
     place = bisect_left(known, versions.key(version), key=versions.key)
     return known[max(place - 1, 0) : place + 1]
-
-
-def not_yet(release: TensorflowRelease, day: str) -> Finding:
-    """NOT_INSTALLABLE: a release was uploaded after a day."""
-    return finding(
-        Code.NOT_INSTALLABLE, "not_yet", (release,), name=name_of(release), released=release.released, day=day
-    )
 
 
 def near_gpus(name: str, catalog: Catalog) -> tuple[Gpu, ...]:

@@ -29,7 +29,6 @@ from envbuilder.reproduce.terms import missing_libraries
 _STUB = 34
 """CUDA_ERROR_STUB_LIBRARY, the answer of the toolkit's stub to cuInit."""
 
-_MOST = 4
 _PATH = "LD_LIBRARY_PATH"
 _PLAIN_PATH = re.compile(r"[\w~./+@:-]*", re.ASCII)
 _HIDES_ALL = re.compile(r"\s*(?:-.*|NoDevFiles)?\s*")

@@ -198,15 +198,9 @@ def _opened_on_demand(candidate: Candidate) -> Iterator[Finding]:
 
 
 def _next_patch_that_finds_cuda(release: TensorflowRelease, catalog: Catalog) -> str | None:
-    later = (
-        row.version
-        for version in catalog.versions
-        if versions.minor(version) == versions.minor(release.version)
-        and versions.key(version) > versions.key(release.version)
-        for row in catalog.distributions(version)
-        if row.package == release.package and row.finds_cuda == "wheels"
-    )
-    return next(later, None)
+    alike = (row for row in catalog.releases(release.package) if row.finds_cuda == "wheels")
+    later = (row.version for row in alike if versions.key(row.version) > versions.key(release.version))
+    return next((text for text in later if versions.minor(text) == versions.minor(release.version)), None)
 
 
 RULES: tuple[Rule, ...] = (
