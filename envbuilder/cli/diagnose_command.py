@@ -27,8 +27,8 @@ def command(python: str, captured: str | None, form: str) -> None:
     from envbuilder.cli.capture_command import capture, words_of
     from envbuilder.cli.output import finish
     from envbuilder.errors import InputError, Problem
-    from envbuilder.reproduce.analysis import read_report
     from envbuilder.reproduce.faults import as_text, diagnose_captured
+    from envbuilder.reproduce.job import read_report
     from envbuilder.reproduce.report.captured import parse
 
     words = words_of(python)

@@ -20,7 +20,7 @@ import click
 def command(report: str, *, dry_run: bool, prove: bool, form: str) -> None:
     from envbuilder.catalog.store import load
     from envbuilder.cli.output import finish
-    from envbuilder.reproduce.analysis import reproduce_report
+    from envbuilder.reproduce.job import reproduce_report
     from envbuilder.reproduce.render import as_markdown, as_text
     from envbuilder.support.console import Console
     from envbuilder.workspace import Workspace

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from envbuilder import host
 from envbuilder.catalog.model import Catalog
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem
@@ -19,8 +16,6 @@ from envbuilder.reproduce.messages.catalog import find
 from envbuilder.reproduce.question import Case
 from envbuilder.reproduce.rebuild import Rebuild, plan
 from envbuilder.reproduce.report.read import cleaned, read
-from envbuilder.reproduce.transcript import read_text
-from envbuilder.support.console import Console
 from envbuilder.workspace import Workspace, write_atomically
 
 
@@ -76,30 +71,3 @@ def with_command(document: ReproduceDocument, workspace: Workspace | None = None
         file = str(path.relative_to(workspace.root))
     commands = (f"envbuilder run {file}", *near.commands)
     return msgspec.structs.replace(document, nearest=msgspec.structs.replace(near, commands=commands))
-
-
-def read_report(report: str) -> str:
-    """Read a report from a file, or from standard input for ``-``. Raises InputError if it cannot be read."""
-    try:
-        if report == "-":
-            return read_text(sys.stdin.buffer)
-        with Path(report).open("rb") as stream:
-            return read_text(stream)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError((Problem(report, 0, "", reason),), hint="give a file, or - for standard input") from error
-
-
-def reproduce_report(
-    report: str, workspace: Workspace, console: Console, catalog: Catalog, *, dry_run: bool = False, prove: bool = False
-) -> ReproduceDocument:
-    """Process a report: with ``dry_run`` without any build, with ``prove`` including the closest environment."""
-    text, driver = read_report(report), host.describe().driver
-    if dry_run:
-        return with_command(analyse(text, catalog, driver).document)
-    # Imported here because the engine and the suite take half of the start-up time, and a dry run needs neither.
-    from envbuilder.engine.docker import connect  # noqa: PLC0415
-    from envbuilder.reproduce.run import ReproduceTools, reproduce  # noqa: PLC0415
-
-    tools = ReproduceTools(catalog, workspace, connect(), console.say)
-    return reproduce(text, tools, driver, prove=prove)
