@@ -140,8 +140,8 @@ def naive(engine: DockerEngine, release: str, flavor: Flavor) -> str:
 def ours(engine: DockerEngine, release: str, flavor: Flavor, form: str) -> tuple[str, tuple[Omitted, ...]]:
     """Build an environment from the committed lock of its form; return its image and what that leaves out."""
     catalog, here, made = load(), Workspace(Path.cwd()), Workspace(Path.cwd() / "out" / "size")
-    wish = Combination(tensorflow=release, os=OS, flavor=flavor, variant="devel" if form == DEVEL else "runtime")
-    ships = resolve(wish, catalog)
+    combination = Combination(tensorflow=release, os=OS, flavor=flavor, variant="devel" if form == DEVEL else "runtime")
+    ships = resolve(combination, catalog)
     assert isinstance(ships, Environment)  # noqa: S101 - a release that ships
     if form in {DEVEL, RUNTIME}:
         record = ensure(ships, catalog, here, engine, quiet).record

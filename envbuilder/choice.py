@@ -19,7 +19,7 @@ from envbuilder.compat.selectors import select
 from envbuilder.compat.unknown import near_gpus
 from envbuilder.environment import Environment
 from envbuilder.errors import InputError, Problem, UnsatisfiableError, UsageError
-from envbuilder.matrix import REQUIREMENT, BaseWish, Matrix, OnTop
+from envbuilder.matrix import REQUIREMENT, Matrix, MatrixBase, OnTop
 from envbuilder.support import console, pem
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, settings_in, shipped, users_text
@@ -132,20 +132,20 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     if not parsed.bases:
         return parsed, catalog
     rows, problems, unseen = [], [], []
-    for name, wish in parsed.bases.items():
-        found = read_document(Workspace(root).base(wish.image.rpartition("@")[2]), BaseFacts)
-        row = as_system(name, found, wish.python, catalog.systems) if found is not None and not found.refused else None
+    for name, base in parsed.bases.items():
+        found = read_document(Workspace(root).base(base.image.rpartition("@")[2]), BaseFacts)
+        row = as_system(name, found, base.python, catalog.systems) if found is not None and not found.refused else None
         given = _given_on(parsed, name)
         packages = tuple(dict.fromkeys(one for each in given for one in each.system_packages))
         asked = (*packages, *(one for each in given for one in each.certificates))
         if found is not None and found.packages != "apt" and asked:
             text = f"{', '.join(asked)} cannot be installed on it: it has {found.packages or 'nothing'} instead of apt"
         elif row is None or catalog.system(name) is not None:
-            text = _why_not(name, found, wish, catalog)
-            unseen += [wish.image] if found is None else []
+            text = _why_not(name, found, base, catalog)
+            unseen += [base.image] if found is None else []
         else:
             # By the name that the matrix gives: another registry may have the same image.
-            rows.append(msgspec.structs.replace(row, image=wish.image))
+            rows.append(msgspec.structs.replace(row, image=base.image))
             if loose := [one for one in packages if "=" not in one]:
                 text = f"{', '.join(loose)} on {name} without a version: each build takes what apt has on its day"
                 console.warn(f"{text}; write {loose[0]}=VERSION")
@@ -221,15 +221,15 @@ def _required(given: OnTop, root: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*given.packages, *(line for _, line in requirements))))
 
 
-def _why_not(name: str, found: BaseFacts | None, wish: BaseWish, catalog: Catalog) -> str:
+def _why_not(name: str, found: BaseFacts | None, base: MatrixBase, catalog: Catalog) -> str:
     if catalog.system(name) is not None:
         return f"{name} is the name of a system of the catalogue: give the base another name"
     if found is None:
-        return f"{wish.image} has not been inspected yet"
+        return f"{base.image} has not been inspected yet"
     if found.refused:
         return f"nothing can be built on it: {found.refused}"
     held = ", ".join(python.version for python in found.pythons if python.venv) or "none"
-    return f"it has no Python {wish.python or 'that its packages are known to bring'} with venv; it holds {held}"
+    return f"it has no Python {base.python or 'that its packages are known to bring'} with venv; it holds {held}"
 
 
 def choose_all(matrices: Sequence[str], selectors: Sequence[str], root: Path, catalog: Catalog) -> tuple[Choice, ...]:

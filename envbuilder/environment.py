@@ -63,7 +63,7 @@ def with_notebook(added: Additions) -> Additions:
 
 
 class Combination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One cell of a matrix, as wished: None is "choose for me".
+    """One cell of a matrix: None is "choose for me".
 
     ``packages`` are extra requirements (``numpy==2.0.0``); ``controls`` name deliberate defects (see `controls`).
     """
@@ -96,7 +96,7 @@ class RegistryBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     states_driver: bool = False
 
 
-class SystemCudaWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SystemCuda(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """CUDA of packages, to be installed on the system called ``os``.
 
     ``component`` is where in the distribution's archive the ``packages`` are, or ``repository`` the name of a further
@@ -161,7 +161,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
     base: RegistryBase | msgspec.UnsetType = msgspec.UNSET
-    system_cuda: SystemCudaWish | msgspec.UnsetType = msgspec.UNSET
+    system_cuda: SystemCuda | msgspec.UnsetType = msgspec.UNSET
     additions: Additions | msgspec.UnsetType = msgspec.UNSET
     variant: Literal["runtime", "notebook"] | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="form")
     unused_wheels: tuple[NotInstalled, ...] | msgspec.UnsetType = msgspec.field(
@@ -200,7 +200,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return self.base or None
 
     @property
-    def packaged_cuda(self) -> SystemCudaWish | None:
+    def packaged_cuda(self) -> SystemCuda | None:
         """Return what the distribution's packages bring of CUDA, where they do."""
         return self.system_cuda or None
 

@@ -1,4 +1,4 @@
-"""A matrix: what a user wishes to have built, as read from ``matrices/*.yaml``."""
+"""A matrix: what is to be built, as read from ``matrices/*.yaml``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BaseImageText = Annotated[
 ]
 
 
-class BaseWish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatrixBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A base of your own: an image by its digest, and the one of its Pythons to use (without it: the newest)."""
 
     image: BaseImageText
@@ -206,7 +206,7 @@ class Matrix(OnTop, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: NameText
     id: TagText | None = None
-    bases: dict[NameText, BaseWish] = {}
+    bases: dict[NameText, MatrixBase] = {}
     axes: Axes | None = None
     include: tuple[Include, ...] = ()
     exclude: tuple[Exclude, ...] = ()

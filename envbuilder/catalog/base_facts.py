@@ -83,7 +83,7 @@ def as_system(
 ) -> OperatingSystem | None:
     """Make the row under which a matrix's base is known; None without the wanted Python, or without any.
 
-    Without a wish, the Python is the newest that the image has, or else the first that its packages bring.
+    If none is wanted, the Python is the newest that the image has, or else the first that its packages bring.
     """
     held, brought = [one.version for one in facts.pythons if one.venv], _brought(facts, systems)
     python = wanted or max(held, key=versions.key, default=None) or next(iter(brought), None)

@@ -27,19 +27,21 @@ def environment_id(
     return _composed(combination, (release.version, python, cuda, cudnn, place), release.package)
 
 
-def rejected_id(wish: Combination) -> str:
+def rejected_id(combination: Combination) -> str:
     """Compose the id of a combination that was not resolved; it leaves out open axes."""
-    on_gpu, place = wish.flavor == "gpu", (wish.os or "").removeprefix("debian-")
-    cuda = f"cu{wish.cuda}" if on_gpu and wish.cuda else wish.flavor
-    cudnn = (wish.cudnn or "") if on_gpu else ""
-    return _composed(wish, (wish.tensorflow, wish.python or "", cuda, cudnn, place), wish.package)
+    on_gpu, place = combination.flavor == "gpu", (combination.os or "").removeprefix("debian-")
+    cuda = f"cu{combination.cuda}" if on_gpu and combination.cuda else combination.flavor
+    cudnn = (combination.cudnn or "") if on_gpu else ""
+    return _composed(
+        combination, (combination.tensorflow, combination.python or "", cuda, cudnn, place), combination.package
+    )
 
 
-def _composed(wish: Combination, names: tuple[str, str, str, str, str], package: str | None) -> str:
+def _composed(combination: Combination, names: tuple[str, str, str, str, str], package: str | None) -> str:
     tensorflow, python, cuda, cudnn, place = names
-    py, arch = python.replace(".", ""), "" if wish.arch == "x86_64" else wish.arch
+    py, arch = python.replace(".", ""), "" if combination.arch == "x86_64" else combination.arch
     parts = (f"tf{tensorflow}", f"py{py}" * bool(py), cuda, f"cudnn{cudnn}" * bool(cudnn), place, arch)
-    return _tag("-".join(filter(None, (*parts, *_suffixes(wish, package)))))
+    return _tag("-".join(filter(None, (*parts, *_suffixes(combination, package)))))
 
 
 def _suffixes(combination: Combination, package: str | None) -> tuple[str, ...]:
@@ -68,7 +70,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _short(version: str, wish: str | None) -> str:
+def _short(version: str, given: str | None) -> str:
     """Return the version that an id shows: the minor version, or a longer one if the combination has it."""
-    longer = wish is not None and len(versions.numbers(wish)) > 2 and versions.is_prefix(wish, version)  # noqa: PLR2004
-    return wish if wish is not None and longer else versions.minor(version)
+    longer = given is not None and len(versions.numbers(given)) > 2 and versions.is_prefix(given, version)  # noqa: PLR2004
+    return given if given is not None and longer else versions.minor(version)

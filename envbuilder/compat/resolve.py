@@ -31,7 +31,7 @@ from envbuilder.environment import (
     NotInstalled,
     RegistryBase,
     Rejection,
-    SystemCudaWish,
+    SystemCuda,
     with_notebook,
 )
 from envbuilder.finding import Code, Finding, Severity, is_condition
@@ -129,8 +129,8 @@ class Resolver:
         row, part = next((one for one in tried if not one[1].fails), first) if first[1].fails else first
         base = part.system.name if part.system is not None and part.system.brings is not None else None
         cuda, cudnn = combination.cuda, combination.cudnn
-        wish = Combination(tensorflow=version, package=row.package, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
-        return Parts(row, part, self._cuda_part(wish, base))
+        asked = Combination(tensorflow=version, package=row.package, flavor=flavor, arch=arch, cuda=cuda, cudnn=cudnn)
+        return Parts(row, part, self._cuda_part(asked, base))
 
     def _evaluate_python(self, asked: Combination) -> PythonPart:
         """Choose the system and the Python: of the open ones, those with the fewest errors.
@@ -335,11 +335,11 @@ def _environment(
     )
 
 
-def _system_cuda(system: OperatingSystem, stack: CudaStack) -> SystemCudaWish | msgspec.UnsetType:
+def _system_cuda(system: OperatingSystem, stack: CudaStack) -> SystemCuda | msgspec.UnsetType:
     row = system.packages
     if row is None or stack.cudnn is None:
         return msgspec.UNSET
-    return SystemCudaWish(
+    return SystemCuda(
         os=row.os,
         component=row.component,
         repository=row.repository,

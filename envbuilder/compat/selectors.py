@@ -29,7 +29,7 @@ _VERSIONS = frozenset({"tensorflow", "python", "cuda", "cudnn"})
 Term = tuple[str | None, str]
 """A key and its value; a glob on ids has no key."""
 
-_Wish = TypeVar("_Wish", Rejection, Excluded)
+_Row = TypeVar("_Row", Rejection, Excluded)
 
 
 def select(
@@ -56,12 +56,12 @@ def select(
     return wanted
 
 
-def select_wishes(
-    wishes: tuple[_Wish, ...], selectors: Sequence[str], environments: tuple[Environment, ...]
-) -> tuple[_Wish, ...]:
+def select_combinations(
+    rows: tuple[_Row, ...], selectors: Sequence[str], environments: tuple[Environment, ...]
+) -> tuple[_Row, ...]:
     """Keep the combinations without an environment that match; the newest release is that of an environment."""
     groups = _groups(selectors, environments)
-    return tuple(row for row in wishes if _all_match(row.combination, rejected_id(row.combination), groups))
+    return tuple(row for row in rows if _all_match(row.combination, rejected_id(row.combination), groups))
 
 
 def _groups(selectors: Sequence[str], environments: tuple[Environment, ...]) -> list[list[Term]]:

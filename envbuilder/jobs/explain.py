@@ -60,15 +60,15 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
     known: list[str] = [*(code.value for code in Code), *(reason.value for reason in Reason)]
     ships = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
     names = (matrix,) if matrix is not None else (*local_matrices(root), *map(str, ships))
-    for wishes, known_here in (read_known(one, root, catalog) for one in names):
-        resolved = plan(wishes, known_here)
+    for parsed, known_here in (read_known(one, root, catalog) for one in names):
+        resolved = plan(parsed, known_here)
         rows: dict[str, Environment | Rejection] = {row.id: row for row in resolved.environments}
         rows |= {row.id: row for row in resolved.rejections}
         match rows.get(name):
             case Environment() as environment:
-                return _environment(wishes.name, environment, known_here)
+                return _environment(parsed.name, environment, known_here)
             case Rejection() as rejection:
-                return ExplainDocument(matrix=wishes.name, rejection=rejection, reasons=(rejection.sentence,))
+                return ExplainDocument(matrix=parsed.name, rejection=rejection, reasons=(rejection.sentence,))
         known += rows
     near = difflib.get_close_matches(name, known, n=3) or difflib.get_close_matches(name.upper(), known, n=3)
     hint = (

@@ -18,7 +18,7 @@ from envbuilder.compat.check_text import mark, nearest_line
 from envbuilder.compat.fleet import FleetHost, HostKind, choose_for, kinds_of, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import QuestionOptions, question
-from envbuilder.compat.selectors import select, select_wishes
+from envbuilder.compat.selectors import select, select_combinations
 from envbuilder.environment import WHOLE, Change, Combination, Environment, Predicate, Rejection, Resolved
 from envbuilder.errors import NothingSelectedError, UsageError
 from envbuilder.finding import Code, Finding, obstacle
@@ -175,7 +175,7 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
         matrix=matrix.name,
         environments=findings.rows(PlannedEnvironment, environments),
         rejections=findings.rows(PlannedRejection, rejections),
-        excluded=select_wishes(resolved.excluded, options.selectors, resolved.environments),
+        excluded=select_combinations(resolved.excluded, options.selectors, resolved.environments),
         hosts=hosts,
         kinds=tuple(kinds),
         cells=findings.rows(PlannedCell, place(environments, tuple(kinds.values()), catalog)),
@@ -205,7 +205,7 @@ def _selected(
     """Select among environments and rejections: the reason of a rejection is an answer too."""
     if not selectors:
         return environments, rejections
-    rejected = select_wishes(rejections, selectors, environments)
+    rejected = select_combinations(rejections, selectors, environments)
     try:
         return select(environments, selectors, others=tuple(row.id for row in rejected)), rejected
     except NothingSelectedError:

@@ -16,7 +16,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import CudaToolkit, Cudnn, CudnnWheel
 from envbuilder.pypi.client import PackageIndex
-from envbuilder.refresh.holdings import Holdings, newest_python
+from envbuilder.refresh.indexed_wheels import IndexedWheels, newest_python
 
 RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 """The run time's wheels: without a suffix since CUDA 13."""
@@ -25,25 +25,25 @@ TOOLKIT = "cuda-toolkit"
 """An empty distribution; its METADATA pins the wheels of a toolkit's libraries."""
 
 
-def wheel_lists(catalog: Catalog, held: Holdings, today: str) -> Iterator[CudnnWheel]:
+def wheel_lists(catalog: Catalog, indexed: IndexedWheels, today: str) -> Iterator[CudnnWheel]:
     """Yield the changed lists of CUDA wheels."""
     for row in catalog.cudnn_wheels:
-        there = held.finals(row.package)
-        if held.versions(row.package) and there != row.versions:
-            days = tuple(held.first_day(row.package, text) for text in there)
+        there = indexed.finals(row.package)
+        if indexed.versions(row.package) and there != row.versions:
+            days = tuple(indexed.first_day(row.package, text) for text in there)
             read = {"versions": there, "uploaded": days if all(days) else ()}
             yield msgspec.structs.replace(row, **read, verified=f"{today} catalog refresh")
 
 
-def toolkits(catalog: Catalog, held: Holdings, today: str) -> tuple[CudaToolkit, ...]:
+def toolkits(catalog: Catalog, indexed: IndexedWheels, today: str) -> tuple[CudaToolkit, ...]:
     """Make a row for each line of toolkits with a run time on the index and without a row."""
-    known = ((line, _newest_of_major(line, catalog)) for line in _without_row(catalog, held))
-    return tuple(_toolkit(line, before, held, today) for line, before in known if before is not None)
+    known = ((line, _newest_of_major(line, catalog)) for line in _without_row(catalog, indexed))
+    return tuple(_toolkit(line, before, indexed, today) for line, before in known if before is not None)
 
 
-def first_of_major(catalog: Catalog, held: Holdings) -> tuple[str, ...]:
+def first_of_major(catalog: Catalog, indexed: IndexedWheels) -> tuple[str, ...]:
     """List the new lines for which no row can be made: the first of a major has no older row as a model."""
-    new = _without_row(catalog, held)
+    new = _without_row(catalog, indexed)
     return tuple(line for line in new if _newest_of_major(line, catalog) is None)
 
 
@@ -52,15 +52,15 @@ def _newest_of_major(line: str, catalog: Catalog) -> CudaToolkit | None:
     return max(rows, key=lambda row: versions.key(row.version), default=None)
 
 
-def _without_row(catalog: Catalog, held: Holdings) -> list[str]:
+def _without_row(catalog: Catalog, indexed: IndexedWheels) -> list[str]:
     """List the lines of toolkits with a final run time on the index and without a row."""
-    lines = {versions.minor(text) for name in RUNTIMES for text in held.finals(name)}
+    lines = {versions.minor(text) for name in RUNTIMES for text in indexed.finals(name)}
     return sorted((line for line in lines if catalog.toolkit(line) is None), key=versions.key)
 
 
-def _toolkit(line: str, before: CudaToolkit, held: Holdings, today: str) -> CudaToolkit:
-    pins = _pins(line, held.index)
-    sonames = _sonames(pins, before.sonames, held)
+def _toolkit(line: str, before: CudaToolkit, indexed: IndexedWheels, today: str) -> CudaToolkit:
+    pins = _pins(line, indexed.index)
+    sonames = _sonames(pins, before.sonames, indexed)
     return msgspec.structs.replace(
         before,
         version=line,
@@ -84,7 +84,7 @@ def _pins(line: str, index: PackageIndex) -> tuple[Requirement, ...]:
     return tuple({one.name: one for one in map(Requirement, raw.get("requires_dist", []))}.values())
 
 
-def _sonames(pins: Iterable[Requirement], known: tuple[str, ...], held: Holdings) -> dict[str, str]:
+def _sonames(pins: Iterable[Requirement], known: tuple[str, ...], indexed: IndexedWheels) -> dict[str, str]:
     """Read the names of the libraries in pinned wheels, by their names without a number."""
     wanted = {stem(name) for name in known}
     brought = {word for name in wanted for word in (name.removeprefix("lib").lower(), "cuda-runtime")}
@@ -93,9 +93,9 @@ def _sonames(pins: Iterable[Requirement], known: tuple[str, ...], held: Holdings
         short = pin.name.removeprefix("nvidia-")
         if short not in brought and short.removeprefix("cuda-") not in brought:
             continue
-        fitting = list(pin.specifier.filter(held.versions(pin.name)))
-        file = newest_python(held.wheels(pin.name, fitting[-1])) if fitting else None
-        members = held.index.members(file) if file is not None else ()
+        fitting = list(pin.specifier.filter(indexed.versions(pin.name)))
+        file = newest_python(indexed.wheels(pin.name, fitting[-1])) if fitting else None
+        members = indexed.index.members(file) if file is not None else ()
         found = (one.filename.rpartition("/")[2] for one in members if ".so." in one.filename)
         names.update({stem(name): name for name in found if stem(name) in wanted})
     return names
@@ -106,11 +106,11 @@ def stem(soname: str) -> str:
     return soname.partition(".so")[0]
 
 
-def cudnn_lines(catalog: Catalog, held: Holdings, today: str) -> Iterator[Cudnn]:
+def cudnn_lines(catalog: Catalog, indexed: IndexedWheels, today: str) -> Iterator[Cudnn]:
     """Yield a row for each line of cuDNN with wheels on the index and without a row."""
     majors: dict[str, set[int]] = {}
     for package in (row.package for row in catalog.cudnn_wheels if row.package.startswith("nvidia-cudnn-cu")):
-        for text in held.finals(package):
+        for text in indexed.finals(package):
             majors.setdefault(versions.minor(text), set()).add(int(package.removeprefix("nvidia-cudnn-cu")))
     for line in sorted(majors, key=versions.key):
         if catalog.cudnn_row(f"{line}.0") is not None:

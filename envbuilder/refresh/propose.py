@@ -20,7 +20,7 @@ from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import artefact, evidence, new_lines
-from envbuilder.refresh.holdings import Holdings, newest_python
+from envbuilder.refresh.indexed_wheels import IndexedWheels, newest_python
 from envbuilder.refresh.rows_file import as_yaml
 
 NIGHTLY = "tf-nightly"
@@ -60,7 +60,7 @@ def missing(catalog: Catalog, index: PackageIndex, package: str = "tensorflow") 
 
     Pre-releases count only if newer than the newest final release; of nightly builds only the newest counts.
     """
-    there = Holdings(index, [package]).versions(package)
+    there = IndexedWheels(index, [package]).versions(package)
     if package == NIGHTLY:
         return tuple(text for text in there[-1:] if catalog.release(text, package) is None)
     newest = next((text for text in reversed(there) if versions.is_final(text)), "0")
@@ -86,29 +86,29 @@ def refresh(proposer: Proposer, wanted: tuple[str, ...], package: str | None = N
         )
     catalog, index = proposer.catalog, proposer.index
     named = PACKAGES if package is None else (package,)
-    held = Holdings(index, named)
-    having = {text: [name for name in named if newest_python(held.wheels(name, text))] or named for text in wanted}
+    indexed = IndexedWheels(index, named)
+    having = {text: [name for name in named if newest_python(indexed.wheels(name, text))] or named for text in wanted}
     proposals = tuple(
         proposer.propose(text, name)
         for name in named
         for text in wanted or missing(catalog, index, name)
         if name in having.get(text, named)
     )
-    there = tuple(name for name in named if held.versions(name))
+    there = tuple(name for name in named if indexed.versions(name))
     unseen = tuple(_UNSEEN.format(name) for name in named if name not in there)
     if package is not None or wanted:
         return RefreshDocument(proposals=proposals, compared=there, left=unseen)
-    held = Holdings(index, (*new_lines.RUNTIMES, *(row.package for row in catalog.cudnn_wheels)))
+    indexed = IndexedWheels(index, (*new_lines.RUNTIMES, *(row.package for row in catalog.cudnn_wheels)))
     return RefreshDocument(
         proposals=proposals,
-        cuda=new_lines.toolkits(catalog, held, proposer.today),
-        cudnn=tuple(new_lines.cudnn_lines(catalog, held, proposer.today)),
-        cudnn_wheels=tuple(new_lines.wheel_lists(catalog, held, proposer.today)),
+        cuda=new_lines.toolkits(catalog, indexed, proposer.today),
+        cudnn=tuple(new_lines.cudnn_lines(catalog, indexed, proposer.today)),
+        cudnn_wheels=tuple(new_lines.wheel_lists(catalog, indexed, proposer.today)),
         compared=(*there, "CUDA's lines", "cuDNN's lines", "the lists of CUDA's wheels"),
         left=(
             *unseen,
-            *(_UNSEEN.format(row.package) for row in catalog.cudnn_wheels if not held.versions(row.package)),
-            *(_FIRST.format(line) for line in new_lines.first_of_major(catalog, held)),
+            *(_UNSEEN.format(row.package) for row in catalog.cudnn_wheels if not indexed.versions(row.package)),
+            *(_FIRST.format(line) for line in new_lines.first_of_major(catalog, indexed)),
         ),
     )
 
@@ -147,8 +147,8 @@ class Proposer:
         from the library's fat binaries. A release with a row keeps the fields that no wheel has: its day,
         contradictions, reviewed CUDA wheels and bounds. Raises NoClaimError if the index has no such wheel.
         """
-        held = Holdings(self.index, [package])
-        wheels = held.wheels(package, version)
+        indexed = IndexedWheels(self.index, [package])
+        wheels = indexed.wheels(package, version)
         file = newest_python(wheels)
         if file is None:
             raise NoClaimError(
@@ -158,7 +158,7 @@ class Proposer:
         known = self.catalog.release(version, package)
         if known is not None:
             return _keeping(known, made)
-        return msgspec.structs.replace(made, released=held.first_day(package, version))
+        return msgspec.structs.replace(made, released=indexed.first_day(package, version))
 
     def describe(self, file: DistFile, sets: tuple[WheelSet, ...] = ()) -> TensorflowRelease:
         """Make a row from one wheel, which may be a local file (a ``file://`` address); see `propose`."""
@@ -189,8 +189,8 @@ class Proposer:
     def _with_cuda(
         self, plain: TensorflowRelease, said: artefact.Metadata, built: artefact.BuildInfo, file: DistFile
     ) -> TensorflowRelease:
-        held = Holdings(self.index)
-        pins = tuple(pin for text in said.and_cuda if (pin := _lowest(text, held)))
+        indexed = IndexedWheels(self.index)
+        pins = tuple(pin for text in said.and_cuda if (pin := _lowest(text, indexed)))
         cuda = _lined(built.cuda) or _line(pins, "nvidia-cuda-runtime-")
         cudnn = built.cudnn if _lined(built.cudnn) else _line(pins, "nvidia-cudnn-") or built.cudnn
         row = msgspec.structs.replace(
@@ -242,12 +242,12 @@ def _caps(before: TensorflowRelease | None, version: str) -> tuple[str, ...]:
     return before.caps if before is not None and same else ()
 
 
-def _lowest(requirement: str, held: Holdings) -> str | None:
+def _lowest(requirement: str, indexed: IndexedWheels) -> str | None:
     """Pin a CUDA wheel at the oldest version that the extra admits, the version of the build."""
     wanted = Requirement(requirement)
     if not wanted.name.startswith("nvidia-"):
         return None
-    fitting = list(wanted.specifier.filter(held.versions(wanted.name)))
+    fitting = list(wanted.specifier.filter(indexed.versions(wanted.name)))
     return f"{wanted.name}=={fitting[0]}" if fitting else None
 
 

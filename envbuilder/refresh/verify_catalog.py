@@ -18,7 +18,7 @@ from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import agreement, artefact
 from envbuilder.refresh.agreement import Compared, Comparison, Reading, VerifyDocument
 from envbuilder.refresh.evidence import Evidence, read
-from envbuilder.refresh.holdings import JOBS, Holdings, newest_python
+from envbuilder.refresh.indexed_wheels import JOBS, IndexedWheels, newest_python
 from envbuilder.support.console import Console
 
 _EVERY = 50
@@ -40,11 +40,13 @@ def verify(
     comparison; only an index without TensorFlow itself raises IndexUnavailableError.
     """
     chosen = catalog.tensorflow if rows is None else rows
-    held = Holdings(index, sorted({row.package for row in chosen}))
-    checks: list[Callable[[], Iterable[Comparison]]] = [partial(_release, row, held) for row in chosen]
+    indexed = IndexedWheels(index, sorted({row.package for row in chosen}))
+    checks: list[Callable[[], Iterable[Comparison]]] = [partial(_release, row, indexed) for row in chosen]
     if rows is None:
-        checks += [partial(_guarded, row, "versions", partial(_wheel_line, row, held)) for row in catalog.cudnn_wheels]
-        checks += [partial(_package_day, row, held) for row in catalog.package_releases]
+        checks += [
+            partial(_guarded, row, "versions", partial(_wheel_line, row, indexed)) for row in catalog.cudnn_wheels
+        ]
+        checks += [partial(_package_day, row, indexed) for row in catalog.package_releases]
     found: list[Comparison] = []
     with ThreadPoolExecutor(JOBS) as pool:
         for done, comparisons in enumerate(pool.map(lambda check: tuple(check()), checks), 1):
@@ -73,8 +75,8 @@ def run(
         with console.live(), console.task("catalog verify") as task:
             return VerifyDocument(comparisons=verify(catalog, index, rows if wanted else None, task.update))
     builds = [row for row in rows if row.gpu]  # tensorflow-gpu too: only its wheel shows that it is the same build
-    held = Holdings(index, sorted({row.package for row in builds}))
-    return _by_binaries(builds, held, partial(read, index, kept=kept, progress=console.say), named=bool(wanted))
+    indexed = IndexedWheels(index, sorted({row.package for row in builds}))
+    return _by_binaries(builds, indexed, partial(read, index, kept=kept, progress=console.say), named=bool(wanted))
 
 
 def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease, ...]:
@@ -87,9 +89,9 @@ def _rows(catalog: Catalog, wanted: tuple[str, ...]) -> tuple[TensorflowRelease,
     return tuple(row for row in every if not wanted or any(versions.same(row.version, text) for text in wanted))
 
 
-def _release(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
-    wheels = held.wheels(row.package, row.version)
-    yield _day(row, "released", row.released, held.first_day(row.package, row.version))
+def _release(row: TensorflowRelease, indexed: IndexedWheels) -> Iterator[Comparison]:
+    wheels = indexed.wheels(row.package, row.version)
+    yield _day(row, "released", row.released, indexed.first_day(row.package, row.version))
     yield agreement.with_wheels(row, artefact.wheel_sets(name for name, _ in wheels))
     file = newest_python(wheels)
     if file is None:
@@ -97,12 +99,12 @@ def _release(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
             yield agreement.unchecked(row, "requires", "the index has no x86-64 Linux wheel of it")
         return
     yield from _guarded(
-        row, "requires", lambda: agreement.with_metadata(row, artefact.metadata(held.index.metadata(file)))
+        row, "requires", lambda: agreement.with_metadata(row, artefact.metadata(indexed.index.metadata(file)))
     )
-    yield from _guarded(row, "cuda", lambda: _built(row, held.index, file))
+    yield from _guarded(row, "cuda", lambda: _built(row, indexed.index, file))
     if row.and_cuda or row.cuda_wheels:
-        yield from _guarded(row, "cuda_wheels", lambda: _cuda_wheels(row, held))
-        yield from _guarded(row, "extra_fails_on", lambda: _extra(row, held))
+        yield from _guarded(row, "cuda_wheels", lambda: _cuda_wheels(row, indexed))
+        yield from _guarded(row, "extra_fails_on", lambda: _extra(row, indexed))
 
 
 def _guarded(row: Compared, field: str, check: Callable[[], Iterable[Comparison]]) -> tuple[Comparison, ...]:
@@ -121,7 +123,7 @@ def _built(row: TensorflowRelease, index: PackageIndex, file: DistFile) -> Itera
         yield from agreement.with_build_info(row, said)
 
 
-def _cuda_wheels(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
+def _cuda_wheels(row: TensorflowRelease, indexed: IndexedWheels) -> Iterator[Comparison]:
     """Compare each pinned CUDA wheel with the index (is it there, how large is it) and with the extra's own bounds."""
     bounds = {found.name: found.specifier for text in row.and_cuda if (found := Requirement(text))}
     total, bad, pinned = 0, [], versions.pins(row.cuda_wheels)
@@ -129,30 +131,30 @@ def _cuda_wheels(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]
         name, version = versions.pin(pin)
         if name in bounds and not bounds[name].contains(version, prereleases=True):
             bad.append(f"{pin} is outside of the extra's {name}{bounds[name]}")
-        file = newest_python(held.wheels(name, version))
+        file = newest_python(indexed.wheels(name, version))
         if file is None:
             bad.append(f"{pin} is not on the index")
         else:
-            total += held.index.size(file)
+            total += indexed.index.size(file)
     bad += [f"{name} has no pin" for name in bounds if name.startswith("nvidia-") and name not in pinned]
     fine = f"{len(row.cuda_wheels)} wheels, {total / 1e9:.2f} GB"
     yield agreement.differences(row, "cuda_wheels", (), bad, fine)
 
 
-def _extra(row: TensorflowRelease, held: Holdings) -> Iterator[Comparison]:
+def _extra(row: TensorflowRelease, indexed: IndexedWheels) -> Iterator[Comparison]:
     """Compare the Pythons on which the extra cannot be resolved with what the index holds for its requirements."""
     pythons = next((one.pythons for one in row.wheels if one.arch == "x86_64"), ())
-    broken = tuple(python for python in pythons if not all(held.can_install(text, python) for text in row.and_cuda))
+    broken = tuple(python for python in pythons if not all(indexed.can_install(text, python) for text in row.and_cuda))
     mine, theirs = " ".join(row.extra_fails_on) or "none", " ".join(broken) or "none"
     yield agreement.judge(row, "extra_fails_on", mine, theirs, agrees=set(row.extra_fails_on) == set(broken))
 
 
-def _wheel_line(row: CudnnWheel, held: Holdings) -> Iterator[Comparison]:
+def _wheel_line(row: CudnnWheel, indexed: IndexedWheels) -> Iterator[Comparison]:
     """Compare the versions of a CUDA wheel line, and if none is gone, their upload days."""
-    there = held.finals(row.package)
+    there = indexed.finals(row.package)
     gone, new = sorted(set(row.versions) - set(there)), sorted(set(there) - set(row.versions))
     yield agreement.differences(row, "versions", gone, new, f"{len(there)} versions", " ")
-    days = [held.first_day(row.package, version) for version in row.versions]
+    days = [indexed.first_day(row.package, version) for version in row.versions]
     if gone:
         return
     if not any(days):
@@ -169,11 +171,11 @@ def _wheel_line(row: CudnnWheel, held: Holdings) -> Iterator[Comparison]:
     )
 
 
-def _package_day(row: PackageRelease, held: Holdings) -> tuple[Comparison, ...]:
+def _package_day(row: PackageRelease, indexed: IndexedWheels) -> tuple[Comparison, ...]:
     """Compare the upload day of the first release beyond a bound that wheels lack."""
     project = Requirement(row.bound).name
     return _guarded(
-        row, "released", lambda: [_day(row, "released", row.released, held.first_day(project, row.version))]
+        row, "released", lambda: [_day(row, "released", row.released, indexed.first_day(project, row.version))]
     )
 
 
@@ -184,13 +186,13 @@ def _day(row: Compared, field: str, mine: str, theirs: str) -> Comparison:
 
 
 def verify_binary(
-    row: TensorflowRelease, held: Holdings, read_wheel: ReadWheel
+    row: TensorflowRelease, indexed: IndexedWheels, read_wheel: ReadWheel
 ) -> tuple[tuple[Comparison, ...], Reading]:
     """Compare a row's GPU code, and the folders that it searches for CUDA, with the wheel's shared objects.
 
     Raises NoClaimError for a missing wheel or one without GPU code, IndexUnavailableError if the index fails.
     """
-    file = newest_python(held.wheels(row.package, row.version))
+    file = newest_python(indexed.wheels(row.package, row.version))
     if file is None:
         raise NoClaimError(
             f"the index has no x86-64 Linux wheel of {agreement.name_of(row)}", hint="envbuilder catalog list"
@@ -210,7 +212,7 @@ def verify_binary(
 
 
 def _by_binaries(
-    rows: Sequence[TensorflowRelease], held: Holdings, read_wheel: ReadWheel, *, named: bool
+    rows: Sequence[TensorflowRelease], indexed: IndexedWheels, read_wheel: ReadWheel, *, named: bool
 ) -> VerifyDocument:
     """Compare one release after another; failed requests are unchecked.
 
@@ -220,7 +222,7 @@ def _by_binaries(
     readings: list[Reading] = []
     for row in rows:
         try:
-            found, reading = verify_binary(row, held, read_wheel)
+            found, reading = verify_binary(row, indexed, read_wheel)
         except (IndexUnavailableError, NoClaimError) as error:
             if named:
                 raise

@@ -342,9 +342,9 @@ def _judged_cell(run: Run, card: EnvironmentCard) -> GridCell:
 
 
 def _left_out_cells(material: Material) -> Iterator[tuple[Combination, GridCell]]:
-    wishes = [*(one.combination for one in material.rejections), *(one.combination for one in material.excluded)]
-    for wish, (word, name, codes, why, _) in zip(wishes, _without_environment(material), strict=True):
-        yield wish, GridCell(word, codes or "by the matrix", "left-out", why, f"{name} {codes} {why}".casefold())
+    combinations = [*(one.combination for one in material.rejections), *(one.combination for one in material.excluded)]
+    for combination, (word, name, codes, why, _) in zip(combinations, _without_environment(material), strict=True):
+        yield combination, GridCell(word, codes or "by the matrix", "left-out", why, f"{name} {codes} {why}".casefold())
 
 
 def _codes(findings: tuple[Finding, ...]) -> str:
@@ -357,8 +357,8 @@ def _without_environment(material: Material) -> Iterator[tuple[str, str, str, st
         fix = " ".join(dict.fromkeys(finding.fix for finding in one.findings if finding.fix))
         yield REJECTED, one.id, _codes(one.findings), one.sentence, fix
     for excluded in material.excluded:
-        wish = excluded.combination
-        parts = (wish.tensorflow, wish.flavor, wish.python, wish.os, wish.cuda, wish.variant)
+        given = excluded.combination
+        parts = (given.tensorflow, given.flavor, given.python, given.os, given.cuda, given.variant)
         yield EXCLUDED, " ".join(part for part in parts if part and part != WHOLE), "", excluded.reason, ""
 
 

@@ -77,19 +77,19 @@ def stack_works(release: TensorflowRelease, cuda: str, cudnn: str, wished: Targe
     return loads and accepted and made_for and enough
 
 
-def satisfiable(wish: Combination, catalog: Catalog, wished: Targets) -> bool:
+def satisfiable(combination: Combination, catalog: Catalog, wished: Targets) -> bool:
     """Tell by brute force over every system and every set of wheels whether a combination can work."""
-    release = next((row for row in catalog.tensorflow if row.version == wish.tensorflow), None)
-    if release is None or not host_works(release, wish.python, wish.os, catalog):
+    release = next((row for row in catalog.tensorflow if row.version == combination.tensorflow), None)
+    if release is None or not host_works(release, combination.python, combination.os, catalog):
         return False
-    if wish.flavor == "cpu":
+    if combination.flavor == "cpu":
         return True
     assert release.cuda is not None, "every release of the small catalogue has one"
     line = numbers(release.cuda)[0]
     return release.gpu and any(
-        wish.cuda in {None, cuda}
-        and (wish.cudnn is None or numbers(cudnn)[:2] == numbers(wish.cudnn))
-        and (wish.cuda is not None or numbers(cuda)[0] == line)
+        combination.cuda in {None, cuda}
+        and (combination.cudnn is None or numbers(cudnn)[:2] == numbers(combination.cudnn))
+        and (combination.cuda is not None or numbers(cuda)[0] == line)
         and stack_works(release, cuda, cudnn, wished)
         for cuda, cudnn in wheel_sets(catalog)
     )
@@ -98,28 +98,28 @@ def satisfiable(wish: Combination, catalog: Catalog, wished: Targets) -> bool:
 @examples(133)
 @given(catalogs(), combinations, targets)
 def test_the_resolver_agrees_with_brute_force_and_names_what_it_chose(
-    catalog: Catalog, wish: Combination, wished: Targets
+    catalog: Catalog, combination: Combination, wished: Targets
 ) -> None:
-    result = resolve(wish, catalog, wished)
-    assert isinstance(result, Environment) == satisfiable(wish, catalog, wished), result
+    result = resolve(combination, catalog, wished)
+    assert isinstance(result, Environment) == satisfiable(combination, catalog, wished), result
     if isinstance(result, Rejection):
         assert result.findings
         assert result.sentence.endswith(".")
         return
-    axes = ("python", "os", *(("cuda", "cudnn") if wish.flavor == "gpu" else ()))
+    axes = ("python", "os", *(("cuda", "cudnn") if combination.flavor == "gpu" else ()))
     for axis in axes:
-        value, given_ = getattr(result, axis), getattr(wish, axis)
+        value, given_ = getattr(result, axis), getattr(combination, axis)
         assert given_ is None or value == given_ or value.startswith(f"{given_}."), axis
         assert (axis in result.chosen) == (given_ is None), axis
 
 
 @examples(40)
 @given(catalogs(), combinations, targets, st.randoms(use_true_random=False))
-def test_the_order_of_rows_is_irrelevant(catalog: Catalog, wish: Combination, wished: Targets, random) -> None:
+def test_the_order_of_rows_is_irrelevant(catalog: Catalog, combination: Combination, wished: Targets, random) -> None:
     other = msgspec.structs.replace(
         catalog,
         tensorflow=tuple(random.sample(catalog.tensorflow, len(catalog.tensorflow))),
         gpus=tuple(random.sample(catalog.gpus, len(catalog.gpus))),
         drivers=tuple(random.sample(catalog.drivers, len(catalog.drivers))),
     )
-    assert resolve(wish, other, wished) == resolve(wish, catalog, wished)
+    assert resolve(combination, other, wished) == resolve(combination, catalog, wished)

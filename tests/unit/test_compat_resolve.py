@@ -28,7 +28,7 @@ def test_an_environment_names_what_the_loader_has_to_be_told_of(
 
 
 def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
-    wishes: list[dict[str, Any]] = [
+    combinations: list[dict[str, Any]] = [
         {"packages": ("numpy==2.0.0",)},
         {"packages": ("numpy>=2,<3",)},
         {"packages": ("numpy>=2,<4",)},
@@ -37,7 +37,7 @@ def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
         {"packages": tuple(f"package{number}==1.0.{number}" for number in range(30))},
         {},
     ]
-    names = [resolved(**wish).id for wish in wishes]
+    names = [resolved(**combination).id for combination in combinations]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", name) for name in names)
 
@@ -53,15 +53,15 @@ def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None
 
 
 @pytest.mark.parametrize(
-    ("wish", "code"),
+    ("combination", "code"),
     [
         ({"tensorflow": "2.18.1", "flavor": "gpu", "cudnn": "9.1"}, Code.CUDNN_MISMATCH),
         ({"tensorflow": "2.15.1", "packages": ("numpy==2.0.0",)}, Code.NUMPY_ABI),
         ({"tensorflow": "2.18.1", "flavor": "gpu", "cuda": "11.8"}, Code.CUDA_MISMATCH),
     ],
 )
-def test_a_reported_mismatch_is_built_and_kept_as_a_finding(wish: dict[str, Any], code: Code) -> None:
-    asked = Combination(**wish)
+def test_a_reported_mismatch_is_built_and_kept_as_a_finding(combination: dict[str, Any], code: Code) -> None:
+    asked = Combination(**combination)
     assert isinstance(resolve(asked, CATALOG), Rejection)
     reported = resolve(asked, CATALOG, as_reported=True)
     control = resolve(msgspec.structs.replace(asked, controls=("on-purpose",)), CATALOG)

@@ -44,7 +44,7 @@ WHOLE = {
 }
 
 
-def wished(root: Path, more: Mapping[str, object], row: Mapping[str, object] | None = None) -> Environment:
+def chosen(root: Path, more: Mapping[str, object], row: Mapping[str, object] | None = None) -> Environment:
     include = [{"tensorflow": "2.20.0", "os": "debian-bookworm", **(row or {})}]
     (root / "matrix.yaml").write_text(json.dumps({"name": "team", "include": include, **more}))
     (environment,) = choose(str(root / "matrix.yaml"), (), Workspace(root), CATALOG).environments
@@ -81,7 +81,7 @@ def written(environment: Environment, root: Path) -> dict[str, str]:
 
 
 def test_everything_is_in_the_context(root: Path) -> None:
-    environment = wished(root, WHOLE)
+    environment = chosen(root, WHOLE)
     files = written(environment, root)
     lines = files["Dockerfile"].splitlines()
     assert environment.requirements[1:] == ("scikit-learn==1.6.1", "pandas>=2.2,<3", "rich==13.9.4")
@@ -118,12 +118,12 @@ CHANGES: list[dict[str, object]] = [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
 def test_a_changed_field_is_another_environment(change: dict[str, object], root: Path) -> None:
     merged = {key: value for key, value in {**WHOLE, **change}.items() if value is not None}
-    assert wished(root, merged).id != wished(root, WHOLE).id
+    assert chosen(root, merged).id != chosen(root, WHOLE).id
 
 
 @pytest.mark.parametrize("name", ["conf/app.conf", "ours/my.Dockerfile.j2"])
 def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
-    environment = wished(root, WHOLE)
+    environment = chosen(root, WHOLE)
     written(environment, root)
     assert stale(environment, Workspace(root)) == ()
     text = (root / name).read_text()
@@ -132,7 +132,7 @@ def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
 
 
 def test_a_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> None:
-    environment = wished(root, WHOLE)
+    environment = chosen(root, WHOLE)
     written(environment, root)
     path = pinned(environment, root)
     text = path.read_text()
@@ -144,7 +144,7 @@ def test_a_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> Non
 
 
 def test_nothing_is_written_before_the_system_s_packages_are_pinned(root: Path) -> None:
-    environment = wished(root, WHOLE)
+    environment = chosen(root, WHOLE)
     with pytest.raises(UsageError) as caught:
         write_context(environment, LOCK, Workspace(root))
     assert "envbuilder lock" in (caught.value.hint or "")
@@ -152,7 +152,7 @@ def test_nothing_is_written_before_the_system_s_packages_are_pinned(root: Path) 
 
 def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
     row = {"env": {"GREETING": "row", "MORE": "1"}, "user": "rower", "system_packages": ["curl"], "packages": ["six"]}
-    environment = wished(root, WHOLE, row)
+    environment = chosen(root, WHOLE, row)
     assert environment.added.env == (("GREETING", "row"), ("MORE", "1"))
     assert environment.added.user == "rower"
     assert environment.added.system_packages == ("libgomp1", "git=1:2.39.5-0+deb12u2", "curl")
@@ -161,13 +161,13 @@ def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
 
 
 def test_nothing_added_is_the_plain_environment(root: Path) -> None:
-    environment = wished(root, {})
+    environment = chosen(root, {})
     assert environment.id == "tf2.20.0-py311-cpu-bookworm"
     assert "additions" not in json.loads(written(environment, root)["environment.json"])
 
 
 def test_a_numeric_user_keeps_the_account(root: Path) -> None:
-    text = written(wished(root, {"user": "1234:99"}), root)["Dockerfile"]
+    text = written(chosen(root, {"user": "1234:99"}), root)["Dockerfile"]
     assert "USER 1234:99\n" in text
     assert "sh /run/tools/finish envbuilder && find /opt/venv -type d -exec chown envbuilder:0 " in text
 
@@ -191,7 +191,7 @@ HOSTILE: dict[str, list[object]] = {
 @pytest.mark.parametrize("place", ["matrix", "row"])
 def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], place: str, root: Path) -> None:
     with pytest.raises(InputError) as caught:
-        wished(root, more if place == "matrix" else {}, more if place == "row" else None)
+        chosen(root, more if place == "matrix" else {}, more if place == "row" else None)
     (problem,) = caught.value.problems
     assert problem.line > 0
     assert problem.key.removeprefix("include[0].").startswith(next(iter(more)))
@@ -201,13 +201,13 @@ def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], plac
 def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, root: Path) -> None:
     (root / "team.txt").write_text(f"six\n\n{line}\n")
     with pytest.raises(InputError) as caught:
-        wished(root, {"requirements": "team.txt"})
+        chosen(root, {"requirements": "team.txt"})
     assert [one.line for one in caught.value.problems] == [3]
 
 
 def test_a_requirements_file_that_is_missing_is_named(root: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.txt"):
-        wished(root, {"requirements": "none.txt"})
+        chosen(root, {"requirements": "none.txt"})
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_requirements_file_that_is_missing_is_named(root: Path) -> None:
 def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, says: str, root: Path) -> None:
     """What has a line is found before anything is locked, in every variant."""
     (root / "ours/my.Dockerfile.j2").write_text(text)
-    environment = wished(root, {"template": "ours/my.Dockerfile.j2"})
+    environment = chosen(root, {"template": "ours/my.Dockerfile.j2"})
     check = check_templates if line else lambda _, __: written(environment, root)
     with pytest.raises(InputError, match=says) as caught:
         check((environment,), Workspace(root))
@@ -239,7 +239,7 @@ def test_a_template_can_use_values_and_names_of_its_parent(root: Path) -> None:
     text = "RUN {{ tools }} {% for one in steps %}{{ one.layer.folder }}{{ loop.index }}{% endfor %}{{ super() }}"
     path = root / "ours/my.Dockerfile.j2"
     path.write_text(f"{{% extends 'Dockerfile.j2' %}}\n{{% block as_root %}}{text}{{% endblock %}}\n")
-    check_templates((wished(root, {"template": "ours/my.Dockerfile.j2"}),), Workspace(root))
+    check_templates((chosen(root, {"template": "ours/my.Dockerfile.j2"}),), Workspace(root))
 
 
 def test_the_names_that_a_template_may_use_are_those_that_it_gets(root: Path) -> None:
@@ -250,11 +250,11 @@ def test_the_names_that_a_template_may_use_are_those_that_it_gets(root: Path) ->
     path = root / "ours/my.Dockerfile.j2"
     uses = "".join(f"{{% set x = {name} %}}" for name in names)
     path.write_text(f"{{% extends 'Dockerfile.j2' %}}\n{{% block as_user %}}{uses}{{% endblock %}}\n")
-    written(wished(root, {"template": "ours/my.Dockerfile.j2"}), root)
+    written(chosen(root, {"template": "ours/my.Dockerfile.j2"}), root)
 
 
 def test_conflicting_packages_are_refused_before_a_build(root: Path) -> None:
     for more in ({"packages": ["numpy==1.21.0"]}, {"requirements": "team.txt"}):
         (root / "team.txt").write_text("numpy==1.21.0\n")
         with pytest.raises(UnsatisfiableError, match="needs NumPy"):
-            wished(root, more)
+            chosen(root, more)

@@ -195,7 +195,7 @@ def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
     assert standing(vetted(), workspace) == second
 
 
-def test_a_lost_or_unwished_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
+def test_a_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
     engine = engine_with_base()
     engine.remove(made(workspace, engine).record.reference)
     assert made(workspace, engine).fresh
@@ -228,7 +228,7 @@ def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monke
     assert standing(vetted(), workspace) is None
 
 
-def test_a_lock_fits_however_a_wish_spells_its_version(workspace: Workspace) -> None:
+def test_a_lock_fits_however_a_requirement_spells_its_version(workspace: Workspace) -> None:
     environment = msgspec.structs.replace(vetted(), requirements=("NumPy==2.0",), cuda_wheels=())
     path = workspace.context(environment.id) / lockfile.LOCK
     write_atomically(path, b"numpy==2.0.0 \\\n    --hash=sha256:" + b"0" * 64 + b"\n")

@@ -21,7 +21,7 @@ LOCK = lock(numpy="2.1.3", nvidia_cublas_cu12="12.5.3.2", tensorflow="2.20.0")
 GPU, CPU = gpu_environment(), environment()
 
 
-def test_how_an_environment_was_wished_for_leaves_no_trace() -> None:
+def test_how_an_environment_was_chosen_leaves_no_trace() -> None:
     other = msgspec.structs.replace(GPU, chosen=("os", "cuda"))
     assert render_context(GPU, LOCK, templates()) == render_context(other, LOCK, templates())
 

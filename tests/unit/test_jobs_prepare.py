@@ -52,8 +52,8 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
 
 
 def both_forms(folder: Path) -> tuple[Choice, ...]:
-    wish = {"tensorflow": ["2.20.0"], "os": ["debian-bookworm"], "form": ["runtime", "devel"]}
-    (folder / "m.yaml").write_text(json.dumps({"name": "ours", "axes": wish}))
+    axes = {"tensorflow": ["2.20.0"], "os": ["debian-bookworm"], "form": ["runtime", "devel"]}
+    (folder / "m.yaml").write_text(json.dumps({"name": "ours", "axes": axes}))
     return (choose(str(folder / "m.yaml"), (), Workspace(folder), load()),)
 
 

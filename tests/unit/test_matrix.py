@@ -1,4 +1,4 @@
-"""Expanding a matrix: every wished combination once, in order, and what is excluded with its reason."""
+"""Expanding a matrix: every combination once, in order, and what is excluded with its reason."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from envbuilder.pypi.pages import DistFile
 from envbuilder.refresh import agreement
 from envbuilder.refresh.agreement import Comparison
 from envbuilder.refresh.evidence import read
-from envbuilder.refresh.holdings import Holdings
+from envbuilder.refresh.indexed_wheels import IndexedWheels
 from envbuilder.refresh.propose import Proposer, missing, refresh
 from envbuilder.refresh.rows_file import as_yaml
 from envbuilder.refresh.verify_catalog import run, verify, verify_binary
@@ -120,7 +120,7 @@ def compared(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
 
 def by_binary(index: PackageIndex, **changes: Any) -> dict[str, Comparison]:
     row = msgspec.structs.replace(ROW, **changes)
-    return {one.field: one for one in verify_binary(row, Holdings(index), partial(read, index))[0]}
+    return {one.field: one for one in verify_binary(row, IndexedWheels(index), partial(read, index))[0]}
 
 
 def test_true_row_agrees_in_every_field(index: PackageIndex) -> None:

@@ -16,7 +16,7 @@ from envbuilder.refresh import artefact
 JOBS = 16
 
 
-class Holdings:
+class IndexedWheels:
     """The wheels of some projects; a project's page is read once."""
 
     def __init__(self, index: PackageIndex, projects: Iterable[str] = ()) -> None:
@@ -24,7 +24,7 @@ class Holdings:
         self._answers: dict[tuple[str, str], bool] = {}
         self._sources: dict[str, set[str]] = {}
         with ThreadPoolExecutor(JOBS) as pool:
-            self._held = dict(pool.map(lambda project: (project, self._read(project)), projects))
+            self._wheels = dict(pool.map(lambda project: (project, self._read(project)), projects))
 
     def wheels(self, project: str, version: str) -> tuple[tuple[artefact.WheelName, DistFile], ...]:
         return tuple(self._of(project).get(version, ()))
@@ -52,13 +52,13 @@ class Holdings:
             ) or any(wanted.specifier.filter(self._sources.get(wanted.name, ())))
         return self._answers[key]
 
-    def _of(self, project: str) -> _Held:
-        if project not in self._held:
-            self._held[project] = self._read(project)
-        return self._held[project]
+    def _of(self, project: str) -> _Wheels:
+        if project not in self._wheels:
+            self._wheels[project] = self._read(project)
+        return self._wheels[project]
 
-    def _read(self, project: str) -> _Held:
-        found: _Held = {}
+    def _read(self, project: str) -> _Wheels:
+        found: _Wheels = {}
         for file in self.index.files(project):
             name = artefact.wheel_name(file.filename)
             if name is not None and not file.yanked:
@@ -68,7 +68,7 @@ class Holdings:
         return {version: found[version] for version in sorted(found, key=versions.key)}
 
 
-_Held = dict[str, list[tuple[artefact.WheelName, DistFile]]]
+_Wheels = dict[str, list[tuple[artefact.WheelName, DistFile]]]
 
 
 def newest_python(wheels: Iterable[tuple[artefact.WheelName, DistFile]]) -> DistFile | None:
