@@ -103,14 +103,10 @@ def _gpus(_context: click.Context) -> Iterable[str]:
     return (gpu.name for gpu in load().gpus)
 
 
-def _codes(_context: click.Context) -> Iterable[str]:
-    from envbuilder.finding import Code
-
-    return (code.value for code in Code)
-
-
 def _explained(context: click.Context) -> Iterable[str]:
-    yield from _codes(context)
+    from envbuilder.jobs.explain import NAMES
+
+    yield from NAMES
     yield from _environments(context)
 
 

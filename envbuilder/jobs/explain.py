@@ -46,6 +46,9 @@ class ExplainDocument(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
 
 
+NAMES = (*(code.value for code in Code), *(reason.value for reason in Reason))
+
+
 def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> ExplainDocument:
     """Explain a code or an environment's id; raises UsageError with near misses for a name that is neither."""
     if name.upper() in Code.__members__:
@@ -57,7 +60,7 @@ def explain(name: str, matrix: str | None, root: Path, catalog: Catalog) -> Expl
         advice = reason_texts()[reason]
         fix = shown(advice.next)
         return ExplainDocument(explanation=Explanation(reason, advice.means, "", fix, ()))
-    known: list[str] = [*(code.value for code in Code), *(reason.value for reason in Reason)]
+    known = [*NAMES]
     ships = sorted(shipped("matrices").glob("*.yaml"), key=lambda path: (path.stem != "tensorflow", path.stem))
     names = (matrix,) if matrix is not None else (*local_matrices(root), *map(str, ships))
     for parsed, known_here in (read_known(one, root, catalog) for one in names):
