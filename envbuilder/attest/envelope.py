@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -59,30 +59,6 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     signed_by: tuple[SignedBy, ...]
 
 
-class Sealer(Protocol):
-    """Signs payloads in the form ``media_type``; ``openers`` open the earlier statements that its signer trusts."""
-
-    @property
-    def media_type(self) -> str: ...
-    @property
-    def openers(self) -> Openers: ...
-    def seal(self, payload: bytes) -> bytes: ...
-
-
-class Opener(Protocol):
-    """Opens sealed documents of some forms; ``names`` are the trusted signers, as in `SignedBy`."""
-
-    @property
-    def media_types(self) -> frozenset[str]: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
-        """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
-
-
-Openers = tuple[Opener, ...]
-
-
 def pae(payload_type: str, payload: bytes) -> bytes:
     """Return the bytes that are signed: a payload and its type (DSSE v1 protocol, "PAE")."""
     kind = payload_type.encode()
@@ -99,7 +75,7 @@ def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
 
 @dataclass(frozen=True)
 class KeySealer:
-    """`Sealer` with one or more private keys, which trusts them and ``trusted``."""
+    """Signs with one or more private keys; ``openers`` trust them and ``trusted``."""
 
     key: PrivateKey
     media_type: str = ENVELOPE
@@ -139,7 +115,10 @@ class _Bundle(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class KeyOpener:
-    """`Opener` that trusts public keys; of an envelope, or of the same signatures in a Sigstore bundle."""
+    """Opens what public keys signed: an envelope, or the same signatures in a Sigstore bundle.
+
+    ``names`` are the trusted signers, as in `SignedBy`.
+    """
 
     trusted: tuple[PublicKey, ...]
     media_types = frozenset((ENVELOPE, BUNDLE))
@@ -149,6 +128,7 @@ class KeyOpener:
         return tuple(key.keyid for key in self.trusted)
 
     def open(self, content: bytes, media_type: str = ENVELOPE) -> Opened | Unread:
+        """Open a sealed document, or say why its signer is not trusted. Raises PublishError for any other content."""
         if media_type == BUNDLE:
             bundle: _Bundle = parsed(content, _Bundle, "a Sigstore bundle")
             content = bytes(bundle.dsse_envelope)
@@ -210,7 +190,7 @@ _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or us
 
 @dataclass(frozen=True)
 class SigstoreSealer:
-    """`Sealer` with the identity of a CI job (its OpenID Connect token)."""
+    """Signs with the identity of a CI job (its OpenID Connect token)."""
 
     media_type: str = BUNDLE
     openers: Openers = ()
@@ -233,7 +213,7 @@ class SigstoreSealer:
 
 @dataclass(frozen=True)
 class SigstoreOpener:
-    """`Opener` that trusts one identity (a workflow's address, an e-mail address) of one issuer."""
+    """Opens what one identity (a workflow's address, an e-mail address) of one issuer signed."""
 
     identity: str
     issuer: str
@@ -260,6 +240,11 @@ class SigstoreOpener:
         except Exception as error:
             raise MalformedError(f"a Sigstore bundle that cannot be checked: {error}") from error
         return Opened(payload_type=kind, payload=payload, signed_by=(SignedBy(name=self.identity),))
+
+
+Sealer = KeySealer | SigstoreSealer
+Opener = KeyOpener | SigstoreOpener
+Openers = tuple[Opener, ...]
 
 
 def _sigstore() -> Any:  # noqa: ANN401 - an optional package's modules

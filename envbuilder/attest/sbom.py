@@ -17,7 +17,7 @@ from urllib.parse import quote
 from packaging.requirements import InvalidRequirement, Requirement
 
 from envbuilder import __version__
-from envbuilder.attest.statements import PROVENANCE, Resource, Statement, about, digest_hex, resource
+from envbuilder.attest.statements import PROVENANCE, Resource, Statement, about, resource
 from envbuilder.image.build import ImageRecord
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed, RemovedFiles, sums
@@ -270,7 +270,7 @@ def provenance(
     """
     materials = [resource(path, value) for path, value in sorted(context.items())]
     stated = record.base.rpartition("@")[2] if "@sha256:" in record.base else record.base_id
-    materials.append(Resource(name=record.base, digest={"sha256": digest_hex(stated)}))
+    materials.append(resource(record.base, stated))
     materials += [_package(package) for package in locked]
     if record.revision:
         materials.append(Resource(name="source", digest={"gitCommit": record.revision}))

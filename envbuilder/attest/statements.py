@@ -26,7 +26,6 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """The DSSE payload type of a statement (in-toto attestation framework, envelope layer)."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
-_HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -47,14 +46,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     predicate: msgspec.Raw
 
 
-def digest_hex(digest: str) -> str:
+def resource(name: str, digest: str) -> Resource:
     if not _DIGEST.match(digest):
         raise PublishError(f"not a sha256 digest: {digest!r}", hint="envbuilder build, then envbuilder validate")
-    return digest.removeprefix("sha256:")
-
-
-def resource(name: str, digest: str) -> Resource:
-    return Resource(name=name, digest={"sha256": digest_hex(digest)})
+    return Resource(name=name, digest={"sha256": digest.removeprefix("sha256:")})
 
 
 def about(name: str, digest: str, predicate_type: str, predicate: Any) -> Statement:  # noqa: ANN401 - any Struct or dict
@@ -219,10 +214,10 @@ def _understood(digest: str, statement: Statement) -> Meaning:
     kind = statement.predicate_type
     if not kind.strip().casefold().startswith((OURS, TEST_RESULT)):  # a URN's scheme and name have no case
         return None
-    subjects = [subject.digest.get("sha256", "").lower() for subject in statement.subject]
-    if digest_hex(digest) not in subjects:
-        clear = bool(subjects) and all(map(_HEX.fullmatch, subjects))
-        about = ", ".join(f"sha256:{one}" if one else "no sha256 digest" for one in subjects) or "nothing"
+    subjects = [f"sha256:{subject.digest.get('sha256', '').lower()}" for subject in statement.subject]
+    if digest not in subjects:
+        clear = bool(subjects) and all(map(_DIGEST.match, subjects))
+        about = ", ".join(one if one != "sha256:" else "no sha256 digest" for one in subjects) or "nothing"
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
     if kind == TEST_RESULT:
         found: FailedResult = parsed(statement.predicate, FailedResult, "a test result")

@@ -27,7 +27,7 @@ from envbuilder.attest.requirements import (
 )
 from envbuilder.attest.statements import FailedResult, Linked, Meaning, Notice, Unread, VerdictPredicate
 from envbuilder.errors import Reason
-from envbuilder.verdict import LEVELS, CheckLevel, KindStanding, KindState, Verdict, is_passed
+from envbuilder.verdict import CheckResult, KindStanding, KindState, Verdict, is_passed
 
 
 @dataclass(frozen=True)
@@ -85,37 +85,25 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         return self.state == "passed"
 
 
-class _Judged(msgspec.Struct, frozen=True):
-    """A verdict, its signers who are trusted today, and the reasons why it does not meet the requirement."""
-
-    stored: str
-    verdict: Verdict
-    signers: tuple[str, ...]
-    found: Refusals
-
-    @property
-    def reasons(self) -> set[Reason]:
-        return {refusal.reason for refusal in self.found}
-
-
 def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
     """Accept a digest if a verdict meets every requirement and no trusted statement forbids it.
 
     A statement that is not understood forbids, and so does a FAILED or a withdrawal that nothing answers.
     """
-    judged = [_judge(item, verdict, wanted, now) for item in evidence if (verdict := item.verdict) is not None]
+    judged = [(item, one, tuple(_unmet(item, one, wanted, now))) for item in evidence if (one := item.verdict)]
     blocking: list[Refusal] = []
     passed_over: list[Refusal] = []
     for item in evidence:
-        if isinstance(one := item.meaning, Unread):
-            blocks = one.blocks and len(_answered_by(item, evidence, now)) < wanted.threshold
-            refusal = Refusal(reason=one.reason, statement=item.stored, message=one.message)
+        if isinstance(unread := item.meaning, Unread):
+            blocks = unread.blocks and len(_answered_by(item, evidence, now)) < wanted.threshold
+            refusal = Refusal(reason=unread.reason, statement=item.stored, message=unread.message)
             (blocking if blocks else passed_over).append(refusal)
-    found = tuple(refusal for one in judged for refusal in one.found)
+    found = tuple(refusal for *_, unmet in judged for refusal in unmet)
     failures = tuple(_in_force(evidence, found, wanted, now))
-    accepted = sorted((one for one in judged if not one.found), key=lambda one: moment(one.verdict.finished))[::-1]
+    meeting = ((item, one) for item, one, unmet in judged if not unmet)
+    accepted = sorted(meeting, key=lambda each: moment(each[1].finished), reverse=True)
     # The signers of the newest verdict come first: it is shown, and the answer names its first signer.
-    signers = tuple(dict.fromkeys(name for one in accepted for name in one.signers))
+    signers = tuple(dict.fromkeys(name for item, _ in accepted for name in item.trusted_at(now)))
     refusals = (*blocking, *failures)
     if not accepted:
         refusals = tuple(dict.fromkeys((*refusals, *found)))
@@ -123,13 +111,14 @@ def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
         text = f"{len(signers)} of the {wanted.threshold} required keys signed a verdict that meets the requirement"
         refusals = (*refusals, Refusal(reason=Reason.TOO_FEW_KEYS, message=text))
     passed = bool(accepted) and not refusals
-    here = [one for one in judged if not one.verdict.unreal and not one.reasons & ELSEWHERE]
+    real = [(item.stored, one.suite, {no.reason for no in unmet}) for item, one, unmet in judged if not one.unreal]
     failed = {refusal.statement for refusal in failures}  # those of every host count too
-    suites = dict.fromkeys(one.verdict.suite for one in judged if one in here or one.stored in failed)
-    without: KindState = "refused" if accepted or blocking else _state_without([one.reasons for one in here])
+    suites = dict.fromkeys(suite for stored, suite, why in real if stored in failed or not why & ELSEWHERE)
+    here = [why for *_, why in real if not why & ELSEWHERE]
+    without: KindState = "refused" if accepted or blocking else _state_without(here)
     return Decision(
         state="passed" if passed else "failed" if failures else without,
-        verdict=accepted[0].verdict if passed else None,
+        verdict=accepted[0][1] if passed else None,
         signed_by=signers if passed else (),
         refusals=refusals,
         notes=(*passed_over, *(found if accepted else ())),
@@ -154,7 +143,7 @@ def _state_without(here: list[set[Reason]]) -> KindState:
 def _in_force(evidence: Evidence, found: Refusals, wanted: Requirement, now: datetime) -> Iterator[Refusal]:
     """Yield each FAILED and withdrawal that too few keys answer."""
     failed = {one.statement: one for one in found if one.reason is Reason.FAILED}
-    stated = [_failures(one) for one in _real(evidence) if one.verdict == "FAILED"]
+    stated = [{check.name for check in _failed(one)} for one in _real(evidence) if one.verdict == "FAILED"]
     for item in evidence:
         one, refusal, then = item.meaning, failed.get(item.stored), now
         if isinstance(one, VerdictPredicate):
@@ -195,25 +184,22 @@ def _real(evidence: Evidence) -> tuple[Verdict, ...]:
     return tuple(one for item in evidence if (one := item.verdict) is not None and not one.unreal)
 
 
-def _judge(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: datetime) -> _Judged:
-    """Assess a verdict. An expired key accepts nothing; its FAILED verdicts from before that day stay valid."""
-    signers, found = item.trusted_at(now), []
+def _unmet(item: AttachedStatement, verdict: Verdict, wanted: Requirement, now: datetime) -> Iterator[Refusal]:
+    """Yield why a verdict does not meet the requirement. An expired key accepts nothing; its earlier FAILED count."""
     for _, reason, text in comparisons(verdict, wanted, now):
         said = f"; said by {item.signers} on {verdict.finished}" if reason is Reason.FAILED else ""
-        found.append(Refusal(reason=reason, statement=item.stored, message=text + said))
-    if not signers:
+        yield Refusal(reason=reason, statement=item.stored, message=text + said)
+    if not item.trusted_at(now):
         text = f"signed by {item.signers}, which was trusted until {item.signed_by[0].expires}"
-        found.append(Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text))
-    return _Judged(item.stored, verdict, signers, tuple(found))
+        yield Refusal(reason=Reason.EXPIRED_KEY, statement=item.stored, message=text)
 
 
 _ON_GPU = ("gpu", "multi-gpu")
 
 
-def failed_levels(verdict: Verdict) -> tuple[CheckLevel, ...]:
-    """Return the levels whose checks failed, crashed or ran out of time, lowest first."""
-    failed = {check.level for check in verdict.checks if check.outcome in ("failed", "error", "timeout")}
-    return tuple(level for level in LEVELS if level in failed)
+def _failed(verdict: Verdict) -> tuple[CheckResult, ...]:
+    """Return the checks that failed, crashed, ran out of time, or passed with an error."""
+    return tuple(check for check in verdict.checks if check.outcome != "skipped" and not is_passed(check))
 
 
 def concerns(verdict: Verdict, wanted: Requirement) -> bool:
@@ -222,8 +208,8 @@ def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     A failure below the gpu level applies to every host. A failure on a GPU applies to that host class: its GPU model
     and its driver's branch. A requirement without a host class means all of them.
     """
-    failed, host = failed_levels(verdict), verdict.host
-    if not failed or any(level not in _ON_GPU for level in failed) or not host.gpus or host.driver is None:
+    failed, host = _failed(verdict), verdict.host
+    if not failed or any(check.level not in _ON_GPU for check in failed) or not host.gpus or host.driver is None:
         return True
     other_gpu = wanted.gpu is not None and not any(map(wanted.gpu.is_model_of, host.gpus))
     other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver)
@@ -239,16 +225,12 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
-    levels = failed_levels(failed)
-    if not _failures(failed) <= {check.name for check in passed.checks if is_passed(check)}:
+    lost = _failed(failed)
+    if not {check.name for check in lost} <= {check.name for check in passed.checks if is_passed(check)}:
         return False
-    as_far = rank(passed.level) >= rank(levels[-1]) if levels else rank(passed.level) > rank(failed.level)
-    on_gpu = any(level in _ON_GPU for level in levels)
-    return as_far and (not on_gpu or _kind(passed) == _kind(failed))
-
-
-def _failures(verdict: Verdict) -> frozenset[str]:
-    return frozenset(check.name for check in verdict.checks if check.outcome != "skipped" and not is_passed(check))
+    if rank(passed.level) < max((rank(check.level) for check in lost), default=rank(failed.level) + 1):
+        return False
+    return _kind(passed) == _kind(failed) or not any(check.level in _ON_GPU for check in lost)
 
 
 def _kind(verdict: Verdict) -> tuple[frozenset[str], str]:

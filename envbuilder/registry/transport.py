@@ -47,10 +47,12 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _FIRST_ERROR, _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 300, 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PARAMETER = re.compile(r'([a-zA-Z]+)="([^"]*)"')
-_LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)')
-_RELATION = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^,;"\s]+))', re.IGNORECASE)
-_RELATIONS = {"next", "prev", "previous", "first", "last", "self"}
-"""The relations that a link may have: any other may be the next page in another spelling, which must not be missed."""
+_LINK = re.compile(
+    r'\s*<([^>]*)>(?:\s*;\s*(?!rel\b)[\w-]+=(?:"[^"]*"|[^",;]*))*'
+    r'\s*;\s*rel="?(next|prev|previous|first|last|self)"?\s*(?:,|\Z)',
+    re.IGNORECASE,
+)
+"""The form that a link may have: any other may be the next page in another spelling, which must not be missed."""
 
 
 Headers = Mapping[str, str]
@@ -151,10 +153,6 @@ class RegistryTransport:
             if not following:
                 return
         raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
-
-    def close(self) -> None:
-        for pool in self._pools.values():
-            pool.clear()
 
     def _find_base(self) -> str:
         """Choose the scheme: TLS, except that a registry on this machine may speak plain HTTP, as for Docker."""
@@ -348,16 +346,10 @@ def _is_slow(error: Exception) -> bool:
 def _next_page(answer: Response) -> str:
     """Return the address of the next page; '' for the last one."""
     header = answer.headers.get("Link", "")
-    links: dict[str, str] = {}
-    known = not _LINK.sub("", header).strip(" ,\t")
-    for address, parameters in _LINK.findall(header):
-        found = _RELATION.search(parameters)
-        relations = (found[1] or found[2] or "").casefold().split() if found else []
-        known = known and bool(relations) and _RELATIONS.issuperset(relations)
-        links = dict.fromkeys(relations, address) | links
+    links = {relation.casefold(): address for address, relation in _LINK.findall(header)}
     following = _resolved(answer.address, links["next"]) if "next" in links else ""
     elsewhere = following == answer.address or _site(following) != _site(answer.address)
-    if not known or ("next" in links and elsewhere):
+    if _LINK.sub("", header).strip() or ("next" in links and elsewhere):
         text = f"the registry's next page has an unknown form, is elsewhere or the same: {header[:200]!r}"
         raise RegistryRefusedError(Reason.BAD_LINK, text)
     return following

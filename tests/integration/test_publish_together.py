@@ -81,7 +81,6 @@ def publish_at_once(host: str, count: int) -> tuple[Manifest, set[str], int]:
                 continue
             said.extend(made)
             break
-        repository.transport.close()
 
     threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:

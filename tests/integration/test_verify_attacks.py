@@ -146,10 +146,7 @@ class Stage:
         options = VerifyOptions(image=str(asked), keys=paths, threshold=self.threshold, **values)
         wanted = requirement_of(options, load().gpu_model)
         repository = Repository(asked, {"HOME": "/nonexistent"})
-        try:
-            return verify(repository, openers_of(paths, None, None), wanted, NOW, seconds)
-        finally:
-            repository.transport.close()
+        return verify(repository, openers_of(paths, None, None), wanted, NOW, seconds)
 
     def named(self, text: str) -> str:
         return text.format(image=self.image.digest[7:19])
