@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +22,8 @@ PRIVATE, PUBLIC = "envbuilder.key", "envbuilder.pub"
 """The names of the files that `create` makes."""
 
 _EXPIRES = "Expires: "
-_BEGIN, _END = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
+_BEGIN = "-----BEGIN PUBLIC KEY-----"
+_KEY = re.compile(rf"(?:{_EXPIRES}(.*)\n)?({_BEGIN}\n(?:[A-Za-z0-9+/=]+\n)+-----END PUBLIC KEY-----)(?:\n|\Z)")
 _FORM = "blank lines, # comments, one 'Expires: 2027-11-21T00:00:00Z' above a key, and PEM blocks of public keys"
 
 
@@ -113,28 +115,22 @@ def load_public_keys(*paths: Path) -> tuple[PublicKey, ...]:
     return tuple(keys.values())
 
 
-def _public_keys(path: Path) -> Iterable[PublicKey]:
+def _public_keys(path: Path) -> Iterator[PublicKey]:
     """Yield the keys of a file, each with the limit above it."""
     text = decoding.lossy(_read(path)).removeprefix("\ufeff")
     if "PRIVATE KEY" in text:
         raise UsageError(f"{path} holds a private key", hint=f"verify with the public half, {PUBLIC}")
-    expires, block, found = None, "", False
-    for line in text.splitlines():
-        if block or line.rstrip() == _BEGIN:
-            block += f"{line.rstrip()}\n"
-            if line.rstrip() == _END:
-                yield replace(_load_public(path, block), expires=expires)
-                expires, block, found = None, "", True
-        elif line.startswith(_EXPIRES) and expires is None:
-            try:
-                expires = moment(line.removeprefix(_EXPIRES).strip())
-            except decoding.DamagedError as error:
-                text = f"{path}: {line[:100]!r} is not a time with a zone"
-                raise UsageError(text, hint="as in Expires: 2027-11-21T00:00:00Z") from error
-        elif line.strip() and not line.startswith("#"):
-            raise UsageError(f"{path}: {line[:100]!r} is not understood", hint=f"a key file has {_FORM}")
-    if block or expires or not found:
-        raise UsageError(f"{path}: no complete public key at its end", hint=f"a key file has {_FORM}")
+    rest = "\n".join(line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    keys, other = _KEY.findall(rest), _KEY.sub("", rest)
+    if other or not keys:
+        raise UsageError(f"{path}: {other[:100]!r} is not understood as a key", hint=f"a key file has {_FORM}")
+    for limit, block in keys:
+        try:
+            expires = moment(limit.strip()) if limit else None
+        except decoding.DamagedError as error:
+            text = f"{path}: {limit[:100]!r} is not a time with a zone"
+            raise UsageError(text, hint="as in Expires: 2027-11-21T00:00:00Z") from error
+        yield replace(_load_public(path, block), expires=expires)
 
 
 def _load_public(path: Path, block: str) -> PublicKey:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import quote
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -42,14 +42,8 @@ _MOST_LICENCES = 40
 Json = dict[str, Any]
 
 
-class Files(Protocol):
-    """An image's files as a container would see them."""
-
-    def kept(self) -> Iterable[tuple[str, bytes]]:
-        """Yield path (without leading slash) and content of the files of package managers."""
-
-    def content(self, path: str) -> bytes | None:
-        """Return the content of a file, following links; None if it is not there."""
+Content = Callable[[str], bytes | None]
+"""Returns the content of an image's file, following links; None if it is not there."""
 
 
 @dataclass(frozen=True, order=True)
@@ -80,26 +74,26 @@ class ImagePackages:
     version: str = ""
 
 
-def read(files: Files) -> ImagePackages:
-    """Read the lists of Debian's and Python's package managers."""
+def read(lists: Iterable[tuple[str, bytes]], content: Content) -> ImagePackages:
+    """Read the files of Debian's and Python's package managers, each with its path (without leading slash)."""
     found: set[ImagePackage] = set()
-    for path, content in files.kept():
-        text = decoding.lossy(content)
+    for path, data in lists:
+        text = decoding.lossy(data)
         if dpkg_status.STATUS.fullmatch(path):
-            found |= set(_debian(text, files))
+            found |= set(_debian(text, content))
         elif _METADATA.search(path):
             found |= set(_python(text, path))
-    text = decoding.lossy(files.content("etc/os-release") or files.content("usr/lib/os-release") or b"")
+    text = decoding.lossy(content("etc/os-release") or content("usr/lib/os-release") or b"")
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     system = {key: value.strip().strip('"') for key, _, value in pairs}
     release = system.get("VERSION_CODENAME") or system.get("VERSION_ID", "")
     return ImagePackages(tuple(sorted(found)), system.get("ID", ""), release, system.get("VERSION_ID", ""))
 
 
-def _debian(text: str, files: Files) -> Iterator[ImagePackage]:
+def _debian(text: str, content: Content) -> Iterator[ImagePackage]:
     for fields in dpkg_status.installed(text):
         name = fields["Package"]
-        copyright_ = files.content(f"usr/share/doc/{name}/copyright") or b""
+        copyright_ = content(f"usr/share/doc/{name}/copyright") or b""
         yield ImagePackage(
             "deb",
             name,

@@ -167,19 +167,20 @@ def _statements(
     built: Built, session: PublishSession, name: str, digest: str, image: Image, *, sbom: bool
 ) -> tuple[Statement, ...]:
     record, locked = built.record, lockfile.parse(built.lock)
-    files = build_files(record.environment, session.workspace)
+    context = build_files(record.environment, session.workspace)
     engine = record.engine
     tools = {engine.name: engine.version, "builder": engine.builder} if engine else {"builder": record.builder}
-    tools |= {one.name: one.version for one in lockfile.parse(decoding.lossy(files.get("shared/tools.lock", b"")))}
+    tools |= {one.name: one.version for one in lockfile.parse(decoding.lossy(context.get("shared/tools.lock", b"")))}
     # A record of an earlier version has no digests; its key proves that the files are those of the build.
     is_known = known_image.parse(built.known, known_image.key_of(record.context)) is not None
     known = sha256_of(built.known) if is_known else ""
-    origin = provenance(name, digest, record, record.context or digests_of(files), locked, tools, known)
+    origin = provenance(name, digest, record, record.context or digests_of(context), locked, tools, known)
     if not sbom:
         return (origin,)
     session.say("reading the image for the bill of materials")
     left_out = removed_files.parse(built.removed)
-    contents = read(read_image(session.engine, image))
+    files = read_image(session.engine, image)
+    contents = read(files.kept(), files.content)
     bill = bom(name, digest, contents, locked, created=record.finished, left_out=left_out)
     return origin, about(name, digest, CYCLONEDX, bill)
 

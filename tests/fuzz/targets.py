@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -390,19 +390,8 @@ def installed_records(data: bytes) -> None:
 
 def image_packages(data: bytes) -> None:
     """Read what an SBOM is made of: dpkg's status, METADATA, os-release."""
-
-    class Files:
-        def content(self, path: str) -> bytes | None:
-            return data if path.endswith("os-release") else None
-
-        def kept(self) -> Iterable[tuple[str, bytes]]:
-            yield "var/lib/dpkg/status", data
-            yield "usr/lib/python3.11/site-packages/a-1.dist-info/METADATA", data
-
-        def __getattr__(self, name: str) -> Any:
-            return ()
-
-    sbom.read(cast("Any", Files()))
+    paths = ("var/lib/dpkg/status", "usr/lib/python3.11/site-packages/a-1.dist-info/METADATA")
+    sbom.read([(path, data) for path in paths], lambda path: data if path.endswith("os-release") else None)
 
 
 def single_files(data: bytes) -> None:

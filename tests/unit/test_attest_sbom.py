@@ -59,7 +59,8 @@ def read(*layers: Mapping[str, Any]) -> ImagePackages:
 
 
 def found_in(*archives: bytes) -> ImagePackages:
-    return sbom.read(ImageFiles(tuple(scan(layer) for layer in layers([saved(archives)]))))
+    files = ImageFiles(tuple(scan(layer) for layer in layers([saved(archives)])))
+    return sbom.read(files.kept(), files.content)
 
 
 def test_packages_of_every_kind_are_found() -> None:
