@@ -47,9 +47,6 @@ class SignedBy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     expires: datetime | None = None
 
-    def is_trusted_at(self, time: datetime) -> bool:
-        return self.expires is None or time <= self.expires
-
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """A payload of any type with valid signatures of the trusted signers ``signed_by``."""

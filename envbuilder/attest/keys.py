@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,19 +41,16 @@ class PublicKey:
     expires: datetime | None = None
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an optional dependency
-
+        *_, invalid = _cryptography()
         try:
             self._key.verify(signature, message)
-        except InvalidSignature:
+        except invalid:
             return False
         return True
 
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """A key that signs."""
-
     public: PublicKey
     _key: Ed25519PrivateKey
 
@@ -67,7 +65,7 @@ class PrivateKey:
 
 def create(folder: Path, *, password: str | None = None, expires: datetime | None = None) -> PrivateKey:
     """Make a key pair in a folder; only its owner can read the private half, ``expires`` is in the public half."""
-    serialization, ed25519, _ = _cryptography()
+    serialization, ed25519, *_ = _cryptography()
     secret, public = folder / PRIVATE, folder / PUBLIC
     taken = next((path for path in (secret, public) if path.exists()), None)
     if taken is not None:
@@ -84,14 +82,9 @@ def create(folder: Path, *, password: str | None = None, expires: datetime | Non
 
 def load_private(path: Path, *, password: str | None = None) -> PrivateKey:
     """Read a private key with the limit of the public file next to it. Raises UsageError if there is no usable one."""
-    serialization, ed25519, unsupported = _cryptography()
-    try:
-        key = serialization.load_pem_private_key(_read(path), password.encode() if password else None)
-    except (ValueError, TypeError, unsupported) as error:
-        hint = "envbuilder keys new FOLDER makes one; for a protected one set TF_ENVBUILDER_KEY_PASSWORD"
-        raise UsageError(f"{path}: not a usable private key: {error}", hint=hint) from error
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new FOLDER makes one")
+    serialization, ed25519, *_ = _cryptography()
+    data, secret = _read(path), password.encode() if password else None
+    key = _loaded(path, partial(serialization.load_pem_private_key, data, secret), ed25519.Ed25519PrivateKey)
     public, beside = _public(key.public_key()), path.with_suffix(".pub")
     known = load_public_keys(beside) if beside.is_file() else ()
     return PrivateKey(next((one for one in known if one.keyid == public.keyid), public), key)
@@ -124,24 +117,26 @@ def _public_keys(path: Path) -> Iterator[PublicKey]:
     keys, other = _KEY.findall(rest), _KEY.sub("", rest)
     if other or not keys:
         raise UsageError(f"{path}: {other[:100]!r} is not understood as a key", hint=f"a key file has {_FORM}")
+    serialization, ed25519, *_ = _cryptography()
     for limit, block in keys:
+        load = partial(serialization.load_pem_public_key, block.encode())
         try:
             expires = moment(limit.strip()) if limit else None
         except decoding.DamagedError as error:
             text = f"{path}: {limit[:100]!r} is not a time with a zone"
             raise UsageError(text, hint="as in Expires: 2027-11-21T00:00:00Z") from error
-        yield replace(_load_public(path, block), expires=expires)
+        yield replace(_public(_loaded(path, load, ed25519.Ed25519PublicKey)), expires=expires)
 
 
-def _load_public(path: Path, block: str) -> PublicKey:
-    serialization, ed25519, unsupported = _cryptography()
+def _loaded(path: Path, load: Callable[[], Any], kind: type) -> Any:  # noqa: ANN401 - an optional package's key
     try:
-        key = serialization.load_pem_public_key(block.encode())
-    except (ValueError, unsupported) as error:
-        raise UsageError(f"{path}: not a public key: {error}", hint="it should be a PEM file") from error
-    if not isinstance(key, ed25519.Ed25519PublicKey):
+        key = load()
+    except (ValueError, TypeError, _cryptography()[2]) as error:
+        hint = "envbuilder keys new FOLDER makes a pair; for a protected key set TF_ENVBUILDER_KEY_PASSWORD"
+        raise UsageError(f"{path}: not a usable key: {error}", hint=hint) from error
+    if not isinstance(key, kind):
         raise UsageError(f"{path}: not an ed25519 key", hint="envbuilder keys new FOLDER makes a pair")
-    return _public(key)
+    return key
 
 
 def _public(key: Ed25519PublicKey) -> PublicKey:
@@ -175,13 +170,13 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: {why}", hint="give the path of a PEM file") from error
 
 
-def _cryptography() -> tuple[Any, Any, type[Exception]]:
-    """Import the optional package that signs; the third value is its error for an unknown type of key."""
+def _cryptography() -> tuple[Any, Any, type[Exception], type[Exception]]:
+    """Import the optional package that signs, with its errors for an unknown type of key and for a wrong signature."""
     try:
-        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an optional dependency
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm  # noqa: PLC0415 - optional
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - likewise
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - likewise
     except ImportError as error:
         text = "signing and verifying need the package cryptography"
         raise PublishError(text, hint="pip install 'tf-envbuilder[publish]'") from error
-    return serialization, ed25519, UnsupportedAlgorithm
+    return serialization, ed25519, UnsupportedAlgorithm, InvalidSignature

@@ -190,9 +190,10 @@ def _dependencies(contents: ImagePackages) -> Iterator[Json]:
     here = {(package.kind, package.name): _purl(package, contents) for package in reversed(contents.packages)}
     edges: dict[str, set[str]] = {}
     for package in contents.packages:
-        known = ([here.get((package.kind, name), "") for name in names] for names in package.requires)
-        met = (next(filter(None, names), "") for names in known)
-        edges.setdefault(_purl(package, contents), set()).update(filter(None, met))
+        met = (
+            [here[package.kind, name] for name in names if (package.kind, name) in here] for names in package.requires
+        )
+        edges.setdefault(_purl(package, contents), set()).update(purl for known in met for purl in known[:1])
     for ref, needed in edges.items():
         yield {"ref": ref, "dependsOn": tuple(sorted(needed - {ref}))}
 
@@ -236,11 +237,9 @@ def _purl(package: ImagePackage, contents: ImagePackages) -> str:
     name, version = _encoded(package.name), _encoded(package.version)
     if package.kind == "pypi":
         return f"pkg:pypi/{name}@{version}"
-    distribution = _encoded(contents.distribution or "debian")
-    qualifiers = [f"arch={_encoded(package.arch)}"] if package.arch else []
-    qualifiers += [f"distro={_encoded(contents.release)}"] if contents.release else []
-    qualifiers += [f"upstream={_encoded(package.source.replace(' ', '@'))}"] if package.source else []
-    return f"pkg:deb/{distribution}/{name}@{version}" + (f"?{'&'.join(qualifiers)}" if qualifiers else "")
+    stated = _some(arch=package.arch, distro=contents.release, upstream=package.source.replace(" ", "@"))
+    qualifiers = "&".join(f"{key}={_encoded(value)}" for key, value in stated.items())
+    return f"pkg:deb/{_encoded(contents.distribution or 'debian')}/{name}@{version}?{qualifiers}".removesuffix("?")
 
 
 def _encoded(text: str, also: str = "") -> str:
@@ -269,16 +268,12 @@ def provenance(
     if record.revision:
         materials.append(Resource(name="source", digest={"gitCommit": record.revision}))
     parameters = {"environment": record.environment, **({"base": record.base_origin} if record.base_origin else {})}
-    times = {
-        "invocationId": record.started and f"{record.environment}/{record.started}",
-        "startedOn": record.started,
-        "finishedOn": record.finished,
-    }
+    invocation = record.started and f"{record.environment}/{record.started}"
     build = {"buildType": BUILD_TYPE, "externalParameters": parameters, "resolvedDependencies": materials}
     run = {
         "builder": {"id": BUILDER, "version": {"envbuilder": __version__, **tools}},
         "byproducts": [resource("image.json", known)] if known else [],
-        "metadata": _some(**times),
+        "metadata": _some(invocationId=invocation, startedOn=record.started, finishedOn=record.finished),
     }
     return about(name, digest, PROVENANCE, {"buildDefinition": build, "runDetails": run})
 

@@ -44,7 +44,7 @@ class AttachedStatement:
     copies: frozenset[str] = frozenset()
 
     def trusted_at(self, time: datetime) -> tuple[str, ...]:
-        return tuple(one.name for one in self.signed_by if one.is_trusted_at(time))
+        return tuple(one.name for one in self.signed_by if one.expires is None or time <= one.expires)
 
     @property
     def verdict(self) -> Verdict | None:
