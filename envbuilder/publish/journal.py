@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
-from envbuilder.errors import PublishError, of_system
+from envbuilder.errors import PublishError
 from envbuilder.support import decoding
-from envbuilder.workspace import read_kept
+from envbuilder.workspace import read_kept, writing
 
 JournalStep = Literal["staged", "validated", "stated"]
 
@@ -39,26 +39,19 @@ class Journal:
 
     def note(self, entry: JournalEntry) -> None:
         """Record a finished step; return when it is on disk."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
-                cut = not (read_kept(self.path) or b"\n").endswith(b"\n")  # a writer was killed
-                file.write(b"\n" * cut + msgspec.json.encode(entry) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise of_system(error, f"write {self.path}") from error
+        with writing(self.path), self.path.open("ab") as file:
+            cut = not (read_kept(self.path) or b"\n").endswith(b"\n")  # a writer was killed
+            file.write(b"\n" * cut + msgspec.json.encode(entry) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
         self.entries = (*self.entries, entry)
 
 
 @contextmanager
 def exclusively(folder: Path) -> Iterator[None]:
     """Hold a folder's lock. Raises PublishError if another process publishes the same environment."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder / ".lock"):
         file = (folder / ".lock").open("w")
-    except OSError as error:
-        raise of_system(error, f"write {folder}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -204,12 +204,6 @@ class Registrar:
         return _standing(manifest.digest, environment, found, wanted)
 
 
-def published_digest(to: Reference, environment: str, variables: Mapping[str, str]) -> str | None:
-    """Return the digest under an environment's tag; None if the repository has no such tag."""
-    manifest = Repository(to, variables).manifest(environment)
-    return manifest.digest if manifest is not None else None
-
-
 def trusting(sealer: Sealer, openers: Openers) -> Sealer:
     """Return a signer that trusts the keys of the openers too.
 

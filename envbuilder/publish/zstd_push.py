@@ -9,10 +9,10 @@ import os
 import posixpath
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -108,8 +108,13 @@ class ZstdPusher:
         """Upload the large files of `docker save`; return its index, its small files and its links."""
         documents: dict[str, bytes] = {}
         links: dict[str, str] = {}
-        with engine.export(image.id) as pieces, reading():
-            for member, file in _members(pieces):
+        with (
+            engine.export(image.id) as pieces,
+            reading(),
+            tarfile.open(fileobj=ByteStream(pieces), mode="r|") as archive,
+        ):
+            for member in archive:
+                file = archive.extractfile(member) if member.isreg() else None
                 if member.issym():  # older engines link to the first copy of a layer that an image has twice
                     links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
                 elif member.islnk():
@@ -124,7 +129,7 @@ class ZstdPusher:
             raise PublishError(text, hint=_GZIP)
         return images[0], documents, links
 
-    def _upload(self, name: str, source: BinaryIO) -> None:
+    def _upload(self, name: str, source: IO[bytes]) -> None:
         """Compress one layer and upload it."""
         with (
             temporary_folder("zstd", within=self.folder) as place,
@@ -149,14 +154,7 @@ def _found(documents: dict[str, bytes], name: str) -> bytes:
     return documents[name]
 
 
-def _members(pieces: Iterable[bytes]) -> Iterator[tuple[tarfile.TarInfo, BinaryIO | None]]:
-    """Yield each member of an archive that can be read once, forwards, with its content if it is a file."""
-    with tarfile.open(fileobj=ByteStream(pieces), mode="r|") as archive:
-        for member in archive:
-            yield member, archive.extractfile(member) if member.isreg() else None  # type: ignore[misc]
-
-
-def _compress(source: BinaryIO, packed: BinaryIO) -> tuple[str, int]:
+def _compress(source: IO[bytes], packed: IO[bytes]) -> tuple[str, int]:
     """Write a layer as one frame of zstd with a checksum; return its diff id and its size in bytes.
 
     Engines with a containerd store save layers in gzip.
@@ -176,6 +174,6 @@ def _compress(source: BinaryIO, packed: BinaryIO) -> tuple[str, int]:
     return f"sha256:{hashed.hexdigest()}", size
 
 
-def _digest_of(packed: BinaryIO, content: Any) -> str:  # noqa: ANN401 - a file, or what it decompresses to
+def _digest_of(packed: IO[bytes], content: Any) -> str:  # noqa: ANN401 - a file, or what it decompresses to
     packed.seek(0)
     return f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"

@@ -29,7 +29,7 @@ from envbuilder.image.context import ensure_lock, ensure_packages, write_context
 from envbuilder.jobs.base import inspect
 from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec
 from envbuilder.jobs.fleet.record import packed, required
-from envbuilder.publish.verify_request import published_digest
+from envbuilder.registry.client import Repository
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.validation import suite_plan
 from envbuilder.workspace import Workspace, cache_dir
@@ -125,8 +125,9 @@ def test_an_empty_folder_builds_publishes_and_validates_by_the_jobs_only(
     code, said = run(Job(build), tmp_path / "first", installed, keys[0] / PRIVATE)
     assert code == 0, said
     assert not list((tmp_path / "first").glob("made/*")), "the folder of the build is removed"
-    digest = published_digest(repository, environment.image_tag, {})
-    assert digest
+    published = Repository(repository, {}).manifest(environment.image_tag)
+    assert published is not None
+    digest = published.digest
     validation = ValidationSpec(
         repository=repository.name,
         digest=digest,
