@@ -44,23 +44,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
 
     @property
-    def ended(self) -> str:
-        line = self.line or self.reason
-        return f"  {self.outcome}" + (f": {line}" if self.outcome != "good" and line else "")
-
-    @property
     def why(self) -> str:
-        match self.outcome:
-            case "good":
-                return "the command succeeds there"
-            case "bad":
-                return f"the command fails there (exit code {self.exit_code}): {self.line}"
-            case "unbuildable":
-                return f"it cannot be built: {self.reason}"
-            case "unstable":
-                return f"the command is not stable there: failed {self.failed} of {self.runs} runs: {self.line}"
-            case "other":
-                return f"the command fails there in another way (exit code {self.exit_code}): {self.line}"
+        return _WHY[self.outcome].format(self)
+
+
+_WHY: dict[Outcome, str] = {
+    "good": "the command succeeds there",
+    "bad": "the command fails there (exit code {0.exit_code}): {0.line}",
+    "unbuildable": "it cannot be built: {0.reason}",
+    "unstable": "the command is not stable there: failed {0.failed} of {0.runs} runs: {0.line}",
+    "other": "the command fails there in another way (exit code {0.exit_code}): {0.line}",
+}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,8 +226,11 @@ def _doubt(result: Result, document: BisectDocument, trial: CandidateRunner, con
 
 
 def as_text(document: BisectDocument) -> str:
-    known = {answer.candidate: answer for answer in document.answers}
-    lines = [f"  {name}{known[name].ended if name in known else ''}" for name in document.asked.candidates]
+    known, lines = {answer.candidate: answer for answer in document.answers}, []
+    for name in document.asked.candidates:
+        answer = known.get(name)
+        line = answer.line or answer.reason if answer else ""
+        lines.append(f"  {name}" + (f"  {answer.outcome}" if answer else "") + (f": {line}" if line else ""))
     result = document.result
     if result is not None:
         lines += ["", f"last good {result.last_good}, first bad {result.first_bad}: {known[result.first_bad].line}"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -233,12 +233,10 @@ def measure(
     return tuple(samples(taken[:rounds])), ()
 
 
-UNITS: Mapping[Literal["s", "B"], str] = {"s": "seconds", "B": "bytes"}
-
-
 def samples(rounds: Sequence[Round]) -> Iterator[Samples]:
     """Pair durations and memory peaks of both images by name; incomplete ones are omitted."""
-    for unit, field in UNITS.items():
+    units: dict[Literal["s", "B"], str] = {"s": "seconds", "B": "bytes"}
+    for unit, field in units.items():
         old, new = ([getattr(pair[side], field) for pair in rounds] for side in (0, 1))
         for name in old[0] if old else ():
             if all(name in values for values in (*old, *new)):
@@ -246,9 +244,7 @@ def samples(rounds: Sequence[Round]) -> Iterator[Samples]:
                 yield Samples(name=name, unit=unit, old=before, new=after)
 
 
-class ExchangedModels(NamedTuple):
-    rows: tuple[ModelExchange, ...] | None
-    gaps: tuple[str, ...]
+ExchangedModels = tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]
 
 
 def exchange(old: ProbeTarget, new: ProbeTarget) -> ExchangedModels:
@@ -262,9 +258,9 @@ def exchange(old: ProbeTarget, new: ProbeTarget) -> ExchangedModels:
         try:
             failures = _failures(writer, reader)
         except (NoAnswerError, decoding.DamagedError) as error:
-            return ExchangedModels(None, (f"models saved by the {saved_by} image: {error}",))
+            return None, (f"models saved by the {saved_by} image: {error}",)
         rows += [ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in failures.items()]
-    return ExchangedModels(tuple(rows), ())
+    return tuple(rows), ()
 
 
 def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:
@@ -274,7 +270,7 @@ def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:
     files: dict[str, bytes] = {}
     with decoding.damaged("its answer contains other values than files"):
         for name, path, text in ((name, *file) for name, paths in saved.saved.items() for file in paths.items()):
-            if PurePosixPath(path).is_absolute() or not {"", ".", ".."}.isdisjoint(path.split("/")):
+            if not {"", ".", ".."}.isdisjoint(path.split("/")):
                 # One image wrote this path, and the file is copied into the other image, next to the probes.
                 raise decoding.DamagedError(f"{path} leads out of its folder")
             with decoding.damaged(f"{path} is not base64"):

@@ -109,15 +109,11 @@ def pytest_files(python: str) -> dict[str, bytes]:
 
 def _fetch_pytest(python: str, folder: Path) -> None:
     words = [find_uv_bin(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", python]
-    try:
-        done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
+    done = subprocesses.run([*words, "--only-binary", ":all:", "pytest"], within=300)
+    if done.code:
         last = "\n".join(done.error_text.strip().splitlines()[-3:])
-        wrong = f"exit code {done.code}: {last}" if done.code else ""
-    except subprocesses.ProgramError as error:
-        wrong = error.message
-    if wrong:
         hint = "check the index that uv is configured for, or try again; tests can be scripts, too"
-        raise InfrastructureError(f"cannot fetch pytest for Python {python}: {wrong}", hint=hint)
+        raise InfrastructureError(f"cannot fetch pytest for Python {python}: exit code {done.code}: {last}", hint=hint)
 
 
 Tests = tuple[UserTest, ...]
