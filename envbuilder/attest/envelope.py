@@ -74,8 +74,8 @@ def seal(payload: bytes, payload_type: str, *signers: PrivateKey) -> Envelope:
 class KeySealer:
     """Signs with one or more private keys; ``openers`` trust them and ``trusted``."""
 
+    media_type = ENVELOPE
     key: PrivateKey
-    media_type: str = ENVELOPE
     others: tuple[PrivateKey, ...] = ()
     trusted: tuple[PublicKey, ...] = ()
 
@@ -130,14 +130,13 @@ class KeyOpener:
             bundle: _Bundle = parsed(content, _Bundle, "a Sigstore bundle")
             content = bytes(bundle.dsse_envelope)
         envelope = parse(content)
-        holding = set(signers(envelope, self.trusted))
-        if holding:
-            names = tuple(SignedBy(name=key.keyid, expires=key.expires) for key in self.trusted if key.keyid in holding)
-            return Opened(payload_type=envelope.payload_type, payload=decoded(envelope.payload), signed_by=names)
+        payload = decoded(envelope.payload)
+        if signed_by := _signers(envelope, payload, self.trusted):
+            return Opened(payload_type=envelope.payload_type, payload=payload, signed_by=signed_by)
         if envelope.payload_type != PAYLOAD_TYPE:
             raise MalformedError(f"the envelope holds {envelope.payload_type!r}, not a statement")
         claimed = [signature.keyid or "" for signature in envelope.signatures]
-        if {key.keyid for key in self.trusted} & set(claimed):
+        if set(self.names) & set(claimed):
             return Unread(Reason.BAD_SIGNATURE, "the signature is invalid: the statement was altered", blocks=False)
         claimants = ", ".join(keyid[:16] or "a key without a name" for keyid in claimed[:5]) or "nobody"
         given = ", ".join([*(keyid[:16] for keyid in self.names[:5]), *(["…"] if self.names[5:] else [])])
@@ -150,19 +149,19 @@ def parse(text: bytes) -> Envelope:
     return envelope
 
 
-def signers(envelope: Envelope, trusted: tuple[PublicKey, ...]) -> tuple[str, ...]:
+def _signers(envelope: Envelope, payload: bytes, trusted: tuple[PublicKey, ...]) -> tuple[SignedBy, ...]:
     """Return the trusted keys with a valid signature on this envelope.
 
     A signature's ``keyid`` is only a hint (DSSE v1 protocol): every key is tried on every signature, up to a limit. An
     unreadable signature does not affect the others.
     """
-    message = pae(envelope.payload_type, decoded(envelope.payload))
-    names = {key.keyid for key in trusted}
+    message, names = pae(envelope.payload_type, payload), {key.keyid for key in trusted}
     signatures: dict[bytes, None] = {}
     for one in sorted(envelope.signatures, key=lambda one: one.keyid not in names)[:MAX_SIGNATURES]:
         with suppress(PublishError):
             signatures[decoded(one.sig)] = None
-    return tuple(key.keyid for key in trusted if any(key.verify(message, found) for found in signatures))
+    holding = (key for key in trusted if any(key.verify(message, found) for found in signatures))
+    return tuple(SignedBy(name=key.keyid, expires=key.expires) for key in holding)
 
 
 MAX_SIGNATURES = 1_000
@@ -185,11 +184,10 @@ _STANDARD = bytes.maketrans(b"-_", b"+/")
 _REACHABLE = "is it reachable (curl -I https://tuf-repo-cdn.sigstore.dev)? or use --key"
 
 
-@dataclass(frozen=True)
 class SigstoreSealer:
     """Signs with the identity of a CI job (its OpenID Connect token)."""
 
-    media_type: str = BUNDLE
+    media_type = BUNDLE
     openers: Openers = ()
 
     def seal(self, payload: bytes) -> bytes:

@@ -250,7 +250,7 @@ def _of_class(evidence: Evidence, wanted: Requirement, kind: HostClass, now: dat
     here = tuple(one for one in found.refusals if one.statement not in elsewhere)
     missing = Refusal(reason=Reason.KIND_MISSING, message="no real verdict is from this host class")
     refusals = {"passed": (), "failed": found.failures, "missing": (missing,)}.get(found.state, here)
-    counted, verdict = {refusal.statement for refusal in refusals}, found.verdict
+    counted = {refusal.statement for refusal in refusals}
     others = (one for one in (*found.notes, *found.refusals) if one.reason not in ELSEWHERE)
     standing = KindStanding(
         kind=str(kind),
@@ -259,12 +259,11 @@ def _of_class(evidence: Evidence, wanted: Requirement, kind: HostClass, now: dat
         state=found.state,
         suites=found.suites,
         why="; ".join(dict.fromkeys(refusal.message for refusal in refusals)),
-        level=verdict.level if verdict else None,
-        ran_on=verdict.host.driver if verdict else None,
-        finished=verdict.finished if verdict else "",
-        age_s=age_s(verdict, now) if verdict else None,
         signers=found.signed_by,
     )
+    if verdict := found.verdict:
+        made = {"level": verdict.level, "ran_on": verdict.host.driver, "finished": verdict.finished}
+        standing = msgspec.structs.replace(standing, **made, age_s=age_s(verdict, now))
     return msgspec.structs.replace(
         found,
         refusals=tuple(msgspec.structs.replace(one, message=f"{kind}: {one.message}") for one in refusals),
