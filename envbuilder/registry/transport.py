@@ -46,9 +46,9 @@ _REPEATABLE = ("GET", "HEAD", "PUT")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _FIRST_ERROR, _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 300, 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_PARAMETER = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+_PARAMETER = re.compile(r'(?<![a-zA-Z])([a-zA-Z]+)="([^"]*)"')
 _LINK = re.compile(
-    r'\s*<([^>]*)>(?:\s*;\s*(?!rel\b)[\w-]+=(?:"[^"]*"|[^",;]*))*'
+    r'<([^<>]*)>(?:\s*;\s*(?!rel\b)[\w-]+=(?:"[^"]*"|[^",;\s]*))*'
     r'\s*;\s*rel="?(next|prev|previous|first|last|self)"?\s*(?:,|\Z)',
     re.IGNORECASE,
 )

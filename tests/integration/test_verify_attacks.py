@@ -786,6 +786,12 @@ WIRE = [
     Row("another artifact than its digest", fronted("GET .*/manifests/sha256:", relays(b" ")), "ALTERED"),
     Row("a token service that answers HTML", tokens(answers(200, b"<html>")), "BAD_ANSWER"),
     Row("a token with a line end", tokens(answers(200, b'{"token":"a\\r\\nX-Admin: yes"}')), "BAD_ANSWER"),
+    Row(
+        "a challenge of 60,000 letters",
+        fronted(MANIFESTS, answers(401, WWW_Authenticate=f"Bearer {'a' * 60_000}")),
+        "BAD_ANSWER",
+    ),
+    Row("a link of 60,000 brackets", fronted(REFERRERS, index(Link="<" * 60_000)), "BAD_LINK"),
     Row("a token that is a number", tokens(answers(200, b'{"token":7}')), "BAD_ANSWER"),
     Row("a token that is refused again and again", tokens(answers(200, b'{"token":"a"}')), "ACCESS_DENIED"),
     Row("a registry that is busy once", after_good(busy_once), ""),
