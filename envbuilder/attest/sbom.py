@@ -124,8 +124,9 @@ def _python(text: str, path: str) -> Iterator[ImagePackage]:
     if "Name" not in fields or "Version" not in fields:
         return
     expression = fields.get("License-Expression", "")
-    classified = re.findall(r"^Classifier: License ::(?:.*::)?[ \t]*(\S.*?)\s*$", header, re.MULTILINE)
-    stated = expression or fields.get("License", "") or "; ".join(classified)
+    classified = re.findall(r"^Classifier: License ::(.*)$", header, re.MULTILINE)
+    last = (one.rpartition("::")[2].strip() for one in classified)
+    stated = expression or fields.get("License", "") or "; ".join(filter(None, last))
     licences, requires = (stated[:120],) if stated else (), tuple(_python_requires(header, path))
     name = distribution(fields["Name"])
     yield ImagePackage("pypi", name, fields["Version"], "", licences, bool(expression), "", requires)
