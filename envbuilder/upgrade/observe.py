@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -244,7 +244,9 @@ def samples(rounds: Sequence[Round]) -> Iterator[Samples]:
                 yield Samples(name=name, unit=unit, old=before, new=after)
 
 
-ExchangedModels = tuple[tuple[ModelExchange, ...] | None, tuple[str, ...]]
+class ExchangedModels(NamedTuple):
+    rows: tuple[ModelExchange, ...] | None
+    gaps: tuple[str, ...]
 
 
 def exchange(old: ProbeTarget, new: ProbeTarget) -> ExchangedModels:
@@ -258,9 +260,9 @@ def exchange(old: ProbeTarget, new: ProbeTarget) -> ExchangedModels:
         try:
             failures = _failures(writer, reader)
         except (NoAnswerError, decoding.DamagedError) as error:
-            return None, (f"models saved by the {saved_by} image: {error}",)
+            return ExchangedModels(None, (f"models saved by the {saved_by} image: {error}",))
         rows += [ModelExchange(name=name, saved_by=saved_by, wrong=wrong) for name, wrong in failures.items()]
-    return tuple(rows), ()
+    return ExchangedModels(tuple(rows), ())
 
 
 def _failures(writer: ProbeTarget, reader: ProbeTarget) -> dict[str, str]:

@@ -174,7 +174,7 @@ def gather(
             observed = [msgspec.structs.replace(seen, tests=one, again=more) for seen, (one, more) in with_tests]
         task.update("loading models of the other image")
         models, gaps = cache.answer(
-            "models", key_of(*places), ExchangedModels, partial(exchange, *places), lambda found: found[0] is not None
+            "models", key_of(*places), ExchangedModels, partial(exchange, *places), lambda found: found.rows is not None
         )
         samples, wrong = measure(places[0], places[1], options.rounds, task, cache)
     sides = zip(made, observed, strict=True)
