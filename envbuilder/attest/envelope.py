@@ -17,8 +17,7 @@ import msgspec
 from envbuilder.attest.keys import PrivateKey, PublicKey
 from envbuilder.attest.statements import PAYLOAD_TYPE, Unread
 from envbuilder.errors import InfrastructureError, PublishError, Reason
-from envbuilder.registry.bounded_json import parsed
-from envbuilder.registry.errors import MalformedError
+from envbuilder.registry.errors import MalformedError, parsed
 from envbuilder.support import decoding
 
 

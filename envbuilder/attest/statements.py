@@ -10,8 +10,7 @@ import msgspec
 
 from envbuilder.attest.requirements import moment
 from envbuilder.errors import PublishError, Reason
-from envbuilder.registry.bounded_json import check_unambiguous, parsed
-from envbuilder.registry.errors import MalformedError
+from envbuilder.registry.errors import MalformedError, check_unambiguous, parsed
 from envbuilder.verdict import SCHEMA, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"

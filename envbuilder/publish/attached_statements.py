@@ -11,8 +11,7 @@ from envbuilder.attest.statements import Unread, understood
 from envbuilder.attest.trust_policy import AttachedStatement, Evidence
 from envbuilder.errors import PublishError, Reason
 from envbuilder.registry.client import Repository
-from envbuilder.registry.deadline import in_parallel
-from envbuilder.registry.errors import MalformedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryRefusedError, in_parallel
 from envbuilder.registry.manifests import Manifest, ambiguity, digest_of
 from envbuilder.registry.referrers import Listing, document, listing, subject_of
 from envbuilder.verdict import Verdict

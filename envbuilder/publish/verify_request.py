@@ -45,8 +45,7 @@ from envbuilder.publish.attached_statements import PublishedVerdicts, published,
 from envbuilder.publish.tags import meant_by
 from envbuilder.publish.verification import Verification, advising, demanded, with_next
 from envbuilder.registry.client import Repository
-from envbuilder.registry.deadline import within
-from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError, within
 from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import listing, subject_of

@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from envbuilder.errors import Reason
-from envbuilder.registry.bounded_json import parsed
-from envbuilder.registry.errors import RegistryRefusedError
+from envbuilder.registry.errors import RegistryRefusedError, parsed
 from envbuilder.registry.manifests import (
     DOCKER_LIST,
     DOCKER_MANIFEST,

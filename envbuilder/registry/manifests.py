@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from envbuilder.errors import Reason
-from envbuilder.registry.bounded_json import check_unambiguous, parsed
-from envbuilder.registry.errors import MalformedError
+from envbuilder.registry.errors import MalformedError, check_unambiguous, parsed
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 import msgspec
 
 from envbuilder.errors import InfrastructureError, Reason
-from envbuilder.registry.bounded_json import parsed
 from envbuilder.registry.client import MAX_LIST, Repository
-from envbuilder.registry.deadline import in_parallel
-from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, in_parallel, parsed
 from envbuilder.registry.manifests import (
     DOCKER_MANIFEST,
     OCI_INDEX,

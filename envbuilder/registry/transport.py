@@ -22,8 +22,7 @@ from urllib3.util import Retry
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry import credentials
-from envbuilder.registry.bounded_json import parsed
-from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError
+from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.reference import Reference, is_loopback
 
 CONNECT_S, SILENCE_S = 10.0, 60.0
