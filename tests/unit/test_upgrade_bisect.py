@@ -230,7 +230,7 @@ def test_bisection_builds_versions_that_do_not_fit(axis: Any, version: str, brin
 @pytest.mark.parametrize(
     ("axis", "version", "why"),
     [
-        ("cuda", "12.4", "no wheels of CUDA 12.4 are known for tensorflow 2.20.0"),
+        ("cuda", "12.4", "No set of CUDA 12.4 wheels is known for tensorflow 2.20.0"),
         ("cudnn", "7.6", "was compiled with cuDNN 9.3 and refuses 7.6"),
     ],
 )
