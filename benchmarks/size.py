@@ -122,7 +122,7 @@ def base_of(engine: DockerEngine) -> str:
     """Bring the base about that both sides stand on, where the engine lacks it; return what FROM names."""
     system = load().system(OS)
     assert system is not None  # noqa: S101 - the catalogue that ships has it
-    return ensure_base(engine, system, cache_dir() / "bases", lambda line: print(line, file=sys.stderr)).reference
+    return ensure_base(engine, system, cache_dir() / "bases", lambda line, *_: print(line, file=sys.stderr)).reference
 
 
 def naive(engine: DockerEngine, release: str, flavor: Flavor) -> str:

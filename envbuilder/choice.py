@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from envbuilder.matrix import REQUIREMENT, Matrix, MatrixBase, OnTop
 from envbuilder.support import console, pem
 from envbuilder.support.yaml_reader import read_yaml
 from envbuilder.workspace import Workspace, read_document, read_users, settings_in, shipped, users_text
+
+_OnTop = TypeVar("_OnTop", bound=OnTop)
 
 VETTED = ("quickstart", "tensorflow", "notebook", "classic", "debian")
 """The shipped matrices whose contexts are committed in this project's ``images/``."""
@@ -53,7 +55,7 @@ def find_matrix(name: str | None, root: Path) -> Path:
         )
     wanted = name or default_matrix(root)
     given = Path.cwd() / wanted
-    if _is_stream(given):
+    if given.is_fifo() or given.is_char_device():  # ``<(command)`` or ``/dev/stdin``
         return given
     named = (folder / f"{wanted}.yaml" for folder in (root / "matrices", shipped("matrices")))
     for candidate in (given, root / wanted, *named):
@@ -74,15 +76,6 @@ def default_matrix(root: Path) -> str:
             hint="name one, or set `matrices` in envbuilder.toml; the first is the default",
         )
     return local[0] if local else VETTED[0]
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a pipe or a device, such as ``<(command)`` and ``/dev/stdin``."""
-    try:
-        kind = path.stat().st_mode
-    except (OSError, ValueError):  # a NUL in its name
-        return False
-    return stat.S_ISFIFO(kind) or stat.S_ISCHR(kind)
 
 
 @dataclass(frozen=True)
@@ -127,7 +120,7 @@ def read_known(matrix: str | None, root: Path, catalog: Catalog) -> tuple[Matrix
     Raises InputError for a bad matrix, and for a base without a record or on which nothing can be built.
     """
     path = find_matrix(matrix, root)
-    parsed = _with_releases(_with_requirements(read_matrix(path), root), path, catalog)
+    parsed = _resolved(read_matrix(path), path, root, catalog)
     _check_files(parsed, path, root)
     if not parsed.bases:
         return parsed, catalog
@@ -171,8 +164,8 @@ def _check_files(parsed: Matrix, path: Path, root: Path) -> None:
         raise InputError(tuple(problems.values()), hint="write the path as it is from this folder, without ./ and ..")
 
 
-def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
-    """Replace ``latest`` and ranges by the newest release that they admit."""
+def _resolved(parsed: Matrix, path: Path, root: Path, catalog: Catalog) -> Matrix:
+    """Replace ranges by the newest release that they admit, and requirements files by what they hold."""
 
     def release(text: str) -> str:
         found = catalog.newest_in(text)
@@ -180,11 +173,15 @@ def _with_releases(parsed: Matrix, path: Path, catalog: Catalog) -> Matrix:
             raise InputError((Problem(str(path), 0, "tensorflow", f"the catalogue has no release in {text}"),))
         return found
 
+    def read(given: _OnTop, **more: object) -> _OnTop:
+        return msgspec.structs.replace(given, packages=_required(given, root), requirements=None, **more)
+
     axes = parsed.axes
     if axes is not None:
         axes = msgspec.structs.replace(axes, tensorflow=tuple(map(release, axes.tensorflow)))
-    rows = tuple(msgspec.structs.replace(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
-    return msgspec.structs.replace(parsed, axes=axes, include=rows)
+    return read(
+        parsed, axes=axes, include=tuple(read(row, tensorflow=release(row.tensorflow)) for row in parsed.include)
+    )
 
 
 def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
@@ -192,14 +189,6 @@ def _given_on(parsed: Matrix, base: str) -> tuple[OnTop, ...]:
     rows = tuple(row for row in parsed.include if row.os == base)
     on_it = rows or (parsed.axes is not None and base in parsed.axes.os)
     return (*((parsed,) if on_it else ()), *rows)
-
-
-def _with_requirements(parsed: Matrix, root: Path) -> Matrix:
-    """Read the requirements files of a matrix and its rows into their packages."""
-    rows = tuple(
-        msgspec.structs.replace(row, packages=_required(row, root), requirements=None) for row in parsed.include
-    )
-    return msgspec.structs.replace(parsed, packages=_required(parsed, root), requirements=None, include=rows)
 
 
 def _required(given: OnTop, root: Path) -> tuple[str, ...]:

@@ -175,12 +175,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def added(self) -> Additions:
-        """Return what goes on top of TensorFlow; nothing where the matrix asks for nothing."""
         return self.additions or NOTHING_ADDED
 
     @property
     def not_installed(self) -> dict[str, str]:
-        """Return the wheels of the CUDA set that are not installed, each with the reason."""
         return {one.wheel: one.reason for one in self.unused_wheels or ()}
 
     @property
@@ -196,12 +194,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def on_registry_base(self) -> RegistryBase | None:
-        """Return what is known of its base where only a registry gives it."""
         return self.base or None
 
     @property
     def packaged_cuda(self) -> SystemCuda | None:
-        """Return what the distribution's packages bring of CUDA, where they do."""
         return self.system_cuda or None
 
     @property

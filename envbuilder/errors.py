@@ -163,6 +163,15 @@ class InputError(EnvbuilderError):
         super().__init__("\n".join(map(str, self.problems)), hint=hint)
 
 
+def text_of(data: bytes, path: str) -> str:
+    """Decode a text of the user. Raises InputError, with the line, if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        problem = Problem(path, data.count(b"\n", 0, error.start) + 1, "", "is not UTF-8 text")
+        raise InputError((problem,), hint="write it again, or take it from version control") from error
+
+
 class NothingSelectedError(EnvbuilderError):
     """A selector matches no environment."""
 
@@ -182,14 +191,7 @@ class InfrastructureError(EnvbuilderError):
 
 
 class BaseUnavailableError(InfrastructureError):
-    """A system's base is not here, and neither its registry nor its packages are available; with both reasons."""
-
-    def __init__(self, system: str, image: str, registry: InfrastructureError, bootstrap: InfrastructureError) -> None:
-        self.system, self.registry, self.bootstrap = system, registry.message, bootstrap.message
-        super().__init__(
-            f"there is no base for {self.system}:\n  registry: {self.registry}\n  bootstrap: {self.bootstrap}",
-            hint=bootstrap.hint or f"docker pull {image} where a registry is reachable",
-        )
+    """A system's base is not here, and neither its registry nor its packages are available."""
 
 
 _CLEAN = "free disk space; envbuilder clean --cache 5 frees what builds and controls left"
@@ -233,9 +235,13 @@ def of_system(error: OSError, doing: str = "", *, users: bool = False) -> Envbui
 
 
 class BuildFailedError(EnvbuilderError):
-    """A build step exited non-zero."""
+    """A build step exited non-zero; ``step`` is the builder's name of it."""
 
     exit_code = ExitCode.BUILD_FAILED
+
+    def __init__(self, message: str, *, hint: str = "", step: str = "") -> None:
+        self.step = step
+        super().__init__(message, hint=hint)
 
 
 class PublishError(EnvbuilderError):

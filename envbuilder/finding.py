@@ -138,16 +138,9 @@ def code_texts() -> dict[Code, CodeText]:
 def written(code: Code, variant: str, sources: Iterable[str] = (), /, **fields: object) -> Finding:
     """Write a finding with the texts of codes.yaml. Raises KeyError for a missing variant or field."""
     text = code_texts()[code].findings[variant]
-    return Finding(
-        code=code,
-        severity=text.severity,
-        subject=text.subject.format_map(fields),
-        message=text.message.format_map(fields),
-        requires=text.requires.format_map(fields),
-        found=text.found.format_map(fields),
-        fix=text.fix.format_map(fields),
-        sources=tuple(dict.fromkeys(sources)),
-    )
+    parts = ("subject", "message", "requires", "found", "fix")
+    texts = {name: getattr(text, name).format_map(fields) for name in parts}
+    return Finding(code=code, severity=text.severity, **texts, sources=tuple(dict.fromkeys(sources)))
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

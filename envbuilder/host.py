@@ -38,8 +38,8 @@ def describe(root: Path = Path("/"), nvml: Any = pynvml) -> HostRef:  # noqa: AN
         gpus=gpus,
         kernel=platform.release(),
         cpus=len(os.sched_getaffinity(0)),
-        cpu_model=_cpu_model(root),
-        memory=_memory(root),
+        cpu_model=_first(r"^model name\s*:\s*(.+)$", root / "proc/cpuinfo") or platform.machine(),
+        memory=int(_first(r"^MemTotal:\s*(\d+) kB", root / "proc/meminfo") or 0) * 1024,
         persistence=every_on(None if mode is None else mode == 1 for mode in modes),
     )
 
@@ -52,8 +52,8 @@ def machine() -> str:
 
 def has_avx(root: Path = Path("/")) -> bool | None:
     """Return True if the processor has AVX, which TensorFlow's x86-64 wheels need; None if unknown."""
-    flags = re.search(r"^flags\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
-    return "avx" in flags[1].split() if flags else None
+    flags = _first(r"^flags\s*:(.*)$", root / "proc/cpuinfo")
+    return "avx" in flags.split() if flags else None
 
 
 @contextmanager
@@ -103,14 +103,10 @@ def _text(value: str | bytes | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
 
 
-def _cpu_model(root: Path) -> str:
-    found = re.search(r"^model name\s*:\s*(.+)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
-    return found[1].strip() if found else platform.machine()
-
-
-def _memory(root: Path) -> int:
-    found = re.search(r"^MemTotal:\s*(\d+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+def _first(pattern: str, path: Path) -> str:
+    """Return what a pattern matches first in a file of the kernel, or ''."""
+    found = re.search(pattern, _read(path), re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def _read(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -62,13 +62,8 @@ class MatrixBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 PrintableText = Annotated[str, _text(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,4096}", "a text on one line")]
-PathText = Annotated[
-    str,
-    _text(
-        r"(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*",
-        "a file's path in the workspace, such as files/app.conf",
-    ),
-]
+_PATH = r"(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*"
+PathText = Annotated[str, _text(_PATH, "a file's path in the workspace, such as files/app.conf")]
 PlaceText = Annotated[
     str, _text(r"(?!.*/\.\.?(?:/|\Z))(?:/[A-Za-z0-9_.+-]+)+", "a path in the image, such as /etc/app.conf")
 ]
@@ -108,11 +103,7 @@ IndexText = Annotated[
     ),
 ]
 TemplateText = Annotated[
-    str,
-    _text(
-        r"(?!(?:.*/)?\.\.?(?:/|\Z))[A-Za-z0-9_.][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_.+-]+)*\.j2",
-        "a template's path in the workspace, such as templates/my.Dockerfile.j2",
-    ),
+    str, _text(_PATH + r"\.j2", "a template's path in the workspace, such as templates/my.Dockerfile.j2")
 ]
 
 
@@ -241,24 +232,13 @@ def expand(matrix: Matrix) -> tuple[tuple[Combination, ...], tuple[Excluded, ...
 
 
 def _product(matrix: Matrix) -> Iterator[Combination]:
-    axes, added = matrix.axes, _added(matrix)
-    if axes is None:
-        return
-    stacks = tuple(itertools.product(axes.cuda or (None,), axes.cudnn or (None,)))
-    for tensorflow, python, os, flavor in itertools.product(
-        axes.tensorflow, axes.python or (None,), axes.os or (None,), axes.flavor or ("cpu",)
-    ):
-        for (cuda, cudnn), variant in itertools.product(stacks if flavor == "gpu" else ((None, None),), axes.variant):
-            yield Combination(
-                tensorflow=tensorflow,
-                python=python,
-                os=os,
-                flavor=flavor,
-                cuda=cuda,
-                cudnn=cudnn,
-                additions=added,
-                variant=variant,
-            )
+    """Yield every combination of the axes; of CPU combinations that differ in CUDA, `expand` keeps the first."""
+    added, values = _added(matrix), [getattr(matrix.axes, name, ()) or (None,) for name in _AXES]
+    for chosen in itertools.product(*values) if matrix.axes else ():
+        named = {name: value for name, value in zip(_AXES, chosen, strict=True) if value is not None}
+        if named.get("flavor", "cpu") == "cpu":
+            named = {name: value for name, value in named.items() if name not in {"cuda", "cudnn"}}
+        yield Combination(**named, additions=added)
 
 
 def _included(row: Include, matrix: Matrix) -> Combination:
@@ -272,29 +252,19 @@ def _included(row: Include, matrix: Matrix) -> Combination:
 
 def _added(*given: OnTop) -> Additions:
     """Join what a matrix and one of its rows add: lists grow, of single values and equal names the last counts."""
+    joined: dict[str, Any] = {}
+    for name in Additions.__struct_fields__:
+        values = [value for one in given if (value := getattr(one, name))]
+        if values and name in _REPLACED:
+            joined[name] = values[-1]
+        elif values and isinstance(values[0], dict):
+            joined[name] = tuple(sorted(dict(itertools.chain.from_iterable(map(dict.items, values))).items()))
+        elif values:
+            joined[name] = tuple(dict.fromkeys(itertools.chain.from_iterable(values)))
+    return Additions(**joined)
 
-    def every(name: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(itertools.chain.from_iterable(getattr(one, name) for one in given)))
 
-    def pairs(name: str) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted(dict(itertools.chain.from_iterable(getattr(one, name).items() for one in given)).items()))
-
-    def last(name: str) -> str:
-        return next((value for one in reversed(given) if (value := getattr(one, name)) is not None), "")
-
-    return Additions(
-        packages=every("packages"),
-        indexes=every("indexes"),
-        system_packages=every("system_packages"),
-        env=pairs("env"),
-        labels=pairs("labels"),
-        files=pairs("files"),
-        certificates=every("certificates"),
-        user=last("user"),
-        workdir=last("workdir"),
-        template=last("template"),
-        entrypoint=next((one.entrypoint for one in reversed(given) if one.entrypoint), ()),
-    )
+_REPLACED = ("user", "workdir", "template", "entrypoint")
 
 
 def _asked(rule: Exclude) -> tuple[tuple[str, str], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 DOTTED = r"[0-9]{1,6}(?:\.[0-9]{1,8}){0,4}"
@@ -126,8 +127,7 @@ def prefixes(text: str) -> tuple[str, ...]:
 
     Digits keep their spelling, because it is part of a driver's name.
     """
-    parts = text.split(".")
-    return tuple(".".join(parts[: count + 1]) for count in range(len(parts)))
+    return tuple(accumulate(text.split("."), "{}.{}".format))
 
 
 def is_development(text: str) -> bool:

@@ -6,6 +6,7 @@ Every path below ``out/`` is defined here only, so that readers and writers agre
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import itertools
 import os
@@ -155,7 +156,6 @@ class Workspace:
         return self._of_environments(VERDICT)
 
     def publication(self, environment_id: str) -> Path:
-        """Return the folder of a publication's journal and verdict."""
         return self.results(environment_id) / "publish"
 
     def attached(self, digest: str) -> Path:
@@ -164,7 +164,6 @@ class Workspace:
 
     @property
     def history(self) -> Path:
-        """The store of all verdicts."""
         return self.out / "history.sqlite3"
 
     def control(self, name: str) -> Path:
@@ -183,7 +182,6 @@ class Workspace:
 
     @property
     def for_upgrades(self) -> Workspace:
-        """The workspace for contexts and images of upgrades only."""
         return Workspace(self.out / _UPGRADES / "work", self.given or self.root)
 
     @property
@@ -200,7 +198,6 @@ class Workspace:
         return self.out / _REPORTS / "built" / name
 
     def report_matrix(self, name: str) -> Path:
-        """Return the matrix of the closest environment that works for a report."""
         return self.out / _REPORTS / "matrices" / f"{name}.yaml"
 
     def _of_environments(self, name: str) -> tuple[Path, ...]:
@@ -262,8 +259,7 @@ def _temporary_next_to(path: Path) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove temporary files of killed processes from the folder of a path."""
-    for left in path.parent.glob(f".{_literal(path.name)}.*.tmp"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with suppress(OSError):
             age = abs(time.time() - left.stat().st_mtime)  # the clock may have been set back
             if is_gone(left.name.split(".")[-3]) and age > _STALE_S:
@@ -285,10 +281,6 @@ def _temporary_place() -> Path:
     """Return the folder for temporary files. tempfile would write a probe file there, which a kill leaves behind."""
     named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
     return next((Path(one) for one in (*named, "/tmp", "/var/tmp") if one and Path(one).is_dir()), Path.cwd())  # noqa: S108
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
@@ -399,17 +391,13 @@ def read_users(path: Path) -> bytes:
     """Read a file of the user. Raises UsageError if it cannot be read."""
     try:
         with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return _bounded(path, file.read(_MOST_OF_A_PIPE + 1))
-            return file.read()
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            data = file.read(-1 if is_file else _MOST_OF_A_PIPE + 1)
     except OSError as error:
         raise errors.of_system(error, f"read {path}", users=True) from error
     except ValueError as error:  # a NUL in its name
         raise UsageError(f"cannot read {path}: {error}", hint="give the path of an existing file") from error
-
-
-def _bounded(path: Path, data: bytes) -> bytes:
-    if len(data) > _MOST_OF_A_PIPE:
+    if not is_file and len(data) > _MOST_OF_A_PIPE:
         raise UsageError(f"{path} is larger than {_MOST_OF_A_PIPE >> 20} MB", hint="give the path of a file")
     return data
 
@@ -420,13 +408,7 @@ _MOST_OF_A_PIPE = 256 << 20
 
 def users_text(path: Path) -> str:
     """Read a text of the user. Raises UsageError if it cannot be read, InputError if it is not UTF-8."""
-    data = read_users(path)
-    try:
-        return decoding.text(data)
-    except decoding.DamagedError as error:
-        place = getattr(error.__cause__, "start", 0)
-        problem = errors.Problem(str(path), data[:place].count(b"\n") + 1, "", "is not UTF-8 text")
-        raise errors.InputError((problem,), hint="write it again, or take it from version control") from error
+    return errors.text_of(read_users(path), str(path))
 
 
 def packaged(source: Path | Traversable) -> bytes:
@@ -499,7 +481,6 @@ _CHECKSUM = 16
 
 
 def digest(data: bytes) -> str:
-    """Return the SHA-256 of data (``sha256:…``)."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 

@@ -19,8 +19,8 @@ import click
 from envbuilder import __version__
 from envbuilder.cli import termination
 from envbuilder.cli.options import refuse_empty
-from envbuilder.errors import EnvbuilderError, ExitCode, UsageError, of_system
-from envbuilder.support import terminal_text
+from envbuilder.errors import EnvbuilderError, ExitCode, InputError, UsageError, of_system
+from envbuilder.support import console
 from envbuilder.support.yaml_reader import read_yaml
 
 _GROUPS = read_yaml(Path(__file__).with_name("commands.yaml"), dict[str, dict[str, tuple[str, ...]]])
@@ -137,13 +137,15 @@ def _report(error: BaseException) -> int:
     """Print an error to standard error and return its exit code."""
     match error:
         case _ if _is_interruption(error):
-            termination.complain("interrupted; run the same command again to continue")
+            console.complain("interrupted; run the same command again to continue")
             return ExitCode.INTERRUPTED
         case click.ClickException():
-            termination.complain(terminal_text.text(_shown(error)))
+            console.complain(_shown(error))
             return ExitCode.USAGE
         case EnvbuilderError():
-            termination.complain(f"error: {terminal_text.text(str(error))}")
+            console.complain(f"error: {error}")
+            for problem in error.problems if isinstance(error, InputError) else ():
+                console.annotate(f"{problem.key}: {problem.message}".lstrip(": "), problem.path, problem.line)
             return error.exit_code
         case OSError():
             return _report(_of_system(error))
@@ -152,7 +154,7 @@ def _report(error: BaseException) -> int:
         case _:
             import traceback
 
-            termination.complain("".join(traceback.format_exception(error)).rstrip())
+            console.complain("".join(traceback.format_exception(error)).rstrip())
             return ExitCode.BUG
 
 

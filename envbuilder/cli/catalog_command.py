@@ -93,5 +93,6 @@ def inspect_command(image: str, form: str) -> None:
     from envbuilder.jobs import base
     from envbuilder.workspace import Workspace
 
-    found = base.inspect(connect(), image, Workspace.here(), store.load(), Console().say)
+    with (shown := Console()).live(), shown.task(image) as task:
+        found = base.inspect(connect(), image, Workspace.here(), store.load(), task.update)
     finish(found, form, base.as_text)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from envbuilder import errors
 from envbuilder.errors import ExitCode
+from envbuilder.support import console
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 """A shell's exit code for a program whose reader has closed the pipe."""
@@ -72,17 +73,9 @@ def unwritten(error: OSError) -> int:
     """Report that standard output cannot be written, unless its reader is gone; return the exit code."""
     gone = isinstance(error, BrokenPipeError)
     if not gone:
-        complain(f"error: {errors.of_system(error, 'write the answer to standard output')}")
+        console.complain(f"error: {errors.of_system(error, 'write the answer to standard output')}")
     _drop_output()
     return CLOSED_PIPE if gone else ExitCode.INFRASTRUCTURE
-
-
-def complain(text: str) -> None:
-    """Print to standard error if possible."""
-    with suppress(OSError, ValueError):
-        if sys.stderr is not None:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
 
 
 def _drop_output() -> None:

@@ -49,7 +49,7 @@ def _file(name: str, source: Source, mode: int | None) -> Iterator[bytes]:
     if isinstance(source, bytes):
         yield _header(name, tarfile.REGTYPE, mode or 0o644, size=len(source))
         yield source
-        yield _padding(len(source))
+        yield bytes(-len(source) % tarfile.BLOCKSIZE)
         return
     try:
         if source.is_symlink():
@@ -67,7 +67,7 @@ def _file(name: str, source: Source, mode: int | None) -> Iterator[bytes]:
         raise of_system(error, f"read {source}", users=True) from error
     if left:
         raise UsageError(f"{source} became shorter while envbuilder read it")
-    yield _padding(status.st_size)
+    yield bytes(-status.st_size % tarfile.BLOCKSIZE)
 
 
 def _header(name: str, kind: bytes, mode: int, *, size: int = 0, target: str = "") -> bytes:
@@ -75,7 +75,3 @@ def _header(name: str, kind: bytes, mode: int, *, size: int = 0, target: str = "
     info.type, info.mode, info.size, info.linkname, info.mtime = kind, mode, size, target, MODIFIED
     # BuildKit recognises an archive by its first kilobyte and does not know pax headers there: GNU has none.
     return info.tobuf(tarfile.GNU_FORMAT)
-
-
-def _padding(size: int) -> bytes:
-    return bytes(-size % tarfile.BLOCKSIZE)

@@ -28,6 +28,7 @@ from docker.utils import kwargs_from_env
 from requests.exceptions import ChunkedEncodingError, RequestException
 from urllib3.exceptions import HTTPError
 
+from envbuilder.engine.port import OnBytes
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
 from envbuilder.support.docker_settings import config_file
@@ -65,12 +66,19 @@ T = TypeVar("T")
 Query = Mapping[str, Any]
 
 
+class _Progress(msgspec.Struct, frozen=True):
+    current: int = 0
+    total: int = 0
+
+
 class Record(msgspec.Struct, frozen=True):
-    """One record of a stream. ``id`` gives the type of ``aux``; ``action`` is that of an event."""
+    """One record of a stream. ``id`` gives the type of ``aux``, or is a layer's; ``action`` is that of an event."""
 
     id: str | None = None
     aux: Any = None
     error: str | None = None
+    status: str | None = None
+    progress: _Progress | None = msgspec.field(name="progressDetail", default=None)
     action: str | None = msgspec.field(name="Action", default=None)
 
 
@@ -150,16 +158,25 @@ class Stream:
         self._raise_if_cut()
 
     def records(self) -> Iterator[Record]:
-        return records(self._action, self._response)
+        """Yield JSON records as they arrive. Raises InfrastructureError on a broken one."""
+        for line in streamed(self._action, _lines(self._response.iter_content(_PIECE))):
+            try:
+                yield decoding.from_json(line, Record)
+            except decoding.DamagedError as error:
+                text = f"could not {self._action}: {line[:200]!r} in the engine's answer is not a record: {error}"
+                raise InfrastructureError(text, hint=_OLD_ENGINE) from error
 
-    def drain(self) -> list[Record]:
+    def drain(self, on_bytes: OnBytes | None = None) -> list[Record]:
         """Read to the end; return the records with ``aux``. Raises InfrastructureError on a record with an error."""
-        found: list[Record] = []
+        found, layers = list[Record](), dict[str | None, _Progress]()
         for record in self.records():
             if record.error:
                 raise InfrastructureError(f"could not {self._action}: {record.error}", hint=next_step(record.error))
             if isinstance(record.aux, dict):
                 found.append(record)
+            if on_bytes and record.progress and record.status in {"Downloading", "Pushing"}:
+                layers[record.id] = record.progress
+                on_bytes(sum(one.current for one in layers.values()), sum(one.total for one in layers.values()))
         return found
 
     def _raise_if_cut(self, error: BaseException | None = None) -> None:
@@ -316,17 +333,6 @@ def streamed(action: str, items: Iterable[T]) -> Iterator[T]:
     """Yield the items of a stream. Its own failures are the engine's; those of its reader are not."""
     with calling(action):
         yield from items
-
-
-def records(action: str, response: requests.Response) -> Iterator[Record]:
-    """Yield the JSON records of a streamed answer as they arrive. Raises InfrastructureError on a broken one."""
-    for line in streamed(action, _lines(response.iter_content(_PIECE))):
-        try:
-            yield decoding.from_json(line, Record)
-        except decoding.DamagedError as error:
-            raise InfrastructureError(
-                f"could not {action}: {line[:200]!r} in the engine's answer is not a record: {error}", hint=_OLD_ENGINE
-            ) from error
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:

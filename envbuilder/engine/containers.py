@@ -20,7 +20,7 @@ from docker.utils import version_gte
 from urllib3.exceptions import HTTPError
 
 from envbuilder.engine import archive
-from envbuilder.engine.connection import CONNECT_S, Connection, Stream, calling, checked, records, streamed
+from envbuilder.engine.connection import CONNECT_S, Connection, Stream, calling, checked, streamed
 from envbuilder.engine.port import FILES_AT, ContainerResult, ContainerSpec, Sink
 from envbuilder.errors import InfrastructureError, UsageError
 from envbuilder.support import decoding, subprocesses
@@ -142,7 +142,6 @@ class OutputLimit:
         self.reached = False
 
     def cut(self, piece: bytes) -> bytes:
-        """Return the part of a piece that is within the limits."""
         if self.reached:
             return b""
         part = piece[: self._bytes]
@@ -286,13 +285,11 @@ def gpu_requests(gpus: str) -> list[DeviceRequest] | None:
     """Read ``none``, ``all`` or ``0,2``. Raises UsageError on anything else."""
     if gpus == "none":
         return None
-    capabilities = [["gpu", "compute", "utility"]]
-    if gpus == "all":
-        return [DeviceRequest(count=-1, capabilities=capabilities)]
-    indices = gpus.split(",")
+    indices = [] if gpus == "all" else gpus.split(",")
     if not all(index.isdigit() for index in indices):
         raise UsageError(f"gpus is {gpus!r}; it must be none, all or indices such as 0,1")
-    return [DeviceRequest(device_ids=indices, capabilities=capabilities)]
+    capabilities = [["gpu", "compute", "utility"]]
+    return [DeviceRequest(count=0 if indices else -1, device_ids=indices, capabilities=capabilities)]
 
 
 def _start(api: APIClient, container: str) -> str:
@@ -342,8 +339,8 @@ def _check_end(connection: Connection, container: str) -> None:
         response = connection.api.get(
             connection.url("/events"), params=query, stream=True, timeout=(CONNECT_S, _EVENTS_S)
         )
-    with contextlib.closing(checked(action, response)):
-        for record in records(action, response):
+    with Stream(connection.api, action, checked(action, response), 2 * _EVENTS_S) as stream:
+        for record in stream.records():
             events.add(record.action)
             if record.action == "die":
                 break

@@ -41,6 +41,7 @@ from envbuilder.engine.port import (
     Image,
     Layer,
     LayerStream,
+    OnBytes,
     Sink,
     Step,
 )
@@ -133,7 +134,6 @@ class _Freed(msgspec.Struct, rename="pascal"):
 
 
 def connect(environment: Mapping[str, str] | None = None) -> DockerEngine:
-    """Connect to the user's engine; see `open_connection`."""
     environment = os.environ if environment is None else environment
     return DockerEngine(open_connection(environment), environment)
 
@@ -213,21 +213,20 @@ class DockerEngine:
                 raise InfrastructureError(f"no registry answered for {reference} in {_REACH_S} s") from error
         checked(action, response)
 
-    def pull(self, reference: str) -> Image:
-        """Pull with the credentials of ``docker login``."""
+    def pull(self, reference: str, on_bytes: OnBytes | None = None) -> Image:
         repository, tag = parse_repository_tag(reference)
         query = {"fromImage": repository, "tag": tag or "latest"}
         with self._post(f"pull {reference}", "/images/create", query, None, self._login(reference)) as stream:
-            stream.drain()
+            stream.drain(on_bytes)
         return self._present(reference)
 
-    def push(self, reference: str) -> str:
+    def push(self, reference: str, on_bytes: OnBytes | None = None) -> str:
         repository, tag = parse_repository_tag(reference)
         action, query = f"push {reference}", {"tag": tag or "latest"}
         # Without credentials in the header, Docker 20.10 looks for them in the body.
         headers = {"Content-Type": "application/json", **self._login(reference)}
         with self._post(action, f"/images/{repository}/push", query, b"{}", headers) as stream:
-            answers = [_aux(action, record, _Pushed) for record in stream.drain() if record.aux]
+            answers = [_aux(action, record, _Pushed) for record in stream.drain(on_bytes) if record.aux]
         digests = [answer.digest for answer in answers if answer.digest]
         if not digests:
             raise InfrastructureError(f"could not {action}: no digest in the registry's answer")
@@ -342,10 +341,8 @@ def _build_error(request: BuildRequest, failure: Vertex | None, refusal: str) ->
     if hint := next_step("\n".join((failure.error, *failure.lines))):
         return InfrastructureError(f"the engine's disk is full, at {_shown(failure.name)}", hint=hint)
     lines = "\n".join(f"  | {line}" for line in list(failure.lines)[-_LAST_LINES:])
-    return BuildFailedError(
-        f"{request.tag}: step {_shown(failure.name)} failed: {_EXECUTOR.sub('', failure.error)}\n{lines}".rstrip(),
-        hint=f"{request.log} has the complete output",
-    )
+    text = f"{request.tag}: step {_shown(failure.name)} failed: {_EXECUTOR.sub('', failure.error)}\n{lines}".rstrip()
+    return BuildFailedError(text, hint=f"{request.log} has the complete output", step=failure.name)
 
 
 def to_image(inspected: Inspected, history: list[HistoryEntry]) -> Image:

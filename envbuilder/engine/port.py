@@ -13,6 +13,9 @@ from envbuilder.errors import InfrastructureError
 Sink = Callable[[bytes], None]
 """Receives pieces of a stream."""
 
+OnBytes = Callable[[int, int], None]
+"""Receives the bytes of layers that were moved so far, and of those that are known to move."""
+
 FILES_AT = "/envbuilder"
 """Folder of a container that holds its ``files``."""
 
@@ -215,9 +218,10 @@ class Engine(Protocol):
     def reach(self, reference: str) -> None:
         """Query a registry for a manifest, for 20 s at most. Raises InfrastructureError if it does not answer."""
 
-    def pull(self, reference: str) -> Image: ...
+    def pull(self, reference: str, on_bytes: OnBytes | None = None, /) -> Image:
+        """Pull an image with the credentials of ``docker login``."""
 
-    def push(self, reference: str) -> str:
+    def push(self, reference: str, on_bytes: OnBytes | None = None, /) -> str:
         """Push a tag and return the manifest digest in the registry's answer (``sha256:…``)."""
 
     def tag(self, image: str, reference: str) -> None: ...

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,7 @@ class Base:
 
 
 def ensure_base(
-    engine: Engine, system: OperatingSystem, cache: Path, report: Callable[[str], None], *, renew: bool = False
+    engine: Engine, system: OperatingSystem, cache: Path, report: Callable[..., None], *, renew: bool = False
 ) -> Base:
     """Find, pull or bootstrap the base of a system; ``renew`` asks the registry or the package mirror for today's.
 
@@ -47,15 +48,17 @@ def ensure_base(
         ask_for_room(f"the base {system.name}", _BASE_SIZE, engine)
         try:
             return _from_registry(fetched(engine, system.image, report), system)
-        except InfrastructureError as unreachable:
+        except InfrastructureError as gone:
             if renew and _pulled(engine, system) is not None:
-                text = f"{system.image} cannot be renewed: {unreachable.message}"
-                raise InfrastructureError(text, hint="without --pull the one that is here is used") from unreachable
-            report(f"no registry gives {system.image}: {unreachable.message}")
+                text = f"{system.image} cannot be renewed: {gone.message}"
+                raise InfrastructureError(text, hint="without --pull the one that is here is used") from gone
+            report(f"no registry gives {system.image}: {gone.message}")
             try:
                 return _bootstrap(engine, system, cache, report, renew=renew)
             except InfrastructureError as error:
-                raise BaseUnavailableError(system.name, system.image, unreachable, error) from error
+                text = f"there is no base for {system.name}:\n  registry: {gone.message}\n  bootstrap: {error.message}"
+                hint = error.hint or f"docker pull {system.image} where a registry is reachable"
+                raise BaseUnavailableError(text, hint=hint) from error
 
 
 def held(engine: Engine, reference: str) -> Image | None:
@@ -63,17 +66,17 @@ def held(engine: Engine, reference: str) -> Image | None:
     return next((image for one in sources(reference) if (image := engine.image(one)) is not None), None)
 
 
-def fetched(engine: Engine, reference: str, report: Callable[[str], None]) -> Image:
+def fetched(engine: Engine, reference: str, report: Callable[..., None]) -> Image:
     """Pull an image from its registry's mirror, or else from the registry, with the engine's logins and authorities.
 
-    Raises InfrastructureError with every reason.
+    ``report`` gets a line, then also the bytes that are here and those of all layers. Raises InfrastructureError.
     """
     failed: list[InfrastructureError] = []
     for one in sources(reference):
         try:
             engine.reach(one)
             report(f"pulling {one}")
-            return engine.pull(one)
+            return engine.pull(one, partial(report, f"pulling {one}"))
         except InfrastructureError as error:
             failed.append(error)
     text = "; ".join(error.message for error in failed)

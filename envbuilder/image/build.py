@@ -142,10 +142,12 @@ def ensure(
     BaseUnavailableError, BuildFailedError, and InfrastructureError. Only a complete build leaves a record.
     """
 
+    def report(line: str, *moved: float) -> None:
+        if not moved:
+            on_step(Step("log", "base", line))
+
     def base_of(system: OperatingSystem) -> Base:
-        if (ready := options.bases.get(system.name)) is not None:
-            return ready
-        return ensure_base(engine, system, cache_dir() / "bases", lambda line: on_step(Step("log", "base", line)))
+        return options.bases.get(system.name) or ensure_base(engine, system, cache_dir() / "bases", report)
 
     on_step(Step("log", "lock"))
     files = _files(environment, catalog, workspace, options)

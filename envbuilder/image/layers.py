@@ -68,11 +68,9 @@ class PackageFolder:
 
     @property
     def pinned(self) -> str:
-        """The lock without its header."""
         return _HEADER.sub("", self.lock, count=1)
 
     def files(self, folder: str) -> dict[str, str]:
-        """Return its files by their path below ``images/``."""
         files = {LOCK: self.lock, REMOVED: self.removed}
         return {f"{PACKAGES}/{folder}/{name}": text for name, text in files.items() if text}
 

@@ -110,8 +110,6 @@ def named(label: str, lock: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A locked wheel on an index, with its RECORD."""
-
     package: Locked
     file: DistFile
     record: bytes

@@ -211,5 +211,4 @@ def _quoted(value: str) -> str:
 
 
 def _words(values: Sequence[str]) -> str:
-    """Return words in the form that no shell reads (JSON)."""
     return msgspec.json.encode([_checked("comment", value) for value in values]).decode()

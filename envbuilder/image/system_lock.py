@@ -47,7 +47,6 @@ class SystemPackage(msgspec.Struct, frozen=True):
 
     @property
     def pin(self) -> str:
-        """The package as apt installs it."""
         return f"{self.name}={self.version}"
 
 

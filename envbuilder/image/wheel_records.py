@@ -48,8 +48,6 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 class WheelPins(msgspec.Struct, frozen=True, kw_only=True):
-    """The document: pins by the wheel's hash, as locks have it."""
-
     schema: str = "envbuilder/wheels/v1"
     wheels: dict[str, Pin] = {}
 

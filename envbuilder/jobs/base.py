@@ -12,7 +12,7 @@ from envbuilder.workspace import Workspace, write_document
 
 
 def inspect(
-    engine: Engine, reference: str, workspace: Workspace, catalog: Catalog, report: Callable[[str], None]
+    engine: Engine, reference: str, workspace: Workspace, catalog: Catalog, report: Callable[..., None]
 ) -> BaseFacts:
     """Inspect an image and store its facts under its digest, for matrices that name it as a base.
 

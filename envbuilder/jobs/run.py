@@ -21,14 +21,15 @@ from envbuilder.image.build import BuildOptions, Built, ensure
 from envbuilder.image.context import system_of
 from envbuilder.jobs.choose import run_line
 from envbuilder.pypi.client import PackageIndex
-from envbuilder.support.console import Console
+from envbuilder.support import decoding
+from envbuilder.support.console import Console, step_line
 from envbuilder.support.tables import table
 from envbuilder.validation.checks import Profile
 from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Word
-from envbuilder.workspace import Workspace, cache_dir
+from envbuilder.workspace import Workspace, cache_dir, read_kept
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -157,7 +158,9 @@ class _Runner:
         """Return the file and line to which an error belongs: the user's, or the environment's Dockerfile."""
         for problem in error.problems if isinstance(error, InputError) else ():
             return problem.path, problem.line
-        return str(self.workspace.context(environment.id) / "Dockerfile"), 1
+        path = self.workspace.context(environment.id) / "Dockerfile"
+        step = error.step if isinstance(error, BuildFailedError) else ""
+        return str(path), step_line(step, decoding.lossy(read_kept(path) or b""))
 
     def validate(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
         row = self.row(environment, built)

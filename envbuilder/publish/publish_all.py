@@ -78,7 +78,8 @@ def publish_all(
     def publish_environment(environment: Environment, task: Task) -> PublishRow:
         built = _built(environment, session)
         fixed, name = _tags(built)
-        publication = Publication(environment.id, built.record.image, (fixed,), (name, *options.moving), options.allow)
+        tags, rebuild = ((fixed,), (name, *options.moving)), session.workspace.command("build", environment.id)
+        publication = Publication(environment.id, built.record.image, *tags, options.allow, rebuild)
         judge = partial(_judge, built, choice, options, session, task)
         terms = ValidationTerms(session.host, options.profile, options.gpus, choice.matrix.budgets)
         own = session.workspace.publication(environment.id)
@@ -203,13 +204,14 @@ def _built(environment: Environment, session: PublishSession) -> Built:
 
 @dataclass(frozen=True)
 class Publication:
-    """An image in the engine, and its immutable and moving tags."""
+    """An image in the engine, its immutable and moving tags, and the command that builds it again."""
 
     environment: str
     image: str
     tags: tuple[str, ...]
     moving: tuple[str, ...]
     allow: tuple[Allowance, ...] = ()
+    rebuild: str = "envbuilder build"
 
 
 def publish(publication: Publication, tools: PublishTools) -> PublishRow:
@@ -223,8 +225,7 @@ def publish(publication: Publication, tools: PublishTools) -> PublishRow:
         to.at(tag)  # refuses a tag that no registry accepts, before anything is pushed
     image = tools.engine.image(publication.image)
     if image is None:
-        hint = f"envbuilder build -s {publication.environment}"
-        raise PublishError(f"the engine has no image {publication.image}", hint=hint)
+        raise PublishError(f"the engine has no image {publication.image}", hint=publication.rebuild)
     with exclusively(tools.folder):
         journal = Journal(tools.folder / f"{_key(publication, image, tools)}.jsonl")
         manifest = _stage(publication, tools, image, journal)
@@ -275,7 +276,7 @@ def _stage(publication: Publication, tools: PublishTools, image: Image, journal:
         digest = tools.zstd.push(tools.engine, image, tag)
     else:
         tools.engine.tag(image.id, staged)
-        digest = tools.engine.push(staged)
+        digest = tools.engine.push(staged, partial(tools.say, f"pushing {staged}"))
     manifest = tools.repository.manifest(digest)
     if manifest is None:
         raise PublishError(f"{staged} was pushed as {digest}, but the registry does not have it", hint=FORGETS)

@@ -119,7 +119,7 @@ def default_index() -> str:
     """Return the index that uv's help names as its default. Raises UsageError if it names none."""
     from uv import find_uv_bin  # noqa: PLC0415 - not there yet when scripts/setup runs this module
 
-    usage = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20, brief=True).text
+    usage = subprocesses.run([find_uv_bin(), "pip", "install", "--help"], within=20).text
     if found := re.search(r"by\s+default:\s+<(https://[^>\s]+)>", usage):
         return found[1]
     raise UsageError("no package index is configured", hint="set UV_DEFAULT_INDEX to the simple API of an index")

@@ -96,7 +96,7 @@ def _compiler(what: str) -> str:
 
 def _digest(libraries: Libraries, sources: Mapping[str, bytes], compiler: str) -> str:
     try:
-        version = subprocesses.run([compiler, "--version"], within=60, brief=True).out
+        version = subprocesses.run([compiler, "--version"], within=60).out
     except subprocesses.ProgramError as error:
         raise InfrastructureError(f"{compiler} does not report its version: {error.message}", hint="set CC") from error
     parts = [version, *(flag.encode() for flag in _FLAGS)]

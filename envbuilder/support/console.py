@@ -30,13 +30,15 @@ _STORED = 2_000
 _COLOURS = {"PASSED": "green", "FAILED": "red", "ERROR": "red", "INCONCLUSIVE": "yellow"}
 _RESULT, _TIMES, _PHASE, _BAR = 13, 14, 30, 12
 """Characters of a line: the result, the times, the phase (at least), and the bar from 80 columns on."""
+_BYTES = 100_000
+"""An amount of so much or more is in bytes, a smaller one in pieces."""
 _TRANSFER = re.compile(r"(Need to get|Get:|Downloading|Downloaded)\S*(?:.*?([\d.,]+) ?([kKMG])i?B\b)?")
 _UNITS = {None: 0.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 """Lines of apt and uv that name bytes."""
 
 
 def warn(text: str) -> None:
-    _print(f"warning: {text}")
+    complain(f"warning: {text}")
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def annotate(text: str, path: str = "", line: int = 0) -> None:
         _write(f"::error title=envbuilder{f',file={file},line={max(line, 1)}' if file else ''}::{message}")
 
 
-def _print(text: str) -> None:
+def complain(text: str) -> None:
     _write(terminal_text.text(text))
 
 
@@ -114,8 +116,12 @@ class Task:
         return f"{_clock(self.elapsed)} of {_clock(self.expected)}" if self.expected else _clock(self.elapsed)
 
     @property
+    def is_bytes(self) -> bool:
+        return self.total >= _BYTES
+
+    @property
     def amount(self) -> str:
-        if self.sizes:
+        if self.is_bytes:
             return f"{self.done / 1e6:.0f} of {self.total / 1e6:.0f} MB"
         return f"{self.done:g}/{self.total:g}" if self.total else ""
 
@@ -300,7 +306,7 @@ class Console:
 
     def _show(self, text: str) -> None:
         if self._live is None:
-            _print(text)
+            complain(text)
         else:
             self._live.console.print(
                 terminal_text.text(text), style=_COLOURS.get(text.partition(" ")[0]), soft_wrap=True
@@ -325,7 +331,7 @@ class Console:
             begin = f"\x1b[0Ksection_start:{section}[collapsed=true]\r\x1b[0K{title}"
             end = f"\x1b[0Ksection_end:{section}\r\x1b[0K"
             _write(f"::group::{title}" if self.ci == "github" else begin)
-            _print("\n".join(lines))
+            complain("\n".join(lines))
             _write("::endgroup::" if self.ci == "github" else end)
 
     def view(self) -> Group:
@@ -349,9 +355,9 @@ class Console:
         from rich.text import Text  # noqa: PLC0415
 
         total, done = task.expected, min(task.elapsed, task.expected)
-        if task.total and not (task.sizes and total):
+        if task.total and not (task.is_bytes and total):
             total, done = task.total, task.done
-        step = re.sub(r", \d+ MB$", "", task.step) if task.sizes else task.step
+        step = re.sub(r", \d+ MB$", "", task.step) if task.is_bytes else task.step
         bar = _BAR if width >= 80 else 0  # noqa: PLR2004 - the usual terminal
         rest = width - _TIMES - bar - 3
         ids = min(max(len(one.name) for one in self._tasks), rest - _PHASE)
@@ -382,12 +388,25 @@ _RUN = re.compile(r"(?m)^(?:# (?P<title>.+ MB|.+?)(?:[:;] .*|\.)?\n)?(?P<command
 
 def step_titles(dockerfile: str) -> dict[str, str | None]:
     """Return the names for people of a Dockerfile's RUN instructions; None if there is no comment above one."""
-    found = _RUN.finditer(dockerfile)
-    return {" ".join(step["command"].replace("\\\n", "").split()): step["title"] for step in found}
+    return {_instruction(found["command"]): found["title"] for found in _RUN.finditer(dockerfile)}
+
+
+def step_line(step: str, dockerfile: str) -> int:
+    """Return the line of a Dockerfile at which a builder's step begins; 1 if it is none of the RUN instructions."""
+    begins = (one.start("command") for one in _RUN.finditer(dockerfile) if _instruction(one["command"]) == _named(step))
+    return dockerfile.count("\n", 0, next(begins, 0)) + 1
+
+
+def _instruction(command: str) -> str:
+    return " ".join(command.replace("\\\n", "").split())
+
+
+def _named(step: str) -> str:
+    return " ".join(re.sub(r"^\[[^]]*\] ", "", step).split())
 
 
 def step_title(step: str, titles: Mapping[str, str | None]) -> str:
     """Return the name of a builder's step for people: ``[stage-2 3/7] RUN --mount=…`` is ``cuDNN 9.3.0, 710 MB``."""
-    name = " ".join(re.sub(r"^\[[^]]*\] ", "", step).split())
+    name = _named(step)
     script = re.search(r"/run/tools/(\S+)", re.sub(r"--mount=\S+", "", name))
     return titles.get(name) or (script[1] if script else name)

@@ -1,10 +1,8 @@
-"""Decode bytes from outside or from a disk: any damage raises one exception.
-
-msgspec is imported inside functions: ``scripts/setup`` uses this module before any package is installed.
-"""
+"""Decode bytes from outside or from a disk: any damage raises one exception."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -12,9 +10,12 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+with suppress(ModuleNotFoundError):  # ``scripts/setup`` uses this module before any package is installed
+    import msgspec
 
 T = TypeVar("T")
 
@@ -59,8 +60,6 @@ def ready(kind: object) -> None:
     msgspec (0.22 and before) stores its description of a class in the class before it is complete: another thread that
     decodes into the same class at that moment crashes with a segmentation fault.
     """
-    import msgspec  # noqa: PLC0415 - see above
-
     if kind not in _READY:
         with _ONE_AT_A_TIME:
             msgspec.msgpack.Decoder(kind)
@@ -73,8 +72,6 @@ _ONE_AT_A_TIME = threading.RLock()
 
 def from_json(data: bytes | str, kind: type[T], what: str = "not the document that it should be") -> T:
     """Decode JSON as a type. Raises DamagedError, and nothing else, if it does not fit."""
-    import msgspec  # noqa: PLC0415 - see above
-
     with damaged(what):
         ready(kind)
         return msgspec.json.decode(data, type=kind)
@@ -82,8 +79,6 @@ def from_json(data: bytes | str, kind: type[T], what: str = "not the document th
 
 def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> object:
     """Decode JSON as Python's json module does, with NaN. Raises DamagedError."""
-    import json  # noqa: PLC0415 - see above
-
     with damaged(what):
         found: object = json.loads(data.decode("utf-8"))
         return found
@@ -91,8 +86,6 @@ def from_loose_json(data: bytes, what: str = "not JSON as Python reads it") -> o
 
 def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it should be") -> Any:  # noqa: ANN401
     """Decode MessagePack as a type, which may be generic. Raises DamagedError if it does not fit."""
-    import msgspec  # noqa: PLC0415 - see above
-
     with damaged(what):
         ready(kind)
         return msgspec.msgpack.decode(data, type=kind)
@@ -100,8 +93,6 @@ def from_msgpack(data: bytes, kind: Any, what: str = "not the record that it sho
 
 def converted(value: object, kind: type[T], what: str = "not the value that it should be") -> T:
     """Convert plain values to a type. Raises DamagedError if they do not fit."""
-    import msgspec  # noqa: PLC0415 - see above
-
     with damaged(what):
         ready(kind)
         return msgspec.convert(value, kind)
@@ -109,28 +100,14 @@ def converted(value: object, kind: type[T], what: str = "not the value that it s
 
 def to_json(value: object) -> bytes:
     """Encode as JSON. Surrogates, such as in a file name of another encoding, become U+FFFD."""
-    import msgspec  # noqa: PLC0415 - see above
-
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_without_surrogates(msgspec.to_builtins(value)))
-
-
-def _without_surrogates(value: object) -> object:
-    match value:
-        case str():
-            return _SURROGATE.sub("\ufffd", value)
-        case dict():
-            return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
-        case list() | tuple():
-            return [_without_surrogates(one) for one in value]
-        case _:
-            return value
+        plain = _SURROGATE.sub("\ufffd", json.dumps(msgspec.to_builtins(value), ensure_ascii=False))
+        return msgspec.json.encode(json.loads(plain))
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
 
 _MOST_OF_A_FILE = 16 << 20
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,28 +69,23 @@ def run(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
     stdin: bytes = b"",
-    brief: bool = False,
 ) -> CompletedProgram:
-    """Run a program to its end.
+    """Run a program to its end; it ends when this process ends, even by a kill.
 
-    It ends when this process ends, even by a kill. A ``brief`` program, which answers at once, starts faster instead.
     Raises ProgramError if it cannot be started, does not end ``within`` so many seconds, or prints more than
     `MOST_OUTPUT`.
     """
     out, errors = bytearray(), bytearray()
 
-    def taker(output: bytearray) -> Callable[[bytes], None]:
-        def take(data: bytes) -> None:
-            output.extend(data)
-            if len(output) > MOST_OUTPUT:
-                text = f"{command[0]} printed more than {MOST_OUTPUT >> 20} MB"
-                raise ProgramError(text, hint="run it by hand to see why")
+    def take(output: bytearray, data: bytes) -> None:
+        output.extend(data)
+        if len(output) > MOST_OUTPUT:
+            text = f"{command[0]} printed more than {MOST_OUTPUT >> 20} MB"
+            raise ProgramError(text, hint="run it by hand to see why")
 
-        return take
-
-    takers = (taker(out), taker(errors))
+    takers = (partial(take, out), partial(take, errors))
     try:
-        code = follow(command, *takers, within=within, env=env, folder=folder, stdin=stdin, brief=brief)
+        code = follow(command, *takers, within=within, env=env, folder=folder, stdin=stdin)
     except OSError as error:
         raise ProgramError(
             f"{command[0]} cannot be started: {error.strerror}", hint="is it installed, and may it be run here?"
@@ -100,9 +96,9 @@ def run(
 
 
 def answer(*command: str, folder: Path | None = None) -> str:
-    """Return what a brief query prints; '' if it cannot be run, or fails."""
+    """Return what a query prints; '' if it cannot be run, or fails."""
     try:
-        done = run(command, within=30, folder=folder, brief=True)
+        done = run(command, within=30, folder=folder)
     except ProgramError:
         return ""
     return done.text.strip() if done.code == 0 else ""
@@ -139,25 +135,22 @@ def started(
     *,
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
-    brief: bool = False,
     group: bool = False,
     patience: float = _PATIENCE_S,
     **settings: Any,  # noqa: ANN401 - subprocess.Popen's own
 ) -> Iterator[Process]:
     """Start a program that ends with the block, or with this process: by SIGTERM first, then by SIGKILL.
 
-    A ``brief`` program, or one with ``group``, gets its own process group, which is killed at the end. ``settings`` are
-    those of subprocess.Popen. Raises OSError if it cannot be started.
+    With ``group`` it gets its own process group, which is killed at the end. ``settings`` are those of
+    subprocess.Popen. Raises OSError if it cannot be started.
     """
     reading, writing = os.pipe()
     try:
-        words = list(command)
-        if not brief:
-            found = str(_found(command[0], env))
-            words = [sys.executable, "-I", "-S", str(_LIFELINE), str(reading), str(patience), found, *command[1:]]
-        if brief or group:
+        found = str(_found(command[0], env))
+        words = [sys.executable, "-I", "-S", str(_LIFELINE), str(reading), str(patience), found, *command[1:]]
+        if group:
             settings["process_group"] = 0
-        process = Process(words, env=env, cwd=folder, pass_fds=() if brief else (reading,), **settings)
+        process = Process(words, env=env, cwd=folder, pass_fds=(reading,), **settings)
     except BaseException:
         os.close(writing)
         raise
@@ -167,7 +160,7 @@ def started(
         yield process
     finally:
         os.close(writing)
-        _close(process, 0.0 if brief else patience + 2.0, group=brief or group)
+        _close(process, patience + 2.0, group=group)
 
 
 _ENDED = frozenset("ZXx")

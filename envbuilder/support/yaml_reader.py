@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from envbuilder.errors import InputError, Problem, UsageError
+from envbuilder.errors import InputError, Problem, UsageError, text_of
 from envbuilder.support import decoding
 
 MAX_BYTES = 1 << 20
@@ -33,6 +33,7 @@ _SHOWN = 60
 MAX_PROBLEMS = 100
 """A file with more than this is another kind of file: nobody reads 90,000 lines."""
 
+_FIX = "fix the file, then run the same command again"
 _Value = TypeVar("_Value")
 _Refused = object()
 
@@ -56,7 +57,7 @@ def parse_yaml(data: bytes, path: str, kind: type[_Value]) -> _Value:
         plain = reader.walk(node, inspect.type_info(kind), "") if node is not None else _Refused
     if reader.problems or plain is _Refused:
         problems = tuple(reader.problems) or (Problem(path, 0, "", "the file is empty"),)
-        raise InputError(problems, hint="fix the file, then run the same command again")
+        raise InputError(problems, hint=_FIX)
     with decoding.damaged(f"{path} does not fit"):
         decoding.ready(kind)
         return msgspec.convert(plain, kind, strict=False)
@@ -91,27 +92,20 @@ class _Reader:
         self._seen: set[int] = set()
 
     def compose(self, data: bytes) -> yaml.Node | None:
-        """Parse the text into nodes, which know their lines."""
+        """Parse the text into nodes, which know their lines. Raises InputError if it is too large or not UTF-8."""
         if len(data) > MAX_BYTES:
-            self.problems.append(Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"))
-            return None
-        try:
-            text = decoding.text(data)
-        except decoding.DamagedError as error:
-            place = getattr(error.__cause__, "start", 0)
-            self.problems.append(Problem(self.path, data[:place].count(b"\n") + 1, "", "is not UTF-8 text"))
-            return None
+            raise InputError((Problem(self.path, 0, "", f"larger than {MAX_BYTES} bytes"),), hint=_FIX)
+        text = text_of(data, self.path)
         try:
             with decoding.damaged("an escape names no character"):  # as ``\\U00110000``, for which it raises ValueError
                 return yaml.compose(text, Loader=_Loader)
         except yaml.reader.ReaderError as error:
-            line = text[: error.position].count("\n") + 1
-            self.problems.append(Problem(self.path, line, "", f"holds U+{error.character:04X}, which no YAML may hold"))
+            line, why = text[: error.position].count("\n") + 1, f"holds U+{error.character:04X}, which no YAML may hold"
         except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 0
-            self.problems.append(Problem(self.path, line, "", f"is not YAML: {error.problem}"))
+            line, why = error.problem_mark.line + 1 if error.problem_mark else 0, f"is not YAML: {error.problem}"
         except (yaml.YAMLError, decoding.DamagedError) as error:
-            self.problems.append(Problem(self.path, 0, "", f"is not YAML: {str(error)[:_SHOWN]}"))
+            line, why = 0, f"is not YAML: {str(error)[:_SHOWN]}"
+        self.problems.append(Problem(self.path, line, "", why))
         return None
 
     def refuse(self, node: yaml.Node, key: str, message: str) -> object:
@@ -196,7 +190,8 @@ class _Reader:
 
     def _union(self, node: yaml.Node, kind: inspect.UnionType, key: str) -> object:
         real = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
-        if _is_null(node) and len(real) < len(kind.types):
+        is_null = node.tag == "tag:yaml.org,2002:null" and isinstance(node, yaml.ScalarNode)
+        if is_null and len(real) < len(kind.types):
             return None
         self._seen.discard(id(node))
         return self.walk(node, real[0], key)
@@ -217,10 +212,12 @@ class _Reader:
                 value: object = msgspec.convert(node.value, _python_type(kind), strict=False)
         except decoding.DamagedError:
             return self.refuse(node, key, f"{_shown(node)!r} is not {description or 'a number'}")
-        if isinstance(value, int | float) and not (math.isfinite(value) and _is_within(value, kind)):
-            limits = ", ".join(f"{words} {limit:,}" for words, limit in _limits(kind))
-            noun = description or ("a number" if limits else "a finite number")
-            return self.refuse(node, key, f"{_shown(node)} is not {noun}{f' ({limits})' if limits else ''}")
+        if isinstance(value, int | float):
+            bounds = {name: limit for name in _BOUNDS if (limit := getattr(kind, name, None)) is not None}
+            if not math.isfinite(value) or not all(_BOUNDS[name][1](value, limit) for name, limit in bounds.items()):
+                limits = ", ".join(f"{_BOUNDS[name][0]} {limit:,}" for name, limit in bounds.items())
+                noun = description or ("a number" if limits else "a finite number")
+                return self.refuse(node, key, f"{_shown(node)} is not {noun}{f' ({limits})' if limits else ''}")
         return value
 
     def _text(self, node: yaml.ScalarNode, kind: inspect.StrType, key: str, description: str) -> object:
@@ -244,18 +241,6 @@ _BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 }
 
 
-def _limits(kind: inspect.Type) -> Iterator[tuple[str, float]]:
-    """Yield the bounds of a type of numbers in words."""
-    for name, (words, _) in _BOUNDS.items():
-        if (limit := getattr(kind, name, None)) is not None:
-            yield words, limit
-
-
-def _is_within(value: float, kind: inspect.Type) -> bool:
-    limits = ((holds, getattr(kind, name, None)) for name, (_, holds) in _BOUNDS.items())
-    return all(limit is None or holds(value, limit) for holds, limit in limits)
-
-
 def _join(key: str, name: str) -> str:
     name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
     return f"{key}.{name}" if key else name
@@ -275,10 +260,6 @@ def _shown(node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
         return "…"
     return str(node.value) if len(node.value) <= _SHOWN else f"{node.value[:_SHOWN]}…"
-
-
-def _is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
 
 def _near(name: str, fields: dict[str, Any]) -> str:

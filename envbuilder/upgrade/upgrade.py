@@ -103,7 +103,7 @@ def first_buildable(rows: tuple[Pair, ...], maker: ImageBuilder) -> Pair:
         try:
             maker.base(row.old)
         except BaseUnavailableError as error:
-            maker.console.say(f"{row.row} cannot be built here: {error.registry}; {error.bootstrap}")
+            maker.console.say(f"{row.row} cannot be built here: {error.message}")
         else:
             return row
     maker.base(rows[-1].old)

@@ -33,7 +33,7 @@ _GLIBC_PACKAGE = re.compile(r"^Package: libc6\n(?:.+\n)*?Version: (\d+\.\d+)", r
 _FIELD = re.compile(r"^(ID|VERSION_ID)=[\"']?([A-Za-z0-9._-]+)", re.MULTILINE)
 
 
-def inspect_base(engine: Engine, reference: str, catalog: Catalog, report: Callable[[str], None]) -> BaseFacts:
+def inspect_base(engine: Engine, reference: str, catalog: Catalog, report: Callable[..., None]) -> BaseFacts:
     """Inspect an image of the engine's store; it is pulled if missing, from a mirror if there is one.
 
     Raises InfrastructureError if it cannot be pulled, or if no registry has it by a digest.

@@ -161,9 +161,10 @@ def test_metadata_of_another_wheel_is_refused(site: Site, beside: bytes, digest:
     assert "Summary: old" in PackageIndex(IndexConfig(url=site.url), Cache(tmp_path)).metadata(file)
 
 
-def test_metadata_with_the_stated_digest_is_used(site: Site, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stated", [True, False], ids=["with its digest", "of which the page says nothing"])
+def test_metadata_beside_a_wheel_is_used(site: Site, tmp_path: Path, *, stated: bool) -> None:
     own = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nSummary: beside\n"
-    site.beside[NAME] = (own, hashlib.sha256(own).hexdigest())
+    site.beside[NAME], site.json = (own, hashlib.sha256(own).hexdigest()), stated
     client = PackageIndex(IndexConfig(url=site.url), Cache(tmp_path))
     (file,) = client.files("demo")
     assert "Summary: beside" in client.metadata(file)

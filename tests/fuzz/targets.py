@@ -244,7 +244,7 @@ def build_log(data: bytes) -> None:
     """Read a build's messages, and the same bytes as the content of one."""
     response = SimpleNamespace(ok=True, iter_content=lambda _: iter(pieces(data, 1000)))
     found = Trace()
-    for one in connection.records("build", cast("Any", response)):
+    for one in connection.Stream(cast("Any", None), "build", cast("Any", response), 60.0).records():
         with contextlib.suppress(*REFUSED), decoding.damaged("a trace"):
             list(found.feed(base64.b64decode(one.aux or "")))
 

@@ -77,7 +77,9 @@ class Desk:
         engine = connect()
         engine.import_base(tar, name, {"org.envbuilder.test": "bases"})
         self.made.append(name)
-        engine.push(name)
+        moved: list[int] = []
+        engine.push(name, lambda done, _: moved.append(done))
+        assert moved[-1] > 1 << 20
         engine.remove(name)
         assert engine.image(name) is None
 
@@ -191,7 +193,7 @@ def test_cuda_of_a_vendors_repository(desk: Desk) -> None:
         locks = {SYSTEM_LOCK: text, CUDNN_LOCK: "nvidia-cudnn-cu12==9.3.0.75\n"}
         context = render_context(found, lock, templates(), system=locks)
         whole = context[f"{found.id}/Dockerfile"].decode()
-        base = ensure_base(engine, system, Path(tempfile.gettempdir()), lambda _: None)
+        base = ensure_base(engine, system, Path(tempfile.gettempdir()), lambda *_: None)
 
         def request(name: str) -> BuildRequest:
             """Its steps are those of no other build: Docker 20.10 may end if one without a cache runs beside it."""

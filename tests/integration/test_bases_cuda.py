@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, 
         engine.build(BuildRequest(context=folder / "base", tag=name), lambda _: None)
         engine.push(name)
         engine.remove(name)
-        facts = inspect_base(engine, name, catalog, lambda _: None)
+        facts = inspect_base(engine, name, catalog, lambda *_: None)
         write_document(workspace.base(facts.digest), facts)
         assert (facts.cuda, facts.cudnn.split(".")[0], facts.refused) == (CUDA, "8", "")
         include = [{"tensorflow": TENSORFLOW, "os": "corp", "flavor": "gpu"}]

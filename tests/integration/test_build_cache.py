@@ -24,7 +24,7 @@ TAG = "envbuilder-test/cache:1"
 def test_step_of_a_cached_image_does_not_run_on_another_engine(tmp_path: Path) -> None:
     engine, system = connect(), load().system("debian-bookworm")
     assert system is not None
-    base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None).reference
+    base = ensure_base(engine, system, cache_dir() / "bases", lambda *_: None).reference
     arguments = {"BASE": base, "BUILDKIT_INLINE_CACHE": "1"}
     request = BuildRequest(context={"Dockerfile": DOCKERFILE}, tag=TAG, build_args=arguments)
     image = engine.build(request, lambda _: None)

@@ -59,7 +59,7 @@ def choice(tmp_path: Path, repository: Reference) -> Iterator[Choice]:
     engine, catalog, workspace = connect(), load(), Workspace(tmp_path / "project")
     debian = catalog.system("debian-bookworm")
     assert debian is not None
-    base = ensure_base(engine, debian, cache_dir() / "bases", lambda _: None)
+    base = ensure_base(engine, debian, cache_dir() / "bases", lambda *_: None)
     company, extra = (certificate(tmp_path / name).read_bytes() for name in ("company", "extra"))
     place = "/usr/local/share/ca-certificates/company.crt"
     text = f"FROM {base.reference}\nCOPY company.crt {place}\nRUN update-ca-certificates\n"

@@ -68,7 +68,7 @@ def check(name: str, probe: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("name", "version"), PYTHONS)
 def test_probes_run_on_every_python(engine: DockerEngine, name: str, version: str) -> None:
     system = next(row for row in load().systems if row.name == name)
-    base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
+    base = ensure_base(engine, system, cache_dir() / "bases", lambda *_: None)
     checks = [
         check("well", "misbehaving_probes:well"),
         check("flood", "misbehaving_probes:flood", arguments={"megabytes": 8}),
@@ -221,7 +221,7 @@ def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
 
 def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
     system = next(row for row in load().systems if row.name == "debian-bookworm")
-    base = ensure_base(engine, system, cache_dir() / "bases", lambda _: None)
+    base = ensure_base(engine, system, cache_dir() / "bases", lambda *_: None)
     with pytest.raises(UsageError, match="no Python in it has TensorFlow"):
         validate(engine, ValidationRequest(image=base.id, catalog=load()))
     with pytest.raises(UsageError, match="no such image"):

@@ -84,10 +84,6 @@ class Browser:
         self._call("Input.dispatchKeyEvent", {"type": "keyDown", **event})
         self._call("Input.dispatchKeyEvent", {"type": "keyUp", "key": key})
 
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        data = self._call("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})["data"]
-        path.write_bytes(base64.b64decode(data))
-
     def pdf(self) -> bytes:
         return base64.b64decode(self._call("Page.printToPDF", {"printBackground": True})["data"])
 

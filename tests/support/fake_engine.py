@@ -25,6 +25,7 @@ from envbuilder.engine.port import (
     Layer,
     LayerFile,
     LayerStream,
+    OnBytes,
     Sink,
     Step,
 )
@@ -117,13 +118,13 @@ class FakeEngine:
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not reach {reference}: no such host")
 
-    def pull(self, reference: str) -> Image:
+    def pull(self, reference: str, _moved: OnBytes | None = None) -> Image:
         if reference not in self.registry:
             raise InfrastructureError(f"the engine could not pull {reference}: no such host")
         self._store[reference] = self.registry[reference]
         return self._named(self._store[reference])
 
-    def push(self, reference: str) -> str:
+    def push(self, reference: str, _moved: OnBytes | None = None) -> str:
         image = self._required(reference, "push")
         digest = _digest(b"manifest " + image.id.encode())
         by_digest = f"{reference.rpartition(':')[0]}@{digest}"
@@ -223,7 +224,7 @@ def _follow(request: BuildRequest, instruction: str, on_step: Callable[[Step], N
     if words[:2] == ["RUN", "exit"] and words[2:] != ["0"]:
         error = f"exit code: {words[-1]}"
         on_step(Step("failed", instruction, error=error))
-        raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}")
+        raise BuildFailedError(f"{request.tag}: step {instruction} failed: {error}", step=f"[2/2] {instruction}")
     on_step(Step("done", instruction))
 
 

@@ -40,7 +40,6 @@ class Site:
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     json: bool = False
     ranges: bool = True
-    metadata: bool = False
     fail_first: int = 0
     break_after: int = 0
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -106,10 +105,6 @@ class _Handler(BaseHTTPRequestHandler):
         beside = name.removesuffix(".metadata")
         if beside != name and beside in site.beside:
             self._answer(200, site.beside[beside][0], "text/plain")
-        elif beside != name and beside in whole and site.metadata:
-            archive = zipfile.ZipFile(BytesIO(whole[beside]))
-            inside = next(path for path in archive.namelist() if path.endswith("/METADATA"))
-            self._answer(200, archive.read(inside), "text/plain")
         elif name not in whole:
             self._answer(404, b"", "text/plain")
         elif site.ranges and (found := re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from factories import tar
 from fake_engine import FakeEngine
 
-from envbuilder.engine.port import Image
+from envbuilder.engine.port import Image, OnBytes
 from envbuilder.registry.client import Repository
 from envbuilder.registry.manifests import DOCKER_MANIFEST, digest_of
 from envbuilder.registry.reference import parse
@@ -61,7 +61,7 @@ class LayeredEngine(FakeEngine):
         self.layers[self._store[tag].id] = layers
         return self._store[tag]
 
-    def push(self, reference: str) -> str:
+    def push(self, reference: str, _moved: OnBytes | None = None) -> str:
         image = self.image(reference)
         assert image is not None
         name, _, tag = reference.rpartition(":")
@@ -88,7 +88,7 @@ class LayeredEngine(FakeEngine):
         data = self.archive(self.layers[image.id])
         yield (data[start : start + 65_537] for start in range(0, len(data), 65_537))
 
-    def pull(self, reference: str) -> Image:
+    def pull(self, reference: str, _moved: OnBytes | None = None) -> Image:
         digest = reference.rpartition("@")[2]
         manifest = Repository(parse(reference), {}).manifest(digest)
         assert manifest is not None

@@ -16,7 +16,7 @@ from fake_engine import FakeEngine
 from envbuilder.attest.envelope import KeyOpener, KeySealer
 from envbuilder.attest.keys import PrivateKey, create
 from envbuilder.attest.requirements import Requirement
-from envbuilder.engine.port import Engine, Image
+from envbuilder.engine.port import Engine, Image, OnBytes
 from envbuilder.publish.attestation import PublishTools, ValidationTerms
 from envbuilder.publish.publish_all import Publication
 from envbuilder.publish.verification import Verification
@@ -127,7 +127,7 @@ class PushingEngine(FakeEngine):
         self._store[tag] = replace(made, id=digest_of(contents(made.labels["number"])))
         return self._store[tag]
 
-    def push(self, reference: str) -> str:
+    def push(self, reference: str, _moved: OnBytes | None = None) -> str:
         image = self.image(reference)
         assert image is not None
         name, _, tag = reference.rpartition(":")
@@ -139,7 +139,7 @@ class PushingEngine(FakeEngine):
         repository.put_manifest(tag, content.encode(), OCI_MANIFEST)
         return digest_of(content.encode())
 
-    def pull(self, reference: str) -> Image:
+    def pull(self, reference: str, _moved: OnBytes | None = None) -> Image:
         """Have what was pushed: it is the one image here."""
         self._store[reference] = next(iter(self._store.values()))
         return self._store[reference]

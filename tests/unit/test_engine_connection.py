@@ -107,6 +107,19 @@ def test_strange_answer_is_the_engines_failure(answers: dict[str, Any], ask: Ask
     assert peak_memory.most() - before < 300 << 20
 
 
+def test_bytes_of_layers_are_reported(tmp_path: Path) -> None:
+    def layer(name: str, status: str, current: int, total: int) -> bytes:
+        return line(id=name, status=status, progressDetail={"current": current, "total": total})
+
+    moved: list[tuple[int, int]] = []
+    answer = layer("a", "Downloading", 5, 10) + layer("b", "Pushing", 1, 90) + layer("a", "Extracting", 9, 9)
+    with answering(tmp_path, images__create=line(status="Pulling", progressDetail={}) + answer):
+        engine = connect({"DOCKER_HOST": f"unix://{tmp_path}/e.sock"})
+        with pytest.raises(InfrastructureError, match="does not have a:b"):
+            engine.pull("a:b", lambda done, of: moved.append((done, of)))
+    assert moved == [(5, 10), (6, 100)]
+
+
 PODMAN = {
     "Components": [{"Name": "Podman Engine", "Version": "4.3.1"}, {"Name": "Conmon", "Version": "version 2.1.6"}],
     "ApiVersion": "1.41",

@@ -71,9 +71,7 @@ def test_an_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.Mon
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: "of an older recipe"})
     with pytest.raises(BaseUnavailableError, match=r"registry: .*\n.*bootstrap: mmdebstrap is not installed") as caught:
         ensure_base(engine, BOOKWORM, tmp_path / "cache", lambda _: None)
-    assert caught.value.system == "debian-bookworm"
-    assert "no such host" in caught.value.registry
-    assert caught.value.bootstrap.startswith("mmdebstrap is not installed")
+    assert "no such host" in caught.value.message
     assert "apt-get install mmdebstrap" in caught.value.hint
 
 

@@ -63,6 +63,23 @@ def test_each_environment_has_its_row(workspace: Workspace) -> None:
     assert text.endswith(f"\nresults: out/<environment>/image.json\nnext: {second.next}")
 
 
+def test_a_failed_step_is_marked_once_at_its_line(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.chdir(workspace.root)
+    broken = {"Dockerfile.j2": f"FROM {BASE}\nRUN exit 7\n", "tools.lock": "uv==1\n"}
+    monkeypatch.setattr("envbuilder.image.context.templates", lambda: broken)
+    engine = FakeEngine()
+    engine.add(BASE, b"root", {BASE_KEY_LABEL: debian.recipe("bookworm")})
+    choice = replace(choice_of(), environments=choice_of().environments[:1])
+    (row,) = run(choice, workspace, engine, Console(), RunOptions(validate=False)).rows
+    marks = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::error")]
+    assert [mark.partition("::")[2].partition("::")[0] for mark in marks] == [
+        f"error title=envbuilder,file=images/{row.environment}/Dockerfile,line=2"
+    ]
+
+
 def test_a_base_that_cannot_be_had_stops_before_any_build(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

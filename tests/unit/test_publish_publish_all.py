@@ -42,7 +42,7 @@ from envbuilder.matrix import Budgets
 from envbuilder.publish import verify_request
 from envbuilder.publish.attestation import PublishSession, ValidationTerms
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
-from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, sealer_of
+from envbuilder.publish.publish_all import PublishOptions, _statements, plan_all, publish, publish_all, sealer_of
 from envbuilder.publish.tags import check_moving, destination, meant_by, staging_tag
 from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import duration, fetch
@@ -268,6 +268,11 @@ def test_what_was_never_built_is_said(session: PublishSession) -> None:
     )
     (row,) = plan_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), session).rows
     assert "is not built" not in row.error
+    session.engine.remove(what.record.reference)
+    of_a_matrix = replace(session, workspace=replace(session.workspace, matrices=("team.yaml",)))
+    nobody: Any = None
+    (row,) = publish_all(choice, PublishOptions(to=parse("127.0.0.1:1/team/image")), nobody, of_a_matrix).rows
+    assert row.error.endswith(f"(next: envbuilder build team.yaml -s {what.environment.id})")
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,11 @@ def test_times_of_steps_are_expected_in_the_next_command(tmp_path: Path, monkeyp
 
 def test_bytes_of_downloads_are_counted() -> None:
     with Console("quiet").task("env") as task:
+        task.update("pulling a:b", 12_000_000, 710_000_000)
+        assert task.amount == "12 of 710 MB"
+        task.update("validate", 7, 30)
+        assert task.amount == "7/30"
+    with Console("quiet").task("env") as task:
         for event in EVENTS[:3]:
             task.follow(*event)
         assert task.amount == "2 of 2 MB"
@@ -168,6 +173,28 @@ def test_pictures_of_the_documentation_are_current(width: int) -> None:
     assert progress_player.words(progress_player.picture(width)) == progress_player.words(path.read_text()), (
         "run tests/support/progress_player.py"
     )
+
+
+DOCKERFILE = """\
+FROM x AS base
+# cuDNN 9.3, 710 MB: of its wheel
+RUN --mount=source=a,target=/b \\
+    sh /run/tools/install cudnn
+RUN true
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        ("[stage-2 3/7] RUN --mount=source=a,target=/b     sh /run/tools/install cudnn", 3),
+        ("RUN true", 5),
+        ("[internal] load metadata for x", 1),
+        ("", 1),
+    ],
+)
+def test_failed_step_has_its_line_of_the_dockerfile(step: str, line: int) -> None:
+    assert console.step_line(step, DOCKERFILE) == line
 
 
 def test_names_are_cut_in_the_middle() -> None:
