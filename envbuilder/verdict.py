@@ -117,7 +117,7 @@ class HostRef(msgspec.Struct, frozen=True, kw_only=True):
     persistence: bool | None = None
 
 
-KindState = Literal["passed", "failed", "stale", "inconclusive", "missing", "refused"]
+StateName = Literal["passed", "failed", "stale", "inconclusive", "missing", "refused"]
 """State of an image on a host class.
 
 ``failed``: there is a valid FAILED. ``stale``: it passed too long ago. ``refused``: level or signers are not
@@ -125,7 +125,7 @@ sufficient, or an attestation of the image cannot be read. ``missing``: there is
 """
 
 
-class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
+class HostClassState(msgspec.Struct, frozen=True, kw_only=True):
     """State of an image on one host class: a GPU model and a driver (``535`` is the branch).
 
     ``kind`` is both in one word, as in ``H100/535``. ``ran_on`` is the driver of the verdict for a PASSED, ``age_s``
@@ -136,7 +136,7 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     gpu: str
     driver: str
-    state: KindState
+    state: StateName
     level: Level | None = None
     ran_on: str | None = None
     finished: str = ""
@@ -146,12 +146,12 @@ class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[str, ...] = ()
 
 
-class ImageStanding(msgspec.Struct, frozen=True, kw_only=True):
+class ImageState(msgspec.Struct, frozen=True, kw_only=True):
     """State of one image of a repository on each requested host class."""
 
     digest: str
     environment: str
-    kinds: tuple[KindStanding, ...]
+    kinds: tuple[HostClassState, ...]
 
 
 def every_on(modes: Iterable[bool | None]) -> bool | None:

@@ -344,7 +344,7 @@ def read_document(path: Path, kind: type[_Document]) -> _Document | None:
     A damaged one is renamed to ``<name>.damaged``, with a warning on standard error. Raises InfrastructureError if the
     file exists and cannot be read.
     """
-    data = read_kept(path)
+    data = read_stored(path)
     if data is None:
         return None
     try:
@@ -369,7 +369,7 @@ def _unsealed(data: bytes) -> bytes:
     return plain
 
 
-def read_kept(path: Path) -> bytes | None:
+def read_stored(path: Path) -> bytes | None:
     """Read a file of envbuilder; None if there is none. Raises InfrastructureError if it cannot be read."""
     try:
         return _content(path)

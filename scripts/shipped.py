@@ -27,7 +27,7 @@ from envbuilder.pypi.client import open_index
 from envbuilder.support.console import Console
 from envbuilder.validation import known_image
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document, read_kept, remove, write_atomically
+from envbuilder.workspace import Workspace, read_document, read_stored, remove, write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, MATRIX = ROOT / "docs" / "shipped.md", "tensorflow"
@@ -98,7 +98,7 @@ def due(rows: Mapping[str, Row], choice: Choice, workspace: Workspace) -> tuple[
 def without_record(choice: Choice, workspace: Workspace) -> tuple[str, ...]:
     """Return the environments without a record of the image that their present build files make."""
     keys = {one.id: known_image.key_of(digests_of(build_files(one.id, workspace))) for one in choice.environments}
-    records = {name: read_kept(workspace.known_image(name)) or b"" for name in keys}
+    records = {name: read_stored(workspace.known_image(name)) or b"" for name in keys}
     return tuple(name for name, key in keys.items() if known_image.parse(records[name], key) is None)
 
 

@@ -27,7 +27,7 @@ from envbuilder.attest.requirements import (
 )
 from envbuilder.attest.statements import FailedResult, Linked, Meaning, Notice, Unread, VerdictPredicate
 from envbuilder.errors import Reason
-from envbuilder.verdict import CheckResult, KindStanding, KindState, Verdict, is_passed
+from envbuilder.verdict import CheckResult, HostClassState, StateName, Verdict, is_passed
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     of one class of several.
     """
 
-    state: KindState
+    state: StateName
     verdict: Verdict | None = None
     signed_by: tuple[str, ...] = ()
     refusals: Refusals = ()
     notes: Refusals = ()
     failures: Refusals = ()
     suites: tuple[str, ...] = ()
-    standing: KindStanding | None = None
+    standing: HostClassState | None = None
 
     @property
     def accepted(self) -> bool:
@@ -115,7 +115,7 @@ def decide(evidence: Evidence, wanted: Requirement, now: datetime) -> Decision:
     failed = {refusal.statement for refusal in failures}  # those of every host count too
     suites = dict.fromkeys(suite for stored, suite, why in real if stored in failed or not why & ELSEWHERE)
     here = [why for *_, why in real if not why & ELSEWHERE]
-    without: KindState = "refused" if accepted or blocking else _state_without(here)
+    without: StateName = "refused" if accepted or blocking else _state_without(here)
     return Decision(
         state="passed" if passed else "failed" if failures else without,
         verdict=accepted[0][1] if passed else None,
@@ -131,7 +131,7 @@ ELSEWHERE = frozenset((Reason.OTHER_DRIVER, Reason.OTHER_GPU))
 """The reasons of a verdict that was reached on another host class than the required one."""
 
 
-def _state_without(here: list[set[Reason]]) -> KindState:
+def _state_without(here: list[set[Reason]]) -> StateName:
     """Return in a word why no verdict of the host class is accepted."""
     if {Reason.EXPIRED} in here:
         return "stale"
@@ -252,7 +252,7 @@ def _of_class(evidence: Evidence, wanted: Requirement, kind: HostClass, now: dat
     refusals = {"passed": (), "failed": found.failures, "missing": (missing,)}.get(found.state, here)
     counted = {refusal.statement for refusal in refusals}
     others = (one for one in (*found.notes, *found.refusals) if one.reason not in ELSEWHERE)
-    standing = KindStanding(
+    standing = HostClassState(
         kind=str(kind),
         gpu=str(kind.gpu or ""),
         driver=kind.driver,

@@ -53,7 +53,7 @@ Fleet = tuple[FleetHost, ...]
 """A fleet file."""
 
 
-class HostKind(msgspec.Struct, frozen=True, kw_only=True):
+class HostGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts with the same driver, architecture and GPU models; ``host`` is the first of ``count``.
 
     The rules have one answer for all of them: the number of GPUs of a model does not matter.
@@ -67,13 +67,13 @@ class HostKind(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
-def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
+def host_groups(hosts: tuple[FleetHost, ...]) -> dict[HostGroup, FleetHost]:
     """Group hosts by class, with the first host of each."""
     alike: dict[tuple[str | None, tuple[str, ...], Arch | None], list[FleetHost]] = {}
     for host in hosts:
         alike.setdefault((host.driver, tuple(dict.fromkeys(host.gpus)), host.arch), []).append(host)
     return {
-        HostKind(
+        HostGroup(
             host=same[0].name,
             driver=driver,
             gpus=gpus,
@@ -85,7 +85,7 @@ def kinds_of(hosts: tuple[FleetHost, ...]) -> dict[HostKind, FleetHost]:
     }
 
 
-def is_of_kind(gpu: str, driver: str, seen: str | None, names: Iterable[str], catalog: Catalog) -> bool:
+def is_of_class(gpu: str, driver: str, seen: str | None, names: Iterable[str], catalog: Catalog) -> bool:
     """Return True if a host with the driver ``seen`` and these GPUs has a model and a driver (or its branch)."""
     models = {catalog.gpu_model(name) or name for name in names}
     return gpu in models and seen is not None and versions.is_prefix(driver, seen)

@@ -19,7 +19,7 @@ from envbuilder.errors import BaseUnavailableError, InfrastructureError
 from envbuilder.image import debian, names
 from envbuilder.image.host_settings import mirrors
 from envbuilder.support import console, decoding
-from envbuilder.workspace import read_kept, remove, write_atomically, writing
+from envbuilder.workspace import read_stored, remove, write_atomically, writing
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _bootstrap(
         report("no package has changed")
         return here
     report(f"importing {tar.name}")
-    said = decoding.lossy(read_kept(tar.with_suffix(".txt")) or b"signed packages")
+    said = decoding.lossy(read_stored(tar.with_suffix(".txt")) or b"signed packages")
     labels = {names.BASE_KEY_LABEL: debian.recipe(system.suite), names.BASE_FROM_LABEL: said}
     return Base(_tag(system), engine.import_base(tar, _tag(system), labels).id, "bootstrapped")
 

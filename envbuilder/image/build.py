@@ -40,7 +40,7 @@ from envbuilder.workspace import (
     content_key,
     digest,
     read_document,
-    read_kept,
+    read_stored,
     remove,
     write_document,
     writing,
@@ -110,14 +110,14 @@ class Built:
 class BuildOptions:
     """How to build.
 
-    ``lock`` is a lock that the caller has chosen; with ``as_it_lies`` the stored files are built as they are.
+    ``lock`` is a lock that the caller has chosen; with ``as_stored`` the stored files are built as they are.
     ``wheels`` is a folder of wheels that steps may install from, next to the index. ``index`` gives the RECORDs of the
     locked wheels after the build: validation compares the image with them. ``cache`` is a repository in a registry that
     keeps the steps of builds. ``bases`` are those that the caller has prepared, by the names of their systems.
     """
 
     lock: str | None = None
-    as_it_lies: bool = False
+    as_stored: bool = False
     no_cache: bool = False
     wheels: Path | None = None
     index: PackageIndex | None = None
@@ -194,7 +194,7 @@ def ensure(
     write_document(workspace.image_record(environment.id), record)
     built = _built(environment, record, files, workspace, fresh=True)
     wheels = WheelRecords(options.index, pins=built.pins, own=environment.added.indexes)
-    wheels.keep(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
+    wheels.store(system_lock.pinned_wheels(built.lock, built.system), environment.python, environment.arch)
     for stored in request.cache_from:
         _store_steps(request, stored, engine, on_step)
     return built
@@ -230,7 +230,7 @@ def _store_steps(request: BuildRequest, name: str, engine: Engine, on_step: Call
     engine.remove(name)
 
 
-def standing(environment: Environment, workspace: Workspace) -> Built | None:
+def stored_build(environment: Environment, workspace: Workspace) -> Built | None:
     """Return the result of an earlier build in a workspace, without the engine; None if there is none."""
     if (record := read_document(workspace.image_record(environment.id), ImageRecord)) is None:
         return None
@@ -239,7 +239,7 @@ def standing(environment: Environment, workspace: Workspace) -> Built | None:
 
 def _files(environment: Environment, catalog: Catalog, workspace: Workspace, options: BuildOptions) -> dict[str, bytes]:
     """Return the files that a build needs, by path below ``images/``; they are written first, or as they are stored."""
-    if options.as_it_lies:
+    if options.as_stored:
         if f"{environment.id}/Dockerfile" in (files := build_files(environment.id, workspace)):
             return files
         hint = workspace.command("render", environment.id)
@@ -263,7 +263,7 @@ def _built(
         removed=carried_out(files, f"{environment.id}/Dockerfile"),
         pins=read_pins(workspace),
         system=system_lock.texts(workspace.context(environment.id), environment),
-        known=read_kept(workspace.known_image(environment.id)) or b"",
+        known=read_stored(workspace.known_image(environment.id)) or b"",
         authorities=authorities(environment, files),
     )
 
@@ -303,7 +303,7 @@ def build_logged(request: BuildRequest, engine: Engine, log: Path, on_step: Call
     """
     here, name = request.context, request.dockerfile
     request = replace(request, log=str(log))
-    dockerfile = decoding.lossy((read_kept(here / name) if isinstance(here, Path) else here.get(name)) or b"")
+    dockerfile = decoding.lossy((read_stored(here / name) if isinstance(here, Path) else here.get(name)) or b"")
     titles = console.step_titles(dockerfile)
     with writing(log), log.open("w", encoding="utf-8", errors="replace") as file:
 

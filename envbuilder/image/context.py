@@ -28,7 +28,7 @@ from envbuilder.workspace import (
     folder_contents,
     folders_in,
     packaged,
-    read_kept,
+    read_stored,
     read_users,
     remove,
     shipped,
@@ -221,7 +221,7 @@ def write_context(environment: Environment, lock_text: str, workspace: Workspace
     """
     wanted = rendered(environment, lock_text, workspace)
     for name, content in (wanted | _readme()).items():
-        if read_kept(workspace.images / name) != content:
+        if read_stored(workspace.images / name) != content:
             write_atomically(workspace.images / name, content)
     for name in folder_contents(workspace.context(environment.id)):
         if f"{environment.id}/{name}" not in wanted and name != KNOWN:
@@ -285,7 +285,7 @@ def stale(environment: Environment, workspace: Workspace) -> tuple[Difference, .
         wanted = rendered(environment, text, workspace) | _readme()
     except (InputError, UsageError) as error:
         return (Difference(str(path), f"{error.message}: run {lock}\n"),)
-    present = {name: read_kept(workspace.images / name) for name in wanted} | build_files(environment.id, workspace)
+    present = {name: read_stored(workspace.images / name) for name in wanted} | build_files(environment.id, workspace)
     for name, content in sorted(present.items()):
         if content != wanted.get(name):
             place = str(workspace.images / name)

@@ -173,7 +173,7 @@ class WheelRecords:
                 wheels = [f"sha256:{one.sha256}" for one in files if _has(one.filename, tags)]
         return Locked(distribution(name), version, tuple(wheels), "") if wheels else None
 
-    def keep(self, locked: Iterable[Locked], python: str, arch: str) -> int:
+    def store(self, locked: Iterable[Locked], python: str, arch: str) -> int:
         """Store the RECORD of each wheel for this Python, for a validation without an index; return their number."""
         tags = frozenset(map(str, supported_tags(python, arch)))
         return sum(self.of(package, tags).content is not None for package in locked)

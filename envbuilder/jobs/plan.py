@@ -15,7 +15,7 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import read_fleet, read_known
 from envbuilder.compat.check import EnvironmentImage
 from envbuilder.compat.check_text import mark, nearest_line
-from envbuilder.compat.fleet import FleetHost, HostKind, choose_for, kinds_of, place
+from envbuilder.compat.fleet import FleetHost, HostGroup, choose_for, host_groups, place
 from envbuilder.compat.plan import plan
 from envbuilder.compat.question import QuestionOptions, question
 from envbuilder.compat.selectors import select, select_combinations
@@ -92,7 +92,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     rejections: tuple[PlannedRejection, ...]
     excluded: tuple[Excluded, ...]
     hosts: tuple[FleetHost, ...] = ()
-    kinds: tuple[HostKind, ...] = ()
+    kinds: tuple[HostGroup, ...] = ()
     cells: tuple[PlannedCell, ...] = ()
     newest: tuple[PlannedNewest, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -103,7 +103,7 @@ class NewestDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: Literal["envbuilder/newest/v1"] = "envbuilder/newest/v1"
     hosts: tuple[FleetHost, ...]
-    kinds: tuple[HostKind, ...] = ()
+    kinds: tuple[HostGroup, ...] = ()
     newest: tuple[PlannedNewest, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -169,7 +169,7 @@ def plan_matrix(options: PlanOptions, root: Path, catalog: Catalog) -> PlanDocum
 
         check_templates(resolved.environments, Workspace(root))
     environments, rejections = _selected(resolved.environments, resolved.rejections, options.selectors)
-    kinds = kinds_of(hosts)
+    kinds = host_groups(hosts)
     findings = _Findings()
     return PlanDocument(
         matrix=matrix.name,
@@ -193,7 +193,7 @@ def newest_for(options: PlanOptions, catalog: Catalog) -> NewestDocument:
         hosts = (FleetHost(name="this-host", driver=host.driver, gpus=host.gpus),)
     else:
         raise UsageError("--newest needs a host", hint="give --driver and --gpu, or --fleet FILE")
-    kinds = kinds_of(hosts)
+    kinds = host_groups(hosts)
     findings = _Findings()
     rows = tuple(findings.newest(host, catalog) for host in kinds.values())
     return NewestDocument(hosts=hosts, kinds=tuple(kinds), newest=rows, findings=tuple(findings.positions))
@@ -395,12 +395,12 @@ def _findings(document: PlanDocument, cell: PlannedCell) -> tuple[Finding, ...]:
     return tuple(document.findings[index] for index in cell.findings)
 
 
-def _name(kinds: list[HostKind]) -> str:
+def _name(kinds: list[HostGroup]) -> str:
     others = sum(kind.count for kind in kinds) - 1
     return f"{kinds[0].host} +{others}" if others else kinds[0].host
 
 
-def _members(kinds: list[HostKind]) -> Iterator[str]:
+def _members(kinds: list[HostGroup]) -> Iterator[str]:
     """List the host classes of a column that has several."""
     if len(kinds) > 1:
         members = [f"{_name([kind])} ({kind.driver or 'no driver'}, {_gpus(kind)})" for kind in kinds]
@@ -408,11 +408,11 @@ def _members(kinds: list[HostKind]) -> Iterator[str]:
         yield from _wrapped(f"{_name(kinds)}: {', '.join(members[:FEW])}{more}", "  ")
 
 
-def _gpus(kind: HostKind) -> str:
+def _gpus(kind: HostGroup) -> str:
     return (", ".join(kind.gpus) or "no GPU") + (f" ({kind.arch})" if kind.arch else "")
 
 
-def _why_not(kinds: Iterable[HostKind], document: PlanDocument) -> Iterator[str]:
+def _why_not(kinds: Iterable[HostGroup], document: PlanDocument) -> Iterator[str]:
     """Write the first sentence for each code on these hosts, and count the environments that share the code."""
     names = {kind.host: _name([kind]) for kind in kinds}
     cells = ((cell.host, obstacle(_findings(document, cell))) for cell in document.cells if cell.host in names)

@@ -29,7 +29,7 @@ from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Level, Word
-from envbuilder.workspace import Workspace, cache_dir, read_kept
+from envbuilder.workspace import Workspace, cache_dir, read_stored
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -160,7 +160,7 @@ class _Runner:
             return problem.path, problem.line
         path = self.workspace.context(environment.id) / "Dockerfile"
         step = error.step if isinstance(error, BuildFailedError) else ""
-        return str(path), step_line(step, decoding.lossy(read_kept(path) or b""))
+        return str(path), step_line(step, decoding.lossy(read_stored(path) or b""))
 
     def validate(self, environment: Environment, built: Built | EnvbuilderError) -> RunRow:
         row = self.row(environment, built)

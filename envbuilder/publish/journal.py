@@ -13,7 +13,7 @@ import msgspec
 
 from envbuilder.errors import PublishError
 from envbuilder.support import decoding
-from envbuilder.workspace import read_kept, writing
+from envbuilder.workspace import read_stored, writing
 
 JournalStep = Literal["staged", "validated", "stated"]
 
@@ -40,7 +40,7 @@ class Journal:
     def note(self, entry: JournalEntry) -> None:
         """Record a finished step; return when it is on disk."""
         with writing(self.path), self.path.open("ab") as file:
-            cut = not (read_kept(self.path) or b"\n").endswith(b"\n")  # a writer was killed
+            cut = not (read_stored(self.path) or b"\n").endswith(b"\n")  # a writer was killed
             file.write(b"\n" * cut + msgspec.json.encode(entry) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -63,7 +63,7 @@ def exclusively(folder: Path) -> Iterator[None]:
 
 def _read(path: Path) -> tuple[JournalEntry, ...]:
     entries = []
-    for line in (read_kept(path) or b"").splitlines():
+    for line in (read_stored(path) or b"").splitlines():
         with suppress(decoding.DamagedError):  # an incomplete line: its step was not finished
             entries.append(decoding.from_json(line, JournalEntry))
     return tuple(entries)

@@ -24,7 +24,7 @@ from envbuilder.engine.port import Image
 from envbuilder.environment import Environment
 from envbuilder.errors import EnvbuilderError, ExitCode, InfrastructureError, PublishError, UsageError
 from envbuilder.image import lockfile, removed_files
-from envbuilder.image.build import Built, digests_of, standing
+from envbuilder.image.build import Built, digests_of, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.publish.attestation import PublishSession, PublishTools, ValidationTerms, state, tools_for, validated
 from envbuilder.publish.journal import Journal, JournalEntry, exclusively
@@ -192,7 +192,7 @@ def _built(environment: Environment, session: PublishSession) -> Built:
     Statements about an image must describe the files that it was made from.
     """
     hint = session.workspace.command("build", environment.id)
-    built = standing(environment, session.workspace)
+    built = stored_build(environment, session.workspace)
     if built is None:
         raise PublishError(f"{environment.id} is not built", hint=hint)
     path = session.workspace.context(environment.id)

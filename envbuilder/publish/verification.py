@@ -16,7 +16,7 @@ from envbuilder.errors import Reason
 from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.reference import Reference
 from envbuilder.support import terminal_text, yaml_reader
-from envbuilder.verdict import KindStanding, Level, Word
+from envbuilder.verdict import HostClassState, Level, Word
 
 _SHOWN = 12
 """Reasons in the text; the document has all of them."""
@@ -72,7 +72,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     refusals: Refusals = ()
     notes: Refusals = ()
     unanswered: bool = False
-    kinds: tuple[KindStanding, ...] = ()
+    kinds: tuple[HostClassState, ...] = ()
 
 
 def as_text(found: Verification) -> str:
@@ -97,7 +97,7 @@ def _host(found: Verification) -> tuple[str, str]:
     return f"on {found.finished} ({when} ago) on a host with {host}", f"signed by {signers}"
 
 
-def _standing(kind: KindStanding) -> str:
+def _standing(kind: HostClassState) -> str:
     if kind.state != "passed":
         return kind.state
     age, signers = in_words(kind.age_s or 0.0), ", ".join(kind.signers)

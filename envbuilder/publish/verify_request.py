@@ -49,7 +49,7 @@ from envbuilder.registry.errors import RegistryFailedError, RegistryRefusedError
 from envbuilder.registry.manifests import Manifest, config_digest
 from envbuilder.registry.reference import Reference, parse
 from envbuilder.registry.referrers import listing, subject_of
-from envbuilder.verdict import HostRef, ImageStanding, KindStanding, Level, Verdict
+from envbuilder.verdict import HostClassState, HostRef, ImageState, Level, Verdict
 
 ANSWER_S = 25.0
 """Seconds in which `verify` answers, even if the registry does not."""
@@ -157,9 +157,7 @@ def _names(openers: Openers) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for opener in openers for name in opener.names))
 
 
-def standings(
-    published: PublishedVerdicts, on: str | None, max_age: str, model_of: ModelOf
-) -> tuple[ImageStanding, ...]:
+def standings(published: PublishedVerdicts, on: str | None, max_age: str, model_of: ModelOf) -> tuple[ImageState, ...]:
     """Return the state of each image with statements on each host class; empty without host classes."""
     if on is None:
         return ()
@@ -170,10 +168,10 @@ def standings(
     )
 
 
-def _standing(digest: str, environment: str, found: Evidence, wanted: Requirement) -> ImageStanding:
+def _standing(digest: str, environment: str, found: Evidence, wanted: Requirement) -> ImageState:
     decisions = decide_by_class(found, wanted, datetime.now(UTC))
     kinds = tuple(one.standing for one in decisions if one.standing is not None)
-    return ImageStanding(digest=digest, environment=environment, kinds=kinds)
+    return ImageState(digest=digest, environment=environment, kinds=kinds)
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ class Registrar:
 
     def standing(
         self, environment: str, level: Level, kinds: Iterable[tuple[str, str]], name: str = ""
-    ) -> ImageStanding | None:
+    ) -> ImageState | None:
         """Return the state of an environment's image on host classes, each a GPU and a driver ('' for any).
 
         ``name`` is the tag or digest of the image, by default the environment's id; None if the repository lacks it.
@@ -317,7 +315,7 @@ def _accepted(
     signers: tuple[str, ...],
     notes: Refusals,
     now: datetime,
-    kinds: tuple[KindStanding, ...] = (),
+    kinds: tuple[HostClassState, ...] = (),
 ) -> Verification:
     """Return the lowest level and the oldest time of the verdicts, and the host if there is only one."""
     lowest = min(verdicts, key=lambda one: rank(one.level))

@@ -30,7 +30,7 @@ from envbuilder.pypi.index_config import IndexConfig, origin
 from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
 from envbuilder.support.byte_stream import ByteStream
-from envbuilder.workspace import cache_dir, read_kept
+from envbuilder.workspace import cache_dir, read_stored
 
 PAGE_LIFE_S = 3600
 """Life of a project's page in the cache; the content of a file never changes."""
@@ -314,7 +314,7 @@ class Transport:
         with reading(url):
             if url.startswith("file:"):
                 path = _local(url)
-                content = read_kept(path / "index.html" if path.is_dir() else path)
+                content = read_stored(path / "index.html" if path.is_dir() else path)
                 return None if content is None else (content, "text/html", url)
             with self._request("GET", url, {"Accept": accept}) as answer:
                 if answer.status_code in (404, 410):

@@ -19,7 +19,7 @@ from envbuilder.report import charts
 from envbuilder.report.report_data import Material, name_of
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.upgrade.text import Section, sections
-from envbuilder.verdict import LEVELS, ImageStanding, Verdict, Word, is_passed
+from envbuilder.verdict import LEVELS, ImageState, Verdict, Word, is_passed
 from envbuilder.versions import Key, order
 
 UNKNOWN, REJECTED, EXCLUDED = "NOT RUN", "IMPOSSIBLE", "EXCLUDED"
@@ -125,7 +125,7 @@ class PageContent:
     left_out: tuple[tuple[str, str, str, str, str], ...] = ()
     controls: tuple[tuple[str, Verdict], ...] = ()
     upgrades: tuple[tuple[UpgradeDocument, tuple[Section, ...]], ...] = ()
-    standings: tuple[ImageStanding, ...] = ()
+    standings: tuple[ImageState, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
 
 

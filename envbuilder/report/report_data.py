@@ -17,8 +17,8 @@ from envbuilder.matrix import Excluded
 from envbuilder.support import decoding
 from envbuilder.upgrade.document import UpgradeDocument
 from envbuilder.validation.verdict_store import History, read_verdict
-from envbuilder.verdict import ImageStanding, Verdict
-from envbuilder.workspace import Workspace, digest, read_document, read_kept
+from envbuilder.verdict import ImageState, Verdict
+from envbuilder.workspace import Workspace, digest, read_document, read_stored
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Material:
     controls: dict[str, Verdict] = field(default_factory=dict)
     upgrades: tuple[UpgradeDocument, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
-    standings: tuple[ImageStanding, ...] = ()
+    standings: tuple[ImageState, ...] = ()
 
 
 def collect(
@@ -114,7 +114,7 @@ def _by_environment(verdicts: tuple[Verdict, ...]) -> dict[str, tuple[Verdict, .
 def _packages(workspace: Workspace, verdicts: tuple[Verdict, ...]) -> dict[str, dict[str, str]]:
     """Return the packages of the verdicts' locks, as far as ``images/`` still has them."""
     wanted = {verdict.lock for verdict in verdicts}
-    locks = {digest(data): data for path in workspace.images.glob(f"*/{lockfile.LOCK}") if (data := read_kept(path))}
+    locks = {digest(data): data for path in workspace.images.glob(f"*/{lockfile.LOCK}") if (data := read_stored(path))}
     return {
         name: {one.name: one.version for one in lockfile.parse(decoding.lossy(data))}
         for name, data in locks.items()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import subprocesses
-from envbuilder.workspace import packaged, read_kept, temporary_folder, writing
+from envbuilder.workspace import packaged, read_stored, temporary_folder, writing
 
 # So that old images can load the libraries: no fortified or new functions of the C library (a test reads them back),
 # no exports but those of the sources, and no trace of the build host.
@@ -53,7 +53,7 @@ def compiled(libraries: Libraries, cache: Path) -> dict[str, bytes]:
     folder = cache / f"{libraries.name}-{_digest(libraries, sources, compiler)}"
     if not all((folder / name).is_file() for name in libraries.members):
         _compile(libraries, sources, compiler, folder)
-    return {name: read_kept(folder / name) or b"" for name in libraries.members}
+    return {name: read_stored(folder / name) or b"" for name in libraries.members}
 
 
 def _compile(libraries: Libraries, sources: Mapping[str, bytes], compiler: str, folder: Path) -> None:

@@ -92,7 +92,7 @@ class ImageBuilder:
 
     def build(self, side: LockedImage) -> Built:
         with self.console.task(side.environment.id) as task:
-            options = BuildOptions(lock=side.lock, as_it_lies=side.lock_is == "committed", wheels=self.wheels)
+            options = BuildOptions(lock=side.lock, as_stored=side.lock_is == "committed", wheels=self.wheels)
             return ensure(
                 side.environment,
                 self.catalog,

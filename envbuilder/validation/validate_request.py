@@ -14,7 +14,7 @@ from envbuilder.engine.port import Engine, Image
 from envbuilder.environment import Environment
 from envbuilder.errors import UsageError
 from envbuilder.image import lockfile, removed_files, system_lock
-from envbuilder.image.build import Built, ImageRecord, digests_of, standing
+from envbuilder.image.build import Built, ImageRecord, digests_of, stored_build
 from envbuilder.image.context import authorities, build_files
 from envbuilder.image.layers import carried_out
 from envbuilder.image.wheel_records import read_pins
@@ -32,7 +32,7 @@ from envbuilder.validation.suite_session import progress_of
 from envbuilder.validation.validate import ValidationRequest, lower_image, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict
-from envbuilder.workspace import Workspace, read_document, read_kept
+from envbuilder.workspace import Workspace, read_document, read_stored
 
 _NAME = re.compile(r"[a-z0-9]+([._:@/-]+[A-Za-z0-9_]+)*", re.IGNORECASE)
 _ID = re.compile(_NAME.pattern.replace("/", ""), re.IGNORECASE)
@@ -119,7 +119,7 @@ def _of_matrices(name: str, matrix: str | None, workspace: Workspace, catalog: C
     for name_of_matrix in (matrix,) if matrix else (*local_matrices(workspace.root), *VETTED):
         choice = choose(name_of_matrix, (), workspace, catalog)
         for environment in choice.environments:
-            if environment.id == name and (built := standing(environment, workspace)) is not None:
+            if environment.id == name and (built := stored_build(environment, workspace)) is not None:
                 return built, choice.matrix.budgets
     return None
 
@@ -149,7 +149,7 @@ def of_record(request: ValidationRequest, name: str, workspace: Workspace) -> Va
         system=system_lock.texts(workspace.context(name), environment),
         context=context,
         authorities=authorities(environment, files),
-        known=known_image.parse(read_kept(workspace.known_image(name)) or b"", context),
+        known=known_image.parse(read_stored(workspace.known_image(name)) or b"", context),
     )
 
 

@@ -28,7 +28,7 @@ from envbuilder.workspace import (
     Workspace,
     digest,
     read_document,
-    read_kept,
+    read_stored,
     read_users,
     set_aside,
     write_atomically,
@@ -191,7 +191,7 @@ def validate_and_record(
     folder, key = workspace.results(environment.id), _key(request, engine)
     stored = read_document(folder / "validated.json", Validated)
     if stored is not None and stored.key == key and not request.fresh:
-        content = read_kept(folder / VERDICT)
+        content = read_stored(folder / VERDICT)
         if content is None or digest(content) == stored.verdict:
             if (kept := read_verdict(folder / VERDICT)) is not None:
                 return kept, False
@@ -207,7 +207,7 @@ def validate_and_record(
         add_pins(workspace, WheelRecords(None).proved(pinned_wheels(request.lock, request.system)))
     History(workspace.history).add((verdict,))  # out/<id>/ has only the newest one
     # Last: from now on this verdict is reused, and none of the steps above runs again.
-    whole = digest(read_kept(folder / VERDICT) or b"")
+    whole = digest(read_stored(folder / VERDICT) or b"")
     write_document(folder / "validated.json", Validated(key=key, verdict=whole))
     return verdict, True
 
@@ -221,13 +221,13 @@ def _key(request: ValidationRequest, engine: Engine) -> str:
     """Return one digest of everything that a verdict depends on, including the host's driver and GPU models."""
     info = engine.info()
     files = sorted(GPUS.glob("*/information"))
-    lines = [line for path in files for line in decoding.lossy(read_kept(path) or b"").splitlines()]
+    lines = [line for path in files for line in decoding.lossy(read_stored(path) or b"").splitlines()]
     parts = (
         (request.image, request.environment, request.lock, request.removed, sorted(request.system.items())),
         (suite_plan.digest(), request.profile, request.extra, request.budgets),
         (info.name, info.version, info.gpu_runtime, request.gpus),
         request.simulate.profile.text if request.simulate else "",
-        decoding.lossy(read_kept(DRIVER_VERSION) or b""),
+        decoding.lossy(read_stored(DRIVER_VERSION) or b""),
         sorted(line.partition(":")[2].strip() for line in lines if line.startswith("Model:")),
     )
     return digest(msgspec.json.encode(parts, order="sorted"))

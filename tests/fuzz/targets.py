@@ -432,7 +432,7 @@ def stored_document(data: bytes) -> None:
         if found is not None:
             write_document(folder() / "e.json", found)
         for path, read in (
-            (space.image_record("x"), lambda: build.standing(environment, space)),
+            (space.image_record("x"), lambda: build.stored_build(environment, space)),
             (space.image_record("x"), lambda: read_document(space.image_record("x"), build.ImageRecord)),
             (space.root / "out" / "upgrades" / "a" / "upgrade.json", lambda: report_data._upgrades(space)),
             (space.verdict("x"), lambda: read_verdict(space.verdict("x"))),

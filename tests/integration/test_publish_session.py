@@ -21,7 +21,7 @@ from envbuilder.cli import exit_codes
 from envbuilder.compat.plan import Plan
 from envbuilder.engine.docker import connect
 from envbuilder.errors import InfrastructureError
-from envbuilder.image.build import ImageRecord, standing
+from envbuilder.image.build import ImageRecord, stored_build
 from envbuilder.image.context import build_files
 from envbuilder.matrix import Matrix
 from envbuilder.publish.attestation import PublishSession
@@ -82,7 +82,7 @@ def choice() -> Choice:
 
 
 def test_the_bill_and_the_provenance_of_a_real_image(session) -> None:
-    built = standing(ENVIRONMENT, session.workspace)
+    built = stored_build(ENVIRONMENT, session.workspace)
     assert built is not None
     image = session.engine.image(built.record.image)
     stated = _statements(built, session, "a.b/c", digest("manifest"), image, sbom=True)

@@ -21,7 +21,7 @@ from envbuilder.engine.port import BuildRequest, Image, Step
 from envbuilder.environment import Environment
 from envbuilder.errors import BuildFailedError, InputError, UsageError
 from envbuilder.image import context, debian, lockfile
-from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, standing
+from envbuilder.image.build import BuildOptions, Built, build_logged, ensure, stored_build
 from envbuilder.image.context import build_files, ensure_lock, ensure_packages, stale, standalone, unused, write_context
 from envbuilder.image.host_settings import REPOSITORY
 from envbuilder.image.names import (
@@ -192,7 +192,7 @@ def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
     second = made(workspace, engine)
     assert (second.record, second.lock, second.fresh) == (first.record, first.lock, False)
     assert len(engine.builds) == 1
-    assert standing(vetted(), workspace) == second
+    assert stored_build(vetted(), workspace) == second
 
 
 def test_a_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
@@ -200,7 +200,7 @@ def test_a_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace
     engine.remove(made(workspace, engine).record.reference)
     assert made(workspace, engine).fresh
     workspace.image_record(vetted().id).write_text("{")
-    assert standing(vetted(), workspace) is None
+    assert stored_build(vetted(), workspace) is None
     assert made(workspace, engine).fresh
     assert made(workspace, engine, BuildOptions(no_cache=True)).fresh
     assert [request.no_cache for request in engine.builds] == [False] * 3 + [True]
@@ -225,7 +225,7 @@ def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monke
     with pytest.raises(BuildFailedError, match="exit code: 7"):
         made(workspace, engine)
     assert "✗ RUN exit 7: exit code: 7" in workspace.build_log(vetted().id).read_text()
-    assert standing(vetted(), workspace) is None
+    assert stored_build(vetted(), workspace) is None
 
 
 def test_a_lock_fits_however_a_requirement_spells_its_version(workspace: Workspace) -> None:
@@ -247,11 +247,11 @@ def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> 
     assert (workspace.context("another") / "Dockerfile").is_file()
 
 
-def test_a_context_taken_as_it_lies_is_not_written(workspace: Workspace) -> None:
+def test_a_context_taken_as_stored_is_not_written(workspace: Workspace) -> None:
     folder = workspace.context(vetted().id)
     write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
     before = folder_contents(folder)
-    options = BuildOptions(as_it_lies=True)
+    options = BuildOptions(as_stored=True)
     engine = engine_with_base()
     assert ensure(vetted(), load(), workspace, engine, lambda _: None, options).fresh
     assert folder_contents(folder) == before
@@ -340,7 +340,7 @@ def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) 
     assert {one.reason for one in built.record.omitted} == {"compilers", "symbols", "tests", "unimported", "unnamed"}
     assert sum(one.size for one in built.record.omitted) > 500_000_000
     assert ValidationRequest().of(built).removed == built.removed
-    assert standing(runtime(), workspace) == replace(built, fresh=False)
+    assert stored_build(runtime(), workspace) == replace(built, fresh=False)
 
 
 def test_a_step_without_a_folder_makes_the_files_stale(workspace: Workspace) -> None:

@@ -61,7 +61,7 @@ def test_what_an_own_index_says_unproved_is_for_its_matrix_alone(
 
     with serving(public):
         matrix = WheelRecords(client(public.url, tmp_path / "index"), cache, own=(site.url,))
-        assert matrix.keep((LOCKED,), "3.11", "x86_64") == 1
+        assert matrix.store((LOCKED,), "3.11", "x86_64") == 1
     assert (known(site.url).content, known(site.url).proof) == (b"a.txt,,\n", "")
     assert known().content is None
     assert known("https://other.example/simple").content is None

@@ -27,7 +27,7 @@ from envbuilder.jobs.fleet.job import Job
 from envbuilder.jobs.fleet.run import FleetRunOptions, opened
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, as_text, is_pending, survey
 from envbuilder.validation.validate import ValidationRequest
-from envbuilder.verdict import HostRef, KindStanding, Verdict
+from envbuilder.verdict import HostClassState, HostRef, Verdict
 
 CATALOG = load()
 MATRIX = """\
@@ -255,7 +255,7 @@ def broken_engine() -> None:
 )
 def test_what_is_left(state_: str, suites: tuple[str, ...], asked: str, expected: str) -> None:
     """No state is run twice under one suite but what is stale, and no FAILED is ever retried under its own."""
-    standing = KindStanding(kind="x", gpu="x", driver="1", state=state_, suites=suites)  # type: ignore[arg-type]
+    standing = HostClassState(kind="x", gpu="x", driver="1", state=state_, suites=suites)  # type: ignore[arg-type]
     assert is_pending(standing, "now", again=asked == "again") == (expected == "left")
 
 

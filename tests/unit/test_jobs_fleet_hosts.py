@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_fleet
-from envbuilder.compat.fleet import advertised, asked_of, is_of_kind
+from envbuilder.compat.fleet import advertised, asked_of, is_of_class
 from envbuilder.errors import InputError, UsageError
 from envbuilder.jobs.fleet.hosts import as_yaml, of_kubernetes, of_slurm
 
@@ -142,8 +142,8 @@ def test_a_slice_is_a_kind_of_its_own() -> None:
         "what the rules know of it is what they know of its GPU"
     )
     for seen, same in (((slices[0],), True), (("NVIDIA A100-SXM4-40GB",), False), (("A100 MIG 2g.10gb",), False)):
-        assert is_of_kind("A100 MIG 1g.5gb", "550", "550.54.15", seen, catalog) is same
-    assert not is_of_kind("A100", "550", "550.54.15", slices[:1], catalog), "a slice does not prove the whole"
+        assert is_of_class("A100 MIG 1g.5gb", "550", "550.54.15", seen, catalog) is same
+    assert not is_of_class("A100", "550", "550.54.15", slices[:1], catalog), "a slice does not prove the whole"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from envbuilder.catalog.store import load
 from envbuilder.choice import read_matrix
 from envbuilder.cli.plan_command import command
-from envbuilder.compat.fleet import FleetHost, kinds_of, place
+from envbuilder.compat.fleet import FleetHost, host_groups, place
 from envbuilder.compat.plan import plan
 from envbuilder.jobs.plan import FEW, PlanDocument, PlanOptions, newest_for, plan_matrix, plan_text
 
@@ -88,7 +88,7 @@ def test_equal_hosts_are_one_host_class(files: tuple[Path, Path]) -> None:
     ]
     assert len(document.cells) == len(document.environments) * 3
     another = FleetHost(name="five", driver="535.104.06", gpus=("H100",))
-    assert len(kinds_of((*document.hosts, another))) == 4, "a driver that differs in its last number is another class"
+    assert len(host_groups((*document.hosts, another))) == 4, "a driver of another last number is another class"
     environments = plan(read_matrix(matrix), CATALOG).environments
     every = {(cell.host, cell.environment): cell for cell in document.cells}
     for kind in document.kinds:

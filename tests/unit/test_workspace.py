@@ -26,7 +26,7 @@ from envbuilder.workspace import (
     is_gone,
     owner,
     read_document,
-    read_kept,
+    read_stored,
     read_users,
     temporary_folder,
     write_atomically,
@@ -194,7 +194,7 @@ def test_what_is_no_file_is_never_waited_for(make: Callable[[Path], None], tmp_p
     path = tmp_path / "a.json"
     make(path)
     with pytest.raises(InfrastructureError, match="not a file but a pipe or a device"):
-        read_kept(path)
+        read_stored(path)
     assert cached(path) is None
 
 

@@ -15,7 +15,7 @@ from envbuilder.errors import EnvbuilderError, ExitCode
 from envbuilder.matrix import Matrix
 from envbuilder.support import decoding
 from envbuilder.validation.checks import Profile
-from envbuilder.verdict import KindState, Level, Word
+from envbuilder.verdict import Level, StateName, Word
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema"):
@@ -108,7 +108,7 @@ class ProofDocument(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = ""
     did: Literal["stands", "attached", "published", "refused", "failed"]
     driver: str | None = None
-    state: KindState | None = None
+    state: StateName | None = None
     verdict: Word | None = None
     level: Level | None = None
     reasons: tuple[str, ...] = ()

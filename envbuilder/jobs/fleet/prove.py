@@ -16,7 +16,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import choose
-from envbuilder.compat.fleet import is_of_kind
+from envbuilder.compat.fleet import is_of_class
 from envbuilder.engine.docker import connect
 from envbuilder.engine.port import Engine
 from envbuilder.errors import EnvbuilderError, InfrastructureError, PublishError, UsageError, verdict_exit_code
@@ -141,7 +141,7 @@ def ready_engine() -> Engine:
 def _check_class(spec: JobSpec, host: HostRef, catalog: Catalog) -> None:
     """Compare a host with a specification by its own facts: a scheduler's label proves nothing."""
     names = [gpu.name for gpu in host.gpus]
-    if spec.gpu and not is_of_kind(spec.gpu, spec.driver, host.driver, names, catalog):
+    if spec.gpu and not is_of_class(spec.gpu, spec.driver, host.driver, names, catalog):
         raise InfrastructureError(
             f"the job needs {spec.host_class}, this host has {', '.join(names) or 'no GPU'} "
             f"with driver {host.driver or 'none'}",

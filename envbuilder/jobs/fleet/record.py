@@ -13,7 +13,7 @@ from envbuilder.image.context import build_files
 from envbuilder.image.lockfile import LOCK
 from envbuilder.image.wheel_records import WheelPins, read_pins
 from envbuilder.support import decoding
-from envbuilder.workspace import Workspace, read_kept, write_atomically
+from envbuilder.workspace import Workspace, read_stored, write_atomically
 
 _MOST = 64 << 20
 """Limit of an unpacked record in bytes; the largest has 200 kB."""
@@ -76,5 +76,5 @@ def unpacked(record: bytes, root: Path) -> Workspace:
 
 
 def _file(path: Path, name: Path) -> dict[str, bytes]:
-    data = read_kept(path)
+    data = read_stored(path)
     return {} if data is None else {name.as_posix(): data}

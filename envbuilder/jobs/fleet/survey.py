@@ -13,19 +13,19 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.choice import Choice
-from envbuilder.compat.fleet import Cell, FleetHost, HostKind, is_of_kind, kinds_of, place
+from envbuilder.compat.fleet import Cell, FleetHost, HostGroup, host_groups, is_of_class, place
 from envbuilder.environment import Environment
 from envbuilder.errors import ExitCode
 from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import Registrar
 from envbuilder.support.tables import table
 from envbuilder.validation import suite_plan
-from envbuilder.verdict import HostRef, KindStanding, KindState, Level
+from envbuilder.verdict import HostClassState, HostRef, Level, StateName
 
 PARALLEL_LOOKUPS = 8
 """Lookups in the registry at the same time; each one mostly waits."""
 
-RowState = KindState | Literal["unpublished", "impossible"]
+RowState = StateName | Literal["unpublished", "impossible"]
 """``unpublished``: the registry has no such image. ``impossible``: the compatibility rules say no."""
 
 
@@ -102,14 +102,14 @@ class FleetQuery:
             return False
         if not gpu:
             return environment.flavor == "cpu"
-        return is_of_kind(gpu, driver, self.host.driver, [one.name for one in self.host.gpus], self.choice.catalog)
+        return is_of_class(gpu, driver, self.host.driver, [one.name for one in self.host.gpus], self.choice.catalog)
 
 
 def survey(asked: Literal["plan", "status", "run"], query: FleetQuery) -> FleetDocument:
     pool = ThreadPoolExecutor(PARALLEL_LOOKUPS)
     try:
         with advising(query.registrar.repository.reference):
-            found = pool.map(partial(_rows, kinds=kinds_of(query.fleet), query=query), query.choice.environments)
+            found = pool.map(partial(_rows, kinds=host_groups(query.fleet), query=query), query.choice.environments)
             rows = tuple(row for same in found for row in same)
     finally:
         pool.shutdown(cancel_futures=True)
@@ -134,9 +134,9 @@ def _next(query: FleetQuery) -> str:
     return f"{text}; or fleet run with --dask ADDRESS --build"
 
 
-def _rows(environment: Environment, kinds: dict[HostKind, FleetHost], query: FleetQuery) -> list[FleetRow]:
+def _rows(environment: Environment, kinds: dict[HostGroup, FleetHost], query: FleetQuery) -> list[FleetRow]:
     """Return one row for each host class: first the compatible ones, then the impossible ones."""
-    by_class: dict[tuple[str, str], list[tuple[HostKind, Cell]]] = {}
+    by_class: dict[tuple[str, str], list[tuple[HostGroup, Cell]]] = {}
     for host, cell in zip(kinds, place((environment,), tuple(kinds.values()), query.choice.catalog), strict=True):
         for host_class in _classes(environment, host, query.choice.catalog):
             by_class.setdefault(host_class, []).append((host, cell))
@@ -176,7 +176,7 @@ def level_of(environment: Environment) -> Level:
     return "cpu" if environment.flavor == "cpu" else "gpu"
 
 
-def _classes(environment: Environment, host: HostKind, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+def _classes(environment: Environment, host: HostGroup, catalog: Catalog) -> tuple[tuple[str, str], ...]:
     """Return the classes (GPU, driver) of a host: one for each GPU model, or any host if no GPU is used."""
     if environment.flavor == "cpu" or host.driver is None or not host.gpus:
         return (("", ""),)
@@ -184,7 +184,7 @@ def _classes(environment: Environment, host: HostKind, catalog: Catalog) -> tupl
     return tuple(dict.fromkeys((catalog.gpu_model(gpu) or gpu, driver) for gpu in host.gpus))
 
 
-def is_pending(standing: KindStanding, suite: str, *, again: bool) -> bool:
+def is_pending(standing: HostClassState, suite: str, *, again: bool) -> bool:
     """Return True if a validation has to run. A failure under this suite is final: it is not repeated until it passes.
 
     A result without an answer under this suite is repeated only with ``again``.
