@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from envbuilder.environment import WHOLE, Environment
 from envbuilder.finding import Finding
@@ -39,26 +39,19 @@ def contradicts_itself(declared: Environment) -> bool:
     return ("-cpu" in declared.id) != (declared.flavor == "cpu")
 
 
-def carried_lock(files: ImageFiles) -> str:
+def carried_lock(files: ImageFiles, path: str = LOCK) -> str:
+    """Return the text of a lock in the image; '' if it cannot be read."""
+    parse: Callable[[str], object] = system_lock.parse if path.endswith(f"/{SYSTEM_LOCK}") else lockfile.parse
     try:
-        text = decoding.text(files.content(LOCK) or b"")
-        lockfile.parse(text)
+        text = decoding.text(files.content(path) or b"")
+        parse(text)
     except ValueError:
         return ""
     return text
 
 
 def carried_system_locks(files: ImageFiles) -> dict[str, str]:
-    locks: dict[str, str] = {}
-    for name, path in _SYSTEM_LOCKS.items():
-        try:
-            text = decoding.text(files.content(path) or b"")
-            _parse = system_lock.parse(text) if name == SYSTEM_LOCK else lockfile.parse(text)
-        except ValueError:
-            continue
-        if text:
-            locks[name] = text
-    return locks
+    return {name: text for name, path in _SYSTEM_LOCKS.items() if (text := carried_lock(files, path))}
 
 
 def carried_list(files: ImageFiles, labels: Mapping[str, str], lock: str) -> str:
