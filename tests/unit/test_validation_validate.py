@@ -159,7 +159,7 @@ def computed(spec: ContainerSpec) -> list[float]:
 
 
 def printed(spec: ContainerSpec, **more: object) -> bytes:
-    said = {"product": computed(spec), "absent": [], "unreadable": []} | more
+    said = {"product": computed(spec)} | more
     return b"Welcome!\nenvbuilder-user-start " + json.dumps(said).encode() + b"\n"
 
 
@@ -191,14 +191,12 @@ def test_unknown_user_starts_on_a_read_only_root() -> None:
         (lambda _: Script(), "computed nothing"),
         (lambda _: Script(stdout=b"envbuilder-user-start [1]\n"), "computed nothing"),
         (lambda spec: Script(stdout=printed(spec, product=[0.0] * 49)), "that it printed is wrong"),
-        (lambda spec: Script(stdout=printed(spec, absent=["/opt/gone.so"])), "/opt/gone.so"),
-        (lambda spec: Script(stdout=printed(spec, unreadable=["/opt/venv/x.so"])), "/opt/venv/x.so"),
         (lambda _: Script(exit_code=127, refusal="no such file"), "cannot start: no such file"),
         (lambda _: Script(seconds=1e6), "did not answer in time"),
         (lambda _: Script(exit_code=137, out_of_memory=True), "out of memory"),
         (lambda _: Script(stdout=b"x" * (33 << 20)), "printed more than"),
     ],
-    ids=["swallows", "odd", "wrong", "preload", "unreadable", "refuses", "hangs", "memory", "floods"],
+    ids=["swallows", "odd", "wrong", "refuses", "hangs", "memory", "floods"],
 )
 def test_start_that_fails_for_users_is_user_start(script: Callable[[ContainerSpec], Script], text: str) -> None:
     result, _ = started(script)
