@@ -24,22 +24,14 @@ from envbuilder.validation.image_user import user_number
 from envbuilder.validation.layer_scan import KEPT, Binary, FileRow
 from envbuilder.workspace import packaged_yaml
 
-Happened = Literal["added", "changed", "removed", "compiled", "unread", "brought", "based"]
-Rights = Literal["writable", "raised", "closed", "private"]
-Recorded = Literal["differs", "missing", "unhashed", "altered"]
-Content = Literal["damaged", "machine", "renamed", "unlike"]
-Event = Happened | Rights | Recorded | Content
+Event = Literal[
+    "added", "changed", "removed", "compiled", "unread", "brought", "based", "writable", "raised", "closed", "private",
+    "differs", "missing", "unhashed", "altered", "damaged", "machine", "renamed", "unlike",
+]  # fmt: skip
 Within = Literal[
     "", "python", "interpreter", "loader", "path", "system", "packages", "sites", "driver", "authorities", "started"
 ]
 Reporter = Literal["files", "configuration", "secrets", "binaries", "no-stub"]
-
-
-class Owner(NamedTuple):
-    """What brought an entry, and in which layer: its content there is the right one."""
-
-    kind: Literal["system", "package", "python", "base"]
-    layer: int
 
 
 class Difference(NamedTuple):
@@ -213,7 +205,7 @@ class _Entries:
             "interpreter": lambda path, _: self._is_other_interpreter(path),
             "loader": self._is_loaded,
             "path": lambda path, _: path in self._before_system and self._is_started(path),
-            "system": lambda path, _: (owner := self.owner(path)) is not None and owner.kind == "system",
+            "system": lambda path, _: subject.is_of_system(self._real(path)),
             "packages": lambda path, _: path in packages,
             "sites": lambda path, _: path.startswith(sites),
             "started": lambda path, _: path in self._started_pythons,
@@ -228,18 +220,21 @@ class _Entries:
             if path not in self._files.paths:
                 yield path, self._files.hidden[path][0], False
 
-    def owner(self, path: str) -> Owner | None:
-        real = path if path in self._files.paths else self._files.resolve(path)
-        if self._subject.is_of_system(real):
-            return Owner("system", self._files.system.layers.get(real, 0))
-        if path in self._packages:
-            return Owner("package", self._packages[path])
+    def _real(self, path: str) -> str:
+        return path if path in self._files.paths else self._files.resolve(path)
+
+    def installed(self, path: str) -> int | None:
+        """Return the layer in which the package of a file was installed: its content there is the right one."""
+        real = self._real(path)
+        return self._files.system.layers[real] if self._subject.is_of_system(real) else self._packages.get(path)
+
+    def is_owned(self, path: str) -> bool:
+        """Return True for what a package, the base or a Python brought."""
         entry = self._files.paths.get(path)
-        if entry is not None and entry.layer < self._subject.of_base:
-            return Owner("base", entry.layer)
+        if self.installed(path) is not None or (entry is not None and entry.layer < self._subject.of_base):
+            return True
         since = self._files.hidden[path][0].layer if path in self._files.hidden else entry.layer if entry else 0
-        is_of_python = since <= self._roots.get(self._root(path), -1) or self._may_be_of_others(path, since)
-        return Owner("python", since) if is_of_python else None
+        return since <= self._roots.get(self._root(path), -1) or self._may_be_of_others(path, since)
 
     def happened(self, path: str, entry: StackedFile, *, is_there: bool) -> Iterator[Event]:
         """Yield what happened to an entry. What the image's record proves is as it was then."""
@@ -263,10 +258,10 @@ class _Entries:
             yield "raised"
         if row.kind == "folder":
             return
-        owner = self.owner(path)
-        if owner is None:
+        installed = self.installed(path)
+        if installed is None and not self.is_owned(path):
             yield "added"
-        if self._is_changed(path, entry, owner):
+        if entry.layer >= self._subject.of_base and self._is_changed(path, entry, installed):
             yield "changed"
         if path.endswith(".pyc") and self._is_stale_byte_code(path, entry):
             yield "compiled"
@@ -344,22 +339,17 @@ class _Entries:
             self._closed_folders[folder, user] = above or (folder if is_closed else "")
         return self._closed_folders.get((folder, user), "")
 
-    def _is_changed(self, path: str, entry: StackedFile, owner: Owner | None) -> bool:
-        """Return True if an entry differs from what its owner brought, or else from its first layer's."""
-        if entry.layer < self._subject.of_base:
-            return False
-        if owner is None or owner.kind not in ("system", "package"):
-            return path in self._files.hidden and self._files.is_changed(path)
-        if entry.layer <= owner.layer:
-            return False
+    def _is_changed(self, path: str, entry: StackedFile, installed: int | None) -> bool:
+        """Return True if an entry differs from what its package brought, or else from its first layer's."""
+        if installed is None or entry.layer <= installed:
+            return installed is None and self._files.is_changed(path)
         names = (path, self._files.system.name(path))
-        before = next((was for one in names if (was := self._files.was(one, owner.layer)) is not None), None)
+        before = next((was for one in names if (was := self._files.was(one, installed)) is not None), None)
         return before is None or not is_same(before.row, entry.row)
 
     def _is_removed(self, path: str, *, is_there: bool) -> bool:
         if is_there:  # a file that is emptied
-            owner = self.owner(path)
-            return owner is None or owner.kind not in ("system", "package")
+            return self.installed(path) is None
         layer = self._files.gone[path]
         is_moved = self._files.resolve(path) in self._files.paths
         return not (is_moved or layer < self._subject.of_base or self._may_be_of_others(path, layer))
@@ -386,9 +376,8 @@ class _Entries:
         source = self._files.paths.get(own)
         if source is None or entry.layer < self._subject.of_base or len(entry.row.head) < 16:  # noqa: PLR2004 - PEP 552
             return False
-        came, owner = self._files.since(path), self.owner(own)
-        is_of_list = owner is not None and owner.kind in ("system", "package")
-        is_installed = source.layer >= came and not (is_of_list and owner is not None and owner.layer < came)
+        came, installed = self._files.since(path), self.installed(own)
+        is_installed = source.layer >= came and (installed is None or installed >= came)
         if came <= self._files.since(own) or is_installed or self._subject.is_added(own):
             return False
         flags, modified, size = (int.from_bytes(entry.row.head[at : at + 4], "little") for at in (4, 8, 12))
@@ -425,13 +414,13 @@ class _Entries:
         real = self._files.file(path)
         if real is None or self._files.is_changed(path):
             return real is not None
-        is_known = self.owner(real.row.path) is not None or real.row.digest in self._interpreters
+        is_known = self.is_owned(real.row.path) or real.row.digest in self._interpreters
         is_python = is_known and _INTERPRETER.search(real.row.path) is not None
         return posixpath.normpath(f"{path}/../../pyvenv.cfg") in self._files.paths and not is_python
 
     @cached_property
     def _interpreters(self) -> frozenset[bytes]:
-        paths = (path for path in self._files.paths if _INTERPRETER.search(path) and self.owner(path) is not None)
+        paths = (path for path in self._files.paths if _INTERPRETER.search(path) and self.is_owned(path))
         return frozenset(self._files.paths[path].row.digest for path in paths) - {b""}
 
     def _is_python(self, path: str, entry: StackedFile) -> bool:
