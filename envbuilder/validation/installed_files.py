@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -39,16 +39,6 @@ from envbuilder.verdict import Measurement
 
 
 @dataclass
-class _Compared:
-    differences: list[tuple[Event, str]] = field(default_factory=list)
-    same: set[str] = field(default_factory=set)
-    brought: frozenset[str] | None = None
-    files: int = 0
-    unknown: str = ""
-    is_proved: bool = False
-
-
-@dataclass
 class _Total:
     """The comparison of all distributions.
 
@@ -75,31 +65,54 @@ class _Total:
             return
         is_added = one in subject.added
         if omitted and subject.is_later(record):
-            brought = sum(row.size - (row.left or 0) for row in omitted)
-            self.findings.append(found("came_back", one=one, size=brought / 1e6))
+            size = sum(row.size - (row.left or 0) for row in omitted)
+            self.findings.append(found("came_back", one=one, size=size / 1e6))
             omitted = ()  # it is compared as a whole wheel
         wheel = _wheel(subject, one, package, is_whole=not omitted)
-        compared = _compare(subject, one, wheel, omitted)
-        for path, layer in _owned(subject, one, compared, is_locked=package is not None, is_added=is_added):
+        has_wheel, own = wheel.content is not None, one.rows or {}
+        brought, rewritten = of_wheel(wheel.content or b"", one)
+        brought, gone = remaining_of(brought, omitted, one.site)
+        paths = brought if has_wheel else own
+        for path, layer in _owned(subject, one, paths, is_locked=package is not None, is_added=is_added):
             self.owned[path] = max(layer, self.owned.get(path, 0))  # two may bring it
             if path not in subject.files.paths:  # it was moved, and a link leads to it
                 self.owned[subject.files.resolve(path)] = layer
-        self.same |= compared.same
-        is_as_recorded = not {"differs", "missing"} & dict(compared.differences).keys()
-        counts = {"files": compared.files, "wheels": compared.brought is not None, "proved": compared.is_proved}
-        self.counts = {name: count + self.counts[name] for name, count in counts.items()}
-        if subject.is_built_here and package is not None and compared.brought is not None and is_as_recorded:
+        events: list[tuple[Event, str]] = [("differs", path) for path in gone if subject.files.file(path) is not None]
+        events += self._compared(subject, {**own, **brought}, rewritten)
+        self.counts["wheels"] += has_wheel
+        self.counts["proved"] += has_wheel and bool(wheel.proof)
+        is_as_recorded = not {"differs", "missing"} & dict(events).keys()
+        if subject.is_built_here and package is not None and has_wheel and is_as_recorded:
             subject.wheels.built(package, one.tags)
+        why = "" if has_wheel else wheel.why
         unvouched = _unvouched(subject, one, wheel, package) if package is not None else None
         if unvouched is not None:
             self.findings.append(unvouched)
-        elif compared.unknown and not subject.is_managed and _is_of_framework(one):
-            self.alone.setdefault(compared.unknown, []).append(f"{one.name} {one.version}")
-        elif compared.unknown and package is not None and versions.same(package.version, one.version):
-            self.unknown.setdefault(compared.unknown, []).append(one.name)
+        elif why and not subject.is_managed and _is_of_framework(one):
+            self.alone.setdefault(why, []).append(f"{one.name} {one.version}")
+        elif why and package is not None and versions.same(package.version, one.version):
+            self.unknown.setdefault(why, []).append(one.name)
         is_own = subject.is_managed and not is_added
         self.findings += _findings(subject, one, Severity.ERROR if is_own else Severity.WARNING)
-        self.differences += (Difference(event, path, one, is_own) for event, path in compared.differences)
+        self.differences += (Difference(event, path, one, is_own) for event, path in events)
+
+    def _compared(
+        self, subject: ImageContext, expected: Mapping[str, str], rewritten: frozenset[str]
+    ) -> Iterator[tuple[Event, str]]:
+        """Compare files with their recorded digests; an installer rewrites the first line of scripts."""
+        for path, digest in expected.items():
+            if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
+                continue
+            self.counts["files"] += 1
+            entry = subject.files.file(path)
+            if entry is None:
+                yield "missing", path
+            elif path not in rewritten and digest and _differs(entry.row.digest, digest):
+                yield "differs", path
+            elif digest and not digest_of(b"", digest.partition("=")[0]):
+                yield "unhashed", path
+            elif digest:
+                self.same.add(path)
 
 
 def files(subject: ImageContext) -> CheckOutput:
@@ -232,7 +245,7 @@ def _undecided(alone: Mapping[str, list[str]]) -> str:
 
 
 def _owned(
-    subject: ImageContext, one: InstalledPackage, compared: _Compared, *, is_locked: bool, is_added: bool
+    subject: ImageContext, one: InstalledPackage, paths: Iterable[str], *, is_locked: bool, is_added: bool
 ) -> Iterator[tuple[str, int]]:
     """Return the files that a distribution accounts for, where it may put files, and the layer that installed it.
 
@@ -242,7 +255,7 @@ def _owned(
     is_tool = one.name in UNLOCKED and subject.is_managed and not is_locked
     entry = subject.files.file(f"{one.site}/{one.folder}/METADATA")
     layer = entry.layer if entry is not None else 0
-    for path in one.rows or () if compared.brought is None else compared.brought:
+    for path in paths:
         if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
             continue
         if not is_tool or _OF_TOOLS.match(path[len(one.site) + 1 :]):
@@ -272,33 +285,6 @@ def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None,
         return wheel
     record = subject.files.content(f"{one.site}/{one.folder}/RECORD") or b""
     return subject.wheels.as_pinned(package, one.tags, record) or wheel
-
-
-def _compare(subject: ImageContext, one: InstalledPackage, wheel: WheelRecord, omitted: Sequence[Removed]) -> _Compared:
-    it = _Compared(unknown="" if wheel.content is not None else wheel.why)
-    expected: Mapping[str, str] = one.rows or {}
-    rewritten: frozenset[str] = frozenset()
-    if wheel.content is not None:
-        brought, rewritten = of_wheel(wheel.content, one)
-        if omitted:
-            brought, gone = remaining_of(brought, omitted, one.site)
-            it.differences += [("differs", path) for path in gone if subject.files.file(path) is not None]
-        it.brought, it.is_proved = frozenset(brought), bool(wheel.proof)
-        expected = {**expected, **brought}
-    for path, digest in expected.items():
-        if _is_cached_code(path) or (path.endswith(".pyc") and not digest):
-            continue
-        it.files += 1
-        entry = subject.files.file(path)
-        if entry is None:
-            it.differences.append(("missing", path))
-        elif path not in rewritten and digest and _differs(entry.row.digest, digest):
-            it.differences.append(("differs", path))
-        elif digest and not digest_of(b"", digest.partition("=")[0]):
-            it.differences.append(("unhashed", path))
-        elif digest:
-            it.same.add(path)
-    return it
 
 
 def _is_cached_code(path: str) -> bool:
