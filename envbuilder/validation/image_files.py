@@ -174,7 +174,8 @@ class ImageFiles:
     def _is_installed(self, path: str) -> bool:
         """Return True if dpkg knows the package of this list; lists of unknown packages do not count."""
         there = self._status[-1][1] if self._status and dpkg_status.PATH in self.paths else {}
-        return not there or not is_list(path) or bool(_packages_of(path) & there.keys())
+        name = posixpath.basename(path).removesuffix(".list")
+        return not there or not is_list(path) or bool({name, name.partition(":")[0]} & there.keys())
 
     def _since(self, path: str, layer: int) -> int:
         """Return the layer in which a list's package got its version; writing the list again installs nothing."""
@@ -225,10 +226,12 @@ class ImageFiles:
                 self._hide(path, before)
             first = own.get(self._placed(row.target)) if row.kind == "same" else None
             content = self._contents.get(first.path) if first is not None else record.contents.get(row.path)
-            twice = path in own
-            own[path] = _named(first or row, path)
+            one, is_first = first or row, path not in own
+            own[path] = one if one.path == path else msgspec.structs.replace(one, path=path)
             self.paths[path] = StackedFile(number, own[path])
-            if content is not None and _is_of(own[path], content, twice=twice):
+            # Another entry of the path may have been too large to store: its content is not this entry's.
+            is_own = content is not None and (is_first or hashlib.sha256(content).digest() == one.digest)
+            if content is not None and is_own and one.kind == "file":
                 self._contents[path] = content
             if row.kind == "link" and path in self._folders:
                 self._places.clear()  # following entries below it are now elsewhere
@@ -303,24 +306,10 @@ def is_same(before: FileRow, now: FileRow) -> bool:
     return (before.kind, before.digest, before.target) == (now.kind, now.digest, now.target)
 
 
-def _packages_of(path: str) -> set[str]:
-    whole = posixpath.basename(path).removesuffix(".list")
-    return {whole, whole.partition(":")[0]}
-
-
 def _is_in(folder: str, folders: set[str]) -> bool:
     while folder and folder not in folders:
         folder = folder.rpartition("/")[0]
     return bool(folder)
-
-
-def _is_of(row: FileRow, content: bytes, *, twice: bool) -> bool:
-    """Return True if the content is the entry's own: another entry of the path may have been too large to store."""
-    return row.kind == "file" and (not twice or hashlib.sha256(content).digest() == row.digest)
-
-
-def _named(row: FileRow, path: str) -> FileRow:
-    return row if row.path == path else msgspec.structs.replace(row, path=path)
 
 
 def read_image(engine: Engine, image: Image, store: Cache | None = None) -> ImageFiles:

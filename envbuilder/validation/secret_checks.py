@@ -30,11 +30,13 @@ _LEAST_VALUE = 7
 def secrets(subject: ImageContext) -> CheckOutput:
     left = list(_left(subject, hidden=False))
     public = {path for path in compared(subject).same if site_of(path)} if left else ()  # published examples
+    is_root = subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0
     findings = [
         *(one for path, one in left if _COMPILED.sub(r"\1.py", path) not in public),
         *_configured(subject),
         *_authorities(subject),
-        *_permissions(subject),
+        *reported(subject, "secrets"),
+        *([found("root_by_default")] if is_root else []),
     ][:_MOST_SHOWN]
     return output(findings, "no secrets and no certificates of the build host", "none found")
 
@@ -104,9 +106,3 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
 
 def _known(contents: Iterable[tuple[str, bytes]], holds: Callable[[str], object]) -> frozenset[bytes]:
     return frozenset().union(*(pem.certificates(content) for path, content in contents if holds(path)))
-
-
-def _permissions(subject: ImageContext) -> Iterator[Finding]:
-    yield from reported(subject, "secrets")
-    if subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0:
-        yield found("root_by_default")
