@@ -97,7 +97,6 @@ _Setting = tuple[Finding, _Effect]
 
 
 def configuration(subject: ImageContext) -> CheckOutput:
-    """Find variables that break or redirect Python, the loader, CUDA or TensorFlow, and programs that cannot start."""
     env = subject.image.env
     settings = [*_by_table(subject, env), *_in_files(subject), *keras_settings(subject, env)]
     others = (*_instructions(subject, env), *can_start(subject, env), *scratch(subject, env))

@@ -78,7 +78,6 @@ def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def consistent(subject: ImageContext) -> CheckOutput:
-    """Check every package's requirements, as ``pip check`` would, and that this Python can import it."""
     every = subject.python.distributions()
     there, markers = {one.name: one.version for one in every}, _markers(subject)
     findings = []
@@ -209,7 +208,6 @@ def stubs(subject: ImageContext) -> list[Finding]:
 
 
 def complete(subject: ImageContext) -> CheckOutput:
-    """Find missing needs of each shared object that no other one needs, in the loader's order."""
     search, python = subject.search, subject.python
     paths, own = python.objects(search), python.own(search)
     read = {path: search.read(path) for path in paths}

@@ -41,7 +41,6 @@ def _has_cuda_runtime() -> bool:
 
 
 def claims(facts: Facts) -> Answer:
-    """Read ``tf.sysconfig.get_build_info()``: flavour, CUDA and cuDNN have to agree with the catalogue."""
     import tensorflow as tf
 
     info = _build_info(tf)

@@ -83,7 +83,6 @@ def matmul(facts: Facts) -> Answer:
 
 
 def mixed_precision(facts: Facts) -> Answer:
-    """Multiply in bfloat16 and float16 and compare with float64: less precise, not wrong."""
     shape = (32, 64, 16)
     errors = {kind: product_errors([shape], kind, 5)[shape] for kind in ("bfloat16", "float16")}
     return judged_errors(errors, MIXED_BOUND, f"relative error at most {MIXED_BOUND:g}", "matmul in ")
@@ -120,7 +119,6 @@ def modes(facts: Facts) -> Answer:
 
 
 def gradients(facts: Facts) -> Answer:
-    """Compare automatic gradients with derivatives that are known in closed form."""
     import numpy as np
     import tensorflow as tf
 
@@ -147,7 +145,6 @@ def gradients(facts: Facts) -> Answer:
 
 
 def xla(facts: Facts, device: str = "/CPU:0") -> Answer:
-    """Compile a function by XLA and compare it with the same function not compiled."""
     import numpy as np
     import tensorflow as tf
 
@@ -185,7 +182,6 @@ def jit(tf: Any, program: Callable[..., Any]) -> Any:
 
 
 def operations(facts: Facts) -> Answer:
-    """Count the operations that are registered: a build that lost kernels has far fewer."""
     from tensorflow.python.framework import op_def_registry
 
     known = getattr(op_def_registry, "get", None) or op_def_registry.get_registered_ops().get  # the latter before 2.2

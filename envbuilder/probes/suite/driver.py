@@ -17,7 +17,6 @@ BYTES = 1 << 20
 
 
 def identity(facts: Facts) -> Answer:
-    """Describe driver and GPUs, and compare the driver with what this environment needs."""
     seen = cuda_driver.read_state()
     data = {"driver": seen.version, "cuda": seen.cuda, "gpus": seen.gpus, "nodes": seen.nodes, "count": seen.count}
     expected = facts.get("gpus_expected")

@@ -64,7 +64,6 @@ def xla(facts: Facts, seen: DriverState) -> Answer:
 
 @on_gpu
 def placement(facts: Facts, seen: DriverState) -> Answer:
-    """Request the GPU with soft placement off, and read the device of the result."""
     tf = _tensorflow()
     with tf.device(GPU):
         product = tf.matmul(tf.fill((64, 64), 1.0), tf.fill((64, 64), 1.0))
@@ -117,7 +116,6 @@ maximum | tf.maximum(left, right) | np.maximum(left, right)
 
 @on_gpu
 def element_wise(facts: Facts, seen: DriverState) -> Answer:
-    """Compute with generated kernels in several number types, and compare each result with NumPy's."""
     import numpy as np
 
     tf, errors = _tensorflow(), {}
@@ -139,7 +137,6 @@ def _errors_on_gpu(tf: Any, rows: list[operations.Row], arrays: dict[str, Any]) 
 
 @on_gpu
 def convolution(facts: Facts, seen: DriverState) -> Answer:
-    """Convolve forward and backward through cuDNN and compare with the CPU in float64."""
     import numpy as np
 
     tf = _tensorflow()
@@ -162,7 +159,6 @@ def convolution(facts: Facts, seen: DriverState) -> Answer:
 
 @on_gpu
 def lstm(facts: Facts, seen: DriverState) -> Answer:
-    """Run an LSTM with cuDNN's own kernel and compare with the same weights on the CPU."""
     import numpy as np
 
     tf = _tensorflow(soft=True)
@@ -199,7 +195,6 @@ cuSPARSE | _sparse_product(sparse, square) | sparse @ square
 
 @on_gpu
 def math_libraries(facts: Facts, seen: DriverState) -> Answer:
-    """Use cuFFT, cuSOLVER, cuSPARSE and cuRAND once each, and compare the results."""
     import numpy as np
 
     random = np.random.RandomState(9)
@@ -240,7 +235,6 @@ def memory(facts: Facts, seen: DriverState, mode: str) -> Answer:
 
 @on_gpu
 def visibility(facts: Facts, seen: DriverState, expected: str) -> Answer:
-    """With CUDA_VISIBLE_DEVICES set for this process, TensorFlow sees exactly those devices."""
     import tensorflow as tf
 
     count = len(tf.config.list_physical_devices("GPU"))
@@ -289,7 +283,6 @@ def peers(facts: Facts, seen: DriverState) -> Answer:
 
 @on_gpus
 def all_reduce(facts: Facts, seen: DriverState) -> Answer:
-    """Sum over all GPUs through NCCL and compare: every GPU holds the same, right sum."""
     import numpy as np
     import tensorflow as tf
 
@@ -316,7 +309,6 @@ def all_reduce(facts: Facts, seen: DriverState) -> Answer:
 
 @on_gpus
 def one_context_each(facts: Facts, seen: DriverState) -> Answer:
-    """Compute on every GPU in one process; each must hold exactly one context of this process."""
     import tensorflow as tf
 
     for index in range(seen.count):

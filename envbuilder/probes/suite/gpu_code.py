@@ -17,7 +17,6 @@ SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 
 
 def in_binaries(facts: Facts) -> Answer:
-    """Compare the headers of all fat binaries in TensorFlow's objects with the environment."""
     search = tensorflow_install.new_search()
     cubins, ptx, count = set(), set(), 0
     for read in tensorflow_install.callers(search):

@@ -83,7 +83,6 @@ def _convert(tf: Any, concrete: Any, module: Any) -> Any:
 
 
 def keras_fit(facts: Facts) -> Answer:
-    """Fit a tiny model to a line in a few epochs; the loss has to fall tenfold."""
     import numpy as np
     import tensorflow as tf
 

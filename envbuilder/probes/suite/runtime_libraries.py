@@ -89,7 +89,6 @@ def _listed(stem: str, facts: Facts) -> tuple[str, str | None]:
 
 
 def cudnn(facts: Facts) -> Answer:
-    """Ask the cuDNN that TensorFlow would open for its version: same major as the build, minor not older."""
     name, path = _listed("libcudnn.so", facts)
     if path is None:
         return skipped(f"{name} is missing; see the check 'libraries'" if name else "this build opens no cuDNN")
@@ -165,7 +164,6 @@ def _runtime_version(path: str, name: str) -> str:
 
 
 def cuda_runtime(facts: Facts) -> Answer:
-    """Ask the CUDA runtime that TensorFlow would open for its version: same major as the build."""
     name, path = _listed("libcudart.so", facts)
     if path is None:
         return skipped(f"{name} is missing; see the check 'libraries'" if name else "this build opens no CUDA run time")

@@ -124,7 +124,6 @@ def analyse(events: Iterable[tuple[float, bytes]]) -> dict[str, Any]:
 
 
 def first_op(facts: Facts, device: str = "/CPU:0", prefix: str = "") -> Answer:
-    """Time the first operation, the first and the steady matmul, and the first traced function."""
     import tensorflow as tf
 
     line = Timeline(prefix)

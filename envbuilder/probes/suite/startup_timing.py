@@ -133,7 +133,6 @@ def evict() -> None:
 
 
 def cuda_level(facts: Facts) -> Answer:
-    """Time the CUDA driver's own phases, cold and warm, in fresh processes without a framework."""
     if not cuda_driver.read_state().present:
         return skipped(cuda_driver.NO_DRIVER)
     if facts.get("simulated"):

@@ -182,7 +182,6 @@ def recorded(tf: Any, batches: Iterable[Any], steps: int = STEPS) -> Recording:
 
 
 def check(facts: Facts) -> Answer:
-    """Train a small model for some steps; a healthy environment has no stall."""
     if facts.get("simulated"):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # nothing can be trained on a simulated GPU
     import tensorflow as tf

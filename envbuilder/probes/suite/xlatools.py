@@ -81,7 +81,6 @@ def target(cuda: str | None) -> tuple[str, int]:
 
 
 def assembled(facts: Facts) -> Answer:
-    """Run ptxas, and nvlink if it is there, and look for the machine code of the kernel in what they write."""
     ptxas = tool("ptxas", _places(facts), _path(), _runs)
     if ptxas is None:
         return skipped("there is no ptxas; the check of XLA's tools reports it")
