@@ -18,9 +18,9 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
-from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found, output
+from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found
 from envbuilder.validation.image_user import can_start, home, scratch
-from envbuilder.validation.installed_files import blamed, followed, reported
+from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
 
 _Effect = Literal["breaks", "code", "numbers", "slow", "prints", "devices", "unknown"]
@@ -104,9 +104,8 @@ def configuration(subject: ImageContext) -> CheckOutput:
     expected = "a configuration that leaves Python, loader and driver unchanged, and code that its user may read"
     none = f"{len(env)} variables, none of which breaks anything"
     follow = {one.subject: _table().effects[effect].follow for one, effect in settings}
-    follow |= followed(subject, "configuration")
-    result = output([*(one for one, _ in settings), *reported(subject, "configuration")], expected, none)
-    return replace(result, blamed=blamed(subject, "configuration"), follow=follow)
+    result = area_output(subject, "configuration", (one for one, _ in settings), expected, none)
+    return replace(result, follow={**follow, **result.follow})
 
 
 def _by_table(subject: ImageContext, env: Mapping[str, str], place: str = "") -> Iterator[_Setting]:

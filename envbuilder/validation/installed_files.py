@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from envbuilder import versions
-from envbuilder.finding import Code, Finding, Severity
+from envbuilder.finding import Finding, Severity
 from envbuilder.image import lockfile, removed_files
 from envbuilder.image.lockfile import Locked
 from envbuilder.image.removed_files import Removed
@@ -35,7 +35,6 @@ from envbuilder.validation.image_context import (
     output,
 )
 from envbuilder.validation.python_environment import environments, hiding_modules
-from envbuilder.verdict import Measurement
 
 
 @dataclass
@@ -121,40 +120,31 @@ def files(subject: ImageContext) -> CheckOutput:
     If only the image itself lists its removed files, it does not pass: other differences are errors; without any the
     check is undecided.
     """
-    total, carried = compared(subject), _carried(subject)
-    there = distributions(subject.files)
-    findings = [*total.findings, *reported(subject, "files")]
-    sites = {one.site for one in there}
-    findings += [*hiding_modules(subject, sites), *environments(subject, sites)]
+    total, carried, there = compared(subject), _carried(subject), distributions(subject.files)
+    counts, unknown, sites = total.counts, sum(map(len, total.unknown.values())), {one.site for one in there}
+    expected = "every file matches the RECORD of its distribution and of its locked wheel"
+    result = area_output(subject, "files", total.findings, expected, "", **counts)
+    findings = [*result.findings, *hiding_modules(subject, sites), *environments(subject, sites)]
     findings += [_unknown(why, names) for why, names in sorted(total.unknown.items())]
-    undecided = _undecided(total.alone) or "; ".join(one.finding.message for one in _accounted(subject) if one.decides)
+    undecided = _undecided(total.alone) or result.undecided
     if carried:
         rows = removed_files.sums(removed_files.parse(carried).values())
         sums = ", ".join(f"{one.reason} {one.size / 1e6:.1f} MB" for one in rows)
         findings.append(found("own_list_only", subject=removed_files.REMOVED, sums=sums))
         undecided = findings[-1].message
     errors = "; ".join(one.message for one in findings if one.severity is Severity.ERROR)
-    counts, unknown = total.counts, sum(map(len, total.unknown.values()))
     counted = (
         f"{counts['files']} files of {len(there)} distributions as recorded, {counts['wheels']} by their locked wheels"
-        f" ({counts['proved']} of these were hashed completely)"
+        f" ({counts['proved']} of these were hashed completely)" + (f"; unknown for {unknown}" if unknown else "")
     )
-    return CheckOutput(
-        tuple(findings),
-        "every file matches the RECORD of its distribution and of its locked wheel",
-        errors or counted + (f"; unknown for {unknown}" if unknown else ""),
-        tuple((name, Measurement(count, "1")) for name, count in counts.items()),
-        blamed(subject, "files"),
-        undecided=undecided,
-    )
+    return replace(result, findings=tuple(findings), observed=errors or counted, undecided=undecided)
 
 
 def binaries(subject: ImageContext) -> CheckOutput:
-    findings = [*reported(subject, "binaries"), *build_note(subject), *without_cuda(subject)]
+    findings = (*build_note(subject), *without_cuda(subject))
     count = sum(entry.row.binary is not None for entry in subject.files.paths.values())
     expected = "complete binaries of the image's architecture, each true to its name"
-    result = output(findings, expected, f"{count} binaries", binaries=count)
-    return replace(result, blamed=blamed(subject, "binaries"))
+    return area_output(subject, "binaries", findings, expected, f"{count} binaries", binaries=count)
 
 
 def _carried(subject: ImageContext) -> str:
@@ -164,18 +154,16 @@ def _carried(subject: ImageContext) -> str:
     return carried_list(subject.files, subject.image.labels, subject.lock)
 
 
-def reported(subject: ImageContext, check: Reporter) -> list[Finding]:
-    return [one.finding for one in _accounted(subject) if one.check == check]
-
-
-def followed(subject: ImageContext, check: Reporter) -> dict[str, frozenset[Code]]:
-    return {one.finding.subject: one.follow for one in _accounted(subject) if one.check == check and one.follow}
-
-
-def blamed(subject: ImageContext, check: Reporter) -> frozenset[str]:
-    """Return the names of files, without folders, that these findings are about, if errors may follow from them."""
-    return frozenset(
-        posixpath.basename(path) for one in _accounted(subject) if one.check == check for path in one.files
+def area_output(
+    subject: ImageContext, check: Reporter, findings: Iterable[Finding], expected: str, observed: str, **counts: int
+) -> CheckOutput:
+    """Return the output of a check with these findings, and then those that the table of areas gives it."""
+    rows = [one for one in _accounted(subject) if one.check == check]
+    return replace(
+        output((*findings, *(one.finding for one in rows)), expected, observed, **counts),
+        blamed=frozenset(posixpath.basename(path) for one in rows for path in one.files),
+        follow={one.finding.subject: one.follow for one in rows if one.follow},
+        undecided="; ".join(one.finding.message for one in rows if one.decides),
     )
 
 

@@ -11,7 +11,7 @@ from envbuilder.support import pem
 from envbuilder.validation.file_records import site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.image_user import user_number
-from envbuilder.validation.installed_files import compared, reported
+from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
 _SOURCES = re.compile(r"(?:usr/local/share/ca-certificates|etc/pki/ca-trust/source/anchors|run/host)/.*\.(?:crt|pem)\Z")
@@ -35,10 +35,9 @@ def secrets(subject: ImageContext) -> CheckOutput:
         *(one for path, one in left if _COMPILED.sub(r"\1.py", path) not in public),
         *_configured(subject),
         *_authorities(subject),
-        *reported(subject, "secrets"),
         *([found("root_by_default")] if is_root else []),
     ][:_MOST_SHOWN]
-    return output(findings, "no secrets and no certificates of the build host", "none found")
+    return area_output(subject, "secrets", findings, "no secrets and no certificates of the build host", "none found")
 
 
 def layers(subject: ImageContext) -> CheckOutput:

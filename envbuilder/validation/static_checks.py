@@ -22,7 +22,7 @@ from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import OF_PACKAGE, distributions
 from envbuilder.validation.image_context import SHOWN, UNLOCKED, CheckOutput, ImageContext, found, output
 from envbuilder.validation.image_loader import LOADED, Unmet, unmet
-from envbuilder.validation.installed_files import reported
+from envbuilder.validation.installed_files import area_output
 from envbuilder.versions import key_or_none, minor
 
 _UNMET = {"numpy": "unmet_numpy", "protobuf": "unmet_protobuf", "keras": "unmet_keras"}
@@ -120,8 +120,8 @@ def _markers(subject: ImageContext) -> dict[str, str]:
 
 
 def no_stub(subject: ImageContext) -> CheckOutput:
-    findings = [*stubs(subject), *reported(subject, "no-stub")]
-    return output(findings, "the driver's own library, or none", "no stub where the driver belongs")
+    expected, observed = "the driver's own library, or none", "no stub where the driver belongs"
+    return area_output(subject, "no-stub", stubs(subject), expected, observed)
 
 
 def tools(subject: ImageContext) -> CheckOutput:

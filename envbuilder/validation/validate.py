@@ -19,7 +19,7 @@ import msgspec
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.engine.port import ContainerSpec, Engine, Image
-from envbuilder.environment import Environment
+from envbuilder.environment import Additions, Environment
 from envbuilder.errors import UsageError
 from envbuilder.finding import Severity
 from envbuilder.image.names import BASE_NAME_LABEL
@@ -343,26 +343,26 @@ class _Target:
         own = known_image.place(request.known, self.image)
         is_proven = own and own.start == below and request.profile == "quick" and not request.fresh
         has_no_word = environment is None or (bool(needed(environment)) and not request.system)
-        is_locked = environment is not None and not (environment.on_registry_base or environment.added.template)
+        added = environment.added if environment is not None else Additions()
+        is_on_registry_base = environment is not None and bool(environment.on_registry_base)
+        is_locked = environment is not None and not (is_on_registry_base or added.template)
         return ImageContext(
             self.image,
             self.files,
             self.facts,
             self.lock,
-            WheelRecords(request.index, pins=request.pins, own=environment.added.indexes if environment else ()),
+            WheelRecords(request.index, pins=request.pins, own=added.indexes),
             request.removed,
             is_built_here=self.image.id == request.built,
-            of_base=below if environment is not None and environment.on_registry_base else 0,
+            of_base=below if is_on_registry_base else 0,
             lock_is_carried=environment is None,
             system=image_claims.carried_system_locks(self.files) if has_no_word else request.system,
             system_is_carried=has_no_word,
             locked_above=below if is_locked else 0,
             own_layers=max(len(whole.layers) if whole is not None else 0, own.stop),
             proven=own.stop if is_proven else 0,
-            base_layers=len(self.image.layers) if environment is not None and environment.added.template else below,
-            declared=frozenset(place.strip("/") for _, place in environment.added.files)
-            if environment
-            else frozenset(),
+            base_layers=len(self.image.layers) if added.template else below,
+            declared=frozenset(place.strip("/") for _, place in added.files),
             authorities=request.authorities,
         )
 
