@@ -173,23 +173,6 @@ def test_flood_after_the_last_message_fails_the_run() -> None:
     assert judgement_of(session, session.stopped).verdict == "FAILED"
 
 
-@given(OUTCOMES)
-def test_second_begin_of_a_check_is_a_violation(outcomes: tuple[str, ...]) -> None:
-    messages = events(outcomes)
-    found = judged(lines(*messages[:2], messages[1], *messages[2:]))
-    assert Code.PROTOCOL_VIOLATION in [one.code for one in found.findings]
-
-
-@given(OUTCOMES)
-def test_pass_without_a_needed_pass_is_a_violation(outcomes: tuple[str, ...]) -> None:
-    plan = (*CHECKS[:2], row("product", "cpu", needs=("import",)), CHECKS[3])
-    found = judged(lines(*events(outcomes)), plan=plan)
-    forged = outcomes[2] == "passed" and outcomes[1] != "passed"
-    assert (Code.PROTOCOL_VIOLATION in [one.code for one in found.findings]) is forged
-    if forged:
-        assert found.verdict == "FAILED"
-
-
 def test_pass_with_an_error_is_a_violation() -> None:
     messages = events(("passed",) * 4)
     messages[4]["result"]["findings"] = [ERROR]
