@@ -61,8 +61,8 @@ class Area(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: Literal["all", "managed", "others"] = "managed"
     of_additions: bool = True
     is_cause: bool = False
-    decides: bool = False
-    follow: frozenset[Code] = frozenset()
+    decides: bool = False  # in a foreign image: it was compared with nothing, and is loaded
+    follow: frozenset[Code] = frozenset()  # what a probe gives if this is its cause, even as a warning
 
 
 class _Found(NamedTuple):
@@ -73,17 +73,9 @@ class _Found(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """A finding, the check that reports it, and the files that it is about, from which errors may follow.
-
-    ``decides`` is True for a program of a foreign image that was compared with nothing, and is loaded. ``follow`` are
-    the codes that a probe gives if the finding is its cause, even as a warning.
-    """
-
-    check: Reporter
+    area: Area
     finding: Finding
-    files: tuple[str, ...]
-    decides: bool
-    follow: frozenset[Code]
+    paths: tuple[str, ...]
 
 
 @cache
@@ -145,8 +137,7 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     text = row.text.format_map({**about, "area": area}) + ("" if "{origin}" in row.text else str(about["origin"]))
     wanted: dict[str, Any] = {"requires" if row.event == "missing" else "found": listed(paths)}
     finding = one_line(Finding(code=row.code, severity=severity, subject=area, message=text, fix=row.fix, **wanted))
-    decides = row.decides and severity is Severity.WARNING
-    return Reported(row.check, finding, tuple(one.paths) if row.is_cause else (), decides, row.follow)
+    return Reported(row, finding, tuple(one.paths))
 
 
 _LISTS_OF_OTHERS = re.compile(r"\A(?:var/lib/rpm|usr/lib/sysimage/rpm)/[^/]+\Z|\Alib/apk/db/installed\Z")

@@ -158,12 +158,13 @@ def area_output(
     subject: ImageContext, check: Reporter, findings: Iterable[Finding], expected: str, observed: str, **counts: int
 ) -> CheckOutput:
     """Return the output of a check with these findings, and then those that the table of areas gives it."""
-    rows = [one for one in _accounted(subject) if one.check == check]
+    rows = [one for one in _accounted(subject) if one.area.check == check]
+    deciding = [one.finding for one in rows if one.area.decides and one.finding.severity is Severity.WARNING]
     return replace(
         output((*findings, *(one.finding for one in rows)), expected, observed, **counts),
-        blamed=frozenset(posixpath.basename(path) for one in rows for path in one.files),
-        follow={one.finding.subject: one.follow for one in rows if one.follow},
-        undecided="; ".join(one.finding.message for one in rows if one.decides),
+        blamed=frozenset(posixpath.basename(path) for one in rows if one.area.is_cause for path in one.paths),
+        follow={one.finding.subject: one.area.follow for one in rows if one.area.follow},
+        undecided="; ".join(one.message for one in deciding),
     )
 
 
