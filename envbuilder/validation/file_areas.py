@@ -272,7 +272,7 @@ class _Entries:
             if row.binary.machine not in ("", _MACHINES.get(self._subject.image.architecture, row.binary.machine)):
                 yield "machine"
         if row.kind == "file" and (_TOOL.search(path) or _INTERPRETER.search(path)):
-            is_program = row.head[:4] in _BITCODE if path.endswith(".bc") else row.binary is not None
+            is_program = row.head in _BITCODE if path.endswith(".bc") else row.binary is not None
             if not is_program:
                 yield "unlike"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
@@ -354,26 +354,21 @@ class _Entries:
         return frozenset(at for at, record in records if any(_LISTS_OF_OTHERS.match(row.path) for row in record.rows))
 
     def _is_stale_byte_code(self, path: str, entry: StackedFile) -> bool:
-        """Return True for byte code that Python would load although a layer above its source wrote it.
+        """Return True for byte code that a layer above its source wrote: Python may run it in place of the source.
 
-        The header holds time and size, or a hash, of the source. If they fit, or the header disables the comparison,
-        Python runs the byte code: the hash is the source's and says nothing about the code. A build writes byte code in
-        the layer of its sources; so does a layer that installs the package of the source again.
+        A build writes byte code in the layer of its sources; so does a layer that installs their package again. What
+        the header says of the source proves nothing about the code.
         """
         match = _BYTE_CODE.match(path) if entry.row.kind == "file" else None
         if match is None:
             return False
         own = posixpath.join(match["folder"], match["stem"] + ".py")
         source = self._files.paths.get(own)
-        if source is None or entry.layer < self._subject.of_base or len(entry.row.head) < 16:  # noqa: PLR2004 - PEP 552
+        if source is None or entry.layer < self._subject.of_base or self._subject.is_added(own):
             return False
         came, installed = self._files.since(path), self.installed(own)
         is_installed = source.layer >= came and (installed is None or installed >= came)
-        if came <= self._files.since(own) or is_installed or self._subject.is_added(own):
-            return False
-        flags, modified, size = (int.from_bytes(entry.row.head[at : at + 4], "little") for at in (4, 8, 12))
-        current = (source.row.modified & 0xFFFFFFFF, source.row.size & 0xFFFFFFFF)
-        return bool(flags & 1 or (flags == 0 and (modified, size) == current))
+        return came > self._files.since(own) and not is_installed
 
     def _is_raised(self, path: str, entry: StackedFile) -> bool:
         """Return True for a program with other rights than its user's, unless a system package brought it so."""

@@ -219,7 +219,7 @@ class _Reading:
             size=self._size,
             digest=self._hash.digest() if self._file.kind == "file" else b"",
             md5=self._md5.digest() if self._file.kind == "file" and self._md5 is not None else b"",
-            head=self._head[:16] if self._file.path.endswith((".pyc", ".bc")) else b"",
+            head=self._head[:4] if self._file.path.endswith(".bc") else b"",
             binary=self._binary(),
         )
 
