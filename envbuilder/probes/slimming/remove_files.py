@@ -51,6 +51,7 @@ class Row(NamedTuple):
     becomes: str = ""
 
     def line(self) -> str:
+        """Write it as a line of a list."""
         fields = ("{0}=={1}".format(self.package, self.version), self.reason, self.path, self.files, self.size)
         return "\t".join(map(str, (*fields, self.digest, *(one for one in self[7:] if one))))
 
@@ -65,6 +66,7 @@ def parse_row(line: str) -> Row:
 
 
 def written(digest: bytes) -> str:
+    """Write a SHA-256 as RECORD does."""
     return "sha256=" + urlsafe_b64encode(digest).decode().rstrip("=")
 
 
@@ -79,6 +81,7 @@ def is_below(path: str, listed: str) -> bool:
 
 
 def read_record(path: str) -> Rows:
+    """Read a RECORD."""
     with open(path, encoding="utf-8", newline="") as stream:
         return {row[0]: (row[1], row[2]) for row in csv.reader(stream) if len(row) == 3}
 
@@ -95,9 +98,11 @@ class Cut(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The file's bytes afterwards."""
         return self.keep + len(self.end)
 
     def digest(self, image: mmap.mmap) -> str:
+        """Return the digest of the content afterwards, as RECORD writes it."""
         hashed = hashlib.sha256(self.header)
         for at in range(_HEADER, self.keep, PIECE):
             hashed.update(image[at : min(at + PIECE, self.keep)])
@@ -244,6 +249,7 @@ def _remove_empty(folder: str, site: str) -> None:
 
 
 def read_list(path: str) -> Iterator[Row]:
+    """Read a list of removed files."""
     with open(path, encoding="utf-8") as stream:
         for line in stream:
             yield parse_row(line.rstrip("\n"))
