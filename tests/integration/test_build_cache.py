@@ -21,7 +21,9 @@ DOCKERFILE = b"ARG BASE\nFROM ${BASE}\nRUN date +%N > /made\n"
 TAG = "envbuilder-test/cache:1"
 
 
-def test_step_of_a_cached_image_does_not_run_on_another_engine(tmp_path: Path) -> None:
+def test_step_of_a_cached_image_does_not_run_on_another_engine(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     engine, system = connect(), load().system("debian-bookworm")
     assert system is not None
     base = ensure_base(engine, system, cache_dir() / "bases", lambda *_: None).reference
@@ -33,7 +35,8 @@ def test_step_of_a_cached_image_does_not_run_on_another_engine(tmp_path: Path) -
         subprocess.run(["docker", "save", "-o", archive, base, TAG], check=True)
     finally:
         engine.remove(TAG)
-    with own_engine(OwnEngine(tmp_path, tmp_path / "docker")) as own:
+    folder = tmp_path_factory.mktemp("engine")
+    with own_engine(OwnEngine(folder, folder / "docker")) as own:
         subprocess.run(["docker", "-H", own.host, "load", "-i", archive], check=True)
         steps: list[Step] = []
         request = replace(request, tag="again", build_args={"BASE": base}, cache_from=(TAG,))

@@ -21,6 +21,8 @@ class OwnEngine:
     """A second dockerd beside the machine's; ``data`` is where it keeps its store."""
 
     def __init__(self, folder: Path, data: Path) -> None:
+        socket = folder / "exec" / "containerd" / "containerd.sock.ttrpc"
+        assert len(str(socket)) <= 107, f"a socket's path has at most 107 bytes: {socket}"
         self.folder = folder
         self.data = data
         self.host = f"unix://{folder / 'engine.sock'}"
