@@ -162,11 +162,11 @@ def _oldest_driver(environment: Environment, gpus: tuple[str, ...], catalog: Cat
 
 
 def _in_matrices(environment: Environment, root: Path, catalog: Catalog) -> tuple[str, Environment]:
-    """Return the first matrix with an environment, the project's or a shipped one ('' if none), and its row there."""
+    """Return the first matrix with an environment, the project's or a shipped one (''), and it with its tag there."""
     for name in (*local_matrices(root), *VETTED):
         for row in choose(name, (), Workspace(root), catalog).environments:
             if row.id == environment.id:
-                return name, row
+                return name, msgspec.structs.replace(environment, tag=row.tag)
     return "", environment
 
 
