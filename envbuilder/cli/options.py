@@ -124,9 +124,9 @@ def matrix_option(text: str) -> Callable[[_Command], _Command]:
 
 
 def _selectors_of_project() -> tuple[str, ...]:
-    from envbuilder.workspace import project_folder, settings_of
+    from envbuilder.workspace import settings_of
 
-    return settings_of(project_folder()).select
+    return settings_of(Path.cwd()).select
 
 
 select_option = click.option(

@@ -15,7 +15,7 @@ from platformdirs import user_config_path
 from envbuilder.errors import UsageError
 from envbuilder.pypi.index_config import configured, is_remote
 from envbuilder.support import decoding
-from envbuilder.workspace import project_folder, read_users, settings_of, users_text
+from envbuilder.workspace import read_users, settings_of, users_text
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def repository() -> str:
     Raises UsageError for an invalid name.
     """
     variable = os.environ.get(REPOSITORY, "")
-    given = variable or settings_of(project_folder()).repository
+    given = variable or settings_of(Path.cwd()).repository
     origin = REPOSITORY if variable else "and the project's repository"
     return _table("images", _Images, {"repository": given} if given else {}, origin).repository
 
