@@ -1,6 +1,6 @@
 """Follow a run of the suite: from lines on a stream to results, start-up phases and the identity of the driver.
 
-The host has the plan: which checks exist, and their levels, are never taken from a message. A run whose messages are
+The host has the plan: which checks exist, and their levels, are never taken from a message. A run whose results are
 doubled, lost, unknown or impossible is never PASSED. The order in which a worker sends them is the runner's to check.
 """
 
