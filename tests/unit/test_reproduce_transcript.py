@@ -14,6 +14,7 @@ from envbuilder.errors import UsageError
 from envbuilder.reproduce import transcript
 from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.messages.catalog import find
+from envbuilder.reproduce.report.context import pauses
 from envbuilder.reproduce.transcript import LARGEST, clean, encoding_of, read_text
 
 MISSING = (
@@ -97,3 +98,9 @@ def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for data in (b"\0" * (2 << 20), b"y\n" * (1 << 20)):
         with pytest.raises(UsageError, match="larger than 1 MB"):
             transcript.read_text(io.BytesIO(data))
+
+
+def test_a_damaged_stamp_does_not_hide_the_pause_around_it() -> None:
+    stamps = ("2024-01-01 10:00:00.1", "2024-13-01 10:00:01.1", "2024-01-01 10:03:00.1")
+    (pause,) = pauses(clean("".join(f"{stamp}: I tensorflow\n" for stamp in stamps)))
+    assert (pause.line, pause.seconds) == (1, 180.0)

@@ -154,6 +154,8 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
     for stamp in islice(_STAMP.finditer(transcript.lowered), _MOST_TIMED_LINES):
         number = bisect_right(transcript.starts, stamp.start())
         line, now, local = transcript.line(number), _seconds(stamp), stamp["epoch"] is None
+        if now is None:
+            continue
         then, before = last.get(local, (now, number))
         if SHORTEST <= now - then < 86_400:  # noqa: PLR2004 - a day: another run
             after = transcript.line(before)
@@ -164,8 +166,8 @@ def pauses(transcript: Transcript) -> tuple[Pause, ...]:
     return tuple(sorted(found, key=lambda pause: -pause.seconds)[:_MOST_PAUSES])
 
 
-def _seconds(stamp: re.Match[str]) -> float:
-    """Return the time of a stamp; 0 for one that is no time."""
+def _seconds(stamp: re.Match[str]) -> float | None:
+    """Return the time of a stamp; None for an impossible one, such as that of a 13th month."""
     with suppress(ValueError):
         return float(stamp["epoch"] or datetime.fromisoformat(f"{stamp['local']}+00:00").timestamp())
-    return 0.0
+    return None
