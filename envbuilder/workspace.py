@@ -27,7 +27,8 @@ from platformdirs import user_cache_path
 
 from envbuilder import errors
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.support import console, decoding, subprocesses
+from envbuilder.support import console, decoding
+from envbuilder.support.subprocesses import is_gone, owner
 
 _PACKAGE = Path(__file__).resolve().parent
 _Document = TypeVar("_Document")
@@ -264,17 +265,6 @@ def _remove_stale(path: Path) -> None:
             age = abs(time.time() - left.stat().st_mtime)  # the clock may have been set back
             if is_gone(left.name.split(".")[-3]) and age > _STALE_S:
                 left.unlink()
-
-
-def owner() -> str:
-    """Return a name for this process: its number, which is reused (in a container always), and its start time."""
-    return f"{os.getpid()}_{subprocesses.process_start(os.getpid())}"
-
-
-def is_gone(name: str) -> bool:
-    """Return True if the process of an `owner` name has ended; False for other names."""
-    pid, _, started = name.partition("_")
-    return pid.isdigit() and subprocesses.process_start(int(pid)) != started
 
 
 def _temporary_place() -> Path:

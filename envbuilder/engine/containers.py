@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import threading
 import time
@@ -23,7 +22,8 @@ from envbuilder.engine import archive
 from envbuilder.engine.connection import CONNECT_S, Connection, Stream, calling, checked, streamed
 from envbuilder.engine.port import FILES_AT, ContainerResult, ContainerSpec, Sink
 from envbuilder.errors import InfrastructureError, UsageError
-from envbuilder.support import decoding, subprocesses
+from envbuilder.support import decoding
+from envbuilder.support.subprocesses import is_gone, owner
 
 RUN_LABEL = "org.envbuilder.run"
 HOST_LABEL = "org.envbuilder.host"
@@ -79,15 +79,14 @@ class _Volumes(msgspec.Struct, rename="pascal"):
 
 def _labels() -> dict[str, str]:
     """Return labels that identify this process, so that a later run can remove what this one leaves."""
-    pid = os.getpid()
-    return {RUN_LABEL: str(pid), HOST_LABEL: socket.gethostname(), STARTED_LABEL: subprocesses.process_start(pid)}
+    pid, _, started = owner().partition("_")
+    return {RUN_LABEL: pid, HOST_LABEL: socket.gethostname(), STARTED_LABEL: started}
 
 
 def _is_abandoned(found: _Labelled) -> bool:
     """Return True if the process that made it does not run any more."""
     labels = found.labels or {}
-    pid, started = labels.get(RUN_LABEL, ""), labels.get(STARTED_LABEL, "")
-    return not (pid.isdigit() and started and subprocesses.process_start(int(pid)) == started)
+    return is_gone(f"{labels.get(RUN_LABEL)}_{labels.get(STARTED_LABEL)}")
 
 
 def run(connection: Connection, spec: ContainerSpec, on_stdout: Sink, on_stderr: Sink) -> ContainerResult:

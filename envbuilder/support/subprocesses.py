@@ -179,6 +179,17 @@ def process_start(pid: int) -> str:
         return ""
 
 
+def owner() -> str:
+    """Return a name for this process: its number, which is reused (in a container always), and its start time."""
+    return f"{os.getpid()}_{process_start(os.getpid())}"
+
+
+def is_gone(name: str) -> bool:
+    """Return True if the process of an `owner` name has ended; False for other names."""
+    pid, _, started = name.partition("_")
+    return pid.isdigit() and process_start(int(pid)) != started
+
+
 def _found(name: str, env: Mapping[str, str] | None) -> Path:
     """Find a program as a shell does. Raises OSError if there is none that may be run."""
     found = shutil.which(name, path=(os.environ if env is None else env).get("PATH"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from envbuilder import workspace
 from envbuilder.errors import InfrastructureError, UsageError
+from envbuilder.support.subprocesses import is_gone, owner
 from envbuilder.verdict import Measurement
 from envbuilder.workspace import (
     Workspace,
@@ -23,8 +24,6 @@ from envbuilder.workspace import (
     cached,
     content_key,
     folder_contents,
-    is_gone,
-    owner,
     read_document,
     read_stored,
     read_users,
