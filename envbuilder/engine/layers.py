@@ -20,7 +20,6 @@ from typing import IO, Any, NoReturn
 from envbuilder.engine.port import FileKind, LayerFile, LayerStream, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.support import decoding
-from envbuilder.support.byte_stream import ByteStream
 
 _PIECE = 1 << 20
 _LONGEST_HEADER = 4 << 20
@@ -45,7 +44,7 @@ def layers(archive: Iterable[bytes], without: Collection[int] = ()) -> Iterator[
     the stream is not such an archive.
     """
     has_manifest = False
-    with reading(), tarfile.open(fileobj=ByteStream(archive), mode="r|", bufsize=_PIECE) as outer:
+    with reading(), tarfile.open(fileobj=decoding.ByteStream(archive), mode="r|", bufsize=_PIECE) as outer:
         for member in outer:
             has_manifest = has_manifest or member.name == "manifest.json"
             if _may_be_layer(member) and member.size not in without:
@@ -208,7 +207,7 @@ class _Hashed(io.RawIOBase):
 
     def __init__(self, source: IO[bytes]) -> None:
         head = source.read(2)
-        file = ByteStream(chain([head], iter(lambda: source.read(_PIECE), b"")))
+        file = decoding.ByteStream(chain([head], iter(lambda: source.read(_PIECE), b"")))
         self._source: Callable[[int], bytes] = gzip.GzipFile(fileobj=file).read if head == b"\x1f\x8b" else file.read
         self.hash = hashlib.sha256()
         self.until = _LONGEST_HEADER

@@ -23,7 +23,6 @@ from envbuilder.registry.client import Repository
 from envbuilder.registry.errors import RegistryRefusedError
 from envbuilder.registry.manifests import MAX_DOCUMENT, OCI_MANIFEST, Artifact, Descriptor, digest_of
 from envbuilder.support import decoding
-from envbuilder.support.byte_stream import ByteStream
 from envbuilder.workspace import temporary_folder, writing
 
 try:
@@ -111,7 +110,7 @@ class ZstdPusher:
         with (
             engine.export(image.id) as pieces,
             reading(),
-            tarfile.open(fileobj=ByteStream(pieces), mode="r|") as archive,
+            tarfile.open(fileobj=decoding.ByteStream(pieces), mode="r|") as archive,
         ):
             for member in archive:
                 file = archive.extractfile(member) if member.isreg() else None

@@ -29,7 +29,6 @@ from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.index_config import IndexConfig, origin
 from envbuilder.pypi.pages import DistFile
 from envbuilder.support import decoding
-from envbuilder.support.byte_stream import ByteStream
 from envbuilder.workspace import cache_dir, read_stored
 
 PAGE_LIFE_S = 3600
@@ -132,7 +131,9 @@ class PackageIndex:
             at += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
             pieces = self._transport.stream(file.url, at, at + member.compress_size)
             size = 0
-            with ZipExtFile(ByteStream(pieces), "r", member) as content:  # it checks the CRC, and stops at the size
+            with ZipExtFile(
+                decoding.ByteStream(pieces), "r", member
+            ) as content:  # it checks the CRC, and stops at the size
                 while piece := content.read(_LARGE_PIECE):
                     size += len(piece)
                     yield piece

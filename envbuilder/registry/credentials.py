@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from envbuilder.errors import InputError, Problem, PublishError
-from envbuilder.support import decoding, docker_settings, subprocesses, terminal_text
+from envbuilder.support import decoding, subprocesses, terminal_text
 
 _HELPER = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}\Z")
 _TOKEN_USER = "<token>"  # noqa: S105 - the user name by which a helper marks an identity token
@@ -54,7 +54,7 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
 
     Reads ``$DOCKER_CONFIG/config.json`` (``~/.docker`` by default). Raises InputError if that is not JSON.
     """
-    path, config = docker_settings.config_file(environment), _DockerConfig()
+    path, config = decoding.docker_settings(environment), _DockerConfig()
     try:
         with suppress(OSError):
             config = decoding.from_json(decoding.small_file(path), _DockerConfig)

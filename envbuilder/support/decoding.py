@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import stat
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,6 +126,30 @@ def small_file(path: Path, *, piped: bool = False) -> bytes:
     if len(data) > _MOST_OF_A_FILE:
         raise DamagedError(f"larger than {_MOST_OF_A_FILE >> 20} MB")
     return data
+
+
+def docker_settings(environment: Mapping[str, str]) -> Path:
+    """Return the place of Docker's ``config.json``: in ``$DOCKER_CONFIG``, or in ``~/.docker``."""
+    folder = environment.get("DOCKER_CONFIG") or Path(environment.get("HOME") or Path.home()) / ".docker"
+    return Path(folder) / "config.json"
+
+
+class ByteStream(io.RawIOBase):
+    """A file over pieces, read once. ``read`` may return fewer bytes than requested; b'' only at the end."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._rest = memoryview(b"")
+
+    def read(self, size: int = -1) -> bytes:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._rest = memoryview(piece)
+        size = len(self._rest) if size < 0 else size
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(taken)
 
 
 def text(data: bytes, what: str = "not UTF-8 text") -> str:
