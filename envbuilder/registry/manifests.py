@@ -20,7 +20,7 @@ MAX_DOCUMENT = 4 << 20
 """Bytes above which a manifest or statement is refused, written or read: real ones have a tenth of it."""
 
 _IMAGES, _INDEXES = (OCI_MANIFEST, DOCKER_MANIFEST), (OCI_INDEX, DOCKER_LIST)
-_FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform")
+_FIELDS = ("schemaVersion", "mediaType", "config", "layers", "manifests", "digest", "size", "platform", "fsLayers")
 _BUILD_RECORD = "unknown/unknown"
 """The platform that builders write for an entry that is not an image, but a record of how one was built."""
 
@@ -91,7 +91,9 @@ class Blob(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Shape(msgspec.Struct, frozen=True, rename="camel"):
+    schema_version: int = 2
     media_type: str = ""
+    fs_layers: msgspec.Raw | None = None
     config: Blob | None = None
     layers: tuple[Blob, ...] | None = None
     manifests: tuple[_ListEntry, ...] | None = None
@@ -108,6 +110,8 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
         check_unambiguous(manifest.content, "one manifest", _FIELDS)
     except MalformedError as error:
         return Reason.AMBIGUOUS, error.message
+    if shape.schema_version != 2 or shape.fs_layers is not None:  # noqa: PLR2004 - the only version since 2016
+        return Reason.AMBIGUOUS, "it is a manifest of schema 1, or one of several versions"
     types = [one for one in dict.fromkeys((shape.media_type, manifest.media_type)) if one]
     if len(types) > 1:
         return Reason.AMBIGUOUS, f"it says that it is {types[0][:100]!r}, and the registry {types[1][:100]!r}"

@@ -46,12 +46,12 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _FIRST_ERROR, _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 300, 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PARAMETER = re.compile(r'(?<![a-zA-Z])([a-zA-Z]+)="([^"]*)"')
-_LINK = re.compile(
-    r'<([^<>]*)>(?:\s*;\s*(?!rel\b)[\w-]+=(?:"[^"]*"|[^",;\s]*))*'
-    r'\s*;\s*rel="?(next|prev|previous|first|last|self)"?\s*(?:,|\Z)',
-    re.IGNORECASE,
-)
-"""The form that a link may have: any other may be the next page in another spelling, which must not be missed."""
+_WORD = r"[\w!#$%&'*+.^`|~-]++"
+_VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
+_LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+)\s*+(?:,[\s,]*+|\Z)")
+_LINK_PARAMETER = re.compile(rf";\s*+({_WORD}){_VALUE}")
+_RELATIONS = re.compile(r"[a-z][a-z0-9.-]*+(?: ++[a-z][a-z0-9.-]*+)*+")
+"""A link with its parameters (RFC 8288, section 3), and its relations: registered names, not somebody's address."""
 
 
 Headers = Mapping[str, str]
@@ -343,15 +343,24 @@ def _is_slow(error: Exception) -> bool:
 
 
 def _next_page(answer: Response) -> str:
-    """Return the address of the next page; '' for the last one."""
-    header = answer.headers.get("Link", "")
-    links = {relation.casefold(): address for address, relation in _LINK.findall(header)}
-    following = _resolved(answer.address, links["next"]) if "next" in links else ""
-    elsewhere = following == answer.address or _site(following) != _site(answer.address)
-    if _LINK.sub("", header).strip() or ("next" in links and elsewhere):
+    """Return the address of the next page; '' for the last one.
+
+    Raises RegistryRefusedError for any text that is not understood: it may be the next page, which must not be missed.
+    """
+    header, at, following = answer.headers.get("Link", "").strip(" \t,"), 0, list[str]()
+    while at < len(header) and (link := _LINK.match(header, at)):
+        parameters = [(name.casefold(), text.strip('"').casefold()) for name, text in _LINK_PARAMETER.findall(link[2])]
+        relations = [text for name, text in parameters if name == "rel"]
+        if len(relations) != 1 or not _RELATIONS.fullmatch(relations[0]):
+            break
+        if "next" in relations[0].split():
+            following.append("" if "anchor" in dict(parameters) else _resolved(answer.address, link[1]))
+        at = link.end()
+    usable = not following or (following[0] != answer.address and _site(following[0]) == _site(answer.address))
+    if at < len(header) or len(following) > 1 or not usable:
         text = f"the registry's next page has an unknown form, is elsewhere or the same: {header[:200]!r}"
         raise RegistryRefusedError(Reason.BAD_LINK, text)
-    return following
+    return "".join(following)
 
 
 def _resolved(base: str, location: str) -> str:
