@@ -65,11 +65,13 @@ class GpuRequirement:
     def __str__(self) -> str:
         return " ".join((self.model, *(word.upper() for word in self.words if word not in _words(self.model))))
 
-    def is_model_of(self, gpu: GpuSeen) -> bool:
-        return self.model == (self.model_of(gpu.name) or gpu.name)
-
     def is_met_by(self, gpu: GpuSeen) -> bool:
-        return self.is_model_of(gpu) and all(_states(gpu, word) for word in self.words)
+        return self.model == (self.model_of(gpu.name) or gpu.name) and all(_states(gpu, word) for word in self.words)
+
+    def may_be(self, gpu: GpuSeen) -> bool:
+        """Return True for the model, and for a name without a number: old drivers say ``NVIDIA Graphics Device``."""
+        model = self.model_of(gpu.name)
+        return self.model == (model or gpu.name) or (model is None and not re.search("[0-9]", gpu.name))
 
 
 class EnvironmentRequirement(msgspec.Struct, frozen=True):
@@ -211,7 +213,8 @@ def comparisons(verdict: Verdict, wanted: Requirement, now: datetime) -> Iterato
         yield "level", Reason.LEVEL_TOO_LOW, f"validated up to {verdict.level}; {wanted.level} is required"
     if wanted.driver is not None and not is_prefix(wanted.driver, driver):
         yield "driver", Reason.OTHER_DRIVER, f"validated on driver {driver}; {wanted.driver} is required"
-    if wanted.gpu is not None and not any(map(wanted.gpu.is_met_by, host.gpus)):
+    computed = any if verdict.level == "multi-gpu" else all  # at the gpu level one GPU computes, whichever it is
+    if wanted.gpu is not None and not (host.gpus and computed(map(wanted.gpu.is_met_by, host.gpus))):
         yield "gpu", Reason.OTHER_GPU, f"validated on {gpus}; {wanted.gpu} is required"
 
 

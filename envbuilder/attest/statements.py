@@ -14,7 +14,8 @@ from envbuilder.registry.errors import MalformedError, check_unambiguous, parsed
 from envbuilder.verdict import SCHEMA, Verdict, Word
 
 STATEMENT = "https://in-toto.io/Statement/v1"
-TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
+TEST_RESULTS = "https://in-toto.io/attestation/test-result/"
+TEST_RESULT = f"{TEST_RESULTS}v0.1"
 OURS = "urn:envbuilder:attestation/"
 VERDICT = f"{OURS}verdict/v1"
 NOTICE = f"{OURS}notice/v1"
@@ -87,6 +88,7 @@ class ResultPredicate(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     failed_tests: tuple[str, ...]
     skipped: tuple[str, ...] = msgspec.field(name="envbuilder_skippedTests", default=())
     unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
+    finished: str = msgspec.field(name="envbuilder_finished", default="")
     verdict: str = msgspec.field(name="envbuilder_verdict", default="")
     level: str = msgspec.field(name="envbuilder_level", default="")
     allowed: tuple[str, ...] = msgspec.field(name="envbuilder_allowed", default=())
@@ -151,6 +153,7 @@ def result_statement(name: str, verdict: Verdict, *, allowed: tuple[Allowance, .
         failed_tests=names.get("failed", ()),
         skipped=names.get("skipped", ()),
         unfinished=tuple(one.name for one in verdict.checks if one.outcome in ("error", "timeout")),
+        finished=verdict.finished,
         verdict=verdict.verdict,
         level=verdict.level,
         allowed=allowed,
@@ -171,12 +174,18 @@ class FailedResult(msgspec.Struct, frozen=True, rename="camel"):
     """A test result: the checks that failed or did not finish; its verdict is a statement of its own."""
 
     result: str
+    finished: str = msgspec.field(name="envbuilder_finished", default="")
     failed_tests: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = msgspec.field(name="envbuilder_unfinishedTests", default=())
 
     @property
     def checks(self) -> frozenset[str]:
         return frozenset(self.failed_tests + self.unfinished)
+
+    def is_of(self, verdict: Verdict) -> bool:
+        """Return True if this is the result of a verdict; older results do not say when it ended."""
+        failed = {check.name for check in verdict.checks if check.outcome not in ("passed", "skipped")}
+        return verdict.verdict == "FAILED" and self.checks == failed and self.finished in ("", verdict.finished)
 
 
 class _VerdictHeader(msgspec.Struct, frozen=True):
@@ -211,7 +220,8 @@ def understood(digest: str, payload_type: str, payload: bytes) -> Meaning:
 
 def _understood(digest: str, statement: Statement) -> Meaning:
     kind = statement.predicate_type
-    if not kind.strip().casefold().startswith((OURS, TEST_RESULT)):  # a URN's scheme and name have no case
+    plain = kind.strip().casefold()  # a URN's scheme and name have no case
+    if plain.isascii() and plain.isprintable() and not plain.startswith((OURS, TEST_RESULTS)):
         return None
     subjects = [f"sha256:{subject.digest.get('sha256', '').lower()}" for subject in statement.subject]
     if digest not in subjects:
@@ -220,6 +230,10 @@ def _understood(digest: str, statement: Statement) -> Meaning:
         return Unread(Reason.WRONG_SUBJECT, f"a trusted statement is about {about}", blocks=not clear)
     if kind == TEST_RESULT:
         found: FailedResult = parsed(statement.predicate, FailedResult, "a test result")
+        if found.result not in get_args(Result):
+            return Unread(
+                Reason.UNKNOWN_WORD, f"a trusted test result says {found.result!r}, which is not a known word"
+            )
         return found if found.result == "FAILED" else None
     if kind == NOTICE:
         notice: Notice = parsed(statement.predicate, Notice, "a notice")

@@ -143,7 +143,6 @@ def _state_without(here: list[set[Reason]]) -> StateName:
 def _in_force(evidence: Evidence, found: Refusals, wanted: Requirement, now: datetime) -> Iterator[Refusal]:
     """Yield each FAILED and withdrawal that too few keys answer."""
     failed = {one.statement: one for one in found if one.reason is Reason.FAILED}
-    stated = [{check.name for check in _failed(one)} for one in _real(evidence) if one.verdict == "FAILED"]
     for item in evidence:
         one, refusal, then = item.meaning, failed.get(item.stored), now
         if isinstance(one, VerdictPredicate):
@@ -153,7 +152,7 @@ def _in_force(evidence: Evidence, found: Refusals, wanted: Requirement, now: dat
         elif isinstance(one, Notice) and not one.answers:
             text, then = f"withdrawn: {one.reason}; said by {item.signers} on {one.time}", moment(one.time)
             refusal = Refusal(reason=Reason.WITHDRAWN, statement=item.stored, message=text)
-        elif isinstance(one, FailedResult) and not any(one.checks <= checks for checks in stated):
+        elif isinstance(one, FailedResult) and not any(map(one.is_of, _real(evidence))):
             names = ", ".join(sorted(one.checks)[:5])
             text = f"a test result by {item.signers} is FAILED ({names}), and its verdict is not there"
             refusal = Refusal(reason=Reason.FAILED, statement=item.stored, message=text)
@@ -205,13 +204,16 @@ def _failed(verdict: Verdict) -> tuple[CheckResult, ...]:
 def concerns(verdict: Verdict, wanted: Requirement) -> bool:
     """Return True if a FAILED is about the requirement.
 
-    A failure below the gpu level applies to every host. A failure on a GPU applies to that host class: its GPU model
-    and its driver's branch. A requirement without a host class means all of them.
+    A failure below the gpu level applies to every host, and so does a check that passed with an error: it contradicts
+    itself. A failure on a GPU applies to that host class: its GPU model and its driver's branch. A requirement without
+    a host class means all of them.
     """
     failed, host = _failed(verdict), verdict.host
-    if not failed or any(check.level not in _ON_GPU for check in failed) or not host.gpus or host.driver is None:
+    if not failed or not host.gpus or host.driver is None:
         return True
-    other_gpu = wanted.gpu is not None and not any(map(wanted.gpu.is_model_of, host.gpus))
+    if any(check.level not in _ON_GPU or check.outcome == "passed" for check in failed):
+        return True
+    other_gpu = wanted.gpu is not None and not any(map(wanted.gpu.may_be, host.gpus))
     other_driver = wanted.driver is not None and driver_branch(wanted.driver) != driver_branch(host.driver)
     return not (other_gpu or other_driver)
 
@@ -225,8 +227,8 @@ def supersedes(passed: Verdict, failed: Verdict, now: datetime) -> bool:
         return False
     if not moment(failed.finished) < moment(passed.finished) <= now + CLOCK_SKEW:
         return False
-    lost = _failed(failed)
-    if not {check.name for check in lost} <= {check.name for check in passed.checks if is_passed(check)}:
+    lost, not_passed = _failed(failed), {check.name for check in passed.checks if not is_passed(check)}
+    if not {check.name for check in lost} <= {check.name for check in passed.checks} - not_passed:
         return False
     if rank(passed.level) < max((rank(check.level) for check in lost), default=rank(failed.level) + 1):
         return False

@@ -62,12 +62,17 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
     items = sorted(listed.items.items(), key=lambda one: (one[1] == BUNDLE, one[0]))
     waiting = [stored for stored, kind in items if kind in ("", *kinds)]
     opened: dict[str, tuple[str, AttachedStatement]] = {}
+    named: dict[str, None] = {}
     while waiting:
-        work = partial(_open, repository, manifest, openers, listed, named=bool(opened))
+        work = partial(_open, repository, manifest, openers, listed)
         opened |= {one.stored: (content, one) for content, one in in_parallel(work, waiting)}
         links = [one.links for _, one in opened.values()]
         named = dict.fromkeys(name for one in links for name in (*one.answers, *one.previous))
         waiting = [name for name in named if name not in opened]
+    for name in named:
+        if isinstance(unread := opened[name][1].meaning, Unread) and unread.reason is Reason.NOT_THERE:
+            text = f"a trusted statement names {name}, which the registry does not have: it was deleted or is hidden"
+            opened[name] = name, _unread(name, Reason.STATEMENT_MISSING, text, blocks=True)
     unclear = ambiguity(manifest)
     problems = (_unread("", unclear[0], f"{manifest.digest}: {unclear[1]}", blocks=True),) if unclear else ()
     each: dict[str, AttachedStatement] = {}
@@ -79,12 +84,9 @@ def read_statements(repository: Repository, manifest: Manifest, openers: Openers
 
 
 def _open(
-    repository: Repository, manifest: Manifest, openers: Openers, listed: Listing, stored: str, *, named: bool
+    repository: Repository, manifest: Manifest, openers: Openers, listed: Listing, stored: str
 ) -> tuple[str, AttachedStatement]:
-    """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing.
-
-    One that a trusted statement names refuses the image if it is gone.
-    """
+    """Open one document; return the digest of its content too. Anybody can attach one, so that it may prove nothing."""
     kinds = frozenset[str]().union(*(opener.media_types for opener in openers))
     try:
         kind, content = document(repository, stored, kinds)
@@ -93,9 +95,6 @@ def _open(
         return stored, _unread(stored, Reason.UNREADABLE, error.message)
     except RegistryRefusedError as error:
         gone = error.fault is Reason.NOT_THERE
-        if gone and named:
-            text = f"a trusted statement names {stored}, which the registry does not have: it was deleted or is hidden"
-            return stored, _unread(stored, Reason.STATEMENT_MISSING, text, blocks=True)
         foreign = error.fault in (Reason.UNREADABLE, Reason.TOO_LARGE)  # envbuilder publishes no such document
         reason = Reason.UNREADABLE if foreign else error.fault
         blocks = not (foreign or (gone and stored in listed.claimed))

@@ -104,18 +104,31 @@ def verify_image(options: VerifyOptions, model_of: ModelOf) -> Verification:
 
 
 def requirement_of(options: VerifyOptions, model_of: ModelOf) -> Requirement:
-    """Read the requirement of the options. A tag that is an environment's id means this environment."""
-    meant = meant_by(parse(options.image).tag)
+    """Read the requirement of the options."""
     return Requirement(
         level=options.level or ("gpu" if options.on is not None else "cpu"),
         driver=read_driver(options.driver) if options.driver is not None else None,
         gpu=read_gpu(options.gpu, model_of) if options.gpu is not None else None,
         max_age_s=duration(options.max_age),
-        environment=read_environment(options.environment) if options.environment is not None else meant,
+        environment=_environment(options),
         tensorflow=read_version(options.tensorflow) if options.tensorflow is not None else None,
         threshold=options.threshold,
         on=parse_host_classes(options.on, model_of) if options.on is not None else (),
     )
+
+
+def _environment(options: VerifyOptions) -> EnvironmentRequirement | None:
+    """Return the required environment. A tag that is an environment's id means this environment, and its image."""
+    meant = meant_by(parse(options.image).tag)
+    if options.environment is None:
+        return meant
+    given = read_environment(options.environment)
+    if meant is None or meant in (given, EnvironmentRequirement(given.id)):
+        return given
+    if given != EnvironmentRequirement(meant.id):
+        text = f"the tag means {meant}, and --environment {given}"
+        raise UsageError(text, hint="leave out --environment, or name the image by its digest")
+    return meant
 
 
 def duration(text: str) -> float:

@@ -23,7 +23,7 @@ import peak_memory
 import pytest
 import yaml
 from factories import check as result
-from factories import digest, failed_verdict, gpu_environment, gpu_verdict, inconclusive_verdict, verdict
+from factories import digest, failed_verdict, finding, gpu_environment, gpu_verdict, inconclusive_verdict, verdict
 from hostile import Action, Front, Rules, hostile
 from publishing_world import push_image
 from registries import docker_registry, modern_registry
@@ -855,6 +855,8 @@ SHAPES = [
             ("an image that is a list of JSON", b"[]"),
             ("an image that is no text", b"\xff\xfe"),
             ("an image of 60,000 brackets", f'{{"manifests":{deep()}}}'.encode()),
+            ("an image that is a manifest of schema 1 too", {**ONE_IMAGE, "fsLayers": [], "history": []}),
+            ("an image that says schema 1", {**ONE_IMAGE, "schemaVersion": 1}),
         )
     ],
     *[
@@ -879,7 +881,11 @@ def verdict_of(spec: dict[str, Any]) -> Verdict:
     given |= {name: TIMES.get(spec[name], spec[name]) for name in ("started", "finished") if name in spec}
     for key, before in (("checks", ()), ("more", gpu_verdict().checks)):
         if key in spec:
-            given["checks"] = (*before, *(result(name, outcome, level=level) for name, outcome, level in spec[key]))
+            made = (
+                result(name, is_, level=level, findings=(finding(),) * len(error))
+                for name, is_, level, *error in spec[key]
+            )
+            given["checks"] = (*before, *made)
     if "suite" in spec:
         given["suite"] = spec["suite"] and digest(spec["suite"])
     if "environment" in spec:
@@ -922,9 +928,13 @@ def row_of(data: dict[str, Any]) -> Row:
             answered = tuple(map(named, spec.get("answers", ())))
             stored.append(stage.notice(answered, time, *spec.get("by", ()), edit=spec.get("edit", ("", ""))))
         state(data.get("then", []))
+        stored.extend(says_result(verdict_of(spec), *spec.get("by", ()))(stage) for spec in data.get("results", ()))
         for kind in ("deleted", "hidden"):
             for number in data.get(kind, ()):
                 stage.lose(stored[number], deleted=kind == "deleted")
+        if "claimed" in data:
+            claimed = index(*(entry(stored[number]) for number in data["claimed"]))
+            stage.rules.on(f"GET .*/manifests/{fallback_tag(stage.image.digest)}$", claimed)
         for tag in data.get("tags", ()):
             stage.client.put_manifest(stage.named(tag), stage.image.content, stage.image.media_type)
         if "pages" in data:

@@ -69,7 +69,7 @@ def new_world(host: str, folder: Path, verdict: Verdict) -> World:
     words: dict[str, Any] = {"level": "gpu", "driver": "535.104", "gpu": "H100 80GB", "max_age": "11d"}
     words |= {"environment": f"{ID}-{image.digest[7:19]}", "tensorflow": "2.20", "threshold": 2}
     keys = (folder / "ann" / PUBLIC, folder / "bob" / PUBLIC)
-    options = VerifyOptions(str(repository.reference.at(ID)), keys, None, None, **words)
+    options = VerifyOptions(str(repository.reference.at(image.digest)), keys, None, None, **words)
     made = World(repository, image, KeySealer(ann, others=(bob,)), options)
     made.state(verdict)
     return made
