@@ -24,7 +24,7 @@ _GROUP = re.compile(r"@[\w-]+-\d+\]\Z")
 """End of the name of a test that runs with its group, `[name@group-1]`, whatever else its file has."""
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
-settings.register_profile("explore", max_examples=500, deadline=None)
+settings.register_profile("explore", max_examples=200, deadline=None)
 settings.load_profile("fixed")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,18 +45,20 @@ def shown() -> dict[tuple[str, ...], str]:
 
 def refused(commands: dict[tuple[str, ...], str], folder: Path) -> dict[str, str]:
     """Return uv's words for each requirement list that has no set of wheels; archives are built for metadata alone."""
-    found = {}
-    for wanted, python in commands.items():
-        wish = folder / "wish.in"
-        wish.write_text("".join(f"{text}\n" for text in wanted))
+
+    def resolve(number: int, wanted: tuple[str, ...], python: str) -> str:
+        listed = folder / f"{number}.in"
+        listed.write_text("".join(f"{text}\n" for text in wanted))
         made = subprocess.run(
             [UV, "pip", "compile", "--quiet", "--python-version", python, "--python-platform",
-             "x86_64-manylinux_2_28", wish],
+             "x86_64-manylinux_2_28", listed],
             capture_output=True, text=True, check=False, cwd=folder,
         )  # fmt: skip
-        if made.returncode != 0:
-            found[" ".join(wanted)] = made.stderr.strip()[-400:]
-    return found
+        return made.stderr.strip()[-400:] if made.returncode != 0 else ""
+
+    with ThreadPoolExecutor(4) as pool:  # each waits for the index most of the time
+        answers = pool.map(resolve, range(len(commands)), commands.keys(), commands.values())
+    return {" ".join(wanted): answer for wanted, answer in zip(commands, answers, strict=True) if answer}
 
 
 def test_some_proposed_commands_are_resolved(tmp_path: Path) -> None:

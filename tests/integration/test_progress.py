@@ -37,7 +37,7 @@ def _images_are_removed() -> Iterator[None]:
         engine.remove(tag)
 
 
-def test_run_of_four_environments_is_never_silent(tmp_path: Path) -> None:
+def test_terminal_of_a_run_of_four_environments_is_never_silent(tmp_path: Path) -> None:
     (tmp_path / "four.yaml").write_text(MATRIX)
     shown = Terminal(80, RUN, tmp_path)
     follow([shown])
@@ -46,7 +46,10 @@ def test_run_of_four_environments_is_never_silent(tmp_path: Path) -> None:
     assert all(word in last for word in ("PASSED", "slowest step", "next: docker run"))
     assert any("3/4 finished" in line and " left" in line for _, lines in shown.changes for line in lines)
 
-    with subprocess.Popen([sys.executable, *RUN], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+
+def test_pipe_of_a_run_is_never_silent(tmp_path: Path) -> None:
+    (tmp_path / "four.yaml").write_text(MATRIX)
+    with subprocess.Popen([sys.executable, *RUN, "-s", "tensorflow=2.20.0"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         times = [time.monotonic(), *(time.monotonic() for _ in process.stderr), time.monotonic()]
     assert process.returncode == 0
