@@ -49,7 +49,9 @@ def test_terminal_of_a_run_of_four_environments_is_never_silent(tmp_path: Path) 
 
 def test_pipe_of_a_run_is_never_silent(tmp_path: Path) -> None:
     (tmp_path / "four.yaml").write_text(MATRIX)
-    with subprocess.Popen([sys.executable, *RUN, "-s", "tensorflow=2.20.0"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, *RUN, "-s", "tensorflow=2.20.0"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         times = [time.monotonic(), *(time.monotonic() for _ in process.stderr), time.monotonic()]
     assert process.returncode == 0
