@@ -3,8 +3,6 @@
 It stands where an index, a registry or an engine should, and is none, or a broken one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import socketserver

@@ -1,7 +1,5 @@
 """A container that takes all it can of processes, files, space, memory, output: it ends, and the host is clean."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

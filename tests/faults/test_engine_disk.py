@@ -1,7 +1,5 @@
 """An engine whose disk is full, has no inodes left, or stands still: another dockerd, its data on a disk of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """An engine that is stopped, upgraded or interfered with while a command works: never a verdict on the image."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

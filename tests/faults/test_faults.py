@@ -1,7 +1,5 @@
 """Each fault of faults.yaml, injected for real: the documented exit code, a next step, no traceback, nothing left."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

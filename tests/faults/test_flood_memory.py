@@ -1,7 +1,5 @@
 """Whatever a registry, an index or an engine pours out, a command takes 256 MB at most, ends in time, and says so."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import itertools

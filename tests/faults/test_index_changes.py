@@ -1,7 +1,5 @@
 """An index that changes while it is asked: pages, yanks, replaced wheels, METADATA that is not the wheel's own."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ Each target runs in processes of its own, for a share of the time. Interesting i
 and mutated further by the next run. A faulty input is copied to ``corpus/TARGET`` and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

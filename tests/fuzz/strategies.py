@@ -1,7 +1,5 @@
 """Hypothesis strategies: honest inputs with a few edits that break documents, archives and binary formats."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A fuzz target: a parser of untrusted bytes, its honest inputs, and the limits of one case."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import shutil

@@ -1,7 +1,5 @@
 """Every parser of untrusted bytes: what users write, indexes, registries, engines, images and signers send."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """Every parser of untrusted bytes refuses damaged input with an error of its own, in bounded time and memory."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The golden cases of `catalog list`: which rows a question asks for, and what the table says of them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The golden cases of `check`: what the sources say, asked through the command itself."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

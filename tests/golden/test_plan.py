@@ -1,7 +1,5 @@
 """The golden cases of `plan`: what the facts say of hosts and of matrices, asked through the command itself."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The golden cases of `catalog refresh`: what an index of real, small wheels shows beyond the catalogue that ships."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

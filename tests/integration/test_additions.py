@@ -1,7 +1,5 @@
 """What a team puts on top, for real: packages of its own index and of the system, files, a template, and the suite."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

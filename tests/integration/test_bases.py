@@ -1,7 +1,5 @@
 """Bases from real registries: with a password and an own authority, by a mirror, and refused with the reason."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Bases that bring CUDA, for real: laid out as NVIDIA's, from a registry on loopback, built on, judged, and broken."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

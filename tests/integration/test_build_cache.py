@@ -1,7 +1,5 @@
 """The build cache of a registry: an engine that never ran a step takes its layer instead."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

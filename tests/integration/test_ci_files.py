@@ -1,7 +1,5 @@
 """The CI files of `export` are green in a repository of their own: every step runs, up to a verified publication."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

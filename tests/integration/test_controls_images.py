@@ -3,8 +3,6 @@
 `make test` runs one control per mechanism of the suite, `make test-full` all of them.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 from pathlib import Path
 

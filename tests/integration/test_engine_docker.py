@@ -1,7 +1,5 @@
 """What only a real engine can show: closed containers, nothing left behind, nothing of the host in a layer."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

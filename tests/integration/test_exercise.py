@@ -1,7 +1,5 @@
 """What a list leaves out is opened by nothing: much of TensorFlow is run in real images, and followed from outside."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

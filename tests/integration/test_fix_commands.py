@@ -1,7 +1,5 @@
 """Commands that replies propose: an installer resolves every one of them, on the Python that they are for."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

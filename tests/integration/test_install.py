@@ -1,7 +1,5 @@
 """The lines of the README that install the project work with its wheel."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The variants that people work in: JupyterLab answers in a real browser, and any user id may add packages."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The progress of real builds and validations: on a terminal and in a pipe."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """The catalogue against the real artefacts on the package index."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report in a real browser: it renders, filters, prints, and asks for nothing but its own file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """From a report to the same message in a container that is the reported environment, and to the way out: for real."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The main job on a real engine: from a matrix to a verdict, nothing redone, nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

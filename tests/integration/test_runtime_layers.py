@@ -1,7 +1,5 @@
 """Every layer is the same bytes wherever, whenever and however it is built: by envbuilder, and by `docker build`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tarfile

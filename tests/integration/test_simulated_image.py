@@ -1,7 +1,5 @@
 """Real TensorFlow in the real GPU image meets simulated drivers, and says what it would say on those hosts."""
 
-from __future__ import annotations
-
 import pytest
 
 from envbuilder.catalog.store import load

@@ -1,7 +1,5 @@
 """envbuilder as a container image: an ordinary user of it reaches the host's engine by the mounted socket."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The tutorial, word for word: its commands run in order in a fresh home with the built wheel, as the page shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

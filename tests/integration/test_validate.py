@@ -1,7 +1,5 @@
 """Validation on a real engine: every Python of our bases, our image, an image of others, and what goes wrong."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Every row of the catalogue with every driver branch and GPU: `check` always answers, and never contradicts itself."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

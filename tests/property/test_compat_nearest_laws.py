@@ -1,7 +1,5 @@
 """Laws of the one search for the nearest: it is what trying everything finds, and every command gives its answer."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from functools import cache

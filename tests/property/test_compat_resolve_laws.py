@@ -1,7 +1,5 @@
 """Laws of the resolver: it agrees with brute force, a rejection is really unsatisfiable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """Laws of the rules, over the real catalogue: order is irrelevant, sides are apart, newer drivers lose nothing."""
 
-from __future__ import annotations
-
 import itertools
 
 import msgspec

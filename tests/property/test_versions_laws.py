@@ -1,7 +1,5 @@
 """Laws of versions: no answer rests on how a version is spelled, or on the order of texts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

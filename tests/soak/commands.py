@@ -1,7 +1,5 @@
 """Commands that the soak interrupts: the workspace each begins with, and the results that must be equal in the end."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -6,8 +6,6 @@ temporary file, no container, no volume. A trial's pool and number decide its co
 ``--only`` repeats a trial. The exit code is 1 if a trial failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -5,8 +5,6 @@ processor, and ends as FAILED: what the suite's first checks find passes, what c
 one folder, its index on one port, since both are in the build's cache and thereby in the image.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

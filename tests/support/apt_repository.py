@@ -1,7 +1,5 @@
 """Small signed repositories of apt's, of packages of a few files: a mirror of Debian, a vendor's site."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

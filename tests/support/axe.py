@@ -1,7 +1,5 @@
 """axe-core, the accessibility rules that browsers' tools use, fetched once from the npm registry."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

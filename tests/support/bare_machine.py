@@ -3,8 +3,6 @@
 ``python bare_machine.py WORDS…``: the engine is this machine's, in which our images have names of their own meanwhile.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """Layers that are small to write and large to read. As a program: reads one, and prints what that took."""
 
-from __future__ import annotations
-
 import json
 import struct
 import sys

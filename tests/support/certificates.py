@@ -1,7 +1,5 @@
 """Certificates of tests: each signs itself, and is the authority that a client may be told to believe."""
 
-from __future__ import annotations
-
 import ipaddress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

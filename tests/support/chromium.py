@@ -1,7 +1,5 @@
 """A headless Chromium, driven through its DevTools pipe: no driver program and no package between it and the test."""
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Runs the `run:` steps of a CI job in a repository, as a runner does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

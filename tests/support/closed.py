@@ -4,8 +4,6 @@ Loopback is free, for servers that a test starts itself. An attempt fails the te
 ``except Exception`` takes for an answer. Child processes are told what can be told by variables.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

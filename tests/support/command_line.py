@@ -1,7 +1,5 @@
 """The command line for tests: every command by its words, and a run of one in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

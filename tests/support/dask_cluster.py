@@ -1,7 +1,5 @@
 """A real Dask cluster on loopback: a scheduler and workers as processes, with TLS by Dask's own configuration."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Shared objects that hold fat binaries as nvcc and the kernel generator leave them, made by the system's compiler."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 from collections.abc import Mapping, Sequence

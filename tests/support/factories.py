@@ -1,7 +1,5 @@
 """Values for tests: each builder returns a sound value, and takes what a test wants different."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

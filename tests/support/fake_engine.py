@@ -1,7 +1,5 @@
 """An engine in memory, which passes the same contract tests as the real one; for tests of stages."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

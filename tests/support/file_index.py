@@ -1,7 +1,5 @@
 """A package index of files: real wheels, and a page for each project that names them with their hashes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The catalogue up to a day: a release after it, even of an older line, does not change the golden answers."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import msgspec

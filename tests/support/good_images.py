@@ -1,7 +1,5 @@
 """The good images that tests start from: built once in `out/` of the checkout, for every test and worker."""
 
-from __future__ import annotations
-
 import fcntl
 from pathlib import Path
 

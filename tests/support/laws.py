@@ -1,7 +1,5 @@
 """What laws share: how many examples are tried, and how two judgements compare."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 from envbuilder.validation.judge import Judgement

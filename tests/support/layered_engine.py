@@ -1,7 +1,5 @@
 """An engine in memory that pushes images of real layers in gzip into a real registry, as Docker does."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator

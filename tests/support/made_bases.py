@@ -1,7 +1,5 @@
 """Bases of one's own as `catalog inspect` would have found them: a plain one, and one that brings CUDA."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Small 64-bit ELF files laid out as System V has it: a soname, one exported symbol, and the code behind it."""
 
-from __future__ import annotations
-
 import struct
 
 _HEAD = 64 + 2 * 56

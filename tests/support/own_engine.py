@@ -1,7 +1,5 @@
 """An engine of the tests' own: another dockerd, which may be filled, frozen, killed and restarted."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

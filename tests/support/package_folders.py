@@ -1,7 +1,5 @@
 """Folders of `images/shared/packages` for tests, without an index."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile

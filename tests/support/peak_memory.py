@@ -1,7 +1,5 @@
 """How much memory this process took at most since a moment: what the kernel counted, files that are mapped included."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _FORGET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")

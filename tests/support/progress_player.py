@@ -4,8 +4,6 @@
 ``python tests/support/progress_player.py`` writes the pictures of the documentation.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import sys

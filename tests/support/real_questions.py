@@ -1,7 +1,5 @@
 """Questions over the real catalogue: every field has values that are known, unknown and left open."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from envbuilder.catalog.store import load

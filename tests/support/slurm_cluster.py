@@ -1,7 +1,5 @@
 """A real Slurm on loopback: munge, a controller, and a slurmd a node, as processes of this test's own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Small catalogues and questions for the laws: every axis has a few values, so that all of them can be tried."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

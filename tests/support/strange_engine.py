@@ -1,7 +1,5 @@
 """A Docker engine on a Unix socket that answers as a test says: strange documents, silence, streams without end."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The messages between runner and host in tests: write what a runner would send, and read what one sent."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

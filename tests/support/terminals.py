@@ -1,7 +1,5 @@
 """Terminals with a program in each, as people see them."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """Real threads of public trackers, retold, each with its truth as it was written down before the tool had read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

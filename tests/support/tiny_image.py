@@ -1,7 +1,5 @@
 """A root file system of a few megabytes, made from this host's own programs: real containers without a download."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Rules of the package that import-linter and ruff (see pyproject.toml) cannot express."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

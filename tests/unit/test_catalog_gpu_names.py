@@ -1,7 +1,5 @@
 """Texts around a GPU's name are removed, and nothing that may belong to the name."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

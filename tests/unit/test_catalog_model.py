@@ -1,7 +1,5 @@
 """The facts: every row is whole, sourced and consistent, and found by the words people use."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A matrix's own bases: known by what was found in them, or refused with the reason and what to do."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

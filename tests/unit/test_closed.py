@@ -1,7 +1,5 @@
 """Tests stay on this machine: the guard itself."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The document of `check`: what the table shows, the JSON holds; the nearest comes from one search."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

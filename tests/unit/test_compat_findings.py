@@ -1,7 +1,5 @@
 """Texts of findings in codes.yaml: each is written by some rule, and gets the fields that it names."""
 
-from __future__ import annotations
-
 import ast
 import string
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Options of a question: one strict grammar a field, a helpful error, and a driver in any pasted text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

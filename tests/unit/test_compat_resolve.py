@@ -1,7 +1,5 @@
 """Resolve: what is chosen, what is kept as reported, and how things are named."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Environments on published images that bring CUDA: what stands in them is all there is, judged as `check` does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The driver rules: drivers in the numbers of Windows, and `NVIDIA_REQUIRE_CUDA` of an image."""
 
-from __future__ import annotations
-
 import pytest
 
 from envbuilder import versions

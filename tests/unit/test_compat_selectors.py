@@ -1,7 +1,5 @@
 """Selectors: different keys are AND, values of one key OR; one that matches nothing is an error that helps."""
 
-from __future__ import annotations
-
 import pytest
 
 from envbuilder.catalog.store import load

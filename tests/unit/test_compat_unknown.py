@@ -1,7 +1,5 @@
 """What the catalogue lacks: each answer names what is near and a way out that helps; days after it are told."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Negative controls: the table, the image of a control, and the evaluation of its verdict."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the documents name exists: files, commands with their options, make targets, links and their anchors."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

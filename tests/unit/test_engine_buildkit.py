@@ -1,7 +1,5 @@
 """The decoder of BuildKit's progress, on bytes recorded from Docker Engine 20.10.24 and on broken ones."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

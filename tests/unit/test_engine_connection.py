@@ -1,7 +1,5 @@
 """Which engine is used, and what a strange, slow, endless or frozen one causes: an error, within limits."""
 
-from __future__ import annotations
-
 import base64
 import gc
 import hashlib

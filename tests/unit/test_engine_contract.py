@@ -1,7 +1,5 @@
 """The contract of the engine's port: the fake always answers to it, the real engine where there is one."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import uuid

@@ -1,7 +1,5 @@
 """The layers of an image's archive, file by file; an entry that an engine would read differently is refused."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

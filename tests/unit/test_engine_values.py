@@ -1,7 +1,5 @@
 """Pure parts of the engine: archives, layers from the history, GPU requests, output limits."""
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile

@@ -1,7 +1,5 @@
 """Findings and their codes: one order of severity, and a checked explanation for every code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Describing a host: what NVML answers, what it refuses to answer, and what is there without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Bases: what is here, else from the registry or its mirror, else bootstrapped, else an error; and room for a build."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The scripts of the build steps, alone: run with a folder in place of the image's root."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

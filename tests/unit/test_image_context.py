@@ -1,7 +1,5 @@
 """What a matrix puts on top of TensorFlow: all of it in the context, checked and quoted, and each change seen."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

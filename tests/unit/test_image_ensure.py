@@ -1,7 +1,5 @@
 """From an environment to its image: what is built, what is up to date, and what a failure leaves behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Mirrors and repositories of apt by the user's configuration and the real apt; files of this host for build steps."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The steps of a Dockerfile: what they install, in which order, and how long the file is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

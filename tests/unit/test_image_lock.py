@@ -1,7 +1,5 @@
 """Locks by the real uv, on indexes of loopback: a matrix's own index precedes all others. And how a lock is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

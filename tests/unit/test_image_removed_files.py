@@ -1,7 +1,5 @@
 """Removed files: what the catalogue's rows say of a wheel, and the list that is stored."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

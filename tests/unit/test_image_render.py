@@ -1,7 +1,5 @@
 """Rendering: deterministic, complete, and closed to anything that is not one plain word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

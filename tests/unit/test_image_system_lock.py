@@ -1,7 +1,5 @@
 """The system's own packages are pinned by apt to versions and digests, and a context holds what its matrix asks for."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RECORDs of wheels: which are hashed, who may use an index's answer without proof, and what a pin proves."""
 
-from __future__ import annotations
-
 import hashlib
 import posixpath
 from collections.abc import Iterator

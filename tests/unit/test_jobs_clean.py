@@ -1,7 +1,5 @@
 """What is freed of the engine's disk, and what stays."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The table of compatibility: the committed page and every form of ``catalog table`` agree with ``check``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

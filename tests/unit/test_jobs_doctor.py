@@ -1,7 +1,5 @@
 """What `doctor` concludes from what the ports say, on hosts that are not this one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

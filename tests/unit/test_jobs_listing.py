@@ -1,7 +1,5 @@
 """Each table of the catalogue can be shown with its sources, and a row is found by its names (see golden/catalog)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A plan: its document has each finding once; its text has reasons instead of rows, and lines that fit a terminal."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Locking anew says what changed, keeps forms of one environment together, and needs no engine."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of `init` and `export` name what exists; the matrix passes `plan`; the CI steps before a build run."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """The main job over an engine: one row an environment, whatever became of the others."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Expanding a matrix: every combination once, in order, and what is excluded with its reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands that messages propose as a next step: each is found in the code, and runs in a project."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Checks of the suite: operations and ptxas, installed packages, and TensorFlow before 2.4."""
 
-from __future__ import annotations
-
 import math
 import struct
 import sys

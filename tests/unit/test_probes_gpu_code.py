@@ -1,7 +1,5 @@
 """GPU architectures in fat binaries and in TensorFlow's, and the build's own description."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

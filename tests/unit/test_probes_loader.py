@@ -1,7 +1,5 @@
 """The loader's search, CUDA libraries and their versions, and what an ELF file needs."""
 
-from __future__ import annotations
-
 import ctypes.util
 import dataclasses
 import platform

@@ -1,7 +1,5 @@
 """Removing listed files and symbol tables from an installation; lists for other wheels change nothing."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import mmap

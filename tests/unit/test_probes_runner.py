@@ -1,7 +1,5 @@
 """The runner and its start: a crash, a hang, a flood or strange code in one check does not affect the others."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The client of package indexes: pages in both forms, files of wheels by ranges, retries, limits and the cache."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

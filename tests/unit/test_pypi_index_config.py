@@ -1,7 +1,5 @@
 """One answer to which index, proxy and certificates are used: the one that pip and uv themselves would give."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shutil

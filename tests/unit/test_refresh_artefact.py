@@ -1,7 +1,5 @@
 """Reading what wheels say of themselves."""
 
-from __future__ import annotations
-
 import pytest
 
 from envbuilder.refresh import artefact

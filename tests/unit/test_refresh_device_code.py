@@ -1,7 +1,5 @@
 """Hand-written and generated GPU code of real and synthetic libraries."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 from collections.abc import Iterator

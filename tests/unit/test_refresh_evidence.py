@@ -1,7 +1,5 @@
 """Reading the shared objects of a wheel from an index of small wheels."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading a PTX text's target and ISA, packed in each of the ways that nvcc packs it, and hostile bytes."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows are put into files that people wrote: what was there stays, and no row stands twice."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import yaml

@@ -1,7 +1,5 @@
 """Machine outputs: each in its published shape, each saying what the verdict says and nothing kinder."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The report's content and pictures, before any browser: what is shown, where, and that nothing in it is markup."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """`make shipped`: its table, and the environments that are due."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

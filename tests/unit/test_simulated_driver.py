@@ -1,7 +1,5 @@
 """The simulated driver: compiled, loaded by a fresh process, and asked as programs and the suite's probes ask it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

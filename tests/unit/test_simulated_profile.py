@@ -1,7 +1,5 @@
 """Profiles of simulated hosts: the grammar, and what follows from driver, GPU and failure."""
 
-from __future__ import annotations
-
 import pytest
 
 from envbuilder.catalog.store import load

@@ -1,7 +1,5 @@
 """The display of progress: on terminals of three widths, in pipes, in CI jobs and as JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Whatever bytes a decoder is given, it answers a value or raises one exception."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

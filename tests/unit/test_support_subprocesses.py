@@ -1,7 +1,5 @@
 """Programs of others: one error, bounds on time and output, and no process that outlives the one that started it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What others wrote steers no terminal, forges no line and orders nothing of a CI system; progress is plain lines."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,7 +1,5 @@
 """Reading YAML: every problem at once, each with its line; texts stay as they were written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The page of traps: twenty of them, each whole, each command really run, each message known to `reproduce`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Versions: their spellings and abbreviations, and what unknown ones agree with."""
 
-from __future__ import annotations
-
 import pytest
 
 from envbuilder import versions

@@ -1,7 +1,5 @@
 """Files are written whole or not at all, and content keys see every byte."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading
