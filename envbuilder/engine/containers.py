@@ -320,10 +320,7 @@ def _result(connection: Connection, container: str, limit: _Limit) -> ContainerR
     if code and not limit.killed and not out_of_memory:
         _check_end(connection, container)
     return ContainerResult(
-        exit_code=code,
-        timed_out=limit.reached,
-        out_of_memory=out_of_memory,
-        seconds=time.monotonic() - limit.started,
+        exit_code=code, timed_out=limit.reached, out_of_memory=out_of_memory, seconds=time.monotonic() - limit.started
     )
 
 

@@ -137,10 +137,7 @@ INDEXES = [
     }.items()
 ]  # fmt: skip
 AT_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:{port}"}
-HONEST = {
-    "/_ping": just("OK"),
-    "/version": just('{"ApiVersion":"1.41","Version":"20.10.24","MinAPIVersion":"1.12"}'),
-}
+HONEST = {"/_ping": just("OK"), "/version": just('{"ApiVersion":"1.41","Version":"20.10.24","MinAPIVersion":"1.12"}')}
 CLEAN = ("clean", "--dry-run")
 ONE = '{"Id":"sha256:1","RepoTags":["a:b"]}'
 VARIABLES = '{"Id":"sha256:1","Config":{"Env":['

@@ -58,13 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workspace, 
     (folder / "base").mkdir()
     libraries = " ".join(f"lib{name}.so*" for name in NAMES) + " libnvrtc-builtins.so*"
     (folder / "base/Dockerfile").write_text(
-        LAID_OUT.format(
-            whole=whole.record.reference,
-            system=SYSTEM,
-            cuda=CUDA,
-            folder=FOLDER,
-            libraries=libraries,
-        )
+        LAID_OUT.format(whole=whole.record.reference, system=SYSTEM, cuda=CUDA, folder=FOLDER, libraries=libraries)
     )
     with docker_registry(folder / "registry") as host:
         name = f"{host}/nvidia/cuda:{CUDA}-cudnn8-runtime"

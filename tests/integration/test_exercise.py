@@ -23,12 +23,7 @@ from envbuilder.image.layers import carried_out
 from envbuilder.support import decoding
 from envbuilder.workspace import Workspace
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.network,
-    pytest.mark.full,
-    pytest.mark.timeout(3600),
-]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(3600)]
 
 PLACE = "/exercise"
 """Where the folder of the host lies in the container."""

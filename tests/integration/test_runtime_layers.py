@@ -23,12 +23,7 @@ from envbuilder.validation.image_files import read_image
 from envbuilder.validation.layer_scan import FileRow
 from envbuilder.workspace import Workspace, write_atomically
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.network,
-    pytest.mark.full,
-    pytest.mark.timeout(3600),
-]
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.full, pytest.mark.timeout(3600)]
 HERE = Workspace(Path(__file__).parents[2])
 TAG = "envbuilder-test/layers"
 LONG_AGO = 1_000_000_000

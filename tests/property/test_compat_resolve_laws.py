@@ -6,15 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
-from small_catalogs import (
-    CUDNNS,
-    GPUS,
-    TOOLKITS,
-    WHEELS,
-    catalogs,
-    combinations,
-    targets,
-)
+from small_catalogs import CUDNNS, GPUS, TOOLKITS, WHEELS, catalogs, combinations, targets
 
 from envbuilder.catalog.model import Catalog
 from envbuilder.catalog.rows import TensorflowRelease

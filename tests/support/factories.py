@@ -199,14 +199,7 @@ def upgrade(text: str = "a note") -> UpgradeDocument:
         decision="REJECT",
         policy="default",
         clauses=(
-            Clause(
-                clause="max_start_ratio",
-                says=text,
-                otherwise="reject",
-                state="violated",
-                limit=1.25,
-                found="1.6",
-            ),
+            Clause(clause="max_start_ratio", says=text, otherwise="reject", state="violated", limit=1.25, found="1.6"),
         ),
         differences=Differences(
             packages=(

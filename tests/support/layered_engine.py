@@ -69,12 +69,7 @@ class LayeredEngine(FakeEngine):
         for one in self.layers[image.id]:
             blob = repository.put_blob(gzip.compress(one, mtime=0), GZIP_LAYER)
             described.append({"mediaType": GZIP_LAYER, "digest": blob.digest, "size": blob.size})
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": DOCKER_MANIFEST,
-            "config": described[0],
-            "layers": described[1:],
-        }
+        manifest = {"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": described[0], "layers": described[1:]}
         content = json.dumps(manifest).encode()
         repository.put_manifest(tag, content, DOCKER_MANIFEST)
         return digest_of(content)

@@ -11,14 +11,7 @@ from made_bases import DIGEST, IMAGE, PLAIN, SONAMES, WITH_CUDA, keep
 
 from envbuilder.catalog.base_facts import BaseFacts
 from envbuilder.catalog.store import load
-from envbuilder.choice import (
-    VETTED,
-    choose,
-    choose_all,
-    find_matrix,
-    local_matrices,
-    read_known,
-)
+from envbuilder.choice import VETTED, choose, choose_all, find_matrix, local_matrices, read_known
 from envbuilder.errors import EnvbuilderError, InputError, UnsatisfiableError, UsageError
 from envbuilder.finding import Code
 from envbuilder.jobs.plan import PlanOptions, plan_matrix

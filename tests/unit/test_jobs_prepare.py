@@ -28,11 +28,7 @@ def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeyp
     """The first lock is new, an equal one unchanged, and another version of a system's package changed."""
     (tmp_path / "m.yaml").write_text(
         json.dumps(
-            {
-                "name": "ours",
-                "system_packages": ["git"],
-                "include": [{"tensorflow": "2.20.0", "os": "debian-bookworm"}],
-            }
+            {"name": "ours", "system_packages": ["git"], "include": [{"tensorflow": "2.20.0", "os": "debian-bookworm"}]}
         )
     )
     workspace, version = Workspace(tmp_path), ["1"]

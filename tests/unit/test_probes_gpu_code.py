@@ -98,12 +98,7 @@ def test_missing_architecture_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.parametrize(
     ("wanted", "found", "agree"),
-    [
-        ("12.5", "12.5.1", True),
-        ("12.5.1", "12.3", False),
-        ("9.3", "9", True),
-        ("9", "8", False),
-    ],
+    [("12.5", "12.5.1", True), ("12.5.1", "12.3", False), ("9.3", "9", True), ("9", "8", False)],
 )
 def test_versions_agree_in_common_parts(wanted: str, found: str, *, agree: bool) -> None:
     assert same(wanted, found) is agree

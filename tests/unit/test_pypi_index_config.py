@@ -21,15 +21,7 @@ from envbuilder.image import lockfile
 from envbuilder.image.host_settings import host_files
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.pypi.client import IndexUnavailableError, PackageIndex
-from envbuilder.pypi.index_config import (
-    IndexConfig,
-    configured,
-    default_index,
-    for_uv,
-    origin,
-    pip_settings,
-    read,
-)
+from envbuilder.pypi.index_config import IndexConfig, configured, default_index, for_uv, origin, pip_settings, read
 
 ROOT = Path(__file__).parents[2]
 PLACES = {
@@ -174,12 +166,7 @@ UV: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     ),
     "all variables": (
         {"uv user": row("f", MAIN)},
-        {
-            "UV_INDEX": f"{AT}a",
-            "UV_EXTRA_INDEX_URL": f"{AT}b",
-            "UV_INDEX_URL": f"{AT}c",
-            "UV_DEFAULT_INDEX": f"{AT}d",
-        },
+        {"UV_INDEX": f"{AT}a", "UV_EXTRA_INDEX_URL": f"{AT}b", "UV_INDEX_URL": f"{AT}c", "UV_DEFAULT_INDEX": f"{AT}d"},
     ),
     "the table for pip": ({"uv user": old("a") + "[pip]\n" + old("b")}, {}),
     "explicit ones are for others": ({"uv user": row("a", MAIN) + row("b", 'name = "b"\nexplicit = true\n')}, {}),

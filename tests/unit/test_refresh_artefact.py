@@ -55,8 +55,7 @@ def test_build_info_of_every_era(source: str, expected: BuildInfo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
-    [("sm_35", "3.5"), ("compute_80", "8.0"), ("sm_120", "12.0"), ("sm_90a", "9.0"), ("7.5", "7.5")],
+    ("code", "text"), [("sm_35", "3.5"), ("compute_80", "8.0"), ("sm_120", "12.0"), ("sm_90a", "9.0"), ("7.5", "7.5")]
 )
 def test_capabilities(code: str, text: str) -> None:
     assert capability(code) == text

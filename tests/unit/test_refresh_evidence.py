@@ -78,11 +78,7 @@ def test_runpath_and_functions_are_found_at_any_piece_size(before: bytes, size: 
 
 @pytest.mark.parametrize(
     ("content", "folders"),
-    [
-        (RUNPATH + b"..$ORIGIN/../nvidia/nccl/lib\0", FOLDERS),
-        (RUNPATH[:-1], None),
-        (b"\x7fELFno such text", None),
-    ],
+    [(RUNPATH + b"..$ORIGIN/../nvidia/nccl/lib\0", FOLDERS), (RUNPATH[:-1], None), (b"\x7fELFno such text", None)],
     ids=["a later text is the program's", "incomplete", "none"],
 )
 def test_first_complete_runpath_is_the_objects_own(content: bytes, folders: tuple[str, ...] | None) -> None:

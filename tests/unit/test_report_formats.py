@@ -11,16 +11,7 @@ from typing import Any
 
 import pytest
 import xmlschema
-from factories import (
-    check,
-    digest,
-    environment,
-    failed_verdict,
-    finding,
-    gpu_verdict,
-    inconclusive_verdict,
-    verdict,
-)
+from factories import check, digest, environment, failed_verdict, finding, gpu_verdict, inconclusive_verdict, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import Failure, JUnitXml
@@ -143,9 +134,7 @@ def test_metrics_speak_of_the_newest_verdict() -> None:
 
 def test_units_are_base_units() -> None:
     measured = {"a": Measurement(1.5, "GB"), "b": Measurement(2.0, "furlong"), "c": Measurement(0.5, "1")}
-    families = parser.text_string_to_metric_families(
-        prometheus((verdict(checks=(check(measurements=measured),)),)),
-    )
+    families = parser.text_string_to_metric_families(prometheus((verdict(checks=(check(measurements=measured),)),)))
     samples = {
         (one.name, one.labels["name"]): one.value
         for family in families
