@@ -101,7 +101,7 @@ def test_greedy_container_ends_in_time_and_leaves_nothing(engine: DockerEngine, 
     assert again.exit_code == 0
 
 
-def test_a_running_process_of_a_container_is_found(engine: DockerEngine, image: str) -> None:
+def test_running_process_of_a_container_is_found(engine: DockerEngine, image: str) -> None:
     mark = uuid4().hex
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, engine, image, Greed("", "sleep 3"), mark)
