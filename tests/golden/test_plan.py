@@ -25,7 +25,7 @@ def _frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", NEWEST, ids=[case["name"] for case in NEWEST])
-def test_the_newest_is_what_the_facts_say(case: dict[str, Any]) -> None:
+def test_newest_is_what_the_facts_say(case: dict[str, Any]) -> None:
     asked = ["--newest", *shlex.split(case["ask"]), "--format", "json"]
     result = CliRunner().invoke(command, asked)
     (found,) = json.loads(result.stdout)["newest"]
@@ -43,7 +43,7 @@ def test_the_newest_is_what_the_facts_say(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", MATRICES, ids=[case["name"] for case in MATRICES])
-def test_a_matrix_is_planned_as_the_facts_say(case: dict[str, Any], tmp_path: Path) -> None:
+def test_matrix_is_planned_as_the_facts_say(case: dict[str, Any], tmp_path: Path) -> None:
     matrix = tmp_path / "matrix.yaml"
     matrix.write_text(yaml.safe_dump(case["matrix"]))
     asked = [str(matrix), *shlex.split(case.get("ask", ""))]
