@@ -54,7 +54,7 @@ def index() -> Iterator[Site]:
         yield site
 
 
-def test_a_teams_matrix_is_built_and_judged(index: Site, tmp_path: Path) -> None:
+def test_teams_matrix_is_built_and_judged(index: Site, tmp_path: Path) -> None:
     (tmp_path / "app.conf").write_text("a=1\n")
     (tmp_path / "ours.j2").write_text(TEMPLATE)
     wish = {

@@ -116,7 +116,7 @@ def private(tmp_path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
             shutil.rmtree(trusted)
 
 
-def test_a_private_registry_with_a_password_and_its_own_authority(
+def test_private_registry_with_a_password_and_its_own_authority(
     desk: Desk, private: tuple[str, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, forget = private

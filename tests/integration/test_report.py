@@ -96,7 +96,7 @@ def test_it_renders_without_a_complaint_and_without_the_network(opened) -> None:
     assert [request.partition(":")[0] for request in opened.requests] == ["file"]
 
 
-def test_the_policy_blocks_what_should_never_be_asked_for(opened) -> None:
+def test_policy_blocks_what_should_never_be_asked_for(opened) -> None:
     asked = "fetch('https://example.org/x').then(() => 'went out', () => 'refused')"
     assert opened.js(asked) == "refused"
     assert [request for request in opened.requests if not request.startswith("file:")] == []
@@ -115,7 +115,7 @@ def test_searching_leaves_what_matches(opened) -> None:
     assert len(visible(opened, "#environments article")) == 11
 
 
-def test_a_verdict_can_be_unchecked(opened) -> None:
+def test_verdict_can_be_unchecked(opened) -> None:
     opened.js("document.querySelector('#filter input[value=PASSED]').click()")
     assert len(visible(opened, "#environments article")) == 2
     assert all("FAILED" in text or "INCONCLUSIVE" in text for text in visible(opened, "#history .badge"))
@@ -216,7 +216,7 @@ def test_everything_is_reached_by_keyboard(opened) -> None:
     assert opened.js("Array.from(document.querySelectorAll('a, button, input, summary')).every(e => e.tabIndex >= 0)")
 
 
-def test_a_link_into_the_page_opens_its_card(chromium, page) -> None:
+def test_link_into_the_page_opens_its_card(chromium, page) -> None:
     chromium.open(page, "#env-tf2.14.0-py311-cpu-bookworm")
     opened = "document.getElementById('env-tf2.14.0-py311-cpu-bookworm').querySelector('details').open"
     assert chromium.js(opened) is True

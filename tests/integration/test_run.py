@@ -71,7 +71,7 @@ def test_tensorboard_starts(folder: Path) -> None:
 @pytest.mark.parametrize(
     "asked", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)], ids=lambda asked: asked.name
 )
-def test_an_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -> None:
+def test_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -> None:
     client = docker.from_env()
     kept = (folder / "out" / QUICKSTART / "verdict.json").read_bytes()
     process = subprocess.Popen(
@@ -93,7 +93,7 @@ def test_an_interrupt_leaves_no_container(folder: Path, asked: signal.Signals) -
     assert (folder / "out" / QUICKSTART / "verdict.json").read_bytes() == kept
 
 
-def test_the_final_image_holds_no_tools_and_no_trace_of_the_host(folder: Path) -> None:
+def test_final_image_holds_no_tools_and_no_trace_of_the_host(folder: Path) -> None:
     script = (
         "import os, shutil, sys, glob;"
         "print(os.getuid(), [t for t in ('gcc', 'cc', 'uv', 'make') if shutil.which(t)],"

@@ -41,7 +41,7 @@ def tool() -> Iterator[str]:
     engine.remove(TAG)
 
 
-def test_an_ordinary_user_of_the_image_reaches_the_engine_and_the_mounted_folder(tool: str, tmp_path: Path) -> None:
+def test_ordinary_user_of_the_image_reaches_the_engine_and_the_mounted_folder(tool: str, tmp_path: Path) -> None:
     repository(tmp_path)
     tmp_path.chmod(0o755)
 

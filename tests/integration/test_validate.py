@@ -177,7 +177,7 @@ def test_image_with_one_more_layer_is_read(
         engine.remove(DERIVED)
 
 
-def test_an_image_by_its_name_alone_is_known_by_what_it_carries(
+def test_image_by_its_name_alone_is_known_by_what_it_carries(
     engine: DockerEngine, request_for_cpu: ValidationRequest
 ) -> None:
     extra = row("extra", "cpu", "misbehaving_probes:well", needs=("import",))
@@ -209,7 +209,7 @@ def foreign(
     engine.remove(FOREIGN)
 
 
-def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
+def test_image_of_others(engine: DockerEngine, foreign: str) -> None:
     verdict = validate(engine, ValidationRequest(image=foreign, catalog=load()))
     assert verdict.environment is None
     assert "locked" not in {one.name for one in verdict.checks}
@@ -217,7 +217,7 @@ def test_an_image_of_others(engine: DockerEngine, foreign: str) -> None:
     assert (verdict.verdict, red) == ("FAILED", {Code.USER_START}), verdict.reasons
 
 
-def test_an_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
+def test_image_without_tensorflow_is_refused(engine: DockerEngine) -> None:
     system = next(row for row in load().systems if row.name == "debian-bookworm")
     base = ensure_base(engine, system, cache_dir() / "bases", lambda *_: None)
     with pytest.raises(UsageError, match="no Python in it has TensorFlow"):
