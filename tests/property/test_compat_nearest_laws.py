@@ -69,7 +69,7 @@ def given_up(wish: Wish, near: Near[Any] | None, catalog: Catalog) -> Given_up |
 
 @examples(6)
 @given(questions)
-def test_the_nearest_installable_is_what_trying_everything_finds(question: Question) -> None:
+def test_nearest_installable_is_what_trying_everything_finds(question: Question) -> None:
     works = cache(lambda asked: compatible(findings_of(asked, CATALOG)) is True)
     near = nearest(question, Installable(CATALOG))
     assert given_up(question, near, CATALOG) == tried(question, works, CATALOG)
@@ -83,7 +83,7 @@ def test_the_nearest_installable_is_what_trying_everything_finds(question: Quest
 
 @examples(100)
 @given(catalogs(), st.one_of(combinations, full_combinations), targets)
-def test_the_nearest_buildable_is_what_trying_everything_finds(
+def test_nearest_buildable_is_what_trying_everything_finds(
     catalog: Catalog, wish: Combination, wished: Targets
 ) -> None:
     resolver = Resolver(catalog, wished)

@@ -87,7 +87,7 @@ def satisfiable(combination: Combination, catalog: Catalog, wished: Targets) -> 
 
 @examples(133)
 @given(catalogs(), combinations, targets)
-def test_the_resolver_agrees_with_brute_force_and_names_what_it_chose(
+def test_resolver_agrees_with_brute_force_and_names_what_it_chose(
     catalog: Catalog, combination: Combination, wished: Targets
 ) -> None:
     result = resolve(combination, catalog, wished)
@@ -105,7 +105,7 @@ def test_the_resolver_agrees_with_brute_force_and_names_what_it_chose(
 
 @examples(40)
 @given(catalogs(), combinations, targets, st.randoms(use_true_random=False))
-def test_the_order_of_rows_is_irrelevant(catalog: Catalog, combination: Combination, wished: Targets, random) -> None:
+def test_order_of_rows_is_irrelevant(catalog: Catalog, combination: Combination, wished: Targets, random) -> None:
     other = msgspec.structs.replace(
         catalog,
         tensorflow=tuple(random.sample(catalog.tensorflow, len(catalog.tensorflow))),

@@ -56,7 +56,7 @@ def test_findings_do_not_depend_on_order_and_each_rule_gives_only_its_own_codes(
 
 @examples(40)
 @given(questions, st.sampled_from([row for row in CATALOG.drivers if row.production]))
-def test_a_branch_alone_is_its_newest_production_release(question: Question, branch: DriverBranch) -> None:
+def test_branch_alone_is_its_newest_production_release(question: Question, branch: DriverBranch) -> None:
     known = branch.production
     bare = findings_of(msgspec.structs.replace(question, driver=branch.branch), CATALOG)
     whole = [findings_of(msgspec.structs.replace(question, driver=release), CATALOG) for release in known]
@@ -91,7 +91,7 @@ def test_what_is_chosen_is_exactly_what_was_not_given(question: Question) -> Non
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.full)])
-def test_a_newer_driver_loses_nothing_unless_its_branch_dropped_the_gpu(step: int) -> None:
+def test_newer_driver_loses_nothing_unless_its_branch_dropped_the_gpu(step: int) -> None:
     """Along the branches, yes turns to no only with a dropped GPU, for (a seventh of) all releases and capabilities.
 
     Forward compatibility is the exception that the vendor makes: it names branches, and newer ones are not among them.

@@ -64,7 +64,7 @@ CATALOG = load()
 TOLD: Catalog = told(CATALOG)
 
 
-def test_the_texts_refuse() -> None:
+def test_texts_refuse() -> None:
     assert Told("12.5") == "12.5"
     assert Told("12.5") != "12.6"
     assert isinstance(TOLD.tensorflow[0].version, Told)
@@ -104,7 +104,7 @@ bounds = st.one_of(
 @examples(200)
 @example([">2.15.0"], ",")
 @given(st.lists(bounds, min_size=1, max_size=4), st.sampled_from([",", ", "]))
-def test_a_range_admits_what_packaging_admits(parts: list[str], comma: str) -> None:
+def test_range_admits_what_packaging_admits(parts: list[str], comma: str) -> None:
     text = comma.join(parts)
     read = versions.bounds(text)
     assert read is not None
