@@ -78,5 +78,5 @@ def test_no_gpu_of_the_catalogue_is_another_vendors(row: Gpu) -> None:
         ("NVIDIA A100-SXM4-40GB", ""),
     ],
 )
-def test_the_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
+def test_series_of_a_virtual_gpu_says_whether_it_has_cuda(text: str, series: str) -> None:
     assert gpu_names.read(text).series == series

@@ -55,12 +55,12 @@ def test_keys_are_unique() -> None:
         assert len(names) == len(set(names))
 
 
-def test_a_key_given_twice_is_refused() -> None:
+def test_key_given_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"gpus\.yaml:2"):
         store.parse((("gpus.yaml", b"gpus:\n- name: A\n  name: B\n"),))
 
 
-def test_the_cache_is_a_convenience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_is_a_convenience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fresh = store.load.__wrapped__
     assert fresh() == CATALOG
@@ -119,7 +119,7 @@ def test_cuda_wheels_are_what_it_was_built_with(row: TensorflowRelease) -> None:
     assert {library_search.folder_of(soname) for soname in row.libraries} <= brought
 
 
-def test_the_vetted_releases_are_pinned() -> None:
+def test_vetted_releases_are_pinned() -> None:
     """Every GPU release since the extra exists (2.14) has its CUDA wheels; 2.12 is the first with any."""
     for row in GPU_BUILDS:
         if row.package == "tensorflow":
@@ -264,7 +264,7 @@ def test_start_up_is_fast() -> None:
 
 
 @pytest.mark.parametrize("kind", typing.get_type_hints(Tables).values(), ids=str)
-def test_a_kind_of_fact_without_chosen_columns_is_shown_whole(kind: object) -> None:
+def test_kind_of_fact_without_chosen_columns_is_shown_whole(kind: object) -> None:
     row_type = typing.get_args(kind)[0]
     titles = [title for title, _ in listing.own_columns(row_type)]
     own = set(row_type.__struct_fields__) - {"source", "verified", "note"}
@@ -295,7 +295,7 @@ def test_listing_covers_the_model() -> None:
         ("python:3.9-slim-bullseye", "python-3.9", "3.9", "2.31"),
     ],
 )
-def test_an_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
+def test_official_image_is_its_system(name: str, system: str, python: str, glibc: str) -> None:
     found = CATALOG.plain_image(name)
     assert found is not None
     assert found.system is not None

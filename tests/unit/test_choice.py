@@ -162,7 +162,7 @@ PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
         ("certificates: [ca.crt]", "ca.crt", PEM, ""),
     ],
 )
-def test_a_file_that_a_matrix_names_is_checked_before_anything_is_built(
+def test_file_that_a_matrix_names_is_checked_before_anything_is_built(
     tmp_path: Path, key: str, name: str, content: str | None, text: str
 ) -> None:
     path = tmp_path / "m.yaml"
@@ -275,7 +275,7 @@ def test_settings_that_do_not_fit_name_their_file(tmp_path: Path, text: str) -> 
         settings_of(project(tmp_path, envbuilder_toml=text))
 
 
-def test_a_mistyped_base_suggests_the_matrix_s_own(tmp_path: Path) -> None:
+def test_mistyped_base_suggests_the_matrix_s_own(tmp_path: Path) -> None:
     keep(tmp_path, PLAIN)
     path = Path(matrix(tmp_path))
     path.write_text(path.read_text().replace("os: [corp]", "os: [crop]"))
@@ -284,7 +284,7 @@ def test_a_mistyped_base_suggests_the_matrix_s_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("package", "warned"), [("libgomp1", True), ("libgomp1=12.2.0-14", False)])
-def test_a_system_package_without_a_version_on_an_own_base_is_a_warning(
+def test_system_package_without_a_version_on_an_own_base_is_a_warning(
     tmp_path: Path, package: str, *, warned: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(tmp_path, PLAIN)

@@ -36,7 +36,7 @@ ASKED = (
 
 
 @pytest.mark.parametrize("words", ASKED)
-def test_the_json_holds_what_the_table_shows(words: str) -> None:
+def test_json_holds_what_the_table_shows(words: str) -> None:
     table = CliRunner().invoke(command, words.split()).stdout
     document = json.loads(CliRunner().invoke(command, [*words.split(), "--format", "json"]).stdout)
     jsonschema.Draft202012Validator(schema("check")).validate(document)
@@ -68,7 +68,7 @@ def same_minor(candidate: Candidate, _catalog: Catalog) -> Iterator[Finding]:
         (("a==1", "b==1", "c==1"), ("a==1", "b==1"), [Change("c", "1", None)]),
     ],
 )
-def test_the_nearest_gives_up_the_pins_that_any_rule_refuses(
+def test_nearest_gives_up_the_pins_that_any_rule_refuses(
     pins: tuple[str, ...], kept: tuple[str, ...], changes: list[Change], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "RULES", (*rules.RULES, Rule("python", (Code.PACKAGE_CONFLICT,), same_minor)))

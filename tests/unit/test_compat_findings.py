@@ -63,13 +63,13 @@ CALLS = list(calls())
 
 
 @pytest.mark.parametrize(("code", "variant", "text"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_finding_is_written_by_a_rule_that_gives_its_fields(code: Code, variant: str, text: FindingText) -> None:
+def test_finding_is_written_by_a_rule_that_gives_its_fields(code: Code, variant: str, text: FindingText) -> None:
     writers = [names for codes, variants, names in CALLS if code in codes and variant in variants]
     assert any(fields_of(text) <= names for names in writers), (code, variant, fields_of(text), writers)
 
 
 @pytest.mark.parametrize(("code", "variant", "text"), TEXTS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_finding_is_sentences_with_a_fix(code: Code, variant: str, text: FindingText) -> None:
+def test_finding_is_sentences_with_a_fix(code: Code, variant: str, text: FindingText) -> None:
     found = written(code, variant, ("s", "s"), **{name: f"<{name}>" for name in fields_of(text)})
     assert found.message.endswith((".", "?"))
     assert found.fix.endswith(".")

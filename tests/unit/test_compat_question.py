@@ -33,7 +33,7 @@ KERNEL = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13 
         ({"tensorflow": "2.20.0", "base_image": "-it"}, "--base-image"),
     ],
 )
-def test_a_wrong_option_is_refused_with_a_hint(options, expected) -> None:
+def test_wrong_option_is_refused_with_a_hint(options, expected) -> None:
     with pytest.raises(UsageError) as caught:
         question(QuestionOptions(**options))
     assert expected in str(caught.value)
@@ -64,7 +64,7 @@ def test_a_wrong_option_is_refused_with_a_hint(options, expected) -> None:
         ("", ""),
     ],
 )
-def test_a_text_names_one_driver_or_stays_as_it_is(text: str, driver: str) -> None:
+def test_text_names_one_driver_or_stays_as_it_is(text: str, driver: str) -> None:
     assert driver_in(text) == driver
 
 
@@ -76,7 +76,7 @@ def test_every_release_of_the_catalogue_is_itself() -> None:
 
 
 @given(st.text(alphabet="0123456789.Rrx*- v:", max_size=40))
-def test_a_found_driver_is_part_of_the_text(text: str) -> None:
+def test_found_driver_is_part_of_the_text(text: str) -> None:
     found = driver_in(text)
     digits = "".join(one for one in text if one.isdigit())
     assert found in text or "".join(one for one in found if one.isdigit()) in digits

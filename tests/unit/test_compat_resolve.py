@@ -19,7 +19,7 @@ CATALOG = load()
     ("version", "flavor", "folders"),
     [("2.13.1", "gpu", ("*",)), ("2.20.0", "gpu", ()), ("2.21.0", "gpu", ("cusolver",)), ("2.13.1", "cpu", ())],
 )
-def test_an_environment_names_what_the_loader_has_to_be_told_of(
+def test_environment_names_what_the_loader_has_to_be_told_of(
     version: str, flavor: str, folders: tuple[str, ...]
 ) -> None:
     assert resolved(tensorflow=version, flavor=flavor).loader_folders == folders
@@ -40,7 +40,7 @@ def test_ids_tell_combinations_apart_and_are_valid_tags() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", name) for name in names)
 
 
-def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None:
+def test_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None:
     assert resolved(os=None).requirements == ("tensorflow-cpu==2.20.0",)
     without = msgspec.structs.replace(
         CATALOG, tensorflow=tuple(row for row in CATALOG.tensorflow if row.package != "tensorflow-cpu")
@@ -58,7 +58,7 @@ def test_a_cpu_image_takes_the_small_distribution_where_it_has_a_wheel() -> None
         ({"tensorflow": "2.18.1", "flavor": "gpu", "cuda": "11.8"}, Code.CUDA_MISMATCH),
     ],
 )
-def test_a_reported_mismatch_is_built_and_kept_as_a_finding(combination: dict[str, Any], code: Code) -> None:
+def test_reported_mismatch_is_built_and_kept_as_a_finding(combination: dict[str, Any], code: Code) -> None:
     asked = Combination(**combination)
     assert isinstance(resolve(asked, CATALOG), Rejection)
     reported = resolve(asked, CATALOG, as_reported=True)

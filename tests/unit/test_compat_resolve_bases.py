@@ -63,12 +63,12 @@ def test_plan_and_check_agree_on_a_base_that_brings_cuda(driver: str, gpu: str) 
         assert ours == said, (one.id, driver, gpu)
 
 
-def test_an_image_of_another_registry_is_not_taken_for_the_published_one() -> None:
+def test_image_of_another_registry_is_not_taken_for_the_published_one() -> None:
     assert CATALOG.system(CUDA_11_0) is not None
     assert CATALOG.system(f"registry.example.org/{CUDA_11_0}") is None
 
 
-def test_a_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
+def test_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
     found = resolved(tensorflow="2.4.4", os=CUDA_11_0)
     assert (found.cuda, found.libraries) == (None, ())
     assert found.on_registry_base is not None
@@ -84,7 +84,7 @@ def test_a_cpu_environment_on_such_a_base_does_not_claim_its_cuda() -> None:
         ("debian-trixie-cuda", "2.20.0", "12.4", "9.3.0.75", "nvidia-cudnn-cu12"),
     ],
 )
-def test_the_distribution_s_cuda_is_judged_as_a_base_s(os: str, version: str, cuda: str, cudnn: str, line: str) -> None:
+def test_distribution_s_cuda_is_judged_as_a_base_s(os: str, version: str, cuda: str, cudnn: str, line: str) -> None:
     found = resolved(tensorflow=version, os=os, flavor="gpu")
     assert (found.cuda, found.cudnn, found.cuda_wheels, found.loader_folders) == (cuda, cudnn, (), ())
     assert found.packaged_cuda is not None

@@ -31,7 +31,7 @@ def test_drivers_of_a_toolkit_for_windows_have_the_branch_of_those_for_linux_and
             assert reaches_minimum(with_driver(driver), toolkit)
 
 
-def test_a_host_with_a_number_of_windows_never_gets_one_of_linux() -> None:
+def test_host_with_a_number_of_windows_never_gets_one_of_linux() -> None:
     for number in (number for row in CATALOG.drivers for number in row.windows):
         host = with_driver(f"{number}.50")
         assert host.windows == number
@@ -54,12 +54,12 @@ def test_a_host_with_a_number_of_windows_never_gets_one_of_linux() -> None:
         (None, "525.60.13", "tesla", None),
     ],
 )
-def test_the_requirement_is_evaluated_as_the_runtime_does(cuda, driver, brand, met) -> None:
+def test_requirement_is_evaluated_as_the_runtime_does(cuda, driver, brand, met) -> None:
     assert requirement_met(REQUIREMENT, cuda=cuda, driver=driver, brand=brand, capability=None) is met
     assert requirement_met("", cuda=cuda, driver=driver, brand=brand, capability=None) is True
 
 
 @pytest.mark.parametrize("text", ["cuda", "cuda>>1", "colour=red", "cuda>=12.5,,brand=tesla"])
-def test_an_invalid_condition_is_refused(text) -> None:
+def test_invalid_condition_is_refused(text) -> None:
     with pytest.raises(ValueError, match="NVIDIA_REQUIRE_CUDA"):
         requirement_met(text, cuda="1.0", driver="1.0", brand="tesla", capability=None)

@@ -42,7 +42,7 @@ def test_keys_are_and_and_values_of_one_key_are_or(selectors, count) -> None:
 
 
 @pytest.mark.parametrize("selector", ["tf2.21*", "tensorflow>2.20", "tensorflow=2.2", "python=3.1", "cuda=11.8"])
-def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
+def test_selector_that_matches_nothing_names_near_misses(selector) -> None:
     with pytest.raises(NothingSelectedError) as caught:
         select(ALL, ("flavor=cpu", selector))
     assert caught.value.exit_code == 3
@@ -53,7 +53,7 @@ def test_a_selector_that_matches_nothing_names_near_misses(selector) -> None:
     "selector",
     ["colour=red", "tensorflow=new", "python=3.11 3.12", "colour>3", "tensorflow>new", "flavor=cpu,colour=red"],
 )
-def test_a_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
+def test_selector_that_makes_no_sense_is_a_usage_error(selector) -> None:
     with pytest.raises(UsageError):
         select(ALL, (selector,))
 

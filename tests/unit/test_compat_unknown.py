@@ -55,13 +55,13 @@ def test_what_is_nearest_on_a_day_existed_on_it(version: str, day: str) -> None:
         ("", "2026-01-01", None),
     ],
 )
-def test_a_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of(
+def test_day_after_the_catalogue_is_told_and_from_ninety_days_on_warned_of(
     read_on: str, asked_on: str | None, severity: str | None
 ) -> None:
     assert [row.severity.value for row in newer_than(read_on, asked_on)] == ([severity] if severity else [])
 
 
-def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
+def test_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixture[str]) -> None:
     read = datetime.fromisoformat(CATALOG.read_on).replace(tzinfo=UTC)
     assert warn_of_age(CATALOG, read) is CATALOG
     assert capsys.readouterr() == ("", "")
@@ -70,7 +70,7 @@ def test_an_old_catalogue_is_warned_of_by_the_clock(capsys: pytest.CaptureFixtur
     assert (out, CATALOG.read_on in err) == ("", True)
 
 
-def test_the_first_day_of_a_release_is_a_day_with_it() -> None:
+def test_first_day_of_a_release_is_a_day_with_it() -> None:
     for row in CATALOG.releases():
         first = date.fromisoformat(row.released)
         for day, is_missing in ((first, False), (first - timedelta(days=1), True)):

@@ -126,7 +126,7 @@ def test_every_copied_file_exists_and_every_locked_version_is_installed() -> Non
         assert repacked or all(pin in own or pin in installed for pin in one.lock), one.name
 
 
-def test_the_matrix_has_a_good_environment_for_every_control() -> None:
+def test_matrix_has_a_good_environment_for_every_control() -> None:
     environments = plan(read_matrix(MATRIX), load()).environments
     found = {one.base: environment_of(one.base, environments) for one in CONTROLS}
     assert found["gpu"].flavor == "gpu"
@@ -138,7 +138,7 @@ def test_the_matrix_has_a_good_environment_for_every_control() -> None:
         environment_of("gpu", (found["cpu"],))
 
 
-def test_a_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
+def test_dockerfile_runs_its_steps_as_root_and_restores_the_user() -> None:
     made = (
         instruction("COPY a.so {site}/a.so"),
         *steps({"record": ["b"], "folder": "/x"}),
@@ -249,13 +249,13 @@ SIMULATED = control(Code.DRIVER_TOO_OLD, simulate="driver=470.57.02,gpu=A100")
         (SIMULATED, verdict("FAILED", OLD_DRIVER, simulated=True), ""),
     ],
 )
-def test_a_control_is_right_only_with_its_own_result(control: Control, found: Verdict, why: str) -> None:
+def test_control_is_right_only_with_its_own_result(control: Control, found: Verdict, why: str) -> None:
     wrong = evaluate(control, found).wrong
     assert why in wrong
     assert bool(wrong) is bool(why)
 
 
-def test_a_row_names_the_codes_and_the_checks_that_failed() -> None:
+def test_row_names_the_codes_and_the_checks_that_failed() -> None:
     found = evaluate(OF_AN_ERROR, verdict("FAILED", *TWICE, *IGNORED))
     assert (found.codes, found.red) == ((Code.MISSING_LIBRARY,), ("libraries", "closure"))
     assert evaluate(OF_A_WARNING, verdict("PASSED", SLOW, NEW_WHEEL)).codes == (Code.SLOW_PHASE,)
@@ -280,6 +280,6 @@ def test_one_file_of_a_wheel_is_read_for_this_machine() -> None:
 
 
 @pytest.mark.parametrize(("version", "member"), [("9.1", "lib/a.so"), ("9.1.0", "b")])
-def test_an_unknown_file_of_a_wheel_is_an_error_of_the_index(version: str, member: str) -> None:
+def test_unknown_file_of_a_wheel_is_an_error_of_the_index(version: str, member: str) -> None:
     with pytest.raises(InfrastructureError, match="nvidia-x-cu12"):
         from_wheel(SHELF, FromWheel("nvidia-x-cu12", version, member))

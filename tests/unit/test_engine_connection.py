@@ -326,7 +326,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK does not wait for its ssh
-def test_an_engine_of_another_host_answers_by_the_users_ssh(ssh: Path, tmp_path: Path) -> None:
+def test_engine_of_another_host_answers_by_the_users_ssh(ssh: Path, tmp_path: Path) -> None:
     with answering(tmp_path, images__a=lambda handler: handler.send(b"{}", 404)):
         ssh.write_text(SSH.format(python=sys.executable, path=str(tmp_path / "e.sock")))
         ssh.chmod(0o755)
@@ -338,7 +338,7 @@ def test_an_engine_of_another_host_answers_by_the_users_ssh(ssh: Path, tmp_path:
 
 
 @pytest.mark.parametrize("lacks", ["program", "package"])
-def test_an_engine_by_ssh_without_a_client_says_what_to_install(
+def test_engine_by_ssh_without_a_client_says_what_to_install(
     ssh: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
     if lacks == "package":

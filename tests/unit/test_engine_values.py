@@ -42,7 +42,7 @@ def test_equal_content_gives_equal_archives(tmp_path: Path) -> None:
     assert {member.mtime for member in read(one).values()} == {MODIFIED}
 
 
-def test_an_archive_holds_folders_modes_links_and_long_names(tmp_path: Path) -> None:
+def test_archive_holds_folders_modes_links_and_long_names(tmp_path: Path) -> None:
     long = "/".join(["folder" * 5] * 6) + "/file"
     (tmp_path / "tool").write_bytes(b"#!")
     (tmp_path / "tool").chmod(0o700)

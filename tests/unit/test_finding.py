@@ -36,7 +36,7 @@ def test_every_code_has_its_row_and_every_row_its_code() -> None:
 
 
 @pytest.mark.parametrize("code", list(Code))
-def test_a_code_is_its_name_and_is_explained_by_sentences_with_a_source(code: Code) -> None:
+def test_code_is_its_name_and_is_explained_by_sentences_with_a_source(code: Code) -> None:
     assert code.value == code.name == str(code)
     assert msgspec.json.decode(msgspec.json.encode(code), type=Code) is code
     row = code_texts()[code]
@@ -54,7 +54,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("code", "source"), PAGES)
-def test_a_page_of_the_documentation_names_the_code_that_it_explains(code: Code, source: str) -> None:
+def test_page_of_the_documentation_names_the_code_that_it_explains(code: Code, source: str) -> None:
     path, _, anchor = source.partition("#")
     section = sections((ROOT / path).read_text()).get(anchor)
     assert section is not None, source
@@ -79,7 +79,7 @@ def test_no_two_codes_have_the_same_text() -> None:
         ("protobuf<3.21", Code.PROTOBUF_ABI, ["0.0.0 2.6.4", "2.7.0 2.7.2", "2.8.0 2.8.1", "2.9.0 2.9.0"]),
     ],
 )
-def test_the_releases_that_an_explanation_names_are_the_catalogue_s(cap: str, code: Code, spans: list[str]) -> None:
+def test_releases_that_an_explanation_names_are_the_catalogue_s(cap: str, code: Code, spans: list[str]) -> None:
     bounds = [tuple(map(numbers, span.split())) for span in spans]
     rows = load().releases()
     named = [row.version for row in rows if any(low <= numbers(row.version) <= high for low, high in bounds)]
@@ -87,7 +87,7 @@ def test_the_releases_that_an_explanation_names_are_the_catalogue_s(cap: str, co
     assert f"since {load().first_beyond[cap].released}" in code_texts()[code].cause
 
 
-def test_a_code_is_explained_in_any_case_and_an_unknown_one_has_near_misses(tmp_path: Path) -> None:
+def test_code_is_explained_in_any_case_and_an_unknown_one_has_near_misses(tmp_path: Path) -> None:
     assert explain("ptx_jit", None, tmp_path, load()).explanation is not None
     with pytest.raises(UsageError) as caught:
         explain("PTX_JTI", None, tmp_path, load())

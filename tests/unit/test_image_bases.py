@@ -20,7 +20,7 @@ from envbuilder.image.names import BASE_FROM_LABEL, BASE_KEY_LABEL
 BOOKWORM = next(row for row in load().systems if row.name == "debian-bookworm")
 
 
-def test_a_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
+def test_cached_root_file_system_is_imported_again(tmp_path: Path) -> None:
     key = debian.recipe("bookworm")
     stem = tmp_path / f"debian-bookworm-{key[:12]}"
     stem.with_suffix(".tar").write_bytes(b"root")
@@ -39,7 +39,7 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch, content: str, end: str
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     engine = FakeEngine()
     mirror(tmp_path, monkeypatch, "monday")
@@ -53,7 +53,7 @@ def test_a_bootstrapped_base_is_renewed(tmp_path: Path, monkeypatch: pytest.Monk
     assert ensure_base(engine, BOOKWORM, tmp_path / "cache", pytest.fail) == renewed
 
 
-def test_a_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) -> None:
+def test_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) -> None:
     image = replace(FakeEngine().add("debian:bookworm-slim"), digests=(f"debian@{DIGEST}",))
     engine = FakeEngine(registry={"debian:bookworm-slim": image})
     ensure_base(engine, BOOKWORM, tmp_path, lambda _: None)
@@ -63,7 +63,7 @@ def test_a_registry_base_that_cannot_be_renewed_is_said_to_be(tmp_path: Path) ->
     assert "without --pull" in caught.value.hint
 
 
-def test_an_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_recipes_base_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = FakeEngine()
     engine.add("envbuilder/base:debian-bookworm", b"root", {BASE_KEY_LABEL: "of an older recipe"})
@@ -80,7 +80,7 @@ def test_what_is_not_debian_cannot_be_bootstrapped(tmp_path: Path) -> None:
     assert "docker pull ubuntu:22.04" in caught.value.hint
 
 
-def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror(tmp_path, monkeypatch, "half", "echo E: no key; exit 1")
     with pytest.raises(InfrastructureError, match="E: no key"):
         debian.bootstrap("bookworm", tmp_path / "cache" / "root.tar", lambda _: None)
@@ -88,7 +88,7 @@ def test_a_failed_bootstrap_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("room", [0, 1 << 60])
-def test_the_tree_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+def test_tree_is_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     mirror(tmp_path, monkeypatch, "$TMPDIR")
     monkeypatch.setattr("envbuilder.workspace._MEMORY", tmp_path / "memory")
     monkeypatch.setattr(debian, "_ROOM", room)
@@ -121,14 +121,14 @@ def no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("127.0.0.1:5000/image", None),
     ],
 )
-def test_a_registry_s_images_are_had_from_its_mirror(
+def test_registry_s_images_are_had_from_its_mirror(
     reference: str, mirrored: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org:5000/hub")
     assert sources(reference) == ((mirrored, reference) if mirrored else (reference,))
 
 
-def test_the_variable_outranks_the_file(no_configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_outranks_the_file(no_configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_configuration.parent.mkdir(parents=True)
     no_configuration.write_text('[mirrors]\n"docker.io" = "a.example.org"\n"quay.io" = "b.example.org/quay"\n')
     assert mirrors() == {"docker.io": "a.example.org", "quay.io": "b.example.org/quay"}
@@ -139,7 +139,7 @@ def test_the_variable_outranks_the_file(no_configuration: Path, monkeypatch: pyt
         mirrors()
 
 
-def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
+def test_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
@@ -154,7 +154,7 @@ def test_a_base_comes_from_the_mirror_and_is_named_by_its_digest_there(
     assert ensure_base(engine, BOOKWORM, tmp_path, pytest.fail) == base
 
 
-def test_a_mirror_that_lacks_an_image_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_that_lacks_an_image_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_ENVBUILDER_MIRRORS", "docker.io=mirror.example.org")
     engine = FakeEngine(registry={"team/image:1": FakeEngine().add("team/image:1")})
     assert fetched(engine, "team/image:1", lambda _: None).id
@@ -162,7 +162,7 @@ def test_a_mirror_that_lacks_an_image_is_passed_over(monkeypatch: pytest.MonkeyP
         fetched(engine, "team/image:2", lambda _: None)
 
 
-def test_a_digest_that_the_registry_lacks_is_answered_with_the_command_that_prints_one() -> None:
+def test_digest_that_the_registry_lacks_is_answered_with_the_command_that_prints_one() -> None:
     class Answering(FakeEngine):
         def reach(self, reference: str) -> None:
             raise InfrastructureError(

@@ -114,13 +114,13 @@ CHANGES: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
-def test_a_changed_field_is_another_environment(change: dict[str, object], root: Path) -> None:
+def test_changed_field_is_another_environment(change: dict[str, object], root: Path) -> None:
     merged = {key: value for key, value in {**WHOLE, **change}.items() if value is not None}
     assert chosen(root, merged).id != chosen(root, WHOLE).id
 
 
 @pytest.mark.parametrize("name", ["conf/app.conf", "ours/my.Dockerfile.j2"])
-def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
+def test_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
     environment = chosen(root, WHOLE)
     written(environment, root)
     assert stale(environment, Workspace(root)) == ()
@@ -129,7 +129,7 @@ def test_a_changed_file_makes_the_context_stale(name: str, root: Path) -> None:
     assert stale(environment, Workspace(root))
 
 
-def test_a_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> None:
+def test_changed_lock_of_the_system_makes_the_context_stale(root: Path) -> None:
     environment = chosen(root, WHOLE)
     written(environment, root)
     path = pinned(environment, root)
@@ -148,7 +148,7 @@ def test_nothing_is_written_before_the_system_s_packages_are_pinned(root: Path) 
     assert "envbuilder lock" in (caught.value.hint or "")
 
 
-def test_a_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
+def test_row_adds_to_its_matrix_and_outranks_it(root: Path) -> None:
     row = {"env": {"GREETING": "row", "MORE": "1"}, "user": "rower", "system_packages": ["curl"], "packages": ["six"]}
     environment = chosen(root, WHOLE, row)
     assert environment.added.env == (("GREETING", "row"), ("MORE", "1"))
@@ -164,7 +164,7 @@ def test_nothing_added_is_the_plain_environment(root: Path) -> None:
     assert "additions" not in json.loads(written(environment, root)["environment.json"])
 
 
-def test_a_numeric_user_keeps_the_account(root: Path) -> None:
+def test_numeric_user_keeps_the_account(root: Path) -> None:
     text = written(chosen(root, {"user": "1234:99"}), root)["Dockerfile"]
     assert "USER 1234:99\n" in text
     assert "sh /run/tools/finish envbuilder && find /opt/venv -type d -exec chown envbuilder:0 " in text
@@ -187,7 +187,7 @@ HOSTILE: dict[str, list[object]] = {
 
 @pytest.mark.parametrize("more", [{key: value} for key, values in HOSTILE.items() for value in values], ids=repr)
 @pytest.mark.parametrize("place", ["matrix", "row"])
-def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], place: str, root: Path) -> None:
+def test_hostile_value_is_refused_with_its_place(more: dict[str, object], place: str, root: Path) -> None:
     with pytest.raises(InputError) as caught:
         chosen(root, more if place == "matrix" else {}, more if place == "row" else None)
     (problem,) = caught.value.problems
@@ -196,14 +196,14 @@ def test_a_hostile_value_is_refused_with_its_place(more: dict[str, object], plac
 
 
 @pytest.mark.parametrize("line", ["-r other.txt", "-e .", "https://x/y.whl", "numpy; os_name", "a @ b", "$(id)"])
-def test_a_line_that_is_no_requirement_is_refused_with_its_number(line: str, root: Path) -> None:
+def test_line_that_is_no_requirement_is_refused_with_its_number(line: str, root: Path) -> None:
     (root / "team.txt").write_text(f"six\n\n{line}\n")
     with pytest.raises(InputError) as caught:
         chosen(root, {"requirements": "team.txt"})
     assert [one.line for one in caught.value.problems] == [3]
 
 
-def test_a_requirements_file_that_is_missing_is_named(root: Path) -> None:
+def test_requirements_file_that_is_missing_is_named(root: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.txt"):
         chosen(root, {"requirements": "none.txt"})
 
@@ -222,7 +222,7 @@ def test_a_requirements_file_that_is_missing_is_named(root: Path) -> None:
         ("{% include '/etc/passwd' %}", 0, "/etc/passwd"),
     ],
 )
-def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, says: str, root: Path) -> None:
+def test_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, line: int, says: str, root: Path) -> None:
     """What has a line is found before anything is locked, in every variant."""
     (root / "ours/my.Dockerfile.j2").write_text(text)
     environment = chosen(root, {"template": "ours/my.Dockerfile.j2"})
@@ -233,14 +233,14 @@ def test_a_template_that_cannot_be_rendered_is_the_user_s_mistake(text: str, lin
     assert (problem.path, problem.line) == ("ours/my.Dockerfile.j2", line)
 
 
-def test_a_template_can_use_values_and_names_of_its_parent(root: Path) -> None:
+def test_template_can_use_values_and_names_of_its_parent(root: Path) -> None:
     text = "RUN {{ tools }} {% for one in steps %}{{ one.layer.folder }}{{ loop.index }}{% endfor %}{{ super() }}"
     path = root / "ours/my.Dockerfile.j2"
     path.write_text(f"{{% extends 'Dockerfile.j2' %}}\n{{% block as_root %}}{text}{{% endblock %}}\n")
     check_templates((chosen(root, {"template": "ours/my.Dockerfile.j2"}),), Workspace(root))
 
 
-def test_the_names_that_a_template_may_use_are_those_that_it_gets(root: Path) -> None:
+def test_names_that_a_template_may_use_are_those_that_it_gets(root: Path) -> None:
     """Each is rendered, so that a value that is gone is an error here."""
     parent = render._engine(tuple(templates().items())).parse(templates()["Dockerfile.j2"])
     names = sorted(meta.find_undeclared_variables(parent))

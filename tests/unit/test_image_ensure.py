@@ -67,7 +67,7 @@ def made(workspace: Workspace, engine: FakeEngine, options: BuildOptions | None 
     return ensure(vetted(), load(), workspace, engine, lambda _: None, options or BuildOptions())
 
 
-def test_an_environment_is_built_on_its_base(workspace: Workspace) -> None:
+def test_environment_is_built_on_its_base(workspace: Workspace) -> None:
     engine = engine_with_base()
     steps: list[Step] = []
     copied(runtime(), workspace)
@@ -193,7 +193,7 @@ def test_what_stands_is_not_built_again(workspace: Workspace) -> None:
     assert stored_build(vetted(), workspace) == second
 
 
-def test_a_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
+def test_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace: Workspace) -> None:
     engine = engine_with_base()
     engine.remove(made(workspace, engine).record.reference)
     assert made(workspace, engine).fresh
@@ -205,7 +205,7 @@ def test_a_lost_or_unwanted_image_and_a_damaged_record_are_built_again(workspace
     assert made(workspace, engine_with_base(b"renewed")).fresh
 
 
-def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None:
+def test_record_of_an_earlier_version_still_stands(workspace: Workspace) -> None:
     engine = engine_with_base()
     made(workspace, engine)
     path = workspace.image_record(vetted().id)
@@ -215,7 +215,7 @@ def test_a_record_of_an_earlier_version_still_stands(workspace: Workspace) -> No
     assert (again.fresh, again.record.engine, again.record.builder) == (False, None, "fake 1 fake")
 
 
-def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with_base()
     made(workspace, engine)
     broken = {"Dockerfile.j2": f"FROM {BASE}\nRUN exit 7\n", "tools.lock": "uv==1\n"}
@@ -226,7 +226,7 @@ def test_a_failed_build_leaves_its_log_and_no_record(workspace: Workspace, monke
     assert stored_build(vetted(), workspace) is None
 
 
-def test_a_lock_fits_however_a_requirement_spells_its_version(workspace: Workspace) -> None:
+def test_lock_fits_however_a_requirement_spells_its_version(workspace: Workspace) -> None:
     environment = msgspec.structs.replace(vetted(), requirements=("NumPy==2.0",), cuda_wheels=())
     path = workspace.context(environment.id) / lockfile.LOCK
     write_atomically(path, b"numpy==2.0.0 \\\n    --hash=sha256:" + b"0" * 64 + b"\n")
@@ -236,7 +236,7 @@ def test_a_lock_fits_however_a_requirement_spells_its_version(workspace: Workspa
         ensure_lock(other, load(), workspace)
 
 
-def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:
+def test_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> None:
     environment = msgspec.structs.replace(vetted(), id="another")
     text = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     built = ensure(environment, load(), workspace, engine_with_base(), lambda _: None, BuildOptions(lock=text))
@@ -245,7 +245,7 @@ def test_a_lock_that_is_given_is_the_one_that_is_built(workspace: Workspace) -> 
     assert (workspace.context("another") / "Dockerfile").is_file()
 
 
-def test_a_context_taken_as_stored_is_not_written(workspace: Workspace) -> None:
+def test_context_taken_as_stored_is_not_written(workspace: Workspace) -> None:
     folder = workspace.context(vetted().id)
     write_atomically(folder / "Dockerfile", f"FROM {BASE}\n# as it was committed\n".encode())
     before = folder_contents(folder)
@@ -258,7 +258,7 @@ def test_a_context_taken_as_stored_is_not_written(workspace: Workspace) -> None:
         ensure(vetted(), load(), workspace, engine, lambda _: None, options)
 
 
-def test_the_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace) -> None:
+def test_installer_of_a_registry_base_has_a_base_of_its_own(workspace: Workspace) -> None:
     """A build on an image of others gets a second base, on which the installer runs, whatever Python the first has."""
     environment = choose("classic", ("tensorflow=2.4.4",), Workspace(ROOT), load()).environments[0]
     copied(environment, workspace)
@@ -276,7 +276,7 @@ def runtime() -> Environment:
     return msgspec.structs.replace(vetted(), id=f"{vetted().id}-runtime", variant="runtime")
 
 
-def test_a_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:
+def test_smaller_form_has_the_pins_of_the_larger(workspace: Workspace) -> None:
     smaller = runtime()
     kept = workspace.context(vetted().id) / lockfile.LOCK
     whole = kept.read_text()
@@ -320,7 +320,7 @@ def test_installer_fits_the_python(python: str, pins: list[str]) -> None:
     assert all(one.version == of_stages["uv"].version for one in found if one.name == "uv")
 
 
-def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
+def test_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
     kept = workspace.context(vetted().id) / lockfile.LOCK
     kept.write_text(kept.read_text().replace("tensorflow-cpu==2.20.0", "tensorflow-cpu==2.19.0"))
     engine = engine_with_base()
@@ -332,7 +332,7 @@ def test_a_larger_form_of_other_pins_gives_none(workspace: Workspace) -> None:
     assert not workspace.context(runtime().id).exists()
 
 
-def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) -> None:
+def test_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) -> None:
     copied(runtime(), workspace)
     built = ensure(runtime(), load(), workspace, engine_with_base(), lambda _: None)
     assert {one.reason for one in built.record.omitted} == {"compilers", "symbols", "tests", "unimported", "unnamed"}
@@ -341,7 +341,7 @@ def test_a_runtime_variant_is_built_with_the_stored_lists(workspace: Workspace) 
     assert stored_build(runtime(), workspace) == replace(built, fresh=False)
 
 
-def test_a_step_without_a_folder_makes_the_files_stale(workspace: Workspace) -> None:
+def test_step_without_a_folder_makes_the_files_stale(workspace: Workspace) -> None:
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     folder = next(workspace.images.glob("shared/packages/tensorflow-*"))
     shutil.rmtree(folder)
@@ -351,14 +351,14 @@ def test_a_step_without_a_folder_makes_the_files_stale(workspace: Workspace) -> 
     assert stale(vetted(), workspace)
 
 
-def test_a_folder_that_no_build_uses_is_named(workspace: Workspace) -> None:
+def test_folder_that_no_build_uses_is_named(workspace: Workspace) -> None:
     other = workspace.images / "shared/packages/other-1.0"
     write_atomically(other / lockfile.LOCK, b"other==1.0\n")
     write_atomically(workspace.images / "gone/Dockerfile", b"FROM x\n")
     assert set(unused(workspace, {vetted().id})) == {other, workspace.images / "gone"}
 
 
-def test_a_standalone_folder_has_all_that_its_dockerfile_names(workspace: Workspace, tmp_path: Path) -> None:
+def test_standalone_folder_has_all_that_its_dockerfile_names(workspace: Workspace, tmp_path: Path) -> None:
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text()
     standalone(vetted(), lock, workspace, tmp_path / "alone")
     files = folder_contents(tmp_path / "alone")
@@ -368,7 +368,7 @@ def test_a_standalone_folder_has_all_that_its_dockerfile_names(workspace: Worksp
         standalone(vetted(), lock, workspace, tmp_path / "alone")
 
 
-def test_a_workspace_below_the_users_takes_known_folders_and_makes_the_others(
+def test_workspace_below_the_users_takes_known_folders_and_makes_the_others(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = (workspace.context(vetted().id) / lockfile.LOCK).read_text() + f"rich==1.0 --hash=sha256:{'0' * 64}\n"
@@ -400,7 +400,7 @@ class Talkative(FakeEngine):
         return self.add(request.tag)
 
 
-def test_a_build_s_log_holds_no_credentials(tmp_path: Path) -> None:
+def test_build_s_log_holds_no_credentials(tmp_path: Path) -> None:
     heard: list[Step] = []
     log = tmp_path / "build.log"
     build_logged(BuildRequest(context=tmp_path, tag="a:b"), Talkative(), log, heard.append)
@@ -424,7 +424,7 @@ class Remembering(FakeEngine):
         ("FROM base AS toolset\nFROM base\n", False, [""]),
     ],
 )
-def test_the_installer_s_stage_is_built_first(tmp_path: Path, text: str, no_cache: bool, stages: list[str]) -> None:  # noqa: FBT001 - a row
+def test_installer_s_stage_is_built_first(tmp_path: Path, text: str, no_cache: bool, stages: list[str]) -> None:  # noqa: FBT001 - a row
     (tmp_path / "context").mkdir()
     (tmp_path / "context" / "Dockerfile").write_text(text)
     engine = Remembering()

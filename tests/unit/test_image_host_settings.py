@@ -73,9 +73,7 @@ def test_repository_is_the_variable_or_the_file_or_envbuilders_own(
         assert 'repository = "team/tensorflow"' in str(refused.value.hint)
 
 
-def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_without_a_mirror_takes_that_of_its_base_or_says_so(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not config.exists()
     monkeypatch.setenv("HOME", str(config))
     monkeypatch.setenv("XDG_CONFIG_HOME", "")
@@ -106,7 +104,7 @@ def test_a_host_without_a_mirror_takes_that_of_its_base_or_says_so(
 
 
 @pytest.mark.parametrize("armoured", [False, True])
-def test_a_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -> None:
+def test_repository_is_an_address_and_a_key(config: Path, *, armoured: bool) -> None:
     key = config.parent / "key"
     key.write_bytes(b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nx\n" if armoured else KEY)
     config.write_text(
@@ -160,7 +158,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize("text", TABLES)
-def test_a_table_of_another_form_is_refused(config: Path, text: str) -> None:
+def test_table_of_another_form_is_refused(config: Path, text: str) -> None:
     config.write_bytes(text.encode("latin-1"))
     with pytest.raises(EnvbuilderError, match=r"config\.toml") as failed:
         (mirrors if "mirrors" in text else apt)()
@@ -169,7 +167,7 @@ def test_a_table_of_another_form_is_refused(config: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["/nowhere/key.gpg", "/etc/passwd", "/dev/zero", "/etc"])
-def test_a_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
+def test_file_that_is_not_a_key_is_refused(config: Path, key: str) -> None:
     config.write_text(f'[apt.repositories.nvidia-bullseye]\nurl = "https://p.example.org/x"\nkey = "{key}"\n')
     with pytest.raises(UsageError, match=key):
         repository_files("nvidia-bullseye", "/k")
@@ -188,7 +186,7 @@ def test_tensorflow_gets_the_cuda_that_it_was_built_with(suite: str, tensorflow:
     assert f"cuda-cudart-{cuda.replace('.', '-')}" in found.pinned_packages
 
 
-def test_the_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
+def test_dockerfile_asks_the_hosts_repository_and_names_none() -> None:
     wanted = resolved(os="debian-bullseye-nvidia", tensorflow="2.10.1", flavor="gpu")
     text = f"{'a' * 64}  cuda-cudart-11-2_11.2.152-1_amd64.deb\n"
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: text, CUDNN_LOCK: WHEEL})
@@ -242,9 +240,7 @@ def sites(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield ours, vendor
 
 
-def test_the_real_apt_pins_the_vendors_packages(
-    sites: tuple[Archive, Archive], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_apt_pins_the_vendors_packages(sites: tuple[Archive, Archive], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the base has already is not pinned, and noted if it was asked for."""
     ours, vendor = sites
     runtime = vendor.add("cuda-cudart-12-5", "12.5.82-1", more="Depends: cuda-toolkit-config-common, libstdc++6\n")
@@ -276,9 +272,7 @@ def test_the_real_apt_pins_the_vendors_packages(
 
 
 @pytest.mark.parametrize("what", ["another key", "a list that was changed", "no signature", "not there"])
-def test_the_real_apt_believes_no_repository_past_its_key(
-    sites: tuple[Archive, Archive], config: Path, what: str
-) -> None:
+def test_real_apt_believes_no_repository_past_its_key(sites: tuple[Archive, Archive], config: Path, what: str) -> None:
     ours, vendor = sites
     vendor.add("cuda-cudart-12-5", "12.5.82-1")
     for site in sites:
@@ -299,7 +293,7 @@ def test_the_real_apt_believes_no_repository_past_its_key(
     assert ours.root.is_dir()
 
 
-def test_a_repository_that_nobody_configured_is_said_before_apt_is_asked(config: Path) -> None:
+def test_repository_that_nobody_configured_is_said_before_apt_is_asked(config: Path) -> None:
     config.write_text('[apt]\ndebian = "https://m.example.org/debian"\n')
     with pytest.raises(UsageError, match=r"apt\.repositories\.nvidia-bookworm") as failed:
         system_lock.resolve("bookworm", ("cuda-cudart-12-5",), repository="nvidia-bookworm")
@@ -311,14 +305,14 @@ def files_with(settings: Mapping[str, str], **given: Any) -> dict[str, bytes]:
         return host_files(**given)
 
 
-def test_the_named_bundle_wins(tmp_path: Path) -> None:
+def test_named_bundle_wins(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_bytes(b"-----BEGIN CERTIFICATE-----\n")
     assert files_with({"SSL_CERT_FILE": str(bundle)})["host/ca-certificates.crt"] == bundle.read_bytes()
 
 
 @pytest.mark.parametrize("index", ["file:///opt/index", "https://x\n[evil]", 'https://x"', "", "ftp://x"])
-def test_an_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
+def test_index_that_a_step_cannot_use_is_left_out(index: str) -> None:
     files = files_with({"PIP_INDEX_URL": index})
     assert not {"host/pip.conf", "host/uv.toml"} & files.keys()
 

@@ -45,7 +45,7 @@ def test_what_an_added_package_requires_is_in_its_layer() -> None:
     assert names(added, text)[2:] == [["numpy"], ["contourpy", "matplotlib"]]
 
 
-def test_an_added_package_changes_no_layer_below() -> None:
+def test_added_package_changes_no_layer_below() -> None:
     added = msgspec.structs.replace(GPU, requirements=("tensorflow==2.20.0", "scipy>=1"))
     plain, more = package_layers(GPU, LOCK), package_layers(added, LOCK + pin("scipy", "1.14.0"))
     assert more[: len(plain)] == plain
@@ -71,7 +71,7 @@ def test_devel_has_the_same_steps_and_removes_nothing() -> None:
     assert "# cuBLAS 12.5.3.2, 10 MB\n" in texts["devel"]
 
 
-def test_a_wheel_that_the_matrix_names_is_complete() -> None:
+def test_wheel_that_the_matrix_names_is_complete() -> None:
     """To keep all of a CUDA wheel, name it among the packages."""
     asked = msgspec.structs.replace(GPU, requirements=("tensorflow==2.20.0", "nvidia-cublas-cu12"))
     files = render_context(asked, LOCK, templates(), packages=package_folders(asked, LOCK, REMOVED))
@@ -90,7 +90,7 @@ DOCKERFILES = sorted(COMMITTED.glob("*/Dockerfile"))
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
-def test_a_committed_dockerfile_is_short(path: Path) -> None:
+def test_committed_dockerfile_is_short(path: Path) -> None:
     """At most 80 lines, two for each library, the first with name, version and size; no Python in `-c`."""
     lines = path.read_text().splitlines()
     assert len(lines) <= 80

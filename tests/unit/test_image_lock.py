@@ -64,7 +64,7 @@ def environment(own: Site, *packages: str) -> Environment:
     return resolved(additions=Additions(packages=packages, indexes=(own.url,)), variant="runtime")
 
 
-def test_a_public_package_is_taken_only_if_the_own_index_lacks_it(indexes: Indexes) -> None:
+def test_public_package_is_taken_only_if_the_own_index_lacks_it(indexes: Indexes) -> None:
     put(indexes.own, "team-tool", "1.0", "team-base")
     put(indexes.own, "team-base", "1.0", "plain")
     put(indexes.public, "plain", "3.0")
@@ -77,7 +77,7 @@ def test_a_public_package_is_taken_only_if_the_own_index_lacks_it(indexes: Index
     assert all(len(package.hashes) == 1 for package in lockfile.parse(text))
 
 
-def test_a_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes: Indexes) -> None:
+def test_version_that_the_own_index_lacks_is_no_reason_to_ask_another(indexes: Indexes) -> None:
     put(indexes.own, "team-tool", "1.0")
     put(indexes.public, "team-tool", "9.9")
     with pytest.raises(UnsatisfiableError, match="team-tool"):
@@ -116,6 +116,6 @@ def test_packages_are_read_with_normalised_names_and_all_hashes() -> None:
 
 
 @pytest.mark.parametrize("line", ["numpy>=1", "-e .", "--index-url x", "numpy @ file:///x"])
-def test_a_line_that_pins_nothing_is_refused(line: str) -> None:
+def test_line_that_pins_nothing_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="not a pinned package"):
         lockfile.parse(line + "\n")

@@ -23,7 +23,7 @@ LIST = (
 )
 
 
-def test_a_list_is_read_and_added_up() -> None:
+def test_list_is_read_and_added_up() -> None:
     found = parse(LIST)
     assert {pin: [row.left for row in rows] for pin, rows in found.items()} == {
         ("tensorflow", "2.20.0"): [None, 700],
@@ -44,12 +44,12 @@ def test_a_list_is_read_and_added_up() -> None:
         "a==1\tsymbols\tp\t1\t1\td\tx\te",
     ],
 )
-def test_a_damaged_list_is_refused(line: str) -> None:
+def test_damaged_list_is_refused(line: str) -> None:
     with pytest.raises(decoding.DamagedError):
         parse(f"{LIST}{line}\n")
 
 
-def test_a_list_counts_if_its_label_and_lock_do() -> None:
+def test_list_counts_if_its_label_and_lock_do() -> None:
     text, pins = LIST, lock(tensorflow="2.20.0", numpy="2.1.3")
     label = lockfile.digest(text)
     assert removed_files.named(label, pins, text) == text
@@ -147,7 +147,7 @@ def test_rows_without_paths_are_about_complete_wheels_of_listed_releases() -> No
     assert load().not_installed("2.21.0", pins) == {}
 
 
-def test_a_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
+def test_package_s_folder_is_made_from_its_wheels(tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("".join(f"int f{number}(void) {{ return {number}; }}\n" for number in range(9000)))
     subprocess.run(["cc", "-shared", "-fPIC", "-g", "-O0", "-o", "a.so", "a.c"], cwd=tmp_path, check=True)
     library, framework = (tmp_path / "a.so").read_bytes(), environment(package="tensorflow-cpu")

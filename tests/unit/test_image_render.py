@@ -28,7 +28,7 @@ def dockerfile_of(environment: Environment) -> str:
     return render_context(environment, LOCK, templates())[f"{environment.id}/Dockerfile"].decode()
 
 
-def test_a_cpu_context_has_no_trace_of_cuda() -> None:
+def test_cpu_context_has_no_trace_of_cuda() -> None:
     files = render_context(CPU, lock(tensorflow="2.20.0"), templates())
     assert not [name for name in files if "nvidia" in name]
     assert b"nvidia" not in files[f"{CPU.id}/Dockerfile"].lower()
@@ -57,7 +57,7 @@ def network_steps() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("origin", list(network_steps()))
-def test_an_inline_step_that_reaches_the_network_gets_the_files_of_the_host(origin: str) -> None:
+def test_inline_step_that_reaches_the_network_gets_the_files_of_the_host(origin: str) -> None:
     text = network_steps()[origin]
     _, preamble = WITH_HOST.split(" \\\n", 1)
     assert 0 < text.count(preamble) == text.count("source=host,target=/run/host")
@@ -81,7 +81,7 @@ def test_nothing_but_a_word_enters_a_dockerfile(field: str, evil: str) -> None:
         render_context(msgspec.structs.replace(GPU, **{field: evil}), LOCK, templates())
 
 
-def test_the_start_up_requirement_counts_minor_version_compatibility() -> None:
+def test_start_up_requirement_counts_minor_version_compatibility() -> None:
     """Since CUDA 11 any driver of the same major starts the image; before, the toolkit's own line is needed."""
     assert required_cuda("12.5") == "12.0"
     assert required_cuda("11.2") == "11.0"

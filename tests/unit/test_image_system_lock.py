@@ -27,7 +27,7 @@ def environment(os: str = "debian-bookworm", *packages: str, flavor: str = "cpu"
     return resolved(tensorflow="2.13.1", os=os, flavor=flavor, additions=Additions(system_packages=packages))
 
 
-def test_a_lock_names_versions_as_apt_takes_them() -> None:
+def test_lock_names_versions_as_apt_takes_them() -> None:
     git, cudart = system_lock.parse(LOCKED)
     assert git == SystemPackage("git", "1:2.39.5-0+deb12u3", GIT, "git_1%3a2.39.5-0+deb12u3_amd64.deb")
     assert git.pin == "git=1:2.39.5-0+deb12u3"
@@ -62,7 +62,7 @@ def test_what_is_no_line_of_a_lock_is_refused(line: str) -> None:
         (("git", "curl"), False),
     ],
 )
-def test_a_lock_counts_while_it_pins_what_is_asked_for(
+def test_lock_counts_while_it_pins_what_is_asked_for(
     tmp_path: Path, packages: tuple[str, ...], *, stands: bool
 ) -> None:
     (tmp_path / SYSTEM_LOCK).write_text(f"# in the base: python3\n{LOCKED}")
@@ -70,12 +70,12 @@ def test_a_lock_counts_while_it_pins_what_is_asked_for(
         assert system_lock.absent(tmp_path, environment("debian-bookworm", *packages)) == ()
 
 
-def test_an_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> None:
+def test_environment_that_asks_for_nothing_needs_no_lock(tmp_path: Path) -> None:
     assert system_lock.absent(tmp_path, environment()) == ()
     assert environment("python-3.11", "git").pinned_packages == ()
 
 
-def test_a_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
+def test_damaged_lock_is_a_mistake_with_its_place(tmp_path: Path) -> None:
     (tmp_path / SYSTEM_LOCK).write_text("git\n")
     with pytest.raises(InputError, match=SYSTEM_LOCK):
         system_lock.absent(tmp_path, environment("debian-bookworm", "git"))
@@ -101,7 +101,7 @@ def test_nothing_is_installed_that_the_base_has() -> None:
     assert "install-apt" not in files[f"{wanted.id}/Dockerfile"].decode()
 
 
-def test_a_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = environment("debian-bookworm", "git", "curl")
     workspace = Workspace(tmp_path)
     path = workspace.context(asked.id) / SYSTEM_LOCK
@@ -120,7 +120,7 @@ def test_a_lock_of_others_is_never_changed_unasked(tmp_path: Path, monkeypatch: 
     assert path.read_text() == fresh
 
 
-def test_the_dockerfile_takes_these_bytes_alone() -> None:
+def test_dockerfile_takes_these_bytes_alone() -> None:
     wanted = environment("debian-bookworm", "git")
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED})
     text = files[f"{wanted.id}/Dockerfile"].decode()
@@ -130,7 +130,7 @@ def test_the_dockerfile_takes_these_bytes_alone() -> None:
     assert files[f"{wanted.id}/{SYSTEM_LOCK}"].decode() == LOCKED
 
 
-def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
+def test_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
     wanted = environment("debian-bookworm-cuda", flavor="gpu")
     files = render_context(wanted, LOCK, templates(), system={SYSTEM_LOCK: LOCKED, CUDNN_LOCK: WHEEL})
     text = files[f"{wanted.id}/Dockerfile"].decode()
@@ -156,6 +156,6 @@ def test_the_dockerfile_lays_cudnn_beside_the_packages_cuda() -> None:
         ("install ", False),
     ],
 )
-def test_a_package_that_is_set_up_is_installed(status: str | None, *, installed: bool) -> None:
+def test_package_that_is_set_up_is_installed(status: str | None, *, installed: bool) -> None:
     text = "Package: a\nArchitecture: amd64\nVersion: 1\n" + (f"Status: {status}\n" if status else "")
     assert versions(text) == ({"a": "1"} if installed else {})

@@ -39,7 +39,7 @@ def client(url: str, folder: Path) -> PackageIndex:
 
 
 @pytest.mark.parametrize("stated", [0, 1 << 40, 7], ids=["true", "large", "small"])
-def test_a_page_s_word_decides_not_whether_a_wheel_is_hashed(site: Site, tmp_path: Path, stated: int) -> None:
+def test_page_s_word_decides_not_whether_a_wheel_is_hashed(site: Site, tmp_path: Path, stated: int) -> None:
     site.stated = stated
     found = WheelRecords(client(site.url, tmp_path / "index"), Cache(tmp_path / "wheels")).of(LOCKED, TAGS)
     if stated == 7:
@@ -99,7 +99,7 @@ def pins(record: bytes = WHEEL) -> dict[str, Pin]:
     return {DIGEST: Pin(NAME, rows_digest(record))}
 
 
-def test_an_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
+def test_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
     rows = INSTALLED.splitlines(keepends=True)
     assert rows_digest(INSTALLED) == rows_digest(b"".join(reversed(rows))) == rows_digest(WHEEL) != ""
     for at, line in enumerate(WHEEL.splitlines(keepends=True)):
@@ -112,7 +112,7 @@ def test_an_installer_s_record_has_the_digest_of_its_wheel_s() -> None:
 @pytest.mark.parametrize(
     "record", [b"", b"\0\xff", b"a-1.dist-info/RECORD,,\n", b"a/b.py,sha256=x,1\na-1.data/purelib/c.py,sha256=y,1\n"]
 )
-def test_a_record_that_cannot_be_compared_has_none(record: bytes) -> None:
+def test_record_that_cannot_be_compared_has_none(record: bytes) -> None:
     assert rows_digest(record) == "" or b"\xff" in record
 
 
@@ -157,12 +157,12 @@ def found(cache: Path, changed: bytes = b"", pinned: bytes = WHEEL, kept: bytes 
     return [one.code for one in looked.findings], dict(looked.measurements)["proved"].value
 
 
-def test_a_pinned_wheel_needs_no_index(tmp_path: Path) -> None:
+def test_pinned_wheel_needs_no_index(tmp_path: Path) -> None:
     assert found(tmp_path / "a") == ([], 1)
     assert found(tmp_path / "a", changed=b"swapped") == ([Code.FILES_DIFFER], 0)
 
 
-def test_an_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path) -> None:
+def test_index_that_lies_about_a_pinned_wheel_is_not_believed(tmp_path: Path) -> None:
     lie = package("numpy", "2.4.6", {**NUMPY, "numpy/core.so": b"swapped"})[RECORD]
     assert found(tmp_path / "a", changed=b"swapped", kept=lie) == ([Code.FILES_DIFFER], 0)
     assert found(tmp_path / "a", kept=lie) == ([], 1), "and an honest image is not blamed for it"
@@ -195,7 +195,7 @@ EVIL_ROW = row("x", EVIL).strip().partition(",")[2]
         ("evil.dist-info/direct_url.json", "evil.dist-info/direct_url.json"),
     ],
 )
-def test_a_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -> None:
+def test_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str) -> None:
     there = {posixpath.normpath(f"{SITE}/{placed}"): EVIL}
     assert image_with("", {}) == []
     assert image_with(f"{path},{EVIL_ROW}\n", there)
@@ -213,12 +213,12 @@ def test_a_pin_vouches_for_no_row_that_it_does_not_cover(path: str, placed: str)
         f"numpy/__init__.py,{EVIL_ROW}\v../a,,\n",
     ],
 )
-def test_a_row_that_two_readers_may_read_differently_is_not_as_pinned(rows: str) -> None:
+def test_row_that_two_readers_may_read_differently_is_not_as_pinned(rows: str) -> None:
     assert rows_digest(WHEEL + rows.encode()) != rows_digest(WHEEL)
     assert image_with(rows, {f"{SITE}/numpy/__init__.py": EVIL})
 
 
-def test_an_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -> None:
+def test_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     (locked,) = lockfile.parse(LOCK)
     more = b"../../../lib/python3.11/site-packages/sitecustomize.py,sha256=x,1\n"
@@ -230,12 +230,12 @@ def test_an_index_vouches_for_no_row_that_a_pin_does_not_cover(tmp_path: Path) -
     assert b"sitecustomize" not in kept.content
 
 
-def test_a_wheel_that_puts_files_elsewhere_is_not_pinned(tmp_path: Path) -> None:
+def test_wheel_that_puts_files_elsewhere_is_not_pinned(tmp_path: Path) -> None:
     add_pins(Workspace(tmp_path), [(DIGEST, NAME, WHEEL + b"numpy-2.4.6.data/scripts/f2py,sha256=x,1\n")])
     assert read_pins(Workspace(tmp_path)) == {}
 
 
-def test_a_name_with_a_comma_is_hashed_as_it_is_written() -> None:
+def test_name_with_a_comma_is_hashed_as_it_is_written() -> None:
     record = WHEEL + b'"numpy/a,b ""c"".py",sha256=x,1\n'
     assert rows_digest(hashed_rows(record)) == rows_digest(record) != rows_digest(WHEEL)
     assert b'"numpy/a,b ""c"".py",sha256=x,' in hashed_rows(record)

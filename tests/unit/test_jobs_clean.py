@@ -41,7 +41,7 @@ def test_everything_of_ours_and_nothing_of_others(engine: FakeEngine) -> None:
     assert (document.freed, engine.cache) == (20, 10)
 
 
-def test_a_dry_run_removes_nothing(engine: FakeEngine) -> None:
+def test_dry_run_removes_nothing(engine: FakeEngine) -> None:
     document = clean(engine, CleanOptions(everything=True, cache_keep=0, dry_run=True))
     assert len(document.images) == len(ON_THE_WAY) + len(KEPT) - 1
     assert left(engine) == {*ON_THE_WAY, *KEPT}

@@ -122,6 +122,6 @@ def test_csv_json_and_text_agree_with_the_page(
     assert "    no DRIVER_TOO_OLD: 384 to 520\n" in text
 
 
-def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = ran(capsys, "catalog", "table", "planets")
     assert (code, "one of: drivers, " in err) == (2, True)

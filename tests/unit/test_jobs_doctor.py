@@ -54,7 +54,7 @@ def said(diagnosis: Diagnosis) -> str:
     return "\n".join(trouble.what for trouble in diagnosis.troubles)
 
 
-def test_a_good_host_runs_everything_without_trouble() -> None:
+def test_good_host_runs_everything_without_trouble() -> None:
     engine = FakeEngine(gpu_runtime=True)
     engine.registry["debian:bookworm-slim"] = engine.add("debian:bookworm-slim")
     found = doctor(GPU_HOST, lambda: engine)

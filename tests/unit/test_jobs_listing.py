@@ -23,7 +23,7 @@ def test_every_table_can_be_shown_with_its_sources(table: str) -> None:
 
 @examples(25)
 @given(data=st.data())
-def test_a_row_is_found_by_each_of_its_names(data: st.DataObject) -> None:
+def test_row_is_found_by_each_of_its_names(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from(CATALOG.gpus))
     name = data.draw(st.sampled_from(list(names_of(row))))
     assert row in list_catalog(CATALOG, "gpus", (name.upper().replace("[", "[[]"),)).catalog.gpus

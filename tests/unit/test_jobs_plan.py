@@ -115,7 +115,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> PlanDocument:
 
 
 @pytest.mark.parametrize("release", ["2.15.1", "latest"])
-def test_a_selection_shows_its_own_rejections_and_exclusions(tmp_path: Path, release: str) -> None:
+def test_selection_shows_its_own_rejections_and_exclusions(tmp_path: Path, release: str) -> None:
     (tmp_path / "matrix.yaml").write_text(MATRIX + "exclude: [{reason: not here, os: debian-trixie, python: '3.11'}]\n")
     asked = PlanOptions(str(tmp_path / "matrix.yaml"), (f"tensorflow={release}",))
     document = plan_matrix(asked, tmp_path, CATALOG)
@@ -156,7 +156,7 @@ def fleet_of(folder: Path, number: int) -> Path:
 
 
 @pytest.mark.parametrize(("number", "width"), [(12, 120), (1000, 120), (1000, 90)])
-def test_a_fleet_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, width: int) -> None:
+def test_fleet_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, width: int) -> None:
     monkeypatch.setattr("envbuilder.jobs.plan.WIDTH", width)
     document = plan_matrix(PlanOptions("tensorflow", (), fleet_of(tmp_path, number)), tmp_path, CATALOG)
     text = plan_text(document)
@@ -178,7 +178,7 @@ def test_hosts_without_a_gpu_are_not_counted_under_a_host_with_one(files: tuple[
     assert re.search(r"^environment  +one \+2  +four \+19$", plan_text(document), re.MULTILINE)
 
 
-def test_the_newest_release_is_shown_for_every_host_class(tmp_path: Path) -> None:
+def test_newest_release_is_shown_for_every_host_class(tmp_path: Path) -> None:
     document = plan_matrix(PlanOptions("tensorflow", (), fleet_of(tmp_path, 40)), tmp_path, CATALOG)
     text = plan_text(document)
     end = text.index("newer releases are blocked by:")

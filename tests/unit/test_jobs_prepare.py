@@ -24,7 +24,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lockfile, "resolve", lambda *_, **__: LOCK)
 
 
-def test_a_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_package_of_the_system_is_a_changed_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first lock is new, an equal one unchanged, and another version of a system's package changed."""
     (tmp_path / "m.yaml").write_text(
         json.dumps(
@@ -95,7 +95,7 @@ def test_render_check_prints_one_changed_character(
     assert (code, values) == (1, [("-", "2"), ("+", "1")])
 
 
-def test_a_standalone_folder_is_of_one_environment(tmp_path: Path) -> None:
+def test_standalone_folder_is_of_one_environment(tmp_path: Path) -> None:
     workspace, choices = Workspace(tmp_path), both_forms(tmp_path)
     with pytest.raises(UsageError, match="2 environments are selected"):
         write_standalone(choices, workspace, tmp_path / "alone")

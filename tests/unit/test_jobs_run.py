@@ -61,7 +61,7 @@ def test_each_environment_has_its_row(workspace: Workspace) -> None:
     assert text.endswith(f"\nresults: out/<environment>/image.json\nnext: {second.next}")
 
 
-def test_a_failed_step_is_marked_once_at_its_line(
+def test_failed_step_is_marked_once_at_its_line(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -78,9 +78,7 @@ def test_a_failed_step_is_marked_once_at_its_line(
     ]
 
 
-def test_a_base_that_cannot_be_had_stops_before_any_build(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_base_that_cannot_be_had_stops_before_any_build(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(workspace.root))
     engine = FakeEngine()
     with pytest.raises(InfrastructureError, match="there is no base for debian-bookworm"):
@@ -88,7 +86,7 @@ def test_a_base_that_cannot_be_had_stops_before_any_build(
     assert engine.builds == []
 
 
-def test_the_next_command_after_a_failure_explains_it() -> None:
+def test_next_command_after_a_failure_explains_it() -> None:
     found = finding(Code.GPU_NOT_VISIBLE, "no_driver", environment="x")
     passed = RunRow(environment="a", image="a", verdict="PASSED", findings=(found,))
     rows = (passed, msgspec.structs.replace(passed, verdict="FAILED"))

@@ -125,7 +125,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(("path", "rest"), PROPOSED, ids=" ".join)
-def test_a_proposed_command_runs(
+def test_proposed_command_runs(
     path: tuple[str, ...], rest: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = filled(rest)

@@ -94,7 +94,7 @@ def test_sections_that_stay_have_their_names_and_places(library: Path, tmp_path:
     }
 
 
-def test_a_file_that_was_cut_is_not_cut_again(library: Path, tmp_path: Path) -> None:
+def test_file_that_was_cut_is_not_cut_again(library: Path, tmp_path: Path) -> None:
     cut_copy(library, tmp_path / "libcut.so")
     assert symbols_cut(mapped(tmp_path / "libcut.so")) is None
 
@@ -144,7 +144,7 @@ def test_files_go_and_the_record_says_what_is_there(site: Path, library: Path) -
 
 
 @pytest.mark.parametrize("change", [{"files": 9}, {"digest": "sha256=AAAA"}, {"path": "kept/"}, {"version": "2.0"}])
-def test_a_list_of_another_wheel_touches_nothing(site: Path, change: dict[str, Any]) -> None:
+def test_list_of_another_wheel_touches_nothing(site: Path, change: dict[str, Any]) -> None:
     installed(site, "kept", FILES)
     listed = [row(site, "kept/tests/test_kept.py"), row(site, "kept/include/")._replace(**change)]
     before = sorted(site.rglob("*"))
@@ -153,7 +153,7 @@ def test_a_list_of_another_wheel_touches_nothing(site: Path, change: dict[str, A
     assert sorted(site.rglob("*")) == before
 
 
-def test_an_object_that_is_not_as_listed_is_not_cut(site: Path, library: Path) -> None:
+def test_object_that_is_not_as_listed_is_not_cut(site: Path, library: Path) -> None:
     installed(site, "kept", {"kept/__init__.py": b"", "kept/libanswer.so": library.read_bytes()})
     wrong = Row("kept", "1.0", "symbols", "kept/libanswer.so", 1, 9, "sha256=a", "5", "sha256=b")
     with pytest.raises(remove_files.NotAsListedError):
@@ -172,7 +172,7 @@ def test_nothing_outside_of_the_environment_is_removed(site: Path, tmp_path: Pat
     assert (tmp_path / "precious").exists()
 
 
-def test_the_program_reports_why_it_removed_nothing(site: Path, tmp_path: Path) -> None:
+def test_program_reports_why_it_removed_nothing(site: Path, tmp_path: Path) -> None:
     installed(site, "kept", FILES)
     (tmp_path / "list.tsv").write_text("kept==2.0\ttests\tkept/\t1\t1\tsha256=x\n")
     command = [sys.executable, "-E", "-s", "-S", str(remove_files.__file__), "list.tsv", str(site)]
@@ -181,6 +181,6 @@ def test_the_program_reports_why_it_removed_nothing(site: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("line", ["", "a", "a==1\ttests", "a==1\ttests\tp\tx\t1\td", "a==1\ttests\tp\t1\t1\td\t5"])
-def test_a_line_that_is_not_a_row_is_refused(line: str) -> None:
+def test_line_that_is_not_a_row_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"row of removed|invalid literal|unpack"):
         remove_files.parse_row(line)

@@ -56,7 +56,7 @@ def test_fat_binary_without_sections_has_an_unknown_origin() -> None:
         (".database", "unknown"),
     ],
 )
-def test_the_section_decides(section: str, origin: Origin) -> None:
+def test_section_decides(section: str, origin: Origin) -> None:
     assert groups([elf({section: fat_binary(80, SM90)})]) == (Group(origin, ("8.0",), (SM90,), 1),)
 
 

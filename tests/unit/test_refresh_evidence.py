@@ -87,7 +87,7 @@ def test_first_complete_runpath_is_the_objects_own(content: bytes, folders: tupl
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler")
 @pytest.mark.parametrize("tags", ["--enable-new-dtags", "--disable-new-dtags"])
-def test_the_runpath_of_a_linked_library_equals_its_dynamic_section(tmp_path: Path, tags: str) -> None:
+def test_runpath_of_a_linked_library_equals_its_dynamic_section(tmp_path: Path, tags: str) -> None:
     made = tmp_path / "libmade.so"
     path = "$ORIGIN/:$ORIGIN/../nvidia/cudnn/lib:$ORIGIN/../nvidia/cublas/lib"
     source = 'const char *said(void) { return "$ORIGIN/../nvidia/nccl/lib"; }'
@@ -99,7 +99,7 @@ def test_the_runpath_of_a_linked_library_equals_its_dynamic_section(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["Nccl", "Nvrtc", "Nvshmem"])
-def test_a_function_that_nothing_calls_counts_for_nothing(name: str) -> None:
+def test_function_that_nothing_calls_counts_for_nothing(name: str) -> None:
     held = symbols(name.encode(), b"Cupti")
     assert texts(held).openers == ("Cupti",)
     assert texts(held + b"\0xla/tsl/cuda/%s_stub.cc\0" % name.lower().encode(), 40).openers == ("Cupti", name)

@@ -42,7 +42,7 @@ def last(literals: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["ptx_none.fatbin", "ptx_speed.fatbin", "ptx_balance.fatbin"])
-def test_the_target_keeps_its_a_however_nvcc_packed_it(name: str) -> None:
+def test_target_keeps_its_a_however_nvcc_packed_it(name: str) -> None:
     """PTX that nvcc made for 9.0a is read as ``sm_90a`` and ISA 9.0, although its header says 90."""
     entry = entry_of(name)
     assert entry.architecture == 90
@@ -63,7 +63,7 @@ def test_both_packings_hold_the_same_text() -> None:
     matches=st.lists(st.tuples(st.integers(1, 700), st.integers(4, 900)), min_size=5, max_size=5),
     tail=st.binary(max_size=40),
 )
-def test_an_lz4_block_unpacks_to_what_its_format_says(
+def test_lz4_block_unpacks_to_what_its_format_says(
     literals: list[bytes], matches: list[tuple[int, int]], tail: bytes
 ) -> None:
     block, expected = b"", bytearray()

@@ -14,7 +14,7 @@ TABLES = {"cuda": "cuda.yaml", "cudnn": "cudnn.yaml", "cudnn_wheels": "cudnn.yam
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_row_takes_the_place_of_the_one_that_it_renews(table: str) -> None:
+def test_row_takes_the_place_of_the_one_that_it_renews(table: str) -> None:
     text = store.path_of(TABLES[table]).read_text(encoding="utf-8")
     before = store.parse(((TABLES[table], text.encode()),))
     rows = getattr(before, table)
@@ -30,7 +30,7 @@ def test_a_row_takes_the_place_of_the_one_that_it_renews(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_new_row_has_the_place_of_its_version_and_the_style_of_its_table(table: str) -> None:
+def test_new_row_has_the_place_of_its_version_and_the_style_of_its_table(table: str) -> None:
     text = store.path_of(TABLES[table]).read_text(encoding="utf-8")
     rows = getattr(store.parse(((TABLES[table], text.encode()),)), table)
     name = "package" if table == "cudnn_wheels" else "version"
@@ -46,7 +46,7 @@ def test_a_new_row_has_the_place_of_its_version_and_the_style_of_its_table(table
         )
 
 
-def test_a_file_that_is_not_there_is_begun() -> None:
+def test_file_that_is_not_there_is_begun() -> None:
     row = CATALOG.tensorflow[0]
     assert store.parse((("new.yaml", put("", "tensorflow", row).encode()),)).tensorflow == (row,)
 

@@ -81,7 +81,7 @@ def words(grid: Grid) -> dict[str, list[list[str]]]:
     return {name: [[cell.word for cell in cells] for cells in columns] for name, columns in grid.rows}
 
 
-def test_the_grid_holds_every_combination_in_its_place() -> None:
+def test_grid_holds_every_combination_in_its_place() -> None:
     page = page_of(
         verdict(),
         inconclusive_verdict(),
@@ -135,7 +135,7 @@ def test_what_needs_attention_comes_first() -> None:
     ]
 
 
-def test_the_newest_real_verdict_is_shown_and_all_are_in_strip_and_history() -> None:
+def test_newest_real_verdict_is_shown_and_all_are_in_strip_and_history() -> None:
     failed = failed_verdict(finished="2026-11-20T11:00:00+00:00")
     later = verdict(simulated=True, verdict="INCONCLUSIVE", finished="2026-11-20T12:00:00+00:00")
     (card,) = page_of(verdict(), failed, later).environments
@@ -160,7 +160,7 @@ def test_cards_tell_runtime_from_devel_and_name_image_and_command() -> None:
         assert page_of(unnamed, names=names).environments[0].command == command
 
 
-def test_a_failed_verdict_with_green_checks_says_so() -> None:
+def test_failed_verdict_with_green_checks_says_so() -> None:
     (card,) = page_of(verdict(verdict="FAILED", reasons=("larger than its budget",))).environments
     assert "Every check passed" in card.remark
     (card,) = page_of(failed_verdict()).environments
@@ -176,7 +176,7 @@ def test_a_failed_verdict_with_green_checks_says_so() -> None:
         ({"a": "PASSED", "x": "FAILED"}, "2 new, 1 gone"),
     ],
 )
-def test_the_page_says_what_is_other_than_last_time(before: dict[str, Word] | None, said: str) -> None:
+def test_page_says_what_is_other_than_last_time(before: dict[str, Word] | None, said: str) -> None:
     state = PageState(written="2026-11-20 09:00 UTC", words=before) if before else None
     runs = (verdict(environment=environment(id=name)) for name in "ac")
     page = page_of(*runs, failed_verdict(environment=environment(id="b")), before=state)
@@ -211,7 +211,7 @@ def test_no_record_ends_the_page(tmp_path_factory, records: list[tuple[str, str,
     ("given_", "listed"),
     [({"tensorflow": "nightly"}, False), ({"tensorflow": ""}, False), ({"id": "x" * 3000}, False), (None, True)],
 )
-def test_an_odd_record_is_drawn_or_listed(given_: dict[str, str] | None, tmp_path, *, listed: bool) -> None:
+def test_odd_record_is_drawn_or_listed(given_: dict[str, str] | None, tmp_path, *, listed: bool) -> None:
     odd = verdict(environment=environment(**given_)) if given_ else verdict()
     runs: dict[str, tuple[Verdict, ...]] = {"odd": (odd,) if given_ else (), "good": (verdict(),)}
     # A card without a run cannot be drawn.
@@ -323,7 +323,7 @@ def test_nothing_in_a_verdict_becomes_markup(tmp_path) -> None:
     assert "{{7*7}}" in (tmp_path / "index.html").read_text()
 
 
-def test_the_page_is_whole(tmp_path) -> None:
+def test_page_is_whole(tmp_path) -> None:
     path = write(
         material(
             verdict(),
@@ -349,7 +349,7 @@ def test_the_page_is_whole(tmp_path) -> None:
         assert json.loads((tmp_path / value).read_text())["schema"] == "envbuilder/verdict/v1"
 
 
-def test_an_empty_report_says_what_to_do(tmp_path) -> None:
+def test_empty_report_says_what_to_do(tmp_path) -> None:
     assert "envbuilder run" in write(material(), tmp_path, NOW).read_text()
 
 

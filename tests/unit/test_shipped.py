@@ -29,7 +29,7 @@ VALUES = (
 ROW = dict(zip(shipped.COLUMNS, VALUES, strict=True))
 
 
-def test_a_page_reads_back_in_the_order_of_the_matrix() -> None:
+def test_page_reads_back_in_the_order_of_the_matrix() -> None:
     other = {**ROW, "environment": "tf2.15.1-py39-cpu-bullseye", "findings": "MISSING_LIBRARY PTX_JIT"}
     removed = {**ROW, "environment": "tf2.0.0-py37-cpu-buster"}
     rows = {row["environment"]: row for row in (ROW, other, removed)}
@@ -53,7 +53,7 @@ def test_a_page_reads_back_in_the_order_of_the_matrix() -> None:
         ({**ROW, "level": "load"}, LOCK, True),
     ],
 )
-def test_an_environment_without_a_good_row_for_its_lock_is_due(
+def test_environment_without_a_good_row_for_its_lock_is_due(
     row: dict[str, str] | None, lock: str, *, due: bool
 ) -> None:
     assert shipped.is_due(row, lock) == due

@@ -149,7 +149,7 @@ class Share(msgspec.Struct):
         ("1", Share, "1 is not a number (at least 0, below 1)"),
     ],
 )
-def test_a_number_outside_of_its_bounds_is_named_with_them(value: str, kind: type, says: str) -> None:
+def test_number_outside_of_its_bounds_is_named_with_them(value: str, kind: type, says: str) -> None:
     texts = {"FleetHost": "{name: a, count: VALUE}", "Budgets": "{size_gb: VALUE}", "Share": "{share: VALUE}"}
     text = texts[kind.__name__]
     with pytest.raises(InputError) as error:

@@ -20,7 +20,7 @@ def test_there_are_twenty() -> None:
 
 
 @pytest.mark.parametrize("number", TRAPS)
-def test_a_trap_says_how_it_looks_why_what_mends_it_and_what_shows_it(number: str) -> None:
+def test_trap_says_how_it_looks_why_what_mends_it_and_what_shows_it(number: str) -> None:
     text = TRAPS[number]
     assert "```text\n" in text
     assert "\n**Why:** " in text
@@ -34,7 +34,7 @@ def test_commands_print_what_the_page_shows() -> None:
 
 
 @pytest.mark.parametrize("number", [number for number in TRAPS if number not in NO_MESSAGE])
-def test_a_message_leads_here_from_a_report(number: str) -> None:
+def test_message_leads_here_from_a_report(number: str) -> None:
     (message,) = re.findall(r"^```text\n(.*?)^```$", TRAPS[number], re.MULTILINE | re.DOTALL)
     assert any(catalog.get(symptom.signature).code is not None for symptom in catalog.match(message)), message
 
