@@ -23,7 +23,7 @@ from envbuilder.registry.manifests import (
     digest_of,
 )
 from envbuilder.registry.reference import Reference
-from envbuilder.registry.transport import ATTEMPTS, RegistryTransport
+from envbuilder.registry.transport import RegistryTransport
 
 MAX_LIST = 32 << 20
 MAX_TAGS = 100_000
@@ -97,7 +97,6 @@ class Repository:
             headers={"Content-Type": "application/octet-stream"},
             body=body,
             scope="pull,push",
-            tries=ATTEMPTS if isinstance(body, bytes) else 1,  # the registry may keep a part of an interrupted upload
         )
 
     def tags(self) -> tuple[str, ...] | None:

@@ -33,8 +33,6 @@ class Login:
 
 class _Auth(msgspec.Struct, frozen=True):
     auth: str = ""
-    username: str = ""
-    password: str = ""
     identitytoken: str = ""
 
 
@@ -61,24 +59,19 @@ def find(host: str, environment: Mapping[str, str]) -> Login | None:
     except decoding.DamagedError as error:
         problem = Problem(str(path), 0, "", f"not Docker's configuration: {error}")
         raise InputError((problem,), hint="fix or delete the file, then run docker login") from error
-    helper = config.cred_helpers.get(host) or config.creds_store
-    if helper:
+    if helper := config.cred_helpers.get(host) or config.creds_store:
         return _ask(helper, host)
-    for name, auth in config.auths.items():
-        if name.removeprefix("https://").removeprefix("http://").split("/")[0] == host:
-            return _login(auth)
-    return None
+    hosts = {name.removeprefix("https://").removeprefix("http://").split("/")[0]: name for name in config.auths}
+    return _login(config.auths[hosts[host]]) if host in hosts else None
 
 
 def _login(auth: _Auth) -> Login | None:
-    if auth.identitytoken:
-        return Login(identity_token=auth.identitytoken)
-    if auth.username:
-        return Login(auth.username, auth.password)
+    user, password = "", ""
     with suppress(decoding.DamagedError), decoding.damaged("not a login"):
         user, _, password = decoding.text(base64.b64decode(auth.auth, validate=True)).partition(":")
-        return Login(user, password.rstrip("\0")) if user else None
-    return None
+    if auth.identitytoken:
+        return Login(identity_token=auth.identitytoken)
+    return Login(user, password.rstrip("\0")) if user else None
 
 
 def _ask(helper: str, host: str) -> Login | None:

@@ -26,11 +26,12 @@ _BUILD_RECORD = "unknown/unknown"
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A manifest's entry for another document: its type, digest and size in bytes."""
+    """A manifest's entry for another document: its type, digest and size in bytes; ``urls`` if it is elsewhere."""
 
-    media_type: str
+    media_type: str = ""
     digest: str
-    size: int
+    size: int = 0
+    urls: tuple[str, ...] = ()
     artifact_type: str = ""
     annotations: dict[str, str] = {}
 
@@ -46,23 +47,6 @@ class Manifest:
     @property
     def descriptor(self) -> Descriptor:
         return Descriptor(media_type=self.media_type, digest=self.digest, size=len(self.content))
-
-
-class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An OCI manifest: an image, or a document about a ``subject``."""
-
-    schema_version: int
-    media_type: str
-    artifact_type: str = ""
-    config: Descriptor
-    layers: tuple[Descriptor, ...]
-    subject: Descriptor | None = None
-    annotations: dict[str, str] = {}
-
-
-def digest_of(content: bytes) -> str:
-    """Return the SHA-256 digest of content, as registries write it."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 class _Platform(msgspec.Struct, frozen=True):
@@ -82,21 +66,23 @@ class _ListEntry(msgspec.Struct, frozen=True, rename="camel"):
         return "/".join(filter(None, parts))
 
 
-class Blob(msgspec.Struct, frozen=True, rename="camel"):
-    """A manifest's reference to its configuration or to a layer."""
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A manifest: an image, a document about a ``subject``, or an index of ``manifests``."""
 
-    digest: str
+    schema_version: int = 0
     media_type: str = ""
-    urls: tuple[str, ...] = ()
-
-
-class Shape(msgspec.Struct, frozen=True, rename="camel"):
-    schema_version: int = 2
-    media_type: str = ""
-    fs_layers: msgspec.Raw | None = None
-    config: Blob | None = None
-    layers: tuple[Blob, ...] | None = None
+    artifact_type: str = ""
+    config: Descriptor | None = None
+    layers: tuple[Descriptor, ...] | None = None
     manifests: tuple[_ListEntry, ...] | None = None
+    subject: Descriptor | None = None
+    annotations: dict[str, str] = {}
+    fs_layers: msgspec.Raw | None = None
+
+
+def digest_of(content: bytes) -> str:
+    """Return the SHA-256 digest of content, as registries write it."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
@@ -106,7 +92,7 @@ def ambiguity(manifest: Manifest) -> tuple[Reason, str] | None:
     An index is one image if its only other entries are build records.
     """
     try:
-        shape: Shape = parsed(manifest.content, Shape, "a manifest")
+        shape: Artifact = parsed(manifest.content, Artifact, "a manifest")
         check_unambiguous(manifest.content, "one manifest", _FIELDS)
     except MalformedError as error:
         return Reason.AMBIGUOUS, error.message
@@ -147,9 +133,9 @@ def blob_digests(manifest: Manifest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(blob.digest for blob in every if blob is not None and not blob.urls))
 
 
-def shape_of(manifest: Manifest) -> Shape:
+def shape_of(manifest: Manifest) -> Artifact:
     """Read the parts of a manifest; none of one that cannot be read."""
-    found = Shape()
+    found = Artifact()
     with suppress(MalformedError):
-        found = parsed(manifest.content, Shape, "a manifest")
+        found = parsed(manifest.content, Artifact, "a manifest")
     return found

@@ -102,7 +102,7 @@ def attach(
         annotations=dict(sorted(annotations.items())),
     )
     data = msgspec.json.encode(artifact)
-    descriptor = _entry(data, artifact)
+    descriptor = _entry(Manifest(OCI_MANIFEST, data, digest_of(data)))
     if not repository.put_manifest(descriptor.digest, data, OCI_MANIFEST):
         repository.put_manifest(f"{fallback_tag(subject.digest)}.{descriptor.digest[7:23]}", data, OCI_MANIFEST)
         _list_under_tag(repository, subject.digest, (descriptor,))
@@ -143,7 +143,7 @@ def listing(repository: Repository, digest: str, kinds: frozenset[str] = frozens
         old = {}  # anybody can push this tag: next to the registry's own list it proves nothing
     if from_api is None:
         believed = [name for name, kind in old.items() if not kinds or kind in ("", *kinds)]
-        old |= {item.digest: item.artifact_type for item in _from_own_tags(repository, digest, believed)}
+        old |= {manifest.digest: "" for manifest in _from_own_tags(repository, digest, believed)}
     found = old | (from_api or {})  # the tag changes no type that the registry states
     _check_number(digest, found)
     return Listing(found, frozenset(found) - from_api.keys() if from_api is not None else frozenset())
@@ -186,7 +186,7 @@ def _entries(repository: Repository, subject: str) -> tuple[msgspec.Raw, ...]:
     return () if listed is None or listed.media_type in (OCI_MANIFEST, DOCKER_MANIFEST) else _decode(listed.content)
 
 
-def _from_own_tags(repository: Repository, digest: str, listed: Iterable[str]) -> tuple[Descriptor, ...]:
+def _from_own_tags(repository: Repository, digest: str, listed: Iterable[str]) -> tuple[Manifest, ...]:
     """Find documents that a list has lost, by their tags."""
     have = {name[7:23] for name in listed}
     try:
@@ -197,26 +197,20 @@ def _from_own_tags(repository: Repository, digest: str, listed: Iterable[str]) -
         raise
     lost = [tag for tag in tags if (own := _OWN_TAG.match(tag)) and subject_of(tag) == digest and own[2] not in have]
     _check_number(digest, lost)
-    found = in_parallel(lambda tag: _described(repository, tag), lost)
-    return tuple(filter(None, found))
+    found = zip(lost, in_parallel(repository.manifest, lost), strict=True)
+    known = [(tag, manifest) for tag, manifest in found if manifest is not None]
+    for tag, manifest in known:
+        if not tag.endswith(manifest.digest[7:23]):
+            text = f"{tag} leads to {manifest.digest}, another document than it names"
+            raise RegistryRefusedError(Reason.ALTERED, text)
+    return tuple(manifest for _, manifest in known)
 
 
-def _described(repository: Repository, tag: str) -> Descriptor | None:
-    manifest = repository.manifest(tag)
-    if manifest is None:
-        return None
-    if not tag.endswith(manifest.digest[7:23]):
-        raise RegistryRefusedError(Reason.ALTERED, f"{tag} leads to {manifest.digest}, another document than it names")
-    try:
-        artifact: Artifact = parsed(manifest.content, Artifact, "an attached document")
-    except MalformedError:
-        return None  # anybody can write this tag too
-    return _entry(manifest.content, artifact)
-
-
-def _entry(content: bytes, artifact: Artifact) -> Descriptor:
-    plain = Manifest(OCI_MANIFEST, content, digest_of(content)).descriptor
-    return msgspec.structs.replace(plain, artifact_type=artifact.artifact_type, annotations=artifact.annotations)
+def _entry(manifest: Manifest) -> Descriptor:
+    shape = shape_of(manifest)
+    return msgspec.structs.replace(
+        manifest.descriptor, artifact_type=shape.artifact_type, annotations=shape.annotations
+    )
 
 
 def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descriptor, ...]) -> None:
@@ -230,7 +224,7 @@ def _list_under_tag(repository: Repository, subject: str, documents: tuple[Descr
         wanted = [item for item in documents if item.digest not in have]
         if wanted:
             lost = _from_own_tags(repository, subject, (*have, *(item.digest for item in wanted)))
-            more = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in (*wanted, *lost))
+            more = tuple(msgspec.Raw(msgspec.json.encode(item)) for item in (*wanted, *map(_entry, lost)))
             index = msgspec.json.encode(_Index(manifests=(*entries, *more)))
             repository.put_manifest(fallback_tag(subject), index, OCI_INDEX)
     except RegistryFailedError as error:

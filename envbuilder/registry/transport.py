@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import os
 import re
-import ssl
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import msgspec
-import urllib3
-from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
-from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError  # noqa: A004 - urllib3's own
+import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies, parse_dict_header
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util import Retry
 
 from envbuilder.errors import InfrastructureError, Reason
 from envbuilder.registry import credentials
-from envbuilder.registry.errors import MalformedError, RegistryFailedError, RegistryRefusedError, parsed
+from envbuilder.registry.errors import WORKERS, MalformedError, RegistryFailedError, RegistryRefusedError, parsed
 from envbuilder.registry.reference import Reference, is_loopback
 
 CONNECT_S, SILENCE_S = 10.0, 60.0
@@ -45,7 +42,6 @@ _REPEATABLE = ("GET", "HEAD", "PUT")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _FIRST_ERROR, _UNAUTHORIZED, _FORBIDDEN, _MISSING, _THROTTLED, _SERVER_ERROR = 300, 401, 403, 404, 429, 500
 _AUTHORITIES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_PARAMETER = re.compile(r'(?<![a-zA-Z])([a-zA-Z]+)="([^"]*)"')
 _WORD = r"[\w!#$%&'*+.^`|~-]++"
 _VALUE = rf'\s*+=\s*+({_WORD}|"(?:[^"\\]|\\.)*+")'
 _LINK = re.compile(rf"\s*+<([^<>]*+)>((?:\s*+;(?:\s*+{_WORD}(?:{_VALUE})?+)?+)*+)\s*+(?:,[\s,]*+|\Z)")
@@ -53,14 +49,12 @@ _LINK_PARAMETER = re.compile(rf";\s*+({_WORD}){_VALUE}")
 _RELATIONS = re.compile(r"[a-z][a-z0-9.-]*+(?: ++[a-z][a-z0-9.-]*+)*+")
 """A link with its parameters (RFC 8288, section 3), and its relations: registered names, not somebody's address."""
 
-
 Headers = Mapping[str, str]
 Body = bytes | BinaryIO | None
 """A file is sent from its beginning."""
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """A complete answer: status, headers (names in any case) and content; ``address`` is where it came from."""
 
     status: int
@@ -74,7 +68,7 @@ class _Retry(Retry):
 
     def increment(self, *args: Any, **kwargs: Any) -> Retry:  # type: ignore[override]  # noqa: ANN401 - urllib3's own
         response, error = kwargs.get("response"), kwargs.get("error")
-        if error is not None and _is_slow(error):
+        if isinstance(error, ReadTimeoutError):
             raise error
         if response is not None and self.total:
             response.close()  # urllib3 would read all of it, to use the connection again
@@ -85,9 +79,18 @@ class _Retry(Retry):
         return super().increment(*args, **kwargs)
 
 
-_RETRY = _Retry(
-    connect=1, read=1, other=0, allowed_methods=_REPEATABLE, status_forcelist=_BUSY_STATUS, raise_on_status=False
-)
+def _adapter(tries: int) -> HTTPAdapter:
+    often = _Retry(
+        total=tries - 1,
+        connect=1,
+        read=1,
+        other=0,
+        allowed_methods=_REPEATABLE,
+        status_forcelist=_BUSY_STATUS,
+        backoff_factor=PAUSE_S,
+        raise_on_status=False,
+    )
+    return HTTPAdapter(pool_maxsize=WORKERS, max_retries=often)
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -99,10 +102,9 @@ class RegistryTransport:
     """Requests to one host. Credentials go to that host and to the token service that it names, nowhere else."""
 
     def __init__(self, reference: Reference, environment: Mapping[str, str]) -> None:
-        self._reference = reference
-        self._environment = environment
-        self._context = _authority(environment)
-        self._pools: dict[str, urllib3.PoolManager] = {}
+        self._reference, self._environment = reference, environment
+        self._authorities = _authorities(environment)
+        self._adapters = {tries: _adapter(tries) for tries in (1, ATTEMPTS)}
         self._authorization: dict[str, str] = {}
         self._base = ""
         self._excuse = ""
@@ -117,12 +119,11 @@ class RegistryTransport:
         body: Body = None,
         scope: str = "pull",
         limit: int = SMALL,
-        tries: int = ATTEMPTS,
     ) -> Response:
         """Send a request below ``/v2/`` (or to a full address) and return an answer whose status was expected.
 
-        ``limit`` bounds the answer (bytes). A busy registry is asked so many ``tries``.
-        Raises RegistryRefusedError if the registry refuses, RegistryFailedError if it fails or cannot be reached.
+        ``limit`` bounds the answer (bytes). Raises RegistryRefusedError if the registry refuses, RegistryFailedError if
+        it fails or cannot be reached.
         """
         base = self._base = self._base or self._find_base()
         address = _resolved(f"{base}/v2/", path)
@@ -131,7 +132,7 @@ class RegistryTransport:
         for last in (False, True):
             before = self._authorization.get(scope) if _site(address) == _site(base) else None
             sent = {**(headers or {}), **({"Authorization": before} if before else {})}
-            answer = self._fetch(method, address, sent, body, limit, tries)
+            answer = self._fetch(requests.Request(method, address, sent, data=body), limit)
             # Another thread may have logged in while this request was on its way.
             if last or answer.status != _UNAUTHORIZED or not self._log_in(answer, scope, before):
                 break
@@ -144,12 +145,11 @@ class RegistryTransport:
 
         Raises RegistryRefusedError for a link that leads out of the registry, to itself, or to too many pages.
         """
-        following = path
         for _ in range(MAX_PAGES):
-            answer = self.send("GET", following, expect=expect, limit=limit)
+            answer = self.send("GET", path, expect=expect, limit=limit)
             yield answer
-            following = _next_page(answer)
-            if not following:
+            path = _next_page(answer)
+            if not path:
                 return
         raise RegistryRefusedError(Reason.TOO_MANY, f"the registry answers in more than {MAX_PAGES} pages")
 
@@ -158,67 +158,65 @@ class RegistryTransport:
         base = f"https://{self._reference.host}"
         try:
             if self._reference.loopback:
-                self._fetch("HEAD", f"{base}/v2/", {}, tries=1)
-        except RegistryRefusedError:
-            return base
+                self._fetch(requests.Request("HEAD", f"{base}/v2/"), tries=1)
         except RegistryFailedError as error:
             return base if error.fault is Reason.BAD_CERTIFICATE else f"http://{self._reference.host}"
+        except RegistryRefusedError:
+            pass
         return base
 
-    def _fetch(
-        self, method: str, address: str, headers: Headers, body: Body = None, limit: int = SMALL, tries: int = ATTEMPTS
-    ) -> Response:
+    def _fetch(self, request: requests.Request, limit: int = SMALL, tries: int = ATTEMPTS) -> Response:
         """Send, and follow redirects within limits. Credentials stay with the host that they are for."""
         for _ in range(MAX_REDIRECTS + 1):
-            answer = self._once(method, address, headers, body, limit, tries)
+            answer = self._once(request, limit, tries)
             location = answer.headers.get("Location")
             if answer.status not in _REDIRECTS or location is None:
                 return answer
-            following, text = _resolved(address, location), f"redirects to {location[:200]!r}"
-            if not following or (address.startswith("https:") and not following.startswith("https:")):
+            following, text = _resolved(answer.address, location), f"redirects to {location[:200]!r}"
+            if not following or (answer.address.startswith("https:") and not following.startswith("https:")):
                 raise self._broken(Reason.BAD_REDIRECT, f"{text}, which is not an address with TLS")
-            if _site(following) != _site(address):
-                if method == "POST" and body:
+            if _site(following) != _site(answer.address):
+                if request.method == "POST" and request.data:
                     raise self._broken(Reason.BAD_REDIRECT, f"{text}, another host, which does not get the login")
-                headers = {name: value for name, value in headers.items() if name != "Authorization"}
-            address = following
-        raise self._broken(Reason.BAD_REDIRECT, f"redirects {method} {address[:200]!r} again and again")
+                request.headers.pop("Authorization", None)
+            request.url, request.params = following, {}
+        raise self._broken(Reason.BAD_REDIRECT, f"redirects {request.method} {answer.address[:200]!r} again and again")
 
-    def _once(self, method: str, address: str, headers: Headers, body: Body, limit: int, tries: int) -> Response:
+    def _once(self, request: requests.Request, limit: int, tries: int) -> Response:
         # Compressed answers are neither requested nor decompressed: a small answer must not become a large one here.
-        sent = {"Accept-Encoding": "identity", "User-Agent": "envbuilder", **headers, **_length(body)}
+        request.headers |= {"Accept-Encoding": "identity", "User-Agent": "envbuilder"}
+        address, body = str(request.url), request.data
+        if hasattr(body, "seek"):
+            body.seek(0)
+            tries = 1  # the registry may keep a part of an interrupted upload
         try:
-            answer = self._pool(address).request(
-                method,
-                address,
-                headers=sent,
-                body=body,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=SILENCE_S),
-                retries=_RETRY.new(total=tries - 1, backoff_factor=PAUSE_S),
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
+            answer = self._adapters[tries].send(
+                request.prepare(),
+                stream=True,
+                timeout=(CONNECT_S, SILENCE_S),
+                verify=self._authorities or True,
+                proxies={} if self._reference.loopback else get_environ_proxies(address),
             )
             try:
-                content = b"" if method == "HEAD" else self._read(answer, limit)
+                content = b"" if request.method == "HEAD" else self._read(answer, limit)
             except BaseException:
                 answer.close()  # the unread rest would be taken for the next answer
                 raise
-            answer.release_conn()
+            answer.raw.release_conn()
         except ValueError as error:  # an address that the registry named, or a header made of its answer
             raise self._broken(Reason.BAD_ANSWER, f"breaks the protocol: {error}") from error
         except (HTTPError, OSError) as error:
             raise self._failed(error) from error
-        return Response(answer.status, answer.headers, content, address)
+        return Response(answer.status_code, answer.headers, content, address)
 
-    def _read(self, answer: urllib3.BaseHTTPResponse, limit: int) -> bytes:
-        bound = limit if answer.status < _FIRST_ERROR else max(limit, _MAX_ERROR)
+    def _read(self, answer: requests.Response, limit: int) -> bytes:
+        bound = limit if answer.status_code < _FIRST_ERROR else max(limit, _MAX_ERROR)
         encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise self._broken(Reason.BAD_ANSWER, f"answers in {encoding[:40]!r}, which was not requested")
         declared, content = answer.headers.get("Content-Length", ""), bytearray()
         announced = int(declared) if declared.isdigit() else 0
-        while max(announced, len(content)) <= bound and (piece := answer.read(bound + 1 - len(content))):
+        while max(announced, len(content)) <= bound and (piece := answer.raw.read(bound + 1 - len(content))):
             content += piece
         if max(announced, len(content)) > bound:
             raise self._broken(Reason.TOO_LARGE, f"sends more than {bound} bytes where no more were expected")
@@ -228,23 +226,16 @@ class RegistryTransport:
         return RegistryRefusedError(reason, f"{self._reference.host} {text}")
 
     def _failed(self, error: Exception) -> RegistryFailedError:
-        host, last = self._reference.host, getattr(error, "reason", None) or error  # the last error of several attempts
-        if isinstance(last, SSLError):
+        host, cause = self._reference.host, error.args[0] if error.args else error
+        last = getattr(cause, "reason", cause)  # the last error of several attempts
+        if isinstance(error, requests.exceptions.SSLError):
             untrusted = "CERTIFICATE_VERIFY_FAILED" in str(last)
             fault = Reason.BAD_CERTIFICATE if untrusted else Reason.TLS_FAILED
             hint = "for a private authority set SSL_CERT_FILE to its bundle"
             return RegistryFailedError(fault, f"{host}: TLS failed: {last}", hint=hint)
-        fault = Reason.TOO_SLOW if _is_slow(last) else Reason.UNREACHABLE
+        slow = isinstance(error, (requests.exceptions.Timeout, ReadTimeoutError))
+        fault = Reason.TOO_SLOW if slow else Reason.UNREACHABLE
         return RegistryFailedError(fault, f"{host}: no answer: {last}", hint="is the registry running and reachable?")
-
-    def _pool(self, address: str) -> urllib3.PoolManager:
-        """Return the connections through the proxy for an address; a loopback registry has no proxy."""
-        loopback = self._reference.loopback
-        proxy = "" if loopback else str(select_proxy(address, get_environ_proxies(address, None)) or "")
-        if proxy not in self._pools:
-            make = partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
-            self._pools[proxy] = make(ssl_context=self._context, maxsize=16, retries=False)
-        return self._pools[proxy]
 
     def _log_in(self, answer: Response, scope: str, before: str | None) -> bool:
         """Log in as a 401 asks for; return False if that is impossible, or gives the refused ``before`` again."""
@@ -256,7 +247,8 @@ class RegistryTransport:
         if kind == "basic" and login and login.user:
             header = _basic(login)
         elif kind == "bearer":
-            header = f"Bearer {self._token(dict(_PARAMETER.findall(challenge)), login, scope)}"
+            stated = parse_dict_header(challenge[7:])  # type: ignore[no-untyped-call]
+            header = f"Bearer {self._token(stated, login, scope)}"
         else:
             return False
         if header == before:
@@ -265,23 +257,21 @@ class RegistryTransport:
         return True
 
     def _token(self, challenge: Mapping[str, str], login: credentials.Login | None, scope: str) -> str:
-        realm = challenge.get("realm", "")
+        realm = challenge.get("realm") or ""
         local = self._reference.loopback and realm.startswith("http://") and is_loopback(realm)
         if not realm.startswith("https://") and not local:
             raise self._broken(Reason.BAD_ANSWER, f"wants the login sent to {realm[:200]!r}, which is not TLS")
         query = {
-            "service": challenge.get("service", ""),
+            "service": challenge.get("service") or "",
             "scope": challenge.get("scope") or f"repository:{self._reference.repository}:{scope}",
         }
         if login and login.identity_token:
-            form = {**query, "grant_type": "refresh_token", "refresh_token": login.identity_token}
-            body = urlencode({**form, "client_id": "envbuilder"}).encode()
-            headers = {"Content-Type": "application/x-www-form-urlencoded"}
-            answer = self._fetch("POST", realm, headers, body)
+            form = {"grant_type": "refresh_token", "refresh_token": login.identity_token, "client_id": "envbuilder"}
+            request = requests.Request("POST", realm, data=urlencode(query | form).encode())
+            request.headers["Content-Type"] = "application/x-www-form-urlencoded"
         else:
-            headers = {"Authorization": _basic(login)} if login else {}
-            joint = "&" if "?" in realm else "?"
-            answer = self._fetch("GET", f"{realm}{joint}{urlencode(query)}", headers)
+            request = requests.Request("GET", realm, {"Authorization": _basic(login)} if login else {}, params=query)
+        answer = self._fetch(request)
         if not 200 <= answer.status < _FIRST_ERROR:  # noqa: PLR2004 - HTTP's class of success
             raise self._refused("login at", realm, answer, scope)
         try:
@@ -308,38 +298,17 @@ class RegistryTransport:
         return RegistryRefusedError(fault, text, hint=hint)
 
 
-def _length(body: Body) -> dict[str, str]:
-    """Rewind a file that is to be sent, and state its length: not every registry accepts chunks."""
-    if body is None or isinstance(body, bytes):
-        return {}
-    length = body.seek(0, os.SEEK_END)
-    body.seek(0)
-    return {"Content-Length": str(length)}
-
-
 def _basic(login: credentials.Login) -> str:
-    return "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
+    return "Basic " + b64encode(f"{login.user}:{login.password}".encode()).decode()
 
 
-def _authority(environment: Mapping[str, str]) -> ssl.SSLContext:
-    """Trust the bundle of certificate authorities that Python, pip and curl read, or the default."""
+def _authorities(environment: Mapping[str, str]) -> str:
+    """Return the bundle of certificate authorities that Python, pip and curl read; '' for the default."""
     name = next((name for name in _AUTHORITIES if environment.get(name)), "")
-    path = Path(environment[name] if name else DEFAULT_CA_BUNDLE_PATH)
-    try:
-        return _trusting(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        text = f"{name}={path}: not a bundle of certificates: {error.strerror or error}"
-        raise InfrastructureError(text, hint="it should be a file in PEM form") from error
-
-
-@lru_cache(maxsize=4)
-def _trusting(path: Path, _changed: int) -> ssl.SSLContext:
-    """Read a bundle once: that takes longer than a request."""
-    return ssl.create_default_context(capath=str(path)) if path.is_dir() else ssl.create_default_context(cafile=path)
-
-
-def _is_slow(error: Exception) -> bool:
-    return isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError)  # that one was refused
+    if name and not (Path(environment[name]).is_file() or Path(environment[name]).is_dir()):
+        text = f"{name}={environment[name]}: not a bundle of certificates"
+        raise InfrastructureError(text, hint="it should be a file in PEM form")
+    return environment.get(name, "")
 
 
 def _next_page(answer: Response) -> str:

@@ -174,7 +174,7 @@ def test_verify_does_not_wait_for_a_pipe_that_nobody_writes(tmp_path, monkeypatc
     assert "could not be read" in run("verify", "a.b/c:d", "--key", str(tmp_path / "pipe"), expect=UsageError)
     run("keys", "new", str(tmp_path))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "pipe"))
-    assert "could not be read" in run("verify", "a.b/c:d", "--key", str(tmp_path / PUBLIC), expect=UsageError)
+    assert "SSL_CERT_FILE" in run("verify", "a.b/c:d", "--key", str(tmp_path / PUBLIC), expect=InfrastructureError)
 
 
 def test_verify_makes_no_home(tmp_path, monkeypatch) -> None:

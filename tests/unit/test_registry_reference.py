@@ -284,9 +284,9 @@ def test_a_login_in_plain_text_stays_on_this_machine(
     once = RegistryTransport._once
     sent: list[str] = []
 
-    def noted(self: RegistryTransport, method: str, address: str, *more: Any) -> Response:
-        sent.append(address)
-        return once(self, method, address, *more)
+    def noted(self: RegistryTransport, request: Any, *more: Any) -> Response:
+        sent.append(request.url)
+        return once(self, request, *more)
 
     monkeypatch.setattr(RegistryTransport, "_once", noted)
     with pytest.raises(RegistryRefusedError) as caught:
