@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from envbuilder import errors
+from envbuilder.workspace import packaged_yaml
 
 
 class Code(StrEnum):
@@ -124,15 +123,7 @@ class CodeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def code_texts() -> dict[Code, CodeText]:
     """Read codes.yaml. Raises InfrastructureError if the installation lacks it."""
-    import yaml  # noqa: PLC0415 - 20 ms that only commands with findings pay
-
-    path = Path(__file__).with_name("codes.yaml")
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise errors.of_system(error, f"read {path}") from error
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return msgspec.convert(yaml.load(text, Loader=loader), dict[Code, CodeText])  # noqa: S506 - a safe loader
+    return packaged_yaml(Path(__file__).with_name("codes.yaml"), dict[Code, CodeText])
 
 
 def written(code: Code, variant: str, sources: Iterable[str] = (), /, **fields: object) -> Finding:
