@@ -20,7 +20,6 @@ from envbuilder.validation.file_records import InstalledPackage, distributions, 
 from envbuilder.validation.image_context import OBJECT, OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
-from envbuilder.validation.image_user import user_number
 from envbuilder.validation.layer_scan import KEPT, Binary, FileRow
 from envbuilder.workspace import packaged_yaml
 
@@ -186,8 +185,7 @@ _MAJOR = re.compile(r"\.so\.(\d+)")
 class _Entries:
     def __init__(self, subject: ImageContext, packages: Mapping[str, int]) -> None:
         self._subject, self._files, self._packages = subject, subject.files, packages
-        user = user_number(subject)
-        self.users: Mapping[Event, int] = {**({"closed": user} if user else {}), "private": SUITE_USER}
+        self.users: Mapping[Event, int] = {**({"closed": subject.user} if subject.user else {}), "private": SUITE_USER}
         self._closed_folders: dict[tuple[str, int], str] = {}
         sites = tuple(f"{site}/" for site in subject.python.sites)
         self._places: Mapping[Within, Callable[[str, StackedFile], object]] = {

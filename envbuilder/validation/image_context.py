@@ -89,6 +89,28 @@ class ImageContext:
     def python(self) -> LocalPython:
         return self.local or ImagePython(self.files, self.image)
 
+    @cached_property
+    def accounts(self) -> list[list[str]]:
+        """The rows of the image's accounts, of seven fields each."""
+        lines = decoding.lossy(self.files.content("etc/passwd") or b"").splitlines()
+        return [[*line.split(":"), *[""] * 5][:7] for line in lines if line.count(":") >= 2]  # noqa: PLR2004 - name and number
+
+    @cached_property
+    def _account(self) -> list[str]:
+        user = self.image.user.partition(":")[0] or "root"
+        return next((row for row in self.accounts if user in (row[0], row[2])), [""] * 7)
+
+    @property
+    def home(self) -> str:
+        return self._account[5]
+
+    @property
+    def user(self) -> int | None:
+        """The image's user by number; None if it is unknown, 0 for root."""
+        name = self.image.user.partition(":")[0]
+        number = name if name.isdecimal() else "0" if name in ("", "root") else self._account[2]
+        return int(number) if number.isdecimal() else None
+
     @property
     def is_managed(self) -> bool:
         """Return True if it is checked as an environment: then it may contain nothing that its lock does not bring."""

@@ -1,9 +1,10 @@
-"""Check an image's variables and the settings of Keras without running the image, and its start-up requirement."""
+"""Check an image's variables, the settings of Keras, its user and entry point, and its start-up requirement."""
 
 from __future__ import annotations
 
 import codecs
 import fnmatch
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from envbuilder.image.render import required_cuda
 from envbuilder.support import decoding
 from envbuilder.validation.file_records import distributions
 from envbuilder.validation.image_context import CheckOutput, ImageContext, escaped, found
-from envbuilder.validation.image_user import can_start, home, scratch
+from envbuilder.validation.image_files import StackedFile
 from envbuilder.validation.installed_files import area_output
 from envbuilder.workspace import packaged_yaml
 
@@ -169,7 +170,7 @@ _MOST_SETTINGS = 1 << 20
 
 def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_Setting]:
     """Judge the settings file of Keras: each setting is a row of the table, with the file's name before its own."""
-    folder = env.get("KERAS_HOME") or f"{env.get('HOME') or home(subject)}/.keras"
+    folder = env.get("KERAS_HOME") or f"{env.get('HOME') or subject.home}/.keras"
     path = f"{folder}/{_KERAS_FILE}".strip("/")
     if subject.files.file(path) is None:
         return
@@ -187,6 +188,77 @@ def keras_settings(subject: ImageContext, env: Mapping[str, str]) -> Iterator[_S
     values = {f"{_KERAS_FILE} {name}": str(value) for name, value in settings.items() if name != skipped}
     for one, effect in _by_table(subject, values):
         yield msgspec.structs.replace(one, subject=_KERAS_FILE, fix=f"correct {shown}"), effect
+
+
+_COMPLETE = 1000
+"""An image with fewer files has no system."""
+
+ENVIRONMENT = "opt/venv"
+"""Folder in which every build makes its environment."""
+
+_LIST_IN_QUOTES = re.compile(r"\['[^']*'\s*[,\]]")
+"""The result of ``CMD ['python', 'app.py']``: one text for a shell, whose first word is not a program."""
+
+
+def can_start(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+    image, count = subject.image, len(subject.files.paths)
+    words = image.entrypoint or image.command
+    kind = "entry point" if image.entrypoint else "command"
+    if words and _program(subject, env, words[0]) is None and count > 1:
+        yield found("no_such_program", kind=kind, word=escaped(words[0]))
+    if words and _LIST_IN_QUOTES.match(words[-1]) and words[0].endswith("sh"):
+        yield found("list_in_quotes", kind=kind)
+    name, accounts = image.user.partition(":")[0], [row[0] for row in subject.accounts]
+    if name and not name.isdecimal() and name not in accounts and (accounts or count > _COMPLETE):
+        yield found("no_such_user", name=escaped(name))
+    yield from _python(subject, env)
+
+
+def _python(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+    own, paths = _program(subject, env, "python") or _program(subject, env, "python3"), subject.files.paths
+    program = subject.files.file(own) if own else None
+    if program is not None and program.row.has_capabilities:
+        yield found("python_with_capabilities", path=own)
+    if not (
+        subject.is_managed and subject.facts.python and any("-packages/tensorflow/" in f"{path}/" for path in paths)
+    ):
+        return
+    prefix = posixpath.dirname(posixpath.dirname(own or ""))  # as Python does, which follows no link of its folder
+    site = subject.files.resolve(f"{prefix}/lib/python{subject.facts.python}/site-packages")
+    if own is None or f"{site}/tensorflow" not in paths:
+        yield found("other_python_in_path", found_at=f"/{own}" if own else "not found")
+    if own and not own.startswith(ENVIRONMENT) and f"{ENVIRONMENT}/bin/python" not in paths:
+        yield found("environment_moved", folder=f"/{ENVIRONMENT}")
+
+
+def _program(subject: ImageContext, env: Mapping[str, str], word: str) -> str | None:
+    places = [word] if "/" in word else [f"{folder}/{word}" for folder in env.get("PATH", "/usr/bin:/bin").split(":")]
+    for place in places:
+        path = place if place.startswith("/") else f"{subject.image.workdir}/{place}"
+        found = subject.files.file(path)
+        if found is not None and found.row.mode & 0o111:
+            return posixpath.normpath(path).strip("/")
+    return None
+
+
+def scratch(subject: ImageContext, env: Mapping[str, str]) -> Iterator[Finding]:
+    user = subject.user
+    if len(subject.files.paths) < _COMPLETE:
+        return
+    roots = [row[0] for row in subject.accounts if row[2] == "0" and row[0] != "root"]
+    if roots:
+        yield found("accounts_of_root", names=escaped(", ".join(roots)))
+    if user and not _may_write(subject.files.paths.get(subject.files.resolve("tmp")), user):
+        yield found("closed_tmp", user=escaped(subject.image.user))
+    own = subject.files.resolve(env.get("HOME") or subject.home) if user and subject.is_managed else ""
+    if user and own and not _may_write(subject.files.paths.get(own), user):
+        yield found("closed_home", user=escaped(subject.image.user), number=user, path=f"/{escaped(own)}")
+
+
+def _may_write(entry: StackedFile | None, user: int) -> bool:
+    if entry is None or entry.row.kind != "folder":
+        return False
+    return bool(entry.row.mode & 0o002 or (entry.row.uid == user and entry.row.mode & 0o200))
 
 
 _BRANDS = ("tesla", "geforce", "quadro", "titan", "nvidia", "grid", "nvs", "quadrortx", "nvidiartx", "unknown")

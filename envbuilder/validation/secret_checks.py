@@ -10,7 +10,6 @@ from envbuilder.finding import Finding, Severity
 from envbuilder.support import pem
 from envbuilder.validation.file_records import site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
-from envbuilder.validation.image_user import user_number
 from envbuilder.validation.installed_files import area_output, compared
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
@@ -30,12 +29,11 @@ _LEAST_VALUE = 7
 def secrets(subject: ImageContext) -> CheckOutput:
     left = list(_left(subject, hidden=False))
     public = {path for path in compared(subject).same if site_of(path)} if left else ()  # published examples
-    is_root = subject.image.user.partition(":")[0] == "root" or user_number(subject) == 0
     findings = [
         *(one for path, one in left if _COMPILED.sub(r"\1.py", path) not in public),
         *_configured(subject),
         *_authorities(subject),
-        *([found("root_by_default")] if is_root else []),
+        *([found("root_by_default")] if subject.user == 0 else []),
     ][:_MOST_SHOWN]
     return area_output(subject, "secrets", findings, "no secrets and no certificates of the build host", "none found")
 

@@ -29,7 +29,6 @@ from envbuilder.matrix import Budgets
 from envbuilder.pypi.client import PackageIndex
 from envbuilder.simulated.compiler import Simulation
 from envbuilder.support import decoding
-from envbuilder.validation import expectations as facts_of
 from envbuilder.validation import image_claims, known_image, suite_plan
 from envbuilder.validation.checks import Check, Profile
 from envbuilder.validation.entrypoint_check import check_entrypoint
@@ -39,9 +38,19 @@ from envbuilder.validation.image_files import ImageFiles, is_list, read_image
 from envbuilder.validation.image_loader import InstalledFramework, LocalPython
 from envbuilder.validation.judge import Causes, assemble, judge
 from envbuilder.validation.known_image import KnownImage
-from envbuilder.validation.suite_launcher import PROBES, START, SUITE_S, here, in_container
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import Progress, Session, Unfinished, check_product, check_protocol
+from envbuilder.validation.suite_session import (
+    PROBES,
+    START,
+    SUITE_S,
+    Progress,
+    Session,
+    Unfinished,
+    check_product,
+    check_protocol,
+    here,
+    in_container,
+)
 from envbuilder.verdict import Addition, CheckResult, EngineRef, ImageRef, Verdict, any_simulated, span
 
 if TYPE_CHECKING:
@@ -165,7 +174,7 @@ def validate_here(
     """Run the suite with a Python of this host, without a container. Raises UsageError if it has no TensorFlow."""
     began = time.monotonic()
     installed = _identify(python)
-    facts = msgspec.structs.replace(facts_of.of_foreign(installed, catalog, None), profile=profile)
+    facts = msgspec.structs.replace(image_claims.of_foreign(installed, catalog, None), profile=profile)
     local = LocalPython(installed)
     image = Image("", (), (), 0, labels={}, env=os.environ, user="", architecture=platform.machine())
     context = ImageContext(image, ImageFiles(()), facts, "", WheelRecords(None), local=local)
@@ -307,7 +316,7 @@ class _Target:
 
     def _of_environment(self, environment: Environment) -> Facts:
         by_host, removed = self.request.environment, self.request.removed
-        facts = facts_of.of_environment(environment, self.lock, by_host)
+        facts = image_claims.of_environment(environment, self.lock, by_host)
         if by_host is None and not removed:
             removed = image_claims.carried_list(self.files, self.image.labels, self.lock)
         return msgspec.structs.replace(facts, left_out=image_claims.libraries_left_out(removed))
@@ -315,10 +324,10 @@ class _Target:
     def _of_foreign(self, label: str) -> Facts:
         if self.request.catalog is None:
             raise ValueError("a foreign image needs a catalogue")
-        installed = facts_of.installed_framework(self.files, self.image, self.spec.gpus)
-        facts = facts_of.of_foreign(installed, self.request.catalog, self.image)
+        installed = image_claims.installed_framework(self.files, self.image, self.spec.gpus)
+        facts = image_claims.of_foreign(installed, self.request.catalog, self.image)
         is_claimed = label or self.files.file(image_claims.DOCUMENT) is not None
-        return facts_of.of_claimed(facts, self.files, self.image) if is_claimed else facts
+        return image_claims.of_claimed(facts, self.files, self.image) if is_claimed else facts
 
     def inspect(self, on_look: Callable[[KnownImage], None], checks: tuple[Check, ...]) -> Inspected:
         """Return the results of the checks on the host: by the image's record if it equals that, else by its files."""

@@ -25,9 +25,8 @@ from envbuilder.image.bases import ensure_base
 from envbuilder.upgrade import observe
 from envbuilder.validation import suite_plan
 from envbuilder.validation.known_image import KnownImage
-from envbuilder.validation.suite_launcher import START, SUITE_S, in_container
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import Progress, Session
+from envbuilder.validation.suite_session import START, SUITE_S, Progress, Session, in_container
 from envbuilder.validation.validate import ValidationRequest, validate, validate_here
 from envbuilder.validation.verdict_store import validate_and_record
 from envbuilder.verdict import Verdict

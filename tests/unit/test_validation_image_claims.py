@@ -15,13 +15,14 @@ from envbuilder.catalog.store import load
 from envbuilder.engine.port import Image, LayerFile
 from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, removed_files
-from envbuilder.validation.expectations import installed_framework, of_foreign
 from envbuilder.validation.image_claims import (
     ENVIRONMENT_LABEL,
     FORM_LABEL,
     carried_list,
     claims,
+    installed_framework,
     libraries_left_out,
+    of_foreign,
     without_cuda,
 )
 from envbuilder.validation.judge import Causes, mark_consequences

@@ -11,9 +11,8 @@ from made_images import SITE, SYSTEM, Layer, cache_of, context_of, errors, folde
 
 from envbuilder.engine.port import LayerFile
 from envbuilder.finding import Code, Finding, Severity
-from envbuilder.validation.installed_files import files
+from envbuilder.validation.installed_files import files, hiding_modules
 from envbuilder.validation.layer_scan import Binary
-from envbuilder.validation.python_environment import hiding_modules
 from envbuilder.validation.secret_checks import secrets
 
 EVIL = Path("/proc/self/exe").read_bytes()[:64] + bytes(4096) + b"evil"

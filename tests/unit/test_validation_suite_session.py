@@ -21,9 +21,8 @@ from envbuilder.finding import Code
 from envbuilder.support import subprocesses
 from envbuilder.validation import suite_plan
 from envbuilder.validation.checks import Check
-from envbuilder.validation.suite_launcher import PROBES, START, here, in_container
 from envbuilder.validation.suite_plan import Facts
-from envbuilder.validation.suite_session import Session, Unfinished
+from envbuilder.validation.suite_session import PROBES, START, Session, Unfinished, here, in_container
 
 LIMIT_S = 1.5
 SLACK_S = 8.0
