@@ -17,16 +17,8 @@ from envbuilder.image.bases import fetched, held, sources
 from envbuilder.support import decoding
 from envbuilder.validation.image_files import ImageFiles, read_image
 from envbuilder.validation.image_loader import DEFAULT_PATH, ImageSearch
+from envbuilder.validation.layer_scan import PATHS
 
-_PYTHON = re.compile(r"(?:^|/)python(3\.\d{1,2})\Z")
-_OPENED = re.compile(
-    r"lib(?:cudart|cublas|cublasLt|cufft|cufftw|curand|cusolver|cusolverMg|cusparse|cupti|nvrtc|nvJitLink|nccl|nvinfer|cudnn(?:_\w+)?)"
-    r"\.so\.[\d.]+\Z"
-)
-"""Libraries of CUDA and cuDNN that TensorFlow, or another of them, opens by name."""
-
-_COMPAT = re.compile(r"\Ausr/local/cuda[^/]*/compat/libcuda\.so\.1\Z")
-_MUSL = re.compile(r"\A(?:usr/)?lib/ld-musl-")
 _INSTALLERS = (("apt", "usr/bin/apt-get"), ("dnf", "usr/bin/dnf"), ("dnf", "usr/bin/microdnf"), ("apk", "sbin/apk"))
 _GLIBC_PACKAGE = re.compile(r"^Package: libc6\n(?:.+\n)*?Version: (\d+\.\d+)", re.MULTILINE)
 """Not every glibc defines symbols of its own version: the newest of 2.31 are of 2.30."""
@@ -73,7 +65,7 @@ def found_in(files: ImageFiles, image: Image, pinned: str, catalog: Catalog, *, 
         cudnn=(search.cudnn_version(cudnn) or "") if cudnn else "",
         libraries=tuple(found.values()),
         tools=all(search.xla_tools("/", cuda or None, {"PATH": image.env.get("PATH", DEFAULT_PATH)}).values()),
-        forward_compat=any(_COMPAT.match(path) for path in files.paths),
+        forward_compat=any(PATHS["compat"].match(path) for path in files.paths),
         require_cuda=image.env.get("NVIDIA_REQUIRE_CUDA", ""),
         layers=tuple(layer.diff_id for layer in image.layers),
     )
@@ -101,14 +93,14 @@ def _refusal(facts: BaseFacts) -> str:
 def _libc(files: ImageFiles, search: ImageSearch) -> tuple[str, str]:
     version = search.glibc()
     if version is None:
-        return ("musl" if any(_MUSL.match(one) for one in files.paths) else ""), ""
+        return ("musl" if any(PATHS["musl"].match(one) for one in files.paths) else ""), ""
     packaged = _GLIBC_PACKAGE.findall(decoding.lossy(files.content("var/lib/dpkg/status") or b""))
     return "glibc", max(filter(None, (version, *packaged[:1])), key=versions.key, default="")
 
 
 def _pythons(files: ImageFiles, image: Image) -> Iterator[FoundPython]:
     known: set[str] = set()
-    programs = {path: found[1] for path in sorted(files.paths) if (found := _PYTHON.search(path))}
+    programs = {path: found[1] for path in sorted(files.paths) if (found := PATHS["of-version"].search(path))}
     for folder in image.env.get("PATH", DEFAULT_PATH).split(":"):
         for path, version in programs.items():
             real = files.file(path)
@@ -124,7 +116,9 @@ def _libraries(files: ImageFiles, search: ImageSearch) -> Iterator[FoundLibrary]
     sonames = {
         entry.row.binary.soname
         for path, entry in files.paths.items()
-        if entry.row.binary is not None and "site-packages/" not in path and _OPENED.match(entry.row.binary.soname)
+        if entry.row.binary is not None
+        and "site-packages/" not in path
+        and PATHS["opened"].match(entry.row.binary.soname)
     }
     for soname in sorted(sonames):
         path, _ = search.find(soname)

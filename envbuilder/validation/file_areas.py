@@ -17,10 +17,10 @@ from envbuilder.probes.suite.loader import parse_cache
 from envbuilder.support import pem
 from envbuilder.support.architectures import ARCHS
 from envbuilder.validation.file_records import InstalledPackage, distributions, site_of
-from envbuilder.validation.image_context import OBJECT, OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
+from envbuilder.validation.image_context import OF_CUDA, OF_TENSORFLOW, ImageContext, listed, one_line
 from envbuilder.validation.image_files import StackedFile, is_same
 from envbuilder.validation.image_loader import LOADED, STUB_AT_MOST
-from envbuilder.validation.layer_scan import KEPT, Binary, FileRow
+from envbuilder.validation.layer_scan import PATHS, Binary, FileRow
 from envbuilder.workspace import packaged_yaml
 
 Event = Literal[
@@ -139,45 +139,16 @@ def _reported(subject: ImageContext, one: _Found) -> Reported:
     return Reported(row, finding, tuple(one.paths))
 
 
-_LISTS_OF_OTHERS = re.compile(r"\A(?:var/lib/rpm|usr/lib/sysimage/rpm)/[^/]+\Z|\Alib/apk/db/installed\Z")
-"""Databases of rpm and apk. Their file lists are not read: any file of such a layer may belong to a package."""
-
-_CODE = re.compile(r"\.(?:py|pth|egg-link|pyc|egg|zip)\Z|\.so(?:\.[\d.]+)?\Z")
-_STARTED = re.compile(
-    r"(?:^|/)python3[^/]*/(?:site|user)customize(?:/__init__)?\.(?:py|pyc|(?:[\w-]+\.)?so)\Z|(?:^|/)lib(?:64)?/python3\d+\.zip\Z"
-)
-"""Modules that every Python imports when it starts, and an archive that it searches before its own library."""
-
-_INTERPRETER = re.compile(r"(?:^|/)bin/python[\d.]*\Z")
-_ROOT = re.compile(r"(?:^|/)(?:lib(?:64)?/python3\.\d+/|bin/(?=python[\d.]*\Z))")
-"""Folders of a Python: its own library, and its interpreter."""
-
-_LOADER = re.compile(
-    r"\A(?:usr/)?(?:local/)?lib(?:64)?/(?:(?:x86_64|aarch64)-linux-gnu/)?"
-    r"(?:[^/]+\.so(?:\.[\w.]+)?|gconv/gconv-modules(?:\.d/.+)?|(?:gconv|ossl-modules|engines-[\d.]+)/.+\.so)\Z"
-    r"|\A(?:(?:etc|usr/lib)/ssl|etc/pki/tls)/openssl\.cnf\Z"
-)
-"""Libraries in the default folders, and what the C library and OpenSSL load by a name in a locale or setting."""
-
-_BY_SETTINGS = re.compile(r"/libnss_[^/]+\Z|/(?:gconv|ossl-modules|engines-[\d.]+)/|\.cnf\Z")
-"""What settings load by name: it needs no library of this name below."""
-
-_HWCAPS = re.compile(r"/(?:glibc-hwcaps/[^/]+|(?:tls/)?(?:haswell|xeon_phi|avx512_1|x86_64)(?:/[^/]+)?|tls)\Z")
-"""Folders that the loader searches first, by processor: those of today, and those until glibc 2.36."""
-
 _CUDA = re.compile(rf"(?:^|/)lib(?:{OF_CUDA})[\w-]*\.so")
 """Libraries of CUDA: other checks report which of them is loaded."""
 
-_BYTE_CODE = re.compile(r"\A(?P<folder>.*?)/?__pycache__/(?P<stem>[^/]+)\.cpython-\d+(?:\.opt-\d)?\.pyc\Z")
 _MACHINES = {**ARCHS, "386": "i386", "ppc64le": "ppc64le", "arm": "arm"}
-_PRIVILEGED = re.compile(r"\A(?:usr/)?(?:s?bin|lib/(?:openssh|dbus-1\.0|policykit-1|polkit-1)|libexec)/[^/]+\Z")
 _OF_PYTHON = ("python", "pip", "pydoc", "idle", "2to3")
 """Programs in the folder of every Python; the interpreter itself is checked elsewhere."""
 
 _READ, _ENTER = 0o4, 0o5
 SUITE_USER = int(ContainerSpec.user.partition(":")[0])
 
-_TOOL = re.compile(r"(?:(?:^|/)libdevice\.10\.bc|/bin/ptxas)\Z")
 _BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 _MAJOR = re.compile(r"\.so\.(\d+)")
 
@@ -254,7 +225,7 @@ class _Entries:
             yield "changed"
         if path.endswith(".pyc") and self._is_stale_byte_code(path, entry):
             yield "compiled"
-        if row.kind == "file" and KEPT.search(path) and self._files.content(path) is None:
+        if row.kind == "file" and PATHS["kept"].search(path) and self._files.content(path) is None:
             yield "unread"
 
     def fits(self, row: Area, path: str, entry: StackedFile) -> bool:
@@ -269,10 +240,9 @@ class _Entries:
                 yield "damaged"
             if row.binary.machine not in ("", _MACHINES.get(self._subject.image.architecture, row.binary.machine)):
                 yield "machine"
-        if row.kind == "file" and (_TOOL.search(path) or _INTERPRETER.search(path)):
-            is_program = row.head in _BITCODE if path.endswith(".bc") else row.binary is not None
-            if not is_program:
-                yield "unlike"
+        is_program = row.head in _BITCODE if path.endswith(".bc") else row.binary is not None
+        if row.kind == "file" and not is_program:
+            yield "unlike"
         if path in self._files.system.altered and self._files.paths[path].layer >= self._subject.of_base:
             yield "altered"
         if OF_TENSORFLOW.search(path):
@@ -349,7 +319,9 @@ class _Entries:
     @cached_property
     def _of_others(self) -> frozenset[int]:
         records = enumerate(self._files.records)
-        return frozenset(at for at, record in records if any(_LISTS_OF_OTHERS.match(row.path) for row in record.rows))
+        return frozenset(
+            at for at, record in records if any(PATHS["lists-of-others"].match(row.path) for row in record.rows)
+        )
 
     def _is_stale_byte_code(self, path: str, entry: StackedFile) -> bool:
         """Return True for byte code that a layer above its source wrote: Python may run it in place of the source.
@@ -357,7 +329,7 @@ class _Entries:
         A build writes byte code in the layer of its sources; so does a layer that installs their package again. What
         the header says of the source proves nothing about the code.
         """
-        match = _BYTE_CODE.match(path) if entry.row.kind == "file" else None
+        match = PATHS["byte-code"].match(path) if entry.row.kind == "file" else None
         if match is None:
             return False
         own = posixpath.join(match["folder"], match["stem"] + ".py")
@@ -374,7 +346,7 @@ class _Entries:
         brought = self._files.system.layers.get(path)
         as_packaged = brought is None or entry.layer <= brought
         is_program = row.kind == "file" and (row.mode & 0o111 or (row.has_capabilities and row.binary is not None))
-        return bool(is_program) and not (_PRIVILEGED.match(path) and as_packaged)
+        return bool(is_program) and not (PATHS["privileged"].match(path) and as_packaged)
 
     @cached_property
     def _roots(self) -> Mapping[str, int]:
@@ -390,7 +362,7 @@ class _Entries:
         return found
 
     def _root(self, path: str) -> str:
-        root = _ROOT.search(path) if "/python" in path else None
+        root = PATHS["root"].search(path) if "/python" in path else None
         return path[: root.end()] if root is not None and not site_of(path) else ""
 
     def _is_other_interpreter(self, path: str) -> bool:
@@ -399,12 +371,12 @@ class _Entries:
         if real is None or self._files.is_changed(path):
             return real is not None
         is_known = self.is_owned(real.row.path) or real.row.digest in self._interpreters
-        is_python = is_known and _INTERPRETER.search(real.row.path) is not None
+        is_python = is_known and PATHS["interpreter"].search(real.row.path) is not None
         return posixpath.normpath(f"{path}/../../pyvenv.cfg") in self._files.paths and not is_python
 
     @cached_property
     def _interpreters(self) -> frozenset[bytes]:
-        paths = (path for path in self._files.paths if _INTERPRETER.search(path) and self.is_owned(path))
+        paths = (path for path in self._files.paths if PATHS["interpreter"].search(path) and self.is_owned(path))
         return frozenset(self._files.paths[path].row.digest for path in paths) - {b""}
 
     def _is_python(self, path: str, entry: StackedFile) -> bool:
@@ -415,8 +387,8 @@ class _Entries:
         if site and site not in sites and self._subject.is_added(path):
             return False  # another Python searches it
         if not (site or self._root(path) in self._roots):
-            return _STARTED.search(path) is not None
-        return _CODE.search(path) is not None or (entry.row.kind == "link" and self._leads_to_package(path))
+            return PATHS["started"].search(path) is not None
+        return PATHS["code"].search(path) is not None or (entry.row.kind == "link" and self._leads_to_package(path))
 
     def _leads_to_package(self, path: str) -> bool:
         """Return True for a link to a folder that Python would import; a moved package is still its distribution's."""
@@ -426,13 +398,16 @@ class _Entries:
 
     def _is_loaded(self, path: str, entry: StackedFile) -> bool:
         """Return True for a library on the loader's path, unless it is CUDA's by name and by soname."""
-        in_folder = OBJECT.search(path) and _HWCAPS.sub("", posixpath.dirname(path)) in self._subject.loader_folders
-        real = self._files.file(path) if in_folder or _LOADER.match(path) else None
+        in_folder = (
+            PATHS["object"].search(path)
+            and PATHS["hwcaps"].sub("", posixpath.dirname(path)) in self._subject.loader_folders
+        )
+        real = self._files.file(path) if in_folder or PATHS["loader"].match(path) else None
         if real is None or real.row.path in self._packages:
             return False
         if entry.row.kind == "link" and self._subject.is_of_system(real.row.path):
             return False
-        if self._subject.is_added(path) and not (_BY_SETTINGS.search(path) or path in self._hiding):
+        if self._subject.is_added(path) and not (PATHS["by-settings"].search(path) or path in self._hiding):
             return False
         binary = real.row.binary
         return not (_CUDA.search(path) and (binary is None or binary.damaged or _CUDA.search(binary.soname)))
@@ -442,7 +417,7 @@ class _Entries:
         """Libraries of additions with the name of one below them, also by the loader's cache."""
         below, own = set[str](), list[str]()
         for path, entry in self._files.paths.items():
-            if OBJECT.search(path):
+            if PATHS["object"].search(path):
                 below.update([posixpath.basename(path)] if entry.layer < self._subject.own_layers else [])
                 own += [path] if self._subject.is_added(path) else []
         cached = parse_cache(self._files.content("etc/ld.so.cache") or b"")

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 from envbuilder.support import decoding, dpkg_status
 from envbuilder.validation.image_files import ROW, ImageFiles
+from envbuilder.validation.layer_scan import PATHS
 from envbuilder.versions import distribution
 
-SITE = re.compile(r"(?:^|/)(?:site|dist)-packages\Z")
 _INFO = r"\A(?P<site>{})/(?P<folder>[^/]+\.dist-info)/(?P<leaf>[^/]+)\Z"
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
 
@@ -58,7 +58,7 @@ def site_of(path: str) -> str:
     folder = path
     while "/" in folder:
         folder = folder.rpartition("/")[0]
-        if SITE.search(folder):
+        if PATHS["site"].search(folder):
             return folder
     return ""
 

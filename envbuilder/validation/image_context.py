@@ -35,9 +35,6 @@ CUDNN_FOLDER = "opt/cudnn"
 UNLOCKED = {"pip", "setuptools", "wheel", "distribute"}
 """Part of every virtual environment; a lock need not name them."""
 
-OBJECT = re.compile(r"\.so(?:\.[\w.]+)?\Z")
-"""A shared object, by its name."""
-
 OF_CUDA = "cu(?:blas|da|dnn|fft|file|inj|pti|rand|solver|sparse|tensor)|nv[a-zA-Z]|nccl|npp"
 """Regular expression for the names of NVIDIA's libraries after ``lib``; it does not match ``libcurl``."""
 

@@ -19,12 +19,13 @@ from envbuilder.engine.port import Engine, Image, RefusedLayerError
 from envbuilder.errors import InfrastructureError
 from envbuilder.pypi.answer_cache import Cache
 from envbuilder.support import decoding, dpkg_status
-from envbuilder.validation.layer_scan import MEMORY, OF_ENTRY, Budget, FileRow, LayerRecord, scan
+from envbuilder.validation.layer_scan import MEMORY, OF_ENTRY, PATHS, Budget, FileRow, LayerRecord, scan
 from envbuilder.validation.suite_plan import code_only
 from envbuilder.workspace import cache_dir, packaged
 
 _SCANNER = (
     "validation/layer_scan.py",
+    "validation/paths.yaml",
     "validation/secret_patterns.yaml",
     "validation/secret_scan.py",
     "probes/suite/elf.py",
@@ -47,14 +48,11 @@ ROW = 300
 """Bytes of memory for one file of a list."""
 
 _NOTE = "pyvenv.cfg"
-_LIST = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.list\Z")
 _LINE = re.compile(rb"[^\r\n]+")
-_CONDA = re.compile(r"\A(?P<prefix>.*?)/?conda-meta/[^/]+\.json\Z")
-_DIGESTS = re.compile(r"\Avar/lib/dpkg/info/[^/]+\.md5sums\Z")
 
 
 def is_list(path: str) -> bool:
-    return _LIST.match(path) is not None
+    return PATHS["dpkg-list"].match(path) is not None
 
 
 class SystemPackages(NamedTuple):
@@ -94,11 +92,11 @@ class _CondaPackage(msgspec.Struct, frozen=True):
 
 def _listed(path: str, content: bytes) -> Iterator[tuple[str, str]]:
     """Yield the files of a package by its list: path, and the digest that is recorded for it ('' for none)."""
-    if is_list(path) or _DIGESTS.match(path):
+    if is_list(path) or PATHS["dpkg-digests"].match(path):
         for line in (match[0].decode("utf-8", "replace") for match in _LINE.finditer(content)):
             digest, _, name = ("", "", line) if is_list(path) else line.partition("  ")
             yield name.lstrip("/"), digest
-    elif (found := _CONDA.match(path)) is not None:
+    elif (found := PATHS["conda"].match(path)) is not None:
         with suppress(decoding.DamagedError):
             package = decoding.from_json(content, _CondaPackage)
             recorded = {one.path: one.sha256_in_prefix or one.sha256 for one in package.paths_data.paths}
@@ -155,10 +153,10 @@ class ImageFiles:
                     continue
                 if digest and placed in self.paths:
                     row = self.paths[placed].row
-                    own = (row.md5 if _DIGESTS.match(path) else row.digest).hex()
+                    own = (row.md5 if PATHS["dpkg-digests"].match(path) else row.digest).hex()
                     if own:
                         (found.same if own == digest else found.altered).add(placed)
-                if _DIGESTS.match(path):
+                if PATHS["dpkg-digests"].match(path):
                     continue
                 if not is_list(path):
                     found.of_conda.add(placed)

@@ -18,9 +18,9 @@ from envbuilder.probes.suite import installed, runtime_libraries, tensorflow_ins
 from envbuilder.probes.suite.elf import Elf
 from envbuilder.probes.suite.loader import DEFAULTS, Search, parse_cache
 from envbuilder.support import decoding
-from envbuilder.validation.file_records import OF_PACKAGE, SITE, site_of
+from envbuilder.validation.file_records import OF_PACKAGE, site_of
 from envbuilder.validation.image_files import ROW, ImageFiles
-from envbuilder.validation.layer_scan import Binary
+from envbuilder.validation.layer_scan import PATHS, Binary
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of an image that does not set it."""
@@ -185,9 +185,6 @@ class InstalledFramework(msgspec.Struct, frozen=True, kw_only=True):
     gpu_objects: tuple[str, ...] = ()
 
 
-_OBJECT = re.compile(r"\.so(\.[0-9][0-9.]*)?\Z")
-
-
 class LocalPython:
     def __init__(self, framework: InstalledFramework) -> None:
         self.framework, self.sites = framework, framework.sites
@@ -197,7 +194,7 @@ class LocalPython:
 
     def objects(self, search: Search) -> list[str]:
         found = (f"{folder}/{name}" for site in self.sites for folder, _, names in os.walk(site) for name in names)
-        return sorted({search.real(path) for path in found if _OBJECT.search(path)})
+        return sorted({search.real(path) for path in found if PATHS["object"].search(path)})
 
     def own(self, search: Search) -> list[Elf]:
         return tensorflow_install.callers(search, self.framework.folder) if self.framework.folder else []
@@ -217,14 +214,16 @@ class ImagePython(LocalPython):
         places = tuple(f"{site}/" for site in self.sites)
         inside = ((path, entry) for path, entry in self._files.paths.items() if path.startswith(places))
         return sorted(
-            {search.real(path) for path, entry in inside if entry.row.kind in ("file", "link") and _OBJECT.search(path)}
+            {
+                search.real(path)
+                for path, entry in inside
+                if entry.row.kind in ("file", "link") and PATHS["object"].search(path)
+            }
         )
 
 
-_METADATA = re.compile(r"/(?P<folder>[^/]+\.(?:dist|egg)-info)(?:/(?:METADATA|PKG-INFO))?\Z")
 SYSTEM_SITE = re.compile(rb"(?mi)^\s*include-system-site-packages\s*=\s*true")
 _RELEASE = re.compile(rb"(?mi)^version(?:_info)?\s*=\s*(\d+\.\d+\.\d+)")
-_CUDA = re.compile(r"(?:^|/)libcudart\.so(?:\.[\d.]+)?\Z")
 _FACT = re.compile(
     r"[\"']?\b(is_cuda_build|cuda_version|cudnn_version)(?:_number)?[\"']?\s*[:,=]\s*[\"']?(?P<value>[\w.]+)"
 )
@@ -246,7 +245,7 @@ def _framework(files: ImageFiles, sites: tuple[str, ...], there: list[installed.
         for path, entry in files.paths.items()
         if entry.row.binary is not None and entry.row.binary.has_cuda_code and path.startswith(below)
     )
-    is_for_gpus = bool(objects) and any(_CUDA.search(path) for path in files.paths)
+    is_for_gpus = bool(objects) and any(PATHS["cudart"].search(path) for path in files.paths)
     settings = next(filter(None, (_configuration(files, site) for site in sites)), b"")
     release, python = _RELEASE.search(settings), _python_of("".join(sites[:1]))
     return InstalledFramework(
@@ -267,7 +266,7 @@ def _distributions(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.
     kept = {
         (path[: found.start()], found["folder"]): content.partition(b"\n\n")[0]
         for path, content in sorted(files.kept(), reverse=True)  # METADATA after PKG-INFO, which it replaces
-        if (found := _METADATA.search(path)) is not None and path[: found.start()] in sites
+        if (found := PATHS["metadata"].search(path)) is not None and path[: found.start()] in sites
     }
     made = [
         installed.described(decoding.lossy(head).splitlines(), f"/{site}/{folder}")
@@ -279,7 +278,7 @@ def _distributions(files: ImageFiles, sites: tuple[str, ...]) -> list[installed.
 
 def _sites(files: ImageFiles, image: Image) -> tuple[str, ...]:
     """Return the folders that the Python with TensorFlow searches: of its virtual environment, or of its prefix."""
-    folders = {path for path, entry in files.paths.items() if entry.row.kind == "folder" and SITE.search(path)}
+    folders = {path for path, entry in files.paths.items() if entry.row.kind == "folder" and PATHS["site"].search(path)}
     every = sorted({*folders, *(site_of(path) for path, _ in files.kept())} - {""})
     homes = [site for site in every if f"{site}/tensorflow" in files.paths]
     if not homes:

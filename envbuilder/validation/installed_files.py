@@ -33,6 +33,7 @@ from envbuilder.validation.image_context import (
     output,
 )
 from envbuilder.validation.image_loader import SYSTEM_SITE, unmet
+from envbuilder.validation.layer_scan import PATHS
 
 
 @dataclass
@@ -196,13 +197,11 @@ def _loaded(subject: ImageContext) -> Iterator[str]:
     """Yield TensorFlow's own code and the libraries of CUDA that it finds, where they are."""
     files, search, python = subject.files, subject.search, subject.python
     below = tuple(f"{site}/{name}/" for site in python.sites for name in ("tensorflow", "tensorflow-plugins"))
-    yield from (path for path in files.paths if path.startswith(below) and files.file(path) and _CODE.search(path))
+    own = (path for path in files.paths if path.startswith(below) and files.file(path))
+    yield from (path for path in own if path.endswith(".py") or PATHS["object"].search(path))
     for folder in tensorflow_install.search_path(search, python.own(search)):
         libraries = filter(OF_TENSORFLOW.match, search.names(folder))
         yield from (files.resolve(f"{folder}/{name}") for name in libraries if files.file(f"{folder}/{name}"))
-
-
-_CODE = re.compile(r"(?:\.py|\.so(?:\.[\w.]+)?)\Z")
 
 
 _LOADED = frozenset({"numpy", "keras", "protobuf", "h5py", "ml-dtypes"})
@@ -245,17 +244,10 @@ def _owned(
     for path in paths:
         if not one.vouches_for(path, in_environment=is_known) or (is_added and not subject.is_added(path)):
             continue
-        if not is_tool or _OF_TOOLS.match(path[len(one.site) + 1 :]):
+        if not is_tool or PATHS["of-tools"].match(path[len(one.site) + 1 :]):
             yield path, layer
     for name in one.scripts:
         yield posixpath.normpath(f"{one.site}/../../../bin/{name}"), layer
-
-
-_OF_TOOLS = re.compile(
-    r"(?:pip|wheel|setuptools|distribute)(?:-[^/]+\.dist-info)?/|(?:pkg_resources|_distutils_hack)/"
-    r"|(?:distutils-precedence\.pth|easy_install\.py)\Z"
-)
-"""Files of the tools that create an environment: no lock has to name them, and their RECORD may list no others."""
 
 
 def _wheel(subject: ImageContext, one: InstalledPackage, package: Locked | None, *, is_whole: bool) -> WheelRecord:
@@ -326,8 +318,6 @@ def remaining_of(brought: Mapping[str, str], omitted: Sequence[Removed], site: s
 
 
 _NOTE = "pyvenv.cfg"
-_PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?\Z")
-"""File names of a Python interpreter."""
 
 
 def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
@@ -350,7 +340,7 @@ def environments(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 
 def _pythons(subject: ImageContext, prefix: str) -> list[str]:
-    names = sorted(filter(_PYTHON.match, subject.search.names(f"{prefix}/bin")), key=len)
+    names = sorted(filter(PATHS["python"].match, subject.search.names(f"{prefix}/bin")), key=len)
     return [path for path in (f"{prefix}/bin/{name}" for name in names) if subject.files.file(path) is not None]
 
 
@@ -392,15 +382,10 @@ def _wrong_home(subject: ImageContext, prefix: str, python: str, *, is_noted: bo
     )
 
 
-STDLIB = re.compile(r"\A(?:(?:usr/)?(?:local/)?lib(?:64)?|etc)/python3(?:\.\d+)?/(?!(?:site|dist)-packages/)")
-"""Python's own library in a system."""
-
 _AT_THE_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that every Python imports when it starts, if they exist."""
 
 _EXTENSIONS = "lib-dynload/"
-_MODULE = re.compile(r"\.(?:py|pyc|so)\Z")
-_PACKAGE = re.compile(r"\A[^/]+/__init__\.(?:py|pyc|(?:[\w-]+\.)?so)\Z")
 
 
 def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
@@ -426,7 +411,7 @@ def hiding_modules(subject: ImageContext, sites: set[str]) -> Iterator[Finding]:
 
 def _installed(subject: ImageContext, sites: set[str]) -> set[str]:
     inside = [path[len(site) + 1 :] for site in sites for path in subject.files.paths if path.startswith(site + "/")]
-    own = [found.string[found.end() :] for found in map(STDLIB.match, subject.files.paths) if found]
+    own = [found.string[found.end() :] for found in map(PATHS["stdlib"].match, subject.files.paths) if found]
     tops = (path.removeprefix(_EXTENSIONS).partition("/")[0] for path in (*inside, *own))
     return {top.partition(".")[0] for top in tops}
 
@@ -435,10 +420,10 @@ def _modules(subject: ImageContext, folder: str) -> dict[str, str]:
     """Return what Python would import from a folder: the name of a module, and its file or folder there."""
     start, paths = len(folder) + 1, subject.files.paths
     inside = [path[start:] for path in paths if path.startswith(folder + "/")]
-    tops = {path.partition("/")[0] for path in inside if _PACKAGE.match(path)}
+    tops = {path.partition("/")[0] for path in inside if PATHS["package"].match(path)}
     for path in (path for path in inside if "/" not in path):
         is_linked = f"{subject.files.resolve(f'{folder}/{path}')}/__init__.py" in paths
-        tops |= {path} if is_linked or _MODULE.search(path) else set()
+        tops |= {path} if is_linked or PATHS["module"].search(path) else set()
     return {top.partition(".")[0]: top for top in tops}
 
 

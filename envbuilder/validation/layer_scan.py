@@ -7,6 +7,7 @@ import mmap
 import re
 import struct
 import time
+from importlib import resources
 
 import msgspec
 
@@ -14,21 +15,13 @@ from envbuilder.engine.port import FileKind, LayerFile, LayerStream
 from envbuilder.probes.suite.elf import PT_DYNAMIC, DamagedElfError, Elf, NotElfError
 from envbuilder.support import decoding
 from envbuilder.validation.secret_scan import Secret, secrets_in
+from envbuilder.workspace import packaged_yaml
 
-KEPT = re.compile(
-    r"(?:^|/)(?:[^/]+\.(?:dist-info|egg-info)/(?:RECORD|WHEEL|METADATA|PKG-INFO|entry_points\.txt|INSTALLER|direct_url\.json"
-    r"|installed-files\.txt)|[^/]+\.pth|[^/]+\.egg-link|[^/]+\.egg-info|pyvenv\.cfg|build_info\.py|keras\.json)\Z"
-    r"|^opt/envbuilder/(?:environment\.json|(?:requirements|system|cudnn)\.lock|removed/[^/]+\.tsv)\Z"
-    r"|^var/lib/dpkg/status(?:\.d/[^/]+)?\Z|^(?:etc|usr/lib)/os-release\Z|^usr/share/doc/[^/]+/copyright\Z"
-    r"|^etc/(?:passwd|environment|nccl\.conf|ld\.so\.(?:conf|cache|preload|conf\.d/[^/]+)|ssl/certs/ca-certificates\.crt)\Z"
-    r"|^usr/(?:local/)?share/ca-certificates/.+\.crt\Z|^var/lib/dpkg/info/[^/]+\.(?:list|md5sums)\Z|(?:^|/)conda-meta/[^/]+\.json\Z"
-)
-"""Files whose content the checks or the bill of materials read."""
-
-_RECORDED = re.compile(
-    r"\A(?!.*-packages/)(?:usr/|s?bin/|lib(?:64)?/).*(?:\.so(?:\.[\w.]+)?|/bin/python[\d.]*|/python3[^/]*/.+\.py)\Z"
-)
-"""Code of which dpkg records an MD5 digest, and that Python or TensorFlow loads."""
+PATHS = {
+    name: re.compile(pattern, re.VERBOSE)
+    for name, pattern in packaged_yaml(resources.files("envbuilder.validation") / "paths.yaml", dict[str, str]).items()
+}
+"""Regular expressions for paths, by name; the file explains them."""
 
 MAX_KEPT = 16 << 20
 MEMORY, KEPT_OF_IMAGE, CONTENT, SECONDS = 160 << 20, 32 << 20, 24 << 30, 40.0
@@ -46,9 +39,6 @@ _HEAD, _ENDS = 96 << 20, 24 << 20
 
 _LARGEST = 16 << 30
 """Bytes of the largest possible shared object; TensorFlow's largest has a tenth of that."""
-
-_VERSIONED = re.compile(r"(?:^|/)(?:lib(?:cu|nvrtc|nvJitLink)[\w-]*\.so[\w.]*|ptxas|nvlink)\Z")
-"""Libraries and tools of CUDA: their versions come from their bytes, never from their names."""
 
 _MAGIC = b"\x7fELF"
 _TEXT, _OVERLAP, _MOST_BINARY = 8192, 4096, 256 << 20
@@ -129,7 +119,7 @@ class FileRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LayerRecord(msgspec.Struct, frozen=True):
-    """The record of a layer: its rows, the content of the files in `KEPT`, and likely secrets.
+    """The record of a layer: its rows, the content of the files that are ``kept``, and likely secrets.
 
     ``size`` is that of the layer in the engine's archive, ``memory`` what its rows take of a budget.
     """
@@ -167,12 +157,12 @@ class _Reading:
     def __init__(self, file: LayerFile, budget: Budget) -> None:
         self._file, self._size = file, 0
         self._hash = hashlib.sha256()
-        self._md5 = hashlib.md5(usedforsecurity=False) if _RECORDED.match(file.path) else None
+        self._md5 = hashlib.md5(usedforsecurity=False) if PATHS["recorded"].match(file.path) else None
         self._head = self._rest = b""
         self._window: mmap.mmap | None = None
         self._dynamic = range(0)
         self.secrets: dict[str, None] = {}
-        is_kept = file.kind == "file" and KEPT.search(file.path) is not None and budget.keeps(file.size)
+        is_kept = file.kind == "file" and PATHS["kept"].search(file.path) is not None and budget.keeps(file.size)
         self.kept = bytearray() if is_kept else None
         for piece in file.pieces() if file.kind == "file" else ():
             self._hash.update(piece)
@@ -265,7 +255,7 @@ def _describe(path: str, window: mmap.mmap, size: int) -> Binary | None:
         versions={library: tuple(names) for library, names in elf.versions.items() if library},
         defines=tuple(elf.defines),
         is_dynamic=elf.dynamic,
-        version=own_version(elf, window) if _VERSIONED.search(path) else "",
+        version=own_version(elf, window) if PATHS["versioned"].search(path) else "",
         has_cuda_code=any(name in elf.sections for name in (".nv_fatbin", ".nvFatBinSegment")),
     )
 

@@ -11,9 +11,9 @@ from envbuilder.support import pem
 from envbuilder.validation.file_records import site_of
 from envbuilder.validation.image_context import CheckOutput, ImageContext, found, listed, output
 from envbuilder.validation.installed_files import area_output, compared
+from envbuilder.validation.layer_scan import PATHS
 from envbuilder.validation.secret_scan import INSTRUCTION, VARIABLE, secrets_in
 
-_SOURCES = re.compile(r"(?:usr/local/share/ca-certificates|etc/pki/ca-trust/source/anchors|run/host)/.*\.(?:crt|pem)\Z")
 _BUNDLE, _PACKAGED = "etc/ssl/certs/ca-certificates.crt", "usr/share/ca-certificates/"
 _MOST_SHOWN, _MOST_TEXTS, _MOST_TEXT = 40, 2000, 1 << 20
 """Findings of a check; variables, labels and instructions that are searched, and their bytes."""
@@ -95,7 +95,7 @@ def _authorities(subject: ImageContext) -> Iterator[Finding]:
     brought = [pair for record in subject.files.records for pair in record.contents.items()]
     of_base = [pair for record in subject.files.records[: subject.of_base] for pair in record.contents.items()]
     packaged = _known(brought, lambda path: path.startswith(_PACKAGED))
-    own = _known(of_base, lambda path: path == _BUNDLE or _SOURCES.match(path)) | subject.authorities
+    own = _known(of_base, lambda path: path == _BUNDLE or PATHS["authorities"].match(path)) | subject.authorities
     extra = pem.certificates(subject.files.content(_BUNDLE) or b"") - packaged - own if packaged else ()
     if extra and not subject.is_later(_BUNDLE):
         yield found("authorities", path=_BUNDLE, count=len(extra))
