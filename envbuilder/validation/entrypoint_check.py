@@ -7,6 +7,7 @@ import re
 import secrets
 import threading
 import time
+from importlib import resources
 
 import msgspec
 
@@ -16,6 +17,7 @@ from envbuilder.support import decoding, terminal_text
 from envbuilder.validation.checks import Check
 from envbuilder.validation.image_context import found
 from envbuilder.verdict import CheckResult
+from envbuilder.workspace import packaged_yaml
 
 FRESH_USER = "1000730000:0"
 """An unknown user with the root group, as Kubernetes and OpenShift use (``runAsUser``)."""
@@ -28,33 +30,12 @@ _LIMIT = 32 * 1024 * 1024
 """Bytes of the end of each output that are read, and bytes that a program may print in total."""
 
 _MARK = b"envbuilder-user-start "
-_PROGRAM = """
-import json, os
-import tensorflow as tf
-left, right = {left}, {right}
-product = tf.matmul(tf.constant(left, tf.float32), tf.constant(right, tf.float32))
-# A program of TensorFlow 1 computes in a session.
-product = product.numpy() if hasattr(product, "numpy") else tf.compat.v1.Session().run(product)
-product = product.ravel().tolist()
-script = ""
-for path in filter(os.path.isfile, {words}):
-    with open(path, errors="replace", newline="") as file:
-        script += file.read(8192)
-print("\\n{mark}" + json.dumps(dict(product=product, script=script)), flush=True)
-os._exit(0)
-"""
+_TEXTS = packaged_yaml(resources.files("envbuilder.validation") / "entrypoint_check.yaml", dict[str, str])
 
 
 class _UserStart(msgspec.Struct, frozen=True):
     product: list[float]
     script: str = ""
-
-
-_NETWORK = re.compile(
-    r"/dev/tcp/|\b(?:curl|dig|dockerize|getent|mysqladmin|nc|ncat|nslookup|pg_isready|ping|redis-cli|telnet|wait-for(?:-it)?"
-    r"|wget|https?://|[Nn]ame resolution|[Nn]etwork is unreachable|resolve host)\b"
-)
-"""What a script that waits for the network starts, or what its programs print. The suite's containers have none."""
 
 
 def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: threading.Event) -> CheckResult:
@@ -91,7 +72,7 @@ def check_entrypoint(engine: Engine, image: Image, check: Check, stopped: thread
             wrong += f"; without its entry point {terminal_text.line(' '.join(image.entrypoint)[:200])} it computes"
             if re.match(r"#!.*\r", script):
                 wrong += ", and its first line ends with CRLF: Linux looks for an interpreter of that name"
-            if _NETWORK.search(script + errors):
+            if re.search(_TEXTS["network"], script + errors, re.VERBOSE):
                 severity = Severity.WARNING
                 wrong += ", and that uses the network, which this check does not give"
     whose = f"user {user or image.user or 'root'}"
@@ -110,7 +91,7 @@ def _drawn(entrypoint: tuple[str, ...]) -> tuple[str, list[int]]:
     left = [[secrets.randbelow(16) - 8 for _ in range(_INNER)] for _ in range(_SIZE)]
     right = [[secrets.randbelow(16) - 8 for _ in range(_SIZE)] for _ in range(_INNER)]
     product = [sum(map(operator.mul, row, column)) for row in left for column in zip(*right, strict=True)]
-    return _PROGRAM.format(left=left, right=right, mark=decoding.lossy(_MARK), words=list(entrypoint)), product
+    return _TEXTS["program"].format(left=left, right=right, mark=decoding.lossy(_MARK), words=list(entrypoint)), product
 
 
 def _wrong(ended: ContainerResult, output: bytes, product: list[int]) -> tuple[str, str]:

@@ -47,7 +47,7 @@ class InstalledPackage:
         """
         if path.startswith(f"{self.site}/"):
             return True
-        prefix = posixpath.normpath(f"{self.site}/../../..")
+        prefix = prefix_of(self.site)
         if not in_environment or site_of(path) or not path.startswith(f"{prefix}/"):
             return False
         return prefix not in _OF_SYSTEMS or not path[len(prefix) + 1 :].startswith("lib")
@@ -61,6 +61,11 @@ def site_of(path: str) -> str:
         if PATHS["site"].search(folder):
             return folder
     return ""
+
+
+def prefix_of(site: str) -> str:
+    """Return the folder of the Python, or of the environment, to which a folder of packages belongs."""
+    return posixpath.normpath(f"/{site}/../../..").lstrip("/")
 
 
 @lru_cache(maxsize=2)
@@ -127,7 +132,7 @@ def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, s
     Files below ``<name>-<version>.data`` are moved; the first line of scripts is rewritten.
     """
     site, rows, rewritten = distribution.site, dict[str, str](), set[str]()
-    prefix = posixpath.normpath(posixpath.join("/", site, "../../..")).lstrip("/")
+    prefix = prefix_of(site)
     for row in decoding.csv_rows(record):
         path, digest = (*row, "", "")[:2]
         top, _, rest = path.partition("/")
@@ -145,5 +150,5 @@ def of_wheel(record: bytes, distribution: InstalledPackage) -> tuple[dict[str, s
     return rows, frozenset(rewritten)
 
 
-def digest_of(content: bytes, algorithm: str) -> str:
-    return f"sha256={base64.urlsafe_b64encode(content).decode().rstrip('=')}" if algorithm == "sha256" else ""
+def digest_of(content: bytes) -> str:
+    return f"sha256={base64.urlsafe_b64encode(content).decode().rstrip('=')}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from envbuilder.workspace import (
     VERDICT,
     Workspace,
     digest,
+    packaged,
     read_document,
     read_stored,
     read_users,
@@ -58,22 +60,7 @@ def users_verdict(path: Path) -> Verdict:
 
 
 VERSION = 1
-"""The layout that this program writes, stored in the file's ``user_version``."""
-
-_LAYOUT = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS verdicts (
-    key TEXT PRIMARY KEY, environment TEXT NOT NULL, digest TEXT NOT NULL, verdict TEXT NOT NULL,
-    level TEXT NOT NULL, simulated INTEGER NOT NULL, finished TEXT NOT NULL, document BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_time ON verdicts (finished, environment);
-CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON verdicts
-BEGIN SELECT RAISE(ABORT, 'history is append-only'); END;
-CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON verdicts
-BEGIN SELECT RAISE(ABORT, 'history is append-only'); END;
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
+"""The layout that this program writes, stored in the file's ``user_version`` (`verdict_store.sql`)."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +108,8 @@ class History:
                     hint = "upgrade envbuilder, or choose another file"
                     raise UsageError(f"{self.path} was written by a newer envbuilder", hint=hint)
                 if version < VERSION:
-                    connection.executescript(_LAYOUT)
+                    layout = resources.files("envbuilder.validation") / "verdict_store.sql"
+                    connection.executescript(packaged(layout).decode())
                 yield connection
         except (sqlite3.Error, OSError, decoding.DamagedError) as error:
             hint = "is it a history file of envbuilder, on a disk that can be written?"
