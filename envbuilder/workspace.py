@@ -401,8 +401,9 @@ def users_text(path: Path) -> str:
     return errors.text_of(read_users(path), str(path))
 
 
-def packaged(source: Path | Traversable) -> bytes:
-    """Read a file of the package. Raises InfrastructureError if the installation lacks it."""
+def packaged(file: Path | Traversable | str) -> bytes:
+    """Read a file of the package, by its path below it too. Raises InfrastructureError if the installation lacks it."""
+    source = _PACKAGE / file if isinstance(file, str) else file
     try:
         return source.read_bytes()
     except OSError as error:
@@ -411,12 +412,19 @@ def packaged(source: Path | Traversable) -> bytes:
         ) from error
 
 
-def packaged_yaml(source: Traversable, kind: type[_Document]) -> _Document:
-    """Read a data file of the package as ``kind``. Raises ValueError if it does not fit."""
+_DOCUMENTS: dict[tuple[str, object], Any] = {}
+
+
+def packaged_yaml(file: Traversable | str, kind: type[_Document]) -> _Document:
+    """Read a data file of the package as ``kind``, once. Raises ValueError if it does not fit."""
     import yaml  # noqa: PLC0415, TID251 - not the user's own file; 20 ms that not every command needs
 
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return decoding.converted(yaml.load(packaged(source), Loader=loader), kind, f"{source.name} is damaged")  # noqa: S506
+    if (str(file), kind) not in _DOCUMENTS:
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        content = yaml.load(packaged(file), Loader=loader)  # noqa: S506
+        _DOCUMENTS[str(file), kind] = decoding.converted(content, kind, f"{file} is damaged")
+    document: _Document = _DOCUMENTS[str(file), kind]
+    return document
 
 
 def folders_in(folder: Path) -> tuple[Path, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
@@ -57,7 +56,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _load() -> tuple[tuple[CheckGroup, ...], tuple[Check, ...]]:
-    table = packaged_yaml(resources.files("envbuilder.validation") / "checks.yaml", _Table)
+    table = packaged_yaml("validation/checks.yaml", _Table)
     rows = [{**heading, **row} for heading in table.checks for row in heading.pop("checks")]
     return table.groups, decoding.converted(rows, tuple[Check, ...], "checks.yaml is damaged")
 

@@ -7,7 +7,6 @@ import re
 import secrets
 import threading
 import time
-from importlib import resources
 
 import msgspec
 
@@ -30,7 +29,7 @@ _LIMIT = 32 * 1024 * 1024
 """Bytes of the end of each output that are read, and bytes that a program may print in total."""
 
 _MARK = b"envbuilder-user-start "
-_TEXTS = packaged_yaml(resources.files("envbuilder.validation") / "entrypoint_check.yaml", dict[str, str])
+_TEXTS = packaged_yaml("validation/entrypoint_check.yaml", dict[str, str])
 
 
 class _UserStart(msgspec.Struct, frozen=True):

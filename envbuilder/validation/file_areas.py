@@ -6,7 +6,6 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from importlib import resources
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -78,14 +77,10 @@ class Reported(NamedTuple):
 
 
 @cache
-def _table() -> tuple[Area, ...]:
-    return packaged_yaml(resources.files("envbuilder.validation") / "file_areas.yaml", tuple[Area, ...])
-
-
-@cache
 def _rows_of(events: tuple[Event, ...], *, is_own: bool) -> tuple[tuple[Area, re.Pattern[str]], ...]:
     images = ("all", "managed" if is_own else "others")
-    return tuple((row, re.compile(row.paths)) for row in _table() if row.event in events and row.images in images)
+    table = packaged_yaml("validation/file_areas.yaml", tuple[Area, ...])
+    return tuple((row, re.compile(row.paths)) for row in table if row.event in events and row.images in images)
 
 
 def report(

@@ -6,8 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib import resources
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -209,7 +208,7 @@ def instruction(layer: Layer) -> str:
     return layer.created_by.removeprefix("RUN /bin/sh -c ").removesuffix(" # buildkit")
 
 
-class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FindingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Code
     subject: str
     message: str
@@ -219,14 +218,9 @@ class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fix: str = ""
 
 
-@cache
-def texts() -> dict[str, _Text]:
-    return packaged_yaml(resources.files("envbuilder.validation") / "check_findings.yaml", dict[str, _Text])
-
-
 def found(name: str, severity: Severity | None = None, /, **fields: object) -> Finding:
     """Write a finding with the texts of a row of check_findings.yaml."""
-    text = texts()[name]
+    text = packaged_yaml("validation/check_findings.yaml", dict[str, FindingText])[name]
     lines: dict[str, Any] = {part: getattr(text, part).format_map(fields) for part in _TEXTS}
     return one_line(Finding(code=text.code, severity=severity or text.severity, **lines))
 

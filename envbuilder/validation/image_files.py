@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
-from importlib import resources
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -367,7 +366,7 @@ def read_layers(
 def _scanner() -> str:
     hashed = hashlib.sha256()
     for name in _SCANNER:
-        content = packaged(resources.files("envbuilder").joinpath(name))
+        content = packaged(name)
         hashed.update(code_only(content) if name.endswith(".py") else content)
     return hashed.hexdigest()
 

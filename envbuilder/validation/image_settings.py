@@ -8,8 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -79,14 +78,8 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]
 
 
-@cache
-def _table() -> _Table:
-    return packaged_yaml(resources.files("envbuilder.validation") / "image_settings.yaml", _Table)
-
-
-@cache
-def _rules() -> tuple[tuple[re.Pattern[str], _Rule], ...]:
-    return tuple((re.compile("|".join(map(fnmatch.translate, rule.names))), rule) for rule in _table().variables)
+_TABLE = packaged_yaml("validation/image_settings.yaml", _Table)
+_RULES = tuple((re.compile("|".join(map(fnmatch.translate, rule.names))), rule) for rule in _TABLE.variables)
 
 
 def _is_number(text: str, least: int, most: int) -> bool:
@@ -104,21 +97,20 @@ def configuration(subject: ImageContext) -> CheckOutput:
     settings += [(one, "breaks") for one in others]
     expected = "a configuration that leaves Python, loader and driver unchanged, and code that its user may read"
     none = f"{len(env)} variables, none of which breaks anything"
-    follow = {one.subject: _table().effects[effect].follow for one, effect in settings}
+    follow = {one.subject: _TABLE.effects[effect].follow for one, effect in settings}
     result = area_output(subject, "configuration", (one for one, _ in settings), expected, none)
     return replace(result, follow={**follow, **result.follow})
 
 
 def _by_table(subject: ImageContext, env: Mapping[str, str], place: str = "") -> Iterator[_Setting]:
     """Judge variables of the image, or those that a file or an instruction (``place``) sets later."""
-    table = _table()
     for name, value in env.items():
-        rules = [rule for names, rule in _rules() if names.match(name)]
-        unknown = [] if rules or not name.startswith(table.prefixes) else [table.unknown]
+        rules = [rule for names, rule in _RULES if names.match(name)]
+        unknown = [] if rules or not name.startswith(_TABLE.prefixes) else [_TABLE.unknown]
         rule = next((one for one in (*rules, *unknown) if one.applies(value, subject)), None)
         if rule is None or rule.effect is None:
             continue
-        weight = rule.severity or table.effects[rule.effect].severity
+        weight = rule.severity or _TABLE.effects[rule.effect].severity
         severity = subject.severity if weight == "managed" else Severity(weight)
         row = "setting_of_devices" if rule.effect == "devices" and severity is Severity.ERROR else "setting"
         text, shown = rule.message.format(name=escaped(name), value=escaped(value)), escaped(name)
@@ -131,7 +123,7 @@ _ASSIGNED = re.compile(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""")
 
 
 def _in_files(subject: ImageContext) -> Iterator[_Setting]:
-    texts = {f"/{path}": decoding.lossy(subject.files.content(path) or b"") for path in _table().files}
+    texts = {f"/{path}": decoding.lossy(subject.files.content(path) or b"") for path in _TABLE.files}
     onbuild = subject.image.settings.get("on_build")
     words = [str(one).partition(" ") for one in onbuild] if isinstance(onbuild, list | tuple) else []
     texts["ONBUILD"] = "\n".join(rest for instruction, _, rest in words if instruction.upper() == "ENV")

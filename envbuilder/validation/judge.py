@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -113,11 +111,6 @@ class _Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     same_file: bool = False
 
 
-@cache
-def _consequences() -> tuple[_Consequence, ...]:
-    return packaged_yaml(resources.files("envbuilder.validation") / "consequences.yaml", tuple[_Consequence, ...])
-
-
 @dataclass(frozen=True)
 class Causes:
     """Findings of the host's checks from which errors may follow, and the names of all files that they are about.
@@ -181,5 +174,5 @@ def _is_cause(cause: Finding, effect: Finding, causes: Causes) -> bool:
         and effect.code in row.effects
         and (not row.subjects or cause.subject in row.subjects)
         and (not row.same_file or effect.subject in causes.files)
-        for row in _consequences()
+        for row in packaged_yaml("validation/consequences.yaml", tuple[_Consequence, ...])
     )

@@ -7,7 +7,6 @@ import mmap
 import re
 import struct
 import time
-from importlib import resources
 
 import msgspec
 
@@ -19,7 +18,7 @@ from envbuilder.workspace import packaged_yaml
 
 PATHS = {
     name: re.compile(pattern, re.VERBOSE)
-    for name, pattern in packaged_yaml(resources.files("envbuilder.validation") / "paths.yaml", dict[str, str]).items()
+    for name, pattern in packaged_yaml("validation/paths.yaml", dict[str, str]).items()
 }
 """Regular expressions for paths, by name; the file explains them."""
 

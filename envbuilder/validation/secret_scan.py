@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from itertools import groupby
 
 import msgspec
@@ -38,7 +37,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
-_TABLE = packaged_yaml(resources.files("envbuilder.validation") / "secret_patterns.yaml", _Table)
+_TABLE = packaged_yaml("validation/secret_patterns.yaml", _Table)
 _ANYWHERE = tuple(
     (shape.what, hint.encode(), re.compile(shape.pattern.replace("HINT", re.escape(hint)).encode()))
     for shape in _TABLE.anywhere

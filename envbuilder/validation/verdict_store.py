@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +107,7 @@ class History:
                     hint = "upgrade envbuilder, or choose another file"
                     raise UsageError(f"{self.path} was written by a newer envbuilder", hint=hint)
                 if version < VERSION:
-                    layout = resources.files("envbuilder.validation") / "verdict_store.sql"
-                    connection.executescript(packaged(layout).decode())
+                    connection.executescript(packaged("validation/verdict_store.sql").decode())
                 yield connection
         except (sqlite3.Error, OSError, decoding.DamagedError) as error:
             hint = "is it a history file of envbuilder, on a disk that can be written?"

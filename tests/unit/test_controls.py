@@ -23,8 +23,9 @@ from envbuilder.finding import Code, Finding, Severity
 from envbuilder.image import lockfile, system_lock
 from envbuilder.simulated import profile as profiles
 from envbuilder.validation.checks import CHECKS
-from envbuilder.validation.image_context import texts
+from envbuilder.validation.image_context import FindingText
 from envbuilder.verdict import CheckResult, Outcome, Verdict, Word
+from envbuilder.workspace import packaged_yaml
 
 LOCK = "absl-py==2.1.0 \\\n    --hash=sha256:" + "a" * 64 + "\nnumpy==1.26.4 \\\n    --hash=sha256:" + "b" * 64 + "\n"
 LOCKS = {lockfile.LOCK: LOCK}
@@ -54,7 +55,7 @@ def verdict(word: Word, *checks: CheckResult, simulated: bool = False) -> Verdic
 def written_codes() -> set[Code]:
     by_name = {code.value: code for code in Code}
     sources = [*(PACKAGE / "validation").rglob("*.py"), *(PACKAGE / "probes" / "suite").glob("*.py")]
-    found = {text.code for text in texts().values()}
+    found = {text.code for text in packaged_yaml("validation/check_findings.yaml", dict[str, FindingText]).values()}
     for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Code":
             found.add(by_name[node.attr])

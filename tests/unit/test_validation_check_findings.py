@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from envbuilder.validation import image_context
-from envbuilder.validation.image_context import found, texts
+from envbuilder.validation.image_context import FindingText, found
+from envbuilder.workspace import packaged_yaml
 
+TEXTS = packaged_yaml("validation/check_findings.yaml", dict[str, FindingText])
 PARTIAL = {"found": set[str](), "about": {"name", "value", "built"}}
 """Functions that write a finding, and the fields that they give by themselves."""
 
@@ -34,9 +36,9 @@ def calls() -> Iterator[tuple[set[str], set[str]]]:
 CALLS = list(calls())
 
 
-@pytest.mark.parametrize("name", texts())
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_finding_is_written_by_a_check_that_gives_its_fields(name: str) -> None:
-    row = texts()[name]
+    row = TEXTS[name]
     parts = (row.subject, row.message, row.requires, row.found, row.fix)
     fields = {field.split(".")[0] for part in parts for _, field, _, _ in string.Formatter().parse(part) if field}
     assert any(fields <= given for names, given in CALLS if name in names), fields
