@@ -127,16 +127,13 @@ def prove_command(spec: BinaryIO, form: str, **signing: Any) -> None:  # noqa: A
 @click.option("--name", default="", help="Name of this worker on the scheduler; default: its address.")
 @_insecure
 def worker(address: str, name: str, *, insecure: bool) -> None:
-    from envbuilder.errors import UsageError
-    from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, ready_engine
+    from envbuilder.jobs.fleet.prove import Signing, ready_engine
     from envbuilder.jobs.fleet.run import host_classes
     from envbuilder.jobs.fleet.workers import check_address, dask, worker_command
 
-    if not os.environ.get(SIGNING_KEY):
-        raise UsageError("this worker has no signing key", hint=f"set {SIGNING_KEY} to the path of its key")
     dask()
-    check_address(address, insecure=insecure)
     Signing().sealer()
+    check_address(address, insecure=insecure)
     ready_engine()
     advertised = host_classes(load())
     Console().say(f"this host is {', '.join(advertised)}")

@@ -145,7 +145,7 @@ def openers_of(keys: tuple[Path, ...], identity: str | None, issuer: str | None)
     if identity and issuer:
         openers.append(SigstoreOpener(identity, issuer))
     if not openers:
-        hint = "give --key, or --identity and --issuer"
+        hint = "give --key ~/.envbuilder/envbuilder.pub (envbuilder keys new), or --identity and --issuer"
         raise UsageError("no trusted signer: every statement would be refused", hint=hint)
     return tuple(openers)
 

@@ -7,6 +7,7 @@ Faults are named meanwhile and at the end. Only the hosts' GPUs, builds and the 
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -97,6 +98,36 @@ def test_two_matrices_are_complete_after_workers_were_killed_in_a_build_and_a_va
     assert not [path for path in one.secrets_in(one.folder) if "keys" not in path.parts]
 
 
+def test_a_run_joins_what_a_killed_run_started(cluster: DaskCluster, world: FleetWorld) -> None:
+    """Also a second attempt. Each is started once; nobody waits for one that died while no run was there."""
+    (world.folder / "fleet.yaml").write_text("- {name: ampere, driver: 550.54.15, gpus: [A100]}\n")
+    words = ("-s", world.choice.environments[0].id)
+    for name in ("n2", "n4"):
+        (world.folder / f"hold-{name}").touch()
+        start_worker(cluster, world, name)
+    wait_for_workers(cluster, "n2", "n4")
+    running = begin(world, cluster, *words)
+    first = until(world, "sha256:", ("n2", "n4"), running)
+    second = "n4" if first == "n2" else "n2"
+    running.kill()
+    running = begin(world, cluster, *words)
+    wait_for_line(running, f"joined on {first}")
+    cluster.kill(first)
+    wait_for_line(running, f"started on {second}, attempt 2 of 4")
+    until(world, "sha256:", (second,), running)
+    running.kill()
+    start_worker(cluster, world, first)
+    wait_for_workers(cluster, first, times=2)
+    running = begin(world, cluster, *words)
+    wait_for_line(running, f"joined on {second}")
+    running.kill()
+    cluster.kill(second)
+    (world.folder / f"hold-{first}").unlink()
+    code, document, err = ended(begin(world, cluster, *words))
+    assert (code, set(states(document).values()), " lost " in err) == (0, {"passed"}, False), err
+    assert sorted(node for node, _ in world.runs().elements()) == sorted((first, first, second))
+
+
 @pytest.mark.full
 def test_two_controllers_go_on_after_the_scheduler_restarted(cluster: DaskCluster, world: FleetWorld) -> None:
     (world.folder / "hold-n1").touch()
@@ -154,11 +185,16 @@ def test_a_local_worker_builds_and_validates_only_for_its_own_host(tmp_path: Pat
     assert sum(world.runs().values()) == 4, "two builds and two validations"
 
 
-def wait_for_workers(cluster: DaskCluster, *names: str) -> None:
+def wait_for_line(run: subprocess.Popen[str], text: str) -> None:
+    assert run.stderr
+    assert any(text in line for line in run.stderr), text
+
+
+def wait_for_workers(cluster: DaskCluster, *names: str, times: int = 1) -> None:
     """Wait until the workers have passed their checks and are connected."""
     end = time.monotonic() + 60
     for name in names:
-        while "Registered to" not in (cluster.folder / f"{name}.log").read_text():
+        while (cluster.folder / f"{name}.log").read_text().count("Registered to") < times:
             assert time.monotonic() < end, (cluster.folder / f"{name}.log").read_text()
             time.sleep(0.1)
 

@@ -133,7 +133,8 @@ def fleet_world(
         (folder / f"host-{name}.json").write_bytes(msgspec.json.encode(host))
     program = folder / "bin" / "envbuilder"
     program.write_text(
-        f'#!/bin/sh\nPYTHONPATH={SUPPORT} exec {sys.executable} {SUPPORT / "fleet_worker.py"} {folder} "$@"\n'
+        f"#!/bin/sh\nexport PYTHONPATH={SUPPORT}:{SUPPORT.parents[1]}\n"
+        f'exec {sys.executable} {SUPPORT / "fleet_worker.py"} {folder} "$@"\n'
     )
     program.chmod(0o755)
     return world

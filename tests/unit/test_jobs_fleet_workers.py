@@ -35,12 +35,14 @@ def worker(name: str, *classes: str) -> Worker:
 class Attempt:
     """What Dask knows of a job: its worker, and its end as listed."""
 
+    key: str
     to: Worker
     end: int | str | None
+    cancelled: bool = False
 
     @property
     def status(self) -> str:
-        return "pending" if self.end is None else "finished"
+        return "cancelled" if self.cancelled else "pending" if self.end is None else "finished"
 
 
 REFUSED = "refused"
@@ -51,26 +53,40 @@ class Workers:
     """A scheduler whose workers end each job as listed, attempt by attempt.
 
     A number is an exit code, a text a lost worker, REFUSED a worker that fails its check, None no end. With
-    ``by_worker`` the end depends on the worker's name only.
+    ``by_worker`` the end depends on the worker's name only. Several runs may share it, by ``attempts`` and ``numbers``.
     """
 
     there: list[Worker]
     ends: Mapping[str, list[int | str | None]] = field(default_factory=dict)
     by_worker: Mapping[str, int | str | None] = field(default_factory=dict)
     started: list[tuple[str, str]] = field(default_factory=list)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     looks: int = 0
     at_look: Callable[[int], None] = lambda _: None
 
     def workers(self) -> tuple[Worker, ...]:
         self.looks += 1
         self.at_look(self.looks)
-        return tuple(self.there)
+        running = [(one.to.address, key) for key, one in self.attempts.items() if one.end is None]
+        return tuple(
+            replace(one, keys=one.keys | {key for address, key in running if address == one.address})
+            for one in self.there
+        )
 
-    def start(self, _: str, one: Job, to: Worker) -> Attempt:
+    def agreed(self, name: str, least: int) -> int:
+        self.numbers[name] = max(self.numbers.get(name, 0), least)
+        return self.numbers[name]
+
+    def start(self, key: str, one: Job, to: Worker) -> Attempt:
+        if key in to.keys and key in self.attempts:
+            self.attempts[key] = replace(self.attempts[key], cancelled=False)
+            return self.attempts[key]
         self.started.append((one.name, to.name))
         ends = self.ends.get(one.name, [0])
         times = sum(name == one.name for name, _ in self.started)
-        return Attempt(to, self.by_worker.get(to.name, ends[min(times, len(ends)) - 1]))
+        self.attempts[key] = Attempt(key, to, self.by_worker.get(to.name, ends[min(times, len(ends)) - 1]))
+        return self.attempts[key]
 
     def end(self, attempt: Attempt) -> ProofDocument:
         if attempt.end == REFUSED:
@@ -139,7 +155,7 @@ def test_a_worker_that_disappears_loses_its_job_which_goes_to_another() -> None:
 
     workers.at_look = disappear
     outcomes, said = run(workers, A)
-    assert outcomes[A.name].workers == ["w1", "w2"]
+    assert (workers.names(A), outcomes[A.name].lost) == (["w1", "w2"], [("w1", module.DIED)])
     assert any("lost on w1: the worker died" in line for line in said)
     assert any("started on w2, attempt 2 of 4" in line for line in said)
 
@@ -148,11 +164,11 @@ def test_a_job_that_kills_its_workers_names_them() -> None:
     workers = Workers([worker("w1"), worker("w2")], {A.name: [None]})
 
     def die(look: int) -> None:
-        workers.there = [replace(worker(f"w{look % 2}"), address=f"tcp://{look // 2}")]
+        workers.there = [replace(worker(f"w{look // 2 % 2}"), address=f"tcp://{look // 2}")]
 
     workers.at_look = die
     outcomes, _ = run(workers, A)
-    assert outcomes[A.name].error == f"4 workers died while they ran it ({', '.join(outcomes[A.name].workers)})"
+    assert outcomes[A.name].error == f"4 workers died while they ran it ({', '.join(workers.names(A))})"
 
 
 def test_the_only_worker_of_a_class_gets_a_lost_job_again() -> None:
@@ -161,20 +177,47 @@ def test_the_only_worker_of_a_class_gets_a_lost_job_again() -> None:
     assert workers.names(A) == ["w1", "w1"]
 
 
-def test_one_worker_has_one_job_at_a_time_and_a_job_of_another_run_is_joined() -> None:
-    """A job that another run started is joined where it runs, not started elsewhere."""
-    busy = replace(worker("w1"), keys=frozenset({A.name}))
+def test_one_worker_has_one_job_at_a_time_and_an_attempt_of_another_run_is_joined() -> None:
+    """Whatever its number is: the first run may have lost some before."""
+    busy = replace(worker("w1"), keys=frozenset({f"{A.name}-2"}))
     workers = Workers([busy, worker("w2")], {A.name: [0], B.name: [0]})
     _, said = run(workers, A, B)
-    assert (workers.names(A), workers.names(B)) == (["w1"], ["w2"])
+    assert (workers.names(A), workers.names(B), list(workers.attempts)) == (
+        ["w1"],
+        ["w2"],
+        [f"{A.name}-2", f"{B.name}-0"],
+    )
     assert any("joined on w1" in line for line in said)
+
+
+def test_runs_give_an_attempt_the_same_key() -> None:
+    """The scheduler starts a key once, even if two runs ask for it at the same moment."""
+    workers = Workers([worker("w1"), worker("w2")], {A.name: [5, 5, 0]})
+    run(workers, A)
+    run(workers, A)
+    assert list(workers.attempts) == [f"{A.name}-{number}" for number in (0, 1, 2)]
+
+
+def test_a_run_that_was_disconnected_joins_its_job_again() -> None:
+    workers = Workers([worker("w1"), worker("w2")], {A.name: [None]})
+
+    def disconnect(look: int) -> None:
+        for one in workers.attempts.values():
+            if look == 3:
+                one.cancelled = True
+            if look == 5:
+                one.end = 0
+
+    workers.at_look = disconnect
+    outcomes, _ = run(workers, A)
+    assert (workers.names(A), outcomes[A.name].lost) == (["w1"], [])
 
 
 def test_a_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> None:
     """It is named once, with the reason; with no other worker the job is given up, and the reason is its error."""
     workers = Workers([worker("bad"), worker("good")], by_worker={"bad": REFUSED, "good": 0})
     outcomes, said = run(workers, A, B)
-    assert [outcomes[one.name].workers for one in (A, B)] == [["good"], ["good"]]
+    assert [workers.names(one)[-1] for one in (A, B)] == ["good", "good"]
     assert [line for line in said if "not used" in line] == ["bad is not used: broken"]
     assert not any(one.is_lost for one in outcomes.values())
     workers = Workers([worker("bad")], by_worker={"bad": REFUSED})
@@ -186,7 +229,7 @@ def test_a_worker_that_refuses_a_job_gets_no_other_and_it_is_no_attempt() -> Non
 def test_a_worker_that_was_repaired_is_used() -> None:
     workers = Workers([worker("bad")], {A.name: [REFUSED, REFUSED, 0]})
     outcomes, said = run(workers, A, timeout_s=5.0)
-    assert (outcomes[A.name].is_lost, outcomes[A.name].workers) == (False, ["bad"])
+    assert (outcomes[A.name].is_lost, outcomes[A.name].lost) == (False, [])
     assert said.count("bad is not used: broken") == 1
 
 

@@ -58,6 +58,9 @@ class Signing(msgspec.Struct, frozen=True):
         """Return the signer. Raises UsageError if there is none."""
         own = os.environ.get(SIGNING_KEY, "")
         keys = self.signers or ((Path(own),) if own and not self.keyless else ())
+        if not keys and not self.keyless:
+            hint = f"envbuilder keys new ~/.envbuilder, then set {SIGNING_KEY}=~/.envbuilder/envbuilder.key"
+            raise UsageError("this host has no signing key", hint=hint)
         return sealer_of(keys, keyless=self.keyless, environment=os.environ, say=Console().say)
 
 

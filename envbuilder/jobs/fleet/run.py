@@ -110,8 +110,8 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
         return _run_jobs(options, query, run_here, say)
     if options.signers or options.keyless:
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
-    if address == LOCAL and not os.environ.get(SIGNING_KEY):
-        raise UsageError("no signing key for the local worker", hint=f"set {SIGNING_KEY} to the path of its key")
+    if address == LOCAL:
+        Signing().sealer()
     check_address(address, insecure=options.insecure)
     query = opened(options, catalog)
     with DaskEngine(address, host_classes(catalog) if address == LOCAL else {}, say) as engine:

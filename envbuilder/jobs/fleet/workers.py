@@ -2,6 +2,10 @@
 
 Each job is bound to one free worker. Dask by itself would queue jobs behind each other on a worker, count its death
 against all of them, and start them again next to the attempts that are counted here.
+
+Several runs share the workers, and may ask for the same job. Its key on the scheduler is the job's name with the number
+of the attempt, on which the runs agree through the scheduler's metadata; a key is started once. A job goes on without
+the run that started it, and the next run joins it.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -63,7 +67,7 @@ class LostError(Exception):
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker: its address, its name, the host classes that it advertises, and the keys of the jobs that it has."""
+    """A worker: its address, its name, the host classes that it advertises, and the keys of the tasks that it has."""
 
     address: str
     name: str
@@ -75,6 +79,11 @@ class Worker:
         """Its GPU with the complete driver, else the class of hosts without a GPU."""
         gpus = [name for name in self.classes if not name.startswith("host/")]
         return max(gpus or self.classes, key=len, default="no host class")
+
+    def attempt_at(self, job: Job) -> int | None:
+        """Return the number of the attempt at a job that it has, or None."""
+        named = (key.removeprefix(f"{job.name}-") for key in self.keys if key.startswith(f"{job.name}-"))
+        return next((int(number) for number in named if number.isdecimal()), None)
 
 
 @dataclass
@@ -100,7 +109,7 @@ class DaskEngine:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Leave the scheduler, which cancels jobs for which no other client waits."""
+        """Leave the scheduler, whose workers complete their jobs."""
         for connection in (self._client, self._cluster):
             if connection is not None:
                 with suppress(*_CONNECTION_ERRORS):
@@ -143,40 +152,62 @@ class DaskEngine:
             for address, one in known.items()
         )
 
+    def agreed(self, name: str, least: int) -> int:
+        """Return the number of the next attempt at a job, the same for every run. Raises LostError.
+
+        An attempt whose worker died without a run that noticed is cancelled.
+        """
+        with _lost():
+            number = max(least, int(self._client.get_metadata([_TOPIC, name], 0)))
+            while self._is_stuck(key := f"{name}-{number}"):
+                dask().Future(key, self._client).cancel(force=True)
+                number += 1
+            self._client.set_metadata([_TOPIC, name], number)
+            return number
+
+    def _is_stuck(self, key: str) -> bool:
+        states = self._client.sync(self._client.scheduler.get_task_status, keys=[key])
+        return bool(states[key] == "no-worker")
+
     def start(self, key: str, job: Job, worker: Worker) -> Any:  # noqa: ANN401 - a future of Dask
         """Start a job on a worker, or join the job with the same key where it is. Raises LostError."""
         self._titles[key] = f"{job.title} on {worker.name}"
-        try:
-            return self._client.submit(
-                run_job, job.spec, key, key=key, workers=[worker.address], allow_other_workers=False, pure=False
-            )
-        except Exception as error:  # Dask raises plain Exceptions if a connection is lost just now
-            raise LostError(_text(error)) from error
+        bound = {"key": key, "workers": [worker.address], "allow_other_workers": False, "pure": False}
+        with _lost():
+            future = self._client.submit(run_job, job.spec, key, **bound)
+            dask().fire_and_forget(future)  # otherwise Dask forgets what runs if this run is killed
+            return future
 
     def end(self, future: Any) -> ProofDocument:  # noqa: ANN401 - a future of Dask
         """Return the end of a job, or cancel a job that has none. Raises LostError."""
-        try:
+        with _lost():
             if future.status in ("finished", "error"):
                 return end_of(*future.result(timeout=_FETCH_S))
-            future.cancel()
-        except Exception as error:  # as above
-            raise LostError(_text(error)) from error
+            future.cancel(force=True)
         raise LostError(f"Dask reports it as {future.status}")
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # Dask raises plain Exceptions if a connection is lost just now
+        raise LostError(_text(error)) from error
 
 
 @dataclass
 class Attempts:
-    """The attempts of a job: the workers that had it, why each lost it, and the end of the last attempt.
+    """The attempts of a job: the workers that lost it and why, and the end of the last attempt.
 
-    ``given_up`` is why there was no further attempt. ``future`` is Dask's of the attempt under way, on the worker
-    ``on``. ``since`` is when it began to wait, ``served`` when its class had a usable worker last.
+    ``given_up`` is why there was no further attempt. ``future`` is Dask's of the attempt ``number`` under way on the
+    worker ``on``. ``since`` is when it began to wait, or last ran; ``served`` is when its class last had a usable worker.
     """
 
     job: Job
-    workers: list[str] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)
     end: ProofDocument | None = None
     given_up: str = ""
+    number: int = 0
     future: Any = None
     on: Worker = Worker("", "", frozenset())
     since: float = field(default_factory=time.monotonic)
@@ -188,20 +219,20 @@ class Attempts:
 
     @property
     def is_over(self) -> bool:
-        return bool(self.given_up) or not self.is_lost or len(self.reasons) == ATTEMPTS
+        return bool(self.given_up) or not self.is_lost or len(self.lost) == ATTEMPTS
 
     @property
     def key(self) -> str:
-        return f"{self.job.name}-{len(self.reasons)}" if self.reasons else self.job.name
+        return f"{self.job.name}-{self.number}"
 
     @property
     def error(self) -> str:
         """Why there is no answer; '' if there is one."""
         if self.given_up or not self.is_lost:
             return self.given_up
-        if len(self.reasons) > 1 and set(self.reasons) == {DIED}:
-            return f"{len(self.reasons)} workers died while they ran it ({', '.join(self.workers)})"
-        return "; ".join(f"{name}: {why}" for name, why in zip(self.workers, self.reasons, strict=True))
+        if len(self.lost) > 1 and {why for _, why in self.lost} == {DIED}:
+            return f"{len(self.lost)} workers died while they ran it ({', '.join(name for name, _ in self.lost)})"
+        return "; ".join(f"{name}: {why}" for name, why in self.lost)
 
 
 @dataclass
@@ -229,18 +260,34 @@ class Dispatcher:
                 for one in left:
                     one.end, one.given_up = None, error.message
                 break
-            alive = {worker.address for worker in workers}
             for one in left:
-                if one.future is not None and (one.future.status != "pending" or one.on.address not in alive):
-                    self._end(one, is_gone=one.on.address not in alive)
+                if one.future is not None:
+                    self._follow(one, workers)
             busy = {one.on.address for one in left if one.future is not None}
             for one in left:
                 if one.future is None and not one.is_over:
-                    self._start(one, workers, busy)
+                    with suppress(LostError):  # the next look at the workers finds out
+                        self._start(one, workers, busy)
             time.sleep(LOOK_S)
         return every
 
-    def _end(self, one: Attempts, *, is_gone: bool) -> None:
+    def _follow(self, one: Attempts, workers: tuple[Worker, ...]) -> None:
+        """Find the worker that has a job, and note the end of a job that no worker has."""
+        status, now = one.future.status, time.monotonic()
+        is_gone = one.on.address not in {worker.address for worker in workers}
+        if status in ("finished", "error"):
+            self._end(one, DIED if is_gone else "")
+        elif here := next((worker for worker in workers if one.key in worker.keys), None):
+            one.on, one.since = here, now
+            if status != "pending":  # this run was disconnected meanwhile
+                with suppress(LostError):
+                    one.future = self.engine.start(one.key, one.job, here)
+        elif is_gone:
+            self._end(one, DIED)
+        elif status != "pending" or now > one.since + SILENT_S:
+            self._end(one, "no worker has it")
+
+    def _end(self, one: Attempts, lost: str) -> None:
         """Note the end of an attempt: an answer, a loss, or a refusal by the worker's check, which is none."""
         title, worker = one.job.title, one.on
         try:
@@ -248,17 +295,17 @@ class Dispatcher:
             why = terminal_text.line("; ".join(one.end.reasons))
             lost = why if one.end.is_lost else ""
         except LostError as error:
-            one.end, lost = None, DIED if is_gone else str(error)
+            one.end, lost = None, lost or str(error)
         one.future, one.since = None, time.monotonic()
+        one.number += 1
         if one.end is not None and one.end.did == "refused":
-            one.workers.pop()
             self._refused[worker.address] = why, one.since
             self._report(f"{worker.name} is not used: {why}")
             one.end = None
             return
         self._refused.pop(worker.address, None)
         if lost:
-            one.reasons.append(lost)
+            one.lost.append((worker.name, lost))
         self.say(f"{title}: lost on {worker.name}: {lost}" if lost else f"{title}: ended on {worker.name}")
 
     def _start(self, one: Attempts, workers: tuple[Worker, ...], busy: set[str]) -> None:
@@ -266,21 +313,20 @@ class Dispatcher:
         job, now, never = one.job, time.monotonic(), ("", -REPEAT_S)
         of_class = [worker for worker in workers if job.worker_class in worker.classes]
         usable = [worker for worker in of_class if now > self._refused.get(worker.address, never)[1] + REPEAT_S]
-        others = [worker for worker in usable if worker.name not in one.workers[-1:]] or usable
+        last = [name for name, _ in one.lost[-1:]]
+        others = [worker for worker in usable if worker.name not in last] or usable
         free = [worker for worker in others if not worker.keys and worker.address not in busy]
-        joined = [worker for worker in workers if one.key in worker.keys]
         if any(worker.address not in self._refused for worker in of_class):
             one.served = now
-        if joined or free:
-            to = min(
-                joined or free, key=lambda worker: (worker.address in self._refused, one.workers.count(worker.name))
-            )
-            with suppress(LostError):  # the next look at the workers finds out
-                one.future, one.on = self.engine.start(one.key, job, to), to
-                one.workers.append(to.name)
-                busy.add(to.address)
-                attempt = f", attempt {len(one.workers)} of {ATTEMPTS}" if one.reasons else ""
-                self.say(f"{job.title}: {'joined' if joined else 'started'} on {to.name}{attempt}")
+        at = {worker: number for worker in workers if (number := worker.attempt_at(job)) is not None}
+        if at or free:
+            losers = [name for name, _ in one.lost]
+            to = min(at or free, key=lambda worker: (worker.address in self._refused, losers.count(worker.name)))
+            one.number = at[to] if at else self.engine.agreed(job.name, one.number)
+            one.future, one.on = self.engine.start(one.key, job, to), to
+            busy.add(to.address)
+            attempt = f", attempt {len(one.lost) + 1} of {ATTEMPTS}" if one.lost else ""
+            self.say(f"{job.title}: {'joined' if at else 'started'} on {to.name}{attempt}")
         elif now > one.served + self.timeout_s:
             one.given_up = f"{self._missing(job, workers, of_class)} in {self.timeout_s:.0f} s"
         elif now > one.since + SILENT_S:
@@ -324,7 +370,8 @@ def with_patience(lookup: Callable[[], _Answer], say: Callable[[str], None], pat
 def run_job(spec: JobSpec, key: str) -> tuple[int, bytes]:
     """Run envbuilder on a worker; return its exit code and its document. Lines of its standard error become events.
 
-    The process ends with the worker, even if the worker is killed.
+    The process ends with the worker, even if the worker is killed, and if the worker loses its scheduler: the job may
+    be started elsewhere by then.
     """
     worker, last, rest, out = dask().get_worker(), 0.0, b"", bytearray()
 
@@ -335,17 +382,20 @@ def run_job(spec: JobSpec, key: str) -> tuple[int, bytes]:
             last = time.monotonic()
             worker.log_event(_TOPIC, {"key": key, "line": decoding.lossy(lines[-1])[:_LONGEST]})
 
+    def has_left() -> bool:
+        return worker.status.name in ("closing", "closed", "failed")
+
     path = f"{os.environ.get('PATH', os.defpath)}:{Path(sys.executable).parent}"  # this envbuilder, if not on the PATH
     words = ("envbuilder", "fleet", "prove", "-", "--format", "json")
     data = msgspec.json.encode(msgspec.structs.replace(spec, now=time.time() + worker.scheduler_delay))
     try:
         code = subprocesses.follow(
-            words, out.extend, pass_on, within=_JOB_S, stdin=data, env={**os.environ, "PATH": path}
+            words, out.extend, pass_on, within=_JOB_S, overdue=has_left, stdin=data, env={**os.environ, "PATH": path}
         )
     except OSError as error:
         raise RuntimeError(f"envbuilder cannot be started: {error.strerror}") from error
     if code is None:
-        raise RuntimeError(f"it did not end within {_JOB_S / 3600:.0f} hours")
+        raise RuntimeError(f"its worker left, or it did not end within {_JOB_S / 3600:.0f} hours")
     return code, bytes(out)
 
 
