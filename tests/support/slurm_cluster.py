@@ -40,7 +40,7 @@ SelectTypeParameters=CR_CPU
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1
 ReturnToService=2
-SlurmdTimeout=4
+SlurmdTimeout=300
 SlurmctldTimeout=10
 KillWait=2
 MinJobAge=300
