@@ -92,10 +92,10 @@ def _show(asked: Literal["plan", "status"], form: str, values: dict[str, Any]) -
 @common.gpus_option
 @click.option(
     "--dask",
-    metavar="local|ADDRESS",
-    help="Run on Dask workers: one on this host, or those of a scheduler (`envbuilder fleet worker ADDRESS`).",
+    metavar="ADDRESS",
+    help="Run on the workers of a Dask scheduler (`envbuilder fleet worker ADDRESS`), not on this host.",
 )
-@click.option("--build", is_flag=True, help="With --dask: first build and publish the images that the registry lacks.")
+@click.option("--build", is_flag=True, help="First build and publish the images that the registry lacks.")
 @click.option(
     "--timeout",
     default="10m",
@@ -153,10 +153,6 @@ def worker(address: str, name: str, *, insecure: bool) -> None:
     help="Kubernetes: the secret with the signing key, as envbuilder.key.",
 )
 @click.option("--pull-secret", default="", help="Kubernetes: the secret with the registry's login.")
-@click.option(
-    "--gpu-claim", default="", metavar="TEMPLATE", help="Kubernetes: a ResourceClaimTemplate instead of nvidia.com/gpu."
-)
-@click.option("--namespace", default="", help="Kubernetes: the namespace of the Jobs.")
 @click.option(
     "-o",
     "--output",

@@ -262,7 +262,7 @@ def test_a_scheduler_that_stays_away_ends_every_job_with_the_reason() -> None:
     assert any("asking again" in line for line in said)
 
 
-@pytest.mark.parametrize("address", ["local", "tls://a:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1"])
+@pytest.mark.parametrize("address", ["tls://a:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1"])
 def test_an_address_with_tls_or_of_this_host_is_accepted(address: str) -> None:
     check_address(address, insecure=False)
 

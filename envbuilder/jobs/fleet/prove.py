@@ -25,6 +25,7 @@ from envbuilder.image.bases import NEEDED, ask_for_room
 from envbuilder.jobs.fleet.job import BuildSpec, Job, JobSpec, ProofDocument, ValidationSpec
 from envbuilder.jobs.fleet.record import unpacked
 from envbuilder.jobs.fleet.survey import code_of, is_pending
+from envbuilder.jobs.fleet.workers import with_patience
 from envbuilder.jobs.run import RunOptions, run
 from envbuilder.publish.attestation import PublishSession, validate_and_attach
 from envbuilder.publish.publish_all import PublishOptions, publish_all, sealer_of
@@ -32,6 +33,7 @@ from envbuilder.publish.tags import destination
 from envbuilder.publish.verification import advising
 from envbuilder.publish.verify_request import MAX_SKEW_S, Registrar, openers_of, registrar_of, trusting
 from envbuilder.pypi.client import open_index
+from envbuilder.registry.errors import RegistryFailedError
 from envbuilder.registry.reference import Reference
 from envbuilder.support import decoding
 from envbuilder.support.console import Console
@@ -167,7 +169,9 @@ def _validate(spec: ValidationSpec, ready: _Ready, document: ProofDocument) -> P
     with temporary_folder("record") as folder:
         request = ValidationRequest(profile=spec.profile, gpus=spec.gpus)
         request = of_record(request, spec.environment, unpacked(spec.record, folder))
-        verdict = validate_and_attach(request, reference, ready.session, ready.sealer, validate)
+        # A verdict that is not attached yet is on this host only: on another one the suite would run again.
+        attach = partial(validate_and_attach, request, reference, ready.session, ready.sealer, validate)
+        verdict = with_patience(attach, Console().say, faults=RegistryFailedError)
     _check_class(spec, verdict.host, ready.catalog)
     return msgspec.structs.replace(
         document,

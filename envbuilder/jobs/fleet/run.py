@@ -20,7 +20,7 @@ from envbuilder.jobs.fleet.job import BuildSpec, Job, ValidationSpec
 from envbuilder.jobs.fleet.prove import SIGNING_KEY, Signing, prove
 from envbuilder.jobs.fleet.record import required
 from envbuilder.jobs.fleet.survey import FleetDocument, FleetQuery, FleetRow, level_of, survey
-from envbuilder.jobs.fleet.workers import LOCAL, Attempts, DaskEngine, Dispatcher, check_address, with_patience
+from envbuilder.jobs.fleet.workers import Attempts, DaskEngine, Dispatcher, check_address, with_patience
 from envbuilder.publish.tags import destination
 from envbuilder.publish.verify_request import duration, openers_of, registrar_of, trusting
 from envbuilder.support.console import Console
@@ -96,11 +96,8 @@ def opened(options: FleetOptions, catalog: Catalog) -> FleetQuery:
 
 def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
     """Run pending validations on this host, or on a Dask scheduler's workers. Raises UsageError for wrong options."""
-    address, say = options.dask, Console().say
-    if address is None:
-        if options.build:
-            text = "use --dask local, or run `envbuilder build` and `envbuilder publish`"
-            raise UsageError("--build needs --dask", hint=text)
+    say = Console().say
+    if options.dask is None:
         query, signing = opened(options, catalog), Signing(options.signers, options.keyless)
         trusting(signing.sealer(), query.registrar.openers)
 
@@ -110,11 +107,9 @@ def run(options: FleetRunOptions, catalog: Catalog) -> FleetDocument:
         return _run_jobs(options, query, run_here, say)
     if options.signers or options.keyless:
         raise UsageError("with --dask the workers sign", hint=f"set {SIGNING_KEY} to the path of the key there")
-    if address == LOCAL:
-        Signing().sealer()
-    check_address(address, insecure=options.insecure)
+    check_address(options.dask, insecure=options.insecure)
     query = opened(options, catalog)
-    with DaskEngine(address, host_classes(catalog) if address == LOCAL else {}, say) as engine:
+    with DaskEngine(options.dask, say) as engine:
         return _run_jobs(options, query, Dispatcher(engine, say, duration(options.timeout)).run, say)
 
 
@@ -136,7 +131,7 @@ def _run_jobs(
     outcomes: dict[_Place, Attempts] = {}
     look = partial(with_patience, partial(survey, "run", query), say)
     for build in (True, False) if options.build else (False,):
-        jobs = _jobs_of(look(), query, options, build=build, local=options.dask in (None, LOCAL))
+        jobs = _jobs_of(look(), query, options, build=build, local=options.dask is None)
         ended = execute(jobs.values())
         outcomes |= {place: ended[job.name] for place, job in jobs.items()}
     document = look()

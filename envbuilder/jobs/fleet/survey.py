@@ -131,7 +131,7 @@ def _next(query: FleetQuery) -> str:
     """Return the commands that publish what is not published yet."""
     matrix = f" {query.matrix}" if query.matrix else ""
     text = f"envbuilder run{matrix}, then envbuilder publish{matrix} --to {query.repository} --key PRIVATE_KEY"
-    return f"{text}; or fleet run with --dask ADDRESS --build"
+    return f"{text}; or fleet run with --build"
 
 
 def _rows(environment: Environment, kinds: dict[HostGroup, FleetHost], query: FleetQuery) -> list[FleetRow]:

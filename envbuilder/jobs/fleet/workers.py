@@ -45,9 +45,6 @@ CONNECT_S, _FETCH_S, _LINE_S, _JOB_S = 5.0, 30.0, 5.0, 6 * 3600.0
 """Time limits for an answer of a scheduler and for the result of a job that has ended; time between two lines of a job
 that are passed on (a suite writes thirty); time limit of a job: several times the build of the largest image."""
 
-LOCAL = "local"
-"""The address that means: one worker in this process, without a network port."""
-
 _TOPIC = "envbuilder"
 """Dask's topic for the lines of jobs."""
 
@@ -88,43 +85,33 @@ class Worker:
 
 @dataclass
 class DaskEngine:
-    """The workers of a scheduler. ``resources`` are the host classes of the local worker, for the address ``local``."""
+    """The workers of a scheduler."""
 
     address: str
-    resources: Mapping[str, int] = field(default_factory=dict)
     say: Callable[[str], None] = lambda _: None
     _titles: dict[str, str] = field(default_factory=dict)
-    _cluster: Any = None
     _client: Any = None
 
     def __enter__(self) -> Self:
-        distributed = dask()
+        dask()
         logging.disable()  # Dask logs with tracebacks what our own lines say
         import_module("dask.config").set({"distributed.comm.timeouts.connect": f"{CONNECT_S:g}s"})
-        if self.address == LOCAL:
-            # Without processes Dask opens no port. A job is a process of its own in any case.
-            settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
-            self._cluster = distributed.LocalCluster(**settings, resources=dict(self.resources))
         self._connect()
         return self
 
     def __exit__(self, *failure: object) -> None:
         """Leave the scheduler, whose workers complete their jobs."""
-        for connection in (self._client, self._cluster):
-            if connection is not None:
-                with suppress(*_CONNECTION_ERRORS):
-                    connection.close()
+        with suppress(*_CONNECTION_ERRORS):
+            self._client.close()
 
     def _connect(self) -> None:
         """Connect to the scheduler. Raises UsageError for a wrong address, InfrastructureError without an answer."""
-        if self._cluster is None:
-            _check_scheduler(self.address)
+        _check_scheduler(self.address)
         if self._client is not None:
             with suppress(*_CONNECTION_ERRORS):
                 self._client.close(timeout=1)
-        to = self._cluster or self.address
         try:
-            self._client = dask().Client(to, timeout=CONNECT_S, set_as_default=False)
+            self._client = dask().Client(self.address, timeout=CONNECT_S, set_as_default=False)
             self._client.subscribe_topic(_TOPIC, self._line)
         except _CONNECTION_ERRORS as error:
             raise _away(self.address, error) from error
@@ -200,7 +187,7 @@ class Attempts:
     """The attempts of a job: the workers that lost it and why, and the end of the last attempt.
 
     ``given_up`` is why there was no further attempt. ``future`` is Dask's of the attempt ``number`` under way on the
-    worker ``on``. ``since`` is when it began to wait, or last ran; ``served`` is when its class last had a usable worker.
+    worker ``on``. ``since`` is when it began to wait, or last ran; ``served`` when its class last had a usable worker.
     """
 
     job: Job
@@ -349,16 +336,21 @@ class Dispatcher:
             self.say(text)
 
 
-def with_patience(lookup: Callable[[], _Answer], say: Callable[[str], None], patience_s: float = PATIENCE_S) -> _Answer:
-    """Repeat a lookup while the registry or the scheduler does not answer.
+def with_patience(
+    lookup: Callable[[], _Answer],
+    say: Callable[[str], None],
+    patience_s: float = PATIENCE_S,
+    faults: type[InfrastructureError] = InfrastructureError,
+) -> _Answer:
+    """Repeat a lookup while the registry or the scheduler does not answer, which are its ``faults``.
 
-    Raises the last InfrastructureError after ``patience_s`` seconds, and any other error at once.
+    Raises the last of them after ``patience_s`` seconds, and any other error at once.
     """
     until, said = time.monotonic() + patience_s, -_TOLD_S
     while True:
         try:
             return lookup()
-        except InfrastructureError as error:
+        except faults as error:
             if (now := time.monotonic()) + PAUSE_S > until:
                 raise
             if now > said + _TOLD_S:
@@ -415,7 +407,7 @@ def check_address(address: str, *, insecure: bool) -> None:
     host = parts.hostname or ""
     with suppress(ValueError):
         host = "localhost" if ipaddress.ip_address(host).is_loopback else host
-    if address != LOCAL and host != "localhost" and parts.scheme not in ("tls", "wss") and not insecure:
+    if host != "localhost" and parts.scheme not in ("tls", "wss") and not insecure:
         raise UsageError(
             f"{address} has no TLS: who reaches the scheduler can run code on its workers and sign with their keys",
             hint="tls://scheduler:8786 with Dask's certificates, or --insecure on a network of your own",
@@ -447,7 +439,7 @@ def _check_scheduler(address: str) -> None:
     except ValueError as error:
         raise UsageError(
             f"{address!r} is not the address of a scheduler: {error}",
-            hint="--dask tls://scheduler:8786, or --dask local",
+            hint="--dask tls://scheduler:8786",
         ) from error
     try:
         kind = asyncio.run(asyncio.wait_for(_kind(address), CONNECT_S))
