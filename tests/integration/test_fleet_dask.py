@@ -6,10 +6,16 @@ Faults are named meanwhile and at the end. Only the hosts' GPUs, builds and the 
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import socket
 import subprocess
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -109,18 +115,18 @@ def test_a_run_joins_what_a_killed_run_started(cluster: DaskCluster, world: Flee
     running = begin(world, cluster, *words)
     first = until(world, "sha256:", ("n2", "n4"), running)
     second = "n4" if first == "n2" else "n2"
-    running.kill()
+    kill(running)
     running = begin(world, cluster, *words)
     wait_for_line(running, f"joined on {first}")
     cluster.kill(first)
     wait_for_line(running, f"started on {second}, attempt 2 of 4")
     until(world, "sha256:", (second,), running)
-    running.kill()
+    kill(running)
     start_worker(cluster, world, first)
     wait_for_workers(cluster, first, times=2)
     running = begin(world, cluster, *words)
     wait_for_line(running, f"joined on {second}")
-    running.kill()
+    kill(running)
     cluster.kill(second)
     (world.folder / f"hold-{first}").unlink()
     code, document, err = ended(begin(world, cluster, *words))
@@ -129,25 +135,53 @@ def test_a_run_joins_what_a_killed_run_started(cluster: DaskCluster, world: Flee
 
 
 @pytest.mark.full
-def test_two_controllers_go_on_after_the_scheduler_restarted(cluster: DaskCluster, world: FleetWorld) -> None:
-    (world.folder / "hold-n1").touch()
-    for node in HOSTS:
-        start_worker(cluster, world, node)
-    runs = [begin(world, cluster), begin(world, cluster)]
-    until(world, "sha256:", ("n1",), runs[0])
-    cluster.kill("scheduler")
-    (world.folder / "hold-n1").unlink()
-    for name in HOSTS:
-        cluster.kill(name)  # a worker ends some time after its scheduler
-    start_scheduler(cluster)
-    for name in HOSTS:
-        start_worker(cluster, world, name)
-    for run in runs:
-        code, document, err = ended(run)
-        assert code == 0, (err, document)
-    counted = world.runs()
-    assert {node for node, _ in counted} <= set(HOSTS)
-    assert 6 <= sum(counted.values()) <= 6 + len(HOSTS), "only the killed jobs ran twice"
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FLEET_ROUNDS", "2"))))
+def test_random_kills_lose_nothing_and_do_nothing_twice(tmp_path: Path, cluster: DaskCluster, seed: int) -> None:
+    """Each thing is killed once, at a random moment, while two runs want the same; a supervisor starts it again."""
+    draw, port, folder = random.Random(seed), free_port(), tmp_path / "registry"  # noqa: S311 - a seed names a round
+    victims = draw.sample(("worker", "nanny", "scheduler", "registry", "run"), 5)
+    over = threading.Event()
+    with ThreadPoolExecutor() as threads, ExitStack() as end, ExitStack() as up:
+        end.callback(over.set)
+        world = fleet_world(tmp_path / "world", up.enter_context(docker_registry(folder, port=port)), hosts=HOSTS)
+        (world.folder / "slow").write_text("4")
+        supervisor = threads.submit(supervise, cluster, world, over)
+        runs = [begin(world, cluster), begin(world, cluster)]
+        for victim in victims:
+            time.sleep(draw.uniform(1, 7))
+            node = cluster.processes.get(draw.choice(tuple(HOSTS)))
+            match victim:
+                case "worker" if node:
+                    for child in Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split():
+                        os.kill(int(child), signal.SIGKILL)
+                case "nanny" if node:
+                    node.kill()
+                case "scheduler":
+                    cluster.kill(victim)
+                    start_scheduler(cluster)
+                case "registry":
+                    up.close()
+                    up.enter_context(docker_registry(folder, port=port))
+                case "run":
+                    kill(runs[0])
+                    runs[0] = begin(world, cluster)
+        said = [ended(run, 200) for run in runs]
+        over.set()
+        supervisor.result()
+    seen = (seed, victims, world.runs(), [err for *_, err in said])
+    assert [(code, set(states(document).values())) for code, document, _ in said] == [(0, {"passed"})] * 2, seen
+    finished = Counter((world.folder / "ends.log").read_text().splitlines())
+    assert (len(finished), set(finished.values())) == (6, {1}), (finished, seen)
+    assert "lost on" in "".join(err for *_, err in said), seen
+
+
+def supervise(cluster: DaskCluster, world: FleetWorld, over: threading.Event) -> None:
+    """Start workers that have ended."""
+    while not over.wait(0.5):
+        for name in HOSTS:
+            if name not in cluster.processes or cluster.processes[name].poll() is not None:
+                start_worker(cluster, world, name)
 
 
 def test_a_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskCluster) -> None:
@@ -171,11 +205,11 @@ def test_a_registry_that_is_away_loses_no_verdict(tmp_path: Path, cluster: DaskC
         assert sorted(world.runs().values()) == [1] * 6, world.runs()
 
 
-def test_a_local_worker_builds_and_validates_only_for_its_own_host(tmp_path: Path, registry: str) -> None:
+def test_a_run_without_dask_builds_and_validates_only_for_its_own_host(tmp_path: Path, registry: str) -> None:
     world = fleet_world(tmp_path / "world", registry, published=False)
     program = (str(world.folder / "bin" / "envbuilder"),)
     variables = {**world.variables, "WORKER_NAME": "n2"}
-    run = start(world, "--dask", "local", "--build", variables=variables, program=program)
+    run = start(world, "--build", variables=variables, program=program)
     code, document, err = ended(run)
     assert code == 8, err
     found = states(document)
@@ -183,6 +217,11 @@ def test_a_local_worker_builds_and_validates_only_for_its_own_host(tmp_path: Pat
     assert {state for (_, name), state in found.items() if name != "A100/550.54.15"} == {"missing"}
     assert {node for node, _ in world.runs()} == {"n2"}
     assert sum(world.runs().values()) == 4, "two builds and two validations"
+
+
+def kill(run: subprocess.Popen[str]) -> None:
+    with run:
+        run.kill()
 
 
 def wait_for_line(run: subprocess.Popen[str], text: str) -> None:
