@@ -10,7 +10,7 @@ from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import unknown
 from envbuilder.compat.binding import Binding, bind, with_pinned_wheels, with_tag
-from envbuilder.compat.nearest import Installable, nearest
+from envbuilder.compat.nearest import Installable, nearest, nearest_with_driver
 from envbuilder.compat.question import Question
 from envbuilder.compat.rules import evaluate, ordered
 from envbuilder.environment import Change, Predicate
@@ -44,7 +44,7 @@ class EnvironmentAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NearestAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The nearest environment that works, its differences, and the meaning of "works".
+    """The nearest environment that works, its differences, and the meaning of "works". The driver is a last resort.
 
     ``predicate`` is ``installable`` (it can be installed, and will use the GPU) or ``buildable`` (envbuilder can build
     it here).
@@ -106,7 +106,8 @@ def answer(question: Question, catalog: Catalog) -> CheckDocument:
         document = msgspec.structs.replace(document, environment=environment)
     helps = document.compatible is False or any(map(is_condition, document.findings))
     alone = msgspec.structs.replace(settled, beside=())
-    near = nearest(alone, Installable(catalog)) if helps else None
+    works = Installable(catalog)
+    near = nearest(alone, works) or nearest_with_driver(alone, works) if helps else None
     if near is None:
         return document
     if settled.beside:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 
 from envbuilder import versions
 from envbuilder.catalog.model import Catalog
 from envbuilder.compat import unknown
-from envbuilder.compat.check import findings_of
+from envbuilder.compat.check import EnvironmentAnswer, findings_of
 from envbuilder.compat.findings import finding
 from envbuilder.compat.question import Question
 from envbuilder.compat.resolve import Resolver, on_host
-from envbuilder.environment import Combination, Environment, Rejection
+from envbuilder.environment import WHOLE, Combination, Environment, Rejection
 from envbuilder.finding import Code, Finding, compatible, obstacle
 from envbuilder.matrix import Arch, DriverText, GpuText, Targets
 
@@ -223,6 +223,32 @@ def choose_for(wanted: Combination, host: FleetHost, catalog: Catalog, *, avx: b
             tried.append(found)
         refused.append(_refused(version, next((one for one in tried if compatible(one) is not False), tried[0])))
     return HostChoice(refused=tuple(refused))
+
+
+def environment_for(
+    works: EnvironmentAnswer, asked: Question, catalog: Catalog
+) -> tuple[Combination, Environment | None]:
+    """Choose the environment with the versions of what works for a question, for the driver and GPUs of both.
+
+    Versions that the answer chose stay open, as do bounds of packages: the release sets them. The variant is
+    ``runtime``, or ``devel`` if the Python is too old for it.
+    """
+    fields = ("python", "os", *(("package",) if asked.package else ()))
+    given = {name: getattr(works, name) for name in (*fields, "cuda", "cudnn") if name not in works.chosen}
+    given["cuda"] = versions.minor(given["cuda"]) if given.get("cuda") else None
+    wanted = Combination(
+        tensorflow=works.tensorflow,
+        flavor="gpu" if asked.gpu else "cpu",
+        variant="runtime",
+        packages=tuple(text for text in works.packages if text in asked.packages),
+        **given,
+    )
+    host = FleetHost(name="host", driver=works.driver, gpus=asked.gpus, arch=cast("Arch", works.arch))
+    found = choose_for(wanted, host, catalog)
+    if [row.code for row in found.refused] == [Code.PYTHON_UNSUPPORTED]:
+        wanted = msgspec.structs.replace(wanted, variant=WHOLE)
+        found = choose_for(wanted, host, catalog)
+    return wanted, found.environment
 
 
 def _attempts(wanted: Combination, resolver: Resolver) -> Iterator[Combination]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from envbuilder.catalog.library_search import EVERY
+from envbuilder.environment import WHOLE, Combination, Environment
 
 WHEELS = 'wheels="$(python -c'
 """Begin of a command about the folder of CUDA wheels: nothing is done if this Python has none."""
@@ -31,8 +32,12 @@ def pip_install(requirements: Iterable[str], folders: tuple[str, ...] = (), *, l
         yield f'{WHEELS} \'{code}\')" && export LD_LIBRARY_PATH="$wheels"'
 
 
-def matrix_text(name: str, row: dict[str, object], **more: object) -> str:
-    """Write a matrix with one environment; ``more`` are further keys of the file."""
+def matrix_text(name: str, wanted: Combination, environment: Environment, **more: object) -> str:
+    """Write the matrix of the environment of a combination; ``more`` are further keys of the file."""
+    fields = {"tensorflow": environment.tensorflow, "package": wanted.package}
+    fields |= {name: getattr(environment, name) for name in ("python", "os", "flavor")}
+    fields |= {name: getattr(wanted, name) for name in ("cuda", "cudnn", "packages")}
+    row = {**fields, "form": environment.variant or WHOLE}
     lines = [f"{key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in more.items()]
-    fields = [f"{key}: {json.dumps(value)}" for key, value in row.items()]
-    return "\n".join([f"name: {name}", *lines, "include:", "  - " + "\n    ".join(fields), ""])
+    cells = [f"{key}: {json.dumps(value)}" for key, value in row.items() if value]
+    return "\n".join([f"name: {name}", *lines, "include:", "  - " + "\n    ".join(cells), ""])

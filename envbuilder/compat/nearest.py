@@ -1,6 +1,7 @@
 """The nearest combination that works: the fewest changes, then the nearest version.
 
-Driver, GPUs, system and machine stay. One search serves every command. A `Feasibility` says what "works" means.
+GPUs, system and machine stay, and the driver if any versions work with it. One search serves every command. A
+`Feasibility` says what "works" means.
 """
 
 from __future__ import annotations
@@ -85,6 +86,24 @@ def nearest(wish: Wish, feasibility: Feasibility[Wish]) -> Near[Wish] | None:
                 for relaxed in feasibility.relaxed(wish, axes, version):
                     if feasibility.works(relaxed):
                         return _near(wish, relaxed, axes, own, feasibility)
+    return None
+
+
+def nearest_with_driver(question: Question, works: Installable) -> Near[Question] | None:
+    """Return the nearest that works with another driver: the next newer branch, else the next older one.
+
+    None if the driver is all that has to change, or if no driver helps.
+    """
+    drivers, own = works.catalog.drivers, works.catalog.branch(question.driver)
+    found = nearest(msgspec.structs.replace(question, driver=None), works) if own is not None else None
+    if own is None or found is None or not found.changes:
+        return None
+    at = drivers.index(own)
+    for branch in (*drivers[at + 1 :], *reversed(drivers[:at])):
+        near = msgspec.structs.replace(found.wish, driver=branch.branch)
+        if branch.production and works.works(near):
+            change = Change("driver", question.driver or "", branch.branch)
+            return found._replace(wish=near, changes=(change, *found.changes))
     return None
 
 

@@ -16,10 +16,10 @@ from envbuilder.catalog.model import Catalog
 from envbuilder.choice import VETTED, choose, local_matrices
 from envbuilder.compat.check import CheckDocument, EnvironmentImage, answer, check
 from envbuilder.compat.check_text import CONDITIONAL, finding_lines
-from envbuilder.compat.fleet import FleetHost, Refused, choose_for, findings_with
+from envbuilder.compat.fleet import FleetHost, Refused, choose_for, environment_for, findings_with
 from envbuilder.compat.install import matrix_text, pip_install
 from envbuilder.compat.question import Question
-from envbuilder.environment import WHOLE, Combination, Environment, Flavor, Variant
+from envbuilder.environment import Combination, Environment, Flavor, Variant
 from envbuilder.errors import UsageError
 from envbuilder.finding import Code, Finding, Severity, obstacle
 from envbuilder.image import names
@@ -100,6 +100,7 @@ def choose_environment(
     matrix, environment = _in_matrices(environment, root, catalog)
     file = f"{environment.id}.yaml" if (root / "matrix.yaml").exists() else "matrix.yaml"
     image = reference(environment.image_tag)
+    targets = {"drivers": [host.driver] if host.driver else [], "gpus": host.gpus}
     commands = {
         "build": shlex.join(("envbuilder", "run", *((matrix, "-s", environment.id) if matrix else (file,)))),
         "run": run_line(environment, image),
@@ -113,7 +114,7 @@ def choose_environment(
         image=image,
         built=Workspace(root).image_record(environment.id).is_file(),
         commands={purpose: line for purpose, line in commands.items() if line},
-        matrix="" if matrix else _matrix_text(environment, host),
+        matrix="" if matrix else matrix_text("chosen", wanted, environment, targets=targets),
     )
 
 
@@ -170,12 +171,6 @@ def _in_matrices(environment: Environment, root: Path, catalog: Catalog) -> tupl
     return "", environment
 
 
-def _matrix_text(environment: Environment, host: FleetHost) -> str:
-    row = {name: getattr(environment, name) for name in ("tensorflow", "python", "os", "flavor")}
-    row["form"] = environment.variant or WHOLE
-    return matrix_text("chosen", row, targets={"drivers": [host.driver] if host.driver else [], "gpus": host.gpus})
-
-
 def _install(environment: Environment, host: FleetHost, catalog: Catalog) -> Iterator[str]:
     """Yield commands for people without containers: with the extra if that works, else with pinned wheels."""
     fields = {name: getattr(environment, name) for name in ("tensorflow", "package", "python")}
@@ -205,14 +200,7 @@ def check_with_image(asked: Question, catalog: Catalog) -> CheckDocument:
         or asked.as_of
     ):
         return document
-    fields = ("python", "os", "cuda", "cudnn", *(("package",) if asked.package else ()))
-    given = {name: getattr(works, name) for name in fields if name not in works.chosen}
-    flavor: Flavor = "gpu" if asked.gpu else "cpu"
-    wanted = Combination(
-        tensorflow=works.tensorflow, flavor=flavor, variant="runtime", packages=works.packages, **given
-    )
-    host = FleetHost(name="host", driver=asked.driver, gpus=asked.gpus, arch=cast("Arch", works.arch))
-    return msgspec.structs.replace(document, image=image_of(choose_for(wanted, host, catalog).environment))
+    return msgspec.structs.replace(document, image=image_of(environment_for(works, asked, catalog)[1]))
 
 
 def _title(document: ChooseDocument) -> str:

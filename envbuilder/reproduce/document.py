@@ -92,6 +92,11 @@ class Nearest(msgspec.Struct, frozen=True, kw_only=True):
     proof: Proof | None = None
     worked: tuple[ReportStatement, ...] = ()
 
+    @property
+    def needs_driver(self) -> bool:
+        """True if the versions are not enough: the driver changes too."""
+        return any(change.startswith("driver ") for change in self.changes)
+
 
 class ReproduceDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of ``envbuilder reproduce``."""

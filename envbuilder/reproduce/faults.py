@@ -228,7 +228,7 @@ def _command(found: Finding, here: _Here, diagnosis: ReportDiagnosis) -> str:
         if REQUIREMENT.match(text):
             return f"conda install -c conda-forge '{text}'" if document.install == "conda" else f"pip install '{text}'"
     closest = closest_environment(here, diagnosis)
-    return " && ".join(closest[0].commands) if closest is not None else ""
+    return " && ".join(closest[0].commands) if closest is not None and not closest[0].needs_driver else ""
 
 
 def _without(file: str, document: CaptureDocument) -> str:

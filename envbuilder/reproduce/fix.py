@@ -16,13 +16,12 @@ from envbuilder.catalog.rows import TensorflowRelease
 from envbuilder.compat.binding import distributions
 from envbuilder.compat.check import check
 from envbuilder.compat.check_text import change_text, new_text
-from envbuilder.compat.fleet import FleetHost, choose_for
+from envbuilder.compat.fleet import FleetHost, choose_for, environment_for
 from envbuilder.compat.install import matrix_text, pip_install
-from envbuilder.compat.nearest import Installable, Near, nearest
+from envbuilder.compat.nearest import Installable, Near, nearest, nearest_with_driver
 from envbuilder.compat.question import Question
-from envbuilder.compat.resolve import resolve
 from envbuilder.compat.unknown import FIRST_WITHOUT_WINDOWS_GPU
-from envbuilder.environment import Change, Combination, Environment, Rejection
+from envbuilder.environment import Change, Combination, Environment
 from envbuilder.finding import Code
 from envbuilder.image.names import reference
 from envbuilder.reproduce.causes import cause_of, codes_without_kernels
@@ -63,11 +62,11 @@ _Way = tuple[Near[Question], tuple[ReportStatement, ...]]
 
 
 class _Fix(NamedTuple):
-    """What is proposed: the question, its differences, and the environment (None: no wheels exist for it)."""
+    """What is proposed: the question, its differences, and the environment (None: envbuilder cannot build it)."""
 
     near: Question
     changes: tuple[Change, ...]
-    wish: Combination
+    wanted: Combination
     environment: Environment | None
     worked: tuple[ReportStatement, ...] = ()
 
@@ -75,15 +74,16 @@ class _Fix(NamedTuple):
 def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest, Environment | None] | None:
     """Find the closest compatible environment for a report; None if no known one would fix it.
 
-    Driver, GPU and system stay unchanged. If the cause is the host, the installation steps or an unofficial build,
-    other versions fix nothing and none is named. The failing environment is never proposed, nor one with a warning
-    about the GPU. Versions that the report says work come first; if the cause is unknown, only those are proposed. The
-    environment is None if no wheels exist for it.
+    GPU and system stay unchanged, and the driver if any versions work with it. If the cause is the host, the
+    installation steps or an unofficial build, other versions fix nothing and none is named. The failing environment is
+    never proposed, nor one with a warning about the GPU. Versions that the report says work come first; if the cause is
+    unknown, only those are proposed. The environment is None if envbuilder cannot build it.
     """
     found = _changed(case, diagnosis) or _chosen(case, diagnosis)
     if found is None:
         return None
-    near, changes, wish, environment, worked = found
+    near, changes, wanted, environment, worked = found
+    why = "The closest compatible environment for a report."
     diff = ((f"- {change.field} {change.old}", f"+ {change.field} {new_text(change)}") for change in changes)
     nearest = Nearest(
         environment=check(near, case.catalog).environment,
@@ -93,7 +93,7 @@ def closest_environment(case: Case, diagnosis: ReportDiagnosis) -> tuple[Nearest
         image=reference(environment.id) if environment is not None else "",
         diff=tuple(itertools.chain.from_iterable(diff)),
         commands=install_commands(case, near, environment),
-        matrix=_matrix_of(wish, environment) if environment is not None else "",
+        matrix=matrix_text("nearest", wanted, environment, description=why) if environment is not None else "",
         worked=worked,
     )
     return nearest, environment
@@ -117,10 +117,9 @@ def _changed(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
     stated = release_of(case.reported.tensorflow or "")
     if stated != question.tensorflow and all(change.field != "tensorflow" for change in changes):
         changes = (Change("tensorflow", stated, near.tensorflow), *changes)  # a nightly, taken for its minor line
-    wish = _wish(question, near, catalog)
-    made = resolve(wish, catalog)
-    environment = None if isinstance(made, Rejection) else made
-    return _Fix(near, changes, wish, environment, worked)
+    works = msgspec.structs.replace(check(near, catalog).environment, os=None)  # an image has its own system
+    wanted, environment = environment_for(works, question, catalog)
+    return _Fix(near, changes, wanted, environment, worked)
 
 
 def _chosen(case: Case, diagnosis: ReportDiagnosis) -> _Fix | None:
@@ -149,8 +148,9 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
     driver, gpus = driver_of(reported, catalog), known_gpus(case)
     host = FleetHost(name="report", driver=driver if catalog.branch(driver) else None, gpus=gpus, arch="x86_64")
     python = versions.minor(reported.python) if reported.python else None
+    wanted = Combination(tensorflow="", flavor="gpu", variant="runtime")
     for spec, own in itertools.product(dict.fromkeys(specs), dict.fromkeys((python, None))):
-        wanted = Combination(tensorflow=spec, python=own, flavor="gpu", variant="runtime")
+        wanted = msgspec.structs.replace(wanted, tensorflow=spec, python=own)
         made = choose_for(wanted, host, catalog).environment
         built = catalog.release(made.tensorflow, made.package) if made is not None else None
         if made is None or built is None:
@@ -175,11 +175,10 @@ def choose_here(case: Case, specs: tuple[str, ...] = ("",), span: str = "", *, n
     ends = dict.fromkeys(span[2:].removesuffix(".99").split(",<="))
     by_log = f"{' to '.join(ends)} by the log" if span else "(not stated)"
     changes: tuple[Change, ...] = (Change("tensorflow", reported.tensorflow or by_log, made.tensorflow),)
-    wish = Combination(tensorflow=made.tensorflow, python=made.python, os=made.os, flavor="gpu")
     if native:
-        return _Fix(near, (*changes, *_libraries_of(near, reported)), wish, None)
+        return _Fix(near, (*changes, *_libraries_of(near, reported)), wanted, None)
     changes = _with_system(Near(near, changes, "unhindered"), case).changes
-    return _Fix(near, changes, wish, made)
+    return _Fix(near, changes, wanted, made)
 
 
 def known_gpus(case: Case) -> tuple[str, ...]:
@@ -229,6 +228,7 @@ def _ways(search: _Search) -> Iterator[_Way]:
         return  # the versions are right: what is missing is a folder on PATH
     wsl = windows and versions.at_least(question.tensorflow, FIRST_WITHOUT_WINDOWS_GPU)
     found = search.nearest(cuda=None, cudnn=None, install=None) if wsl else search.nearest()  # WSL2 has its own CUDA
+    found = found or nearest_with_driver(search.question, search.works)
     if found is not None:
         yield _with_system(found, search.case), ()
     other = None if windows else other_fix(lead, search)
@@ -280,30 +280,6 @@ def _removes_cause(near: Near[Question], search: _Search) -> bool:
     if cause.fixed_by and not fields & cause.fixed_by:
         return False
     return cause.states != "driver" or search.question.driver is not None
-
-
-def _wish(question: Question, near: Question, catalog: Catalog) -> Combination:
-    """Build the matrix question for the environment; bounds that the release sets itself are omitted."""
-    version = catalog.version(near.tensorflow) or near.tensorflow
-    gpu = near.gpu and any(row.gpu for row in catalog.distributions(version))
-    lines = {name: text for name in ("cuda", "cudnn") if (text := getattr(near, name)) and versions.names_line(text)}
-    return Combination(
-        tensorflow=version,
-        package=near.package or (None if gpu else "tensorflow"),
-        python=near.python,
-        flavor="gpu" if gpu else "cpu",
-        cuda=versions.minor(lines["cuda"]) if gpu and "cuda" in lines else None,
-        cudnn=lines.get("cudnn") if gpu else None,
-        packages=tuple(text for text in near.packages if text in question.packages),
-    )
-
-
-def _matrix_of(wish: Combination, environment: Environment) -> str:
-    of_both = {"package": wish.package, **{name: getattr(environment, name) for name in ("python", "os", "flavor")}}
-    row = {"tensorflow": environment.tensorflow, **of_both}
-    row |= {name: getattr(wish, name) for name in ("cuda", "cudnn", "packages")}
-    named = {name: value for name, value in row.items() if value}
-    return matrix_text("nearest", named, description="The closest compatible environment for a report.")
 
 
 def other_fix(lead: Code, search: _Search) -> Near[Question] | None:

@@ -101,7 +101,9 @@ def with_deviations(lock: str, pins: tuple[str, ...]) -> str:
 def _prove(document: ReproduceDocument, analysis: Analysis, tools: ReproduceTools) -> Proof:
     near = analysis.near
     if near is None:
-        return Proof(needs="no wheels exist for the closest environment: use the published image")
+        return Proof(needs="envbuilder cannot build the closest environment: use the published image")
+    if document.nearest is not None and document.nearest.needs_driver:
+        return Proof(needs=f"it takes driver {document.nearest.environment.driver}")
     try:
         image = environment_image(near, tools)
     except BaseUnavailableError as error:

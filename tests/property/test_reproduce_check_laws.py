@@ -10,6 +10,7 @@ from envbuilder.catalog.store import load
 from envbuilder.compat.check import check
 from envbuilder.compat.question import Question
 from envbuilder.finding import Severity
+from envbuilder.jobs.choose import check_with_image
 from envbuilder.reproduce.analysis import analyse
 from envbuilder.reproduce.causes import explains
 
@@ -58,5 +59,8 @@ def test_check_and_reproduce_agree(question: Question) -> None:
     assert document.diagnosis.codes or not told
     if document.nearest is not None:
         near = document.nearest.environment
-        again = Question(tensorflow=near.tensorflow, python=near.python, driver=question.driver, gpus=question.gpus)
-        assert check(again, CATALOG).compatible is not False
+        fields = ("tensorflow", "python", "cuda", "cudnn", "install", "driver")
+        given_ = {name: getattr(near, name) for name in fields if name not in near.chosen}
+        again = check_with_image(Question(**given_, gpus=question.gpus), CATALOG)
+        assert again.compatible is not False
+        assert (again.image.image if again.image else "") == document.nearest.image
